@@ -1,0 +1,56 @@
+# Every target sets up what it needs in .venv from python3 and make alone.
+# pins live in constraints.txt; a changed pyproject.toml or constraints.txt rebuilds the environment
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test slow lint format bench docs clean
+
+demo: .venv/.core
+	$(BIN)/silomix demo --out demo-output
+
+test: .venv/.dev
+	$(BIN)/pytest
+
+slow: .venv/.dev
+	$(BIN)/pytest -m slow
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/sweep.py
+
+docs: .venv/.docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "silomix needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
+	@echo "creating .venv"
+	@$(PYTHON) -m venv .venv
+
+.venv/.core: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing silomix"
+	@$(PIP) -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing silomix and its test tools"
+	@$(PIP) -e '.[dev]'
+	@touch $@ .venv/.core
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing silomix and its documentation tools"
+	@$(PIP) -e '.[docs]'
+	@touch $@ .venv/.core
+
+clean:
+	rm -rf .venv demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,35 @@
+"""What can go wrong, by name: every error silomix raises on purpose is a `SilomixError`."""
+
+from __future__ import annotations
+
+
+class SilomixError(Exception):
+    """Base of every error that silomix raises on purpose."""
+
+
+class DataError(SilomixError, ValueError):
+    """The table cannot be used as it is: the message says where, and what to change."""
+
+
+class SettingsError(SilomixError, ValueError):
+    """A setting of a call or of a study file is wrong, unknown or missing."""
+
+
+class StudyMismatch(SilomixError):
+    """Something was made for another study, another table or another schema."""
+
+
+class CheckpointError(SilomixError):
+    """A checkpoint cannot be resumed: damaged, truncated, or of another run."""
+
+
+class MissingDependency(SilomixError, ImportError):
+    """An optional package is needed for what was asked; the message names the extra."""
+
+
+class DataWarning(UserWarning):
+    """The table is usable, but something in it deserves a look."""
+
+
+class SamplingWarning(UserWarning):
+    """The draws are usable, but something in them deserves a look."""

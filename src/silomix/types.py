@@ -1,0 +1,256 @@
+"""The nouns, in pipeline order: Schema, Prior, Shard, Schedule, Draws, Partition, LocalPosterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+Missing = Literal["marginalise", "level"]
+
+MISSING_LEVEL = "(missing)"
+"""Name of the extra level that `missing="level"` gives to a variable with missing cells."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One categorical variable: its name and its levels, in the order of their codes."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The variables every silo of a study shares, and what a missing cell means.
+
+    Attributes
+    ----------
+    variables : in the order of the code columns.
+    missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
+        random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
+    """
+
+    variables: tuple[Variable, ...]
+    missing: Missing = "marginalise"
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """K_q, the number of levels of each variable: (variable,)."""
+        return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each variable's levels start in a row of D = ΣK_q columns: (variable + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
+
+    @cached_property
+    def levels(self) -> list[tuple[str, str]]:
+        """What each of the D level columns stands for: (variable, level)."""
+        return [(v.name, level) for v in self.variables for level in v.levels]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Symmetric Dirichlet priors of the pooled model, and how one silo takes its share.
+
+    Attributes
+    ----------
+    alpha : concentration of the mixture weights.
+    beta : concentration of the level probabilities.
+    fractionate : whether a silo uses the prior to the power 1/S.
+    """
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    fractionate: bool = True
+
+    def share(self, silos: int) -> tuple[float, float]:
+        """Return one silo's (alpha, beta) in a study of `silos` silos."""
+        if not self.fractionate:
+            return self.alpha, self.beta
+        return fractionate(self.alpha, silos), fractionate(self.beta, silos)
+
+
+def fractionate(concentration: float, silos: int) -> float:
+    """Return (a − 1)/S + 1, the concentration of a Dirichlet prior to the power 1/S.
+
+    Fendler et al. (2026), section 4.2 "The apply step".
+    """
+    return (concentration - 1) / silos + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The rows of one silo as level codes. They never leave it.
+
+    Attributes
+    ----------
+    schema : what the columns and codes mean.
+    codes : (row, variable), unsigned, the smallest type that holds them; code k < K_q is level
+        k of the variable, code K_q is a missing cell.
+    """
+
+    schema: Schema
+    codes: NDArray[np.unsignedinteger]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.codes.shape[0])
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long to sample and what to keep.
+
+    The sweeps are numbered 1 … iterations; sweep i is kept when i > burn_in and i − burn_in is
+    a multiple of `thin`.
+    """
+
+    iterations: int = 20_000
+    burn_in: int = 10_000
+    chains: int = 2
+    thin: int = 10
+
+    @property
+    def kept(self) -> int:
+        """Draws kept per chain."""
+        return (self.iterations - self.burn_in) // self.thin
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One label-invariant quantity along the kept draws, and how well it mixed.
+
+    Attributes
+    ----------
+    values : (chain, draw).
+    rhat, ess : rank-normalised split R-hat and bulk effective sample size; nan when constant.
+    """
+
+    values: NDArray[np.float64]
+    rhat: float
+    ess: float
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What a person wants to know before trusting a run.
+
+    Attributes
+    ----------
+    traces : by name: log_likelihood, occupied, largest_weight, allocation_entropy.
+    trusted : whether every trace mixed.
+    verdict : one plain sentence.
+    """
+
+    traces: Mapping[str, Trace]
+    trusted: bool
+    verdict: str
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Kept draws of one silo's posterior, chains one after the other. They never leave it.
+
+    Attributes
+    ----------
+    shard : the rows that were sampled.
+    labels : (draw, row), the component of each row.
+    weights : (draw, component), float32.
+    probabilities : (draw, component, level), float32, columns as in `levels`.
+    log_likelihood : (draw,), float64: log p(rows | weights, probabilities) of that draw, the
+        labels summed out.
+    chain : (draw,), the chain each draw came from.
+    prior, silos, seed, schedule : how they were made.
+    diagnostics : whether to trust them.
+    """
+
+    shard: Shard
+    labels: NDArray[np.uint8]
+    weights: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    log_likelihood: NDArray[np.float64]
+    chain: NDArray[np.int64]
+    prior: Prior
+    silos: int
+    seed: int
+    schedule: Schedule
+    diagnostics: Diagnostics
+
+    @property
+    def components(self) -> int:
+        """C⁺, the number of mixture components, empty ones included."""
+        return int(self.weights.shape[1])
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """What the last axis of `probabilities` stands for: (variable, level)."""
+        return self.shard.schema.levels
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One clustering of the rows, read off the draws.
+
+    Attributes
+    ----------
+    labels : (row,), 0 … k − 1, largest cluster first.
+    sizes : (cluster,), rows in each.
+    method : "linkage" or "pam".
+    silhouettes : average silhouette width by number of clusters tried.
+    subsample : rows that were clustered directly when the table was too long for an n × n
+        matrix, None when all of them were.
+    """
+
+    labels: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    method: str
+    silhouettes: Mapping[int, float] = field(default_factory=dict)
+    subsample: int | None = None
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters."""
+        return len(self.sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalPosterior:
+    """One silo's draws, relabelled so that cluster k means the same in every draw.
+
+    Attributes
+    ----------
+    weights : (draw, cluster), each draw sums to one.
+    probabilities : (draw, cluster, level), columns as in `levels`.
+    partition : the clustering the draws follow.
+    relabel : "match" or "average".
+    prior_draws : (cluster,), share of the draws in which the cluster had to take an empty
+        component, whose parameters come from the prior (zero under "average").
+    draws : what it was made from.
+    """
+
+    weights: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    partition: Partition
+    relabel: str
+    prior_draws: NDArray[np.float64]
+    draws: Draws
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows in each cluster."""
+        return self.partition.sizes
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """What the last axis of `probabilities` stands for: (variable, level)."""
+        return self.draws.levels
