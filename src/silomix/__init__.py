@@ -1,0 +1,1 @@
+"""Bayesian clustering across data silos that may not pool their rows."""

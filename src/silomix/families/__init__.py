@@ -1,0 +1,1 @@
+"""Families of component distributions; `base` says what one must offer."""

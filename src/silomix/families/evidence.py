@@ -1,0 +1,56 @@
+"""Dirichlet–multinomial evidence of a cluster, and the prior of a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import gammaln
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+def log_evidence(
+    counts: ArrayLike, offsets: NDArray[np.int64], beta: float
+) -> NDArray[np.float64]:
+    """Return log p(cells of a cluster), its level probabilities integrated out.
+
+    Each variable has its own total, so a row may miss some of its cells; a cluster without
+    rows has evidence 0.
+
+    Parameters
+    ----------
+    counts : (..., level), how often each level occurs in the cluster, whole numbers or not.
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : concentration of the symmetric Dirichlet prior of each variable's probabilities.
+
+    Returns
+    -------
+    (...,), one number for each cluster.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    concentration = np.diff(offsets) * beta
+    totals = np.add.reduceat(counts, offsets[:-1], axis=-1)
+    by_level = gammaln(beta + counts) - gammaln(beta)
+    by_variable = gammaln(concentration) - gammaln(concentration + totals)
+    return np.asarray(by_level.sum(axis=-1) + by_variable.sum(axis=-1))
+
+
+def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> float:
+    """Return the log prior probability of a partition, its clusters carrying no labels.
+
+    The rows fall into `components` components whose weights are Dirichlet(alpha, …, alpha);
+    C⁺!/(C⁺ − k)! labellings of the components give the same partition into k clusters. It is
+    −inf for more clusters than components.
+
+    Parameters
+    ----------
+    sizes : (cluster,), rows in each cluster, none of them empty.
+    components : C⁺, the number of components, empty ones included.
+    alpha : concentration of the weights.
+    """
+    sizes = np.asarray(sizes, dtype=np.float64)
+    labellings = gammaln(components + 1) - gammaln(components - len(sizes) + 1)
+    weights = gammaln(components * alpha) - gammaln(components * alpha + sizes.sum())
+    return float(labellings + weights + (gammaln(alpha + sizes) - gammaln(alpha)).sum())

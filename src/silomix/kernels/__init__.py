@@ -1,0 +1,1 @@
+"""The inner loops: `reference` defines them, `compiled` gives the same chain fast."""

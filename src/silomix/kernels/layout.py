@@ -1,0 +1,189 @@
+"""How a shard lies in memory for the compiled sweep: fused variables and one-hot bytes.
+
+Neighbouring variables are fused into one code over the combinations that occur, so that a row's
+mass is a product of a few table rows instead of one per variable (94 binary variables become
+about 11 groups). Counting goes the other way: each row carries its one-hot bytes, and adding
+them to a component's byte counters is a couple of vector additions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GROUP_CODES = (16, 32, 64, 128, 256, 512)
+"""Largest number of codes of a group of two variables or more: tried in turn."""
+GROWING_COST = 20
+"""Growing one row of the fused table costs as much as multiplying one into 20 data rows."""
+TRIAL_ROWS = 20_000
+WIDE = 16
+"""A variable with more levels is counted cell by cell: its one-hot bytes would be mostly zeros."""
+BYTE_LANES = 16
+
+
+class Layout(NamedTuple):
+    """A shard, ready for the compiled sweep. D = ΣK_q levels; row D of a level table is all ones.
+
+    Attributes
+    ----------
+    codes : (row, variable), as in the shard; the exact path reads them.
+    sizes, offsets : (variable,), (variable + 1,): K_q and where its levels start.
+    fused : (row, group), row of the fused table that holds the row's combination.
+    step_level : for each entry of each growing step the level it multiplies by, D for missing.
+    step_parent : the entry of the step before that it grows from, within the group.
+    step_start : (step + 1,), where each step's entries start; one step per variable.
+    group_step : (group + 1,), where each group's steps start.
+    group_row : (group + 1,), where each group's rows start in the fused table.
+    onehot : (row, byte), padded with zeros to a multiple of 16 bytes.
+    byte_level : (byte,), the level each byte column counts; padding is left out.
+    remainder : variables whose level 0 is not stored: it is what the other levels leave.
+    wide : variables counted cell by cell.
+    level_totals : (level,), cells at each level; they never change.
+    """
+
+    codes: NDArray[np.unsignedinteger]
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    fused: NDArray[np.unsignedinteger]
+    step_level: NDArray[np.int64]
+    step_parent: NDArray[np.int64]
+    step_start: NDArray[np.int64]
+    group_step: NDArray[np.int64]
+    group_row: NDArray[np.int64]
+    onehot: NDArray[np.uint8]
+    byte_level: NDArray[np.int64]
+    remainder: NDArray[np.int64]
+    wide: NDArray[np.int64]
+    level_totals: NDArray[np.float64]
+
+
+def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Layout:
+    """Return the layout of `codes` (row, variable), whose code K_q means missing."""
+    codes = np.ascontiguousarray(codes)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    totals = np.concatenate(
+        [
+            np.bincount(codes[:, q], minlength=size + 1)[:size]
+            for q, size in enumerate(sizes)
+        ]
+    )
+    complete = np.array(
+        [totals[offsets[q] : offsets[q + 1]].sum() == len(codes) for q in range(len(sizes))]
+    )
+    wide = np.flatnonzero(sizes > WIDE)
+    remainder = np.flatnonzero((sizes <= WIDE) & complete)
+    onehot, byte_level = _one_hot(codes, sizes, offsets, complete)
+    return Layout(
+        codes=codes,
+        sizes=sizes.astype(np.int64),
+        offsets=offsets,
+        **_table_steps(_fuse(codes, sizes), sizes, offsets),
+        onehot=onehot,
+        byte_level=byte_level,
+        remainder=remainder,
+        wide=wide,
+        level_totals=totals.astype(np.float64),
+    )
+
+
+def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
+    """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 64, dtype=np.uint8)
+    first = -raw.ctypes.data % 64
+    return raw[first : first + size].view(dtype).reshape(shape)
+
+
+def _one_hot(
+    codes: NDArray[np.unsignedinteger],
+    sizes: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    complete: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    stored = [
+        (q, k)
+        for q, size in enumerate(sizes)
+        if size <= WIDE
+        for k in range(1 if complete[q] else 0, size)
+    ]
+    width = -(-len(stored) // BYTE_LANES) * BYTE_LANES
+    onehot = aligned((len(codes), width), np.uint8)
+    for byte, (q, k) in enumerate(stored):
+        onehot[:, byte] = codes[:, q] == k
+    return onehot, np.array([offsets[q] + k for q, k in stored], dtype=np.int64)
+
+
+class _Step(NamedTuple):
+    code: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    level: NDArray[np.int64]
+
+
+def _fuse(
+    codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]
+) -> list[list[_Step]]:
+    """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
+    trial = codes[:: -(-len(codes) // TRIAL_ROWS)]
+
+    def cost(limit: int) -> int:
+        groups = _join(trial, sizes, limit)
+        rows = sum(len(group[-1].level) for group in groups)
+        return len(groups) * len(codes) + GROWING_COST * rows
+
+    return _join(codes, sizes, min(GROUP_CODES, key=cost))
+
+
+def _join(
+    codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64], limit: int
+) -> list[list[_Step]]:
+    """Join neighbouring variables greedily while at most `limit` combinations occur."""
+    groups: list[list[_Step]] = []
+    for q, size in enumerate(sizes):
+        if groups:
+            step = _grow(groups[-1][-1].code, codes[:, q], int(size))
+            if len(step.level) <= limit:
+                groups[-1].append(step)
+                continue
+        groups.append([_grow(None, codes[:, q], int(size))])
+    return groups
+
+
+def _table_steps(
+    groups: list[list[_Step]], sizes: NDArray[np.int64], offsets: NDArray[np.int64]
+) -> dict[str, NDArray[np.generic]]:
+    """Write the groups down as flat arrays: see `Layout`."""
+    steps = [step for group in groups for step in group]
+    group_row = np.cumsum([0] + [len(group[-1].level) for group in groups])
+    levels = [
+        np.where(step.level == sizes[q], offsets[-1], offsets[q] + step.level)
+        for q, step in enumerate(steps)
+    ]
+    columns = [group[-1].code + row for group, row in zip(groups, group_row, strict=False)]
+    return {
+        "fused": np.stack(columns, axis=1).astype(
+            np.uint16 if group_row[-1] <= 2**16 else np.uint32
+        ),
+        "step_level": np.concatenate(levels).astype(np.int64),
+        "step_parent": np.concatenate([step.parent for step in steps]).astype(np.int64),
+        "step_start": np.cumsum([0] + [len(level) for level in levels]).astype(np.int64),
+        "group_step": np.cumsum([0] + [len(group) for group in groups]).astype(np.int64),
+        "group_row": group_row.astype(np.int64),
+    }
+
+
+def _grow(
+    current: NDArray[np.int64] | None, column: NDArray[np.unsignedinteger], size: int
+) -> _Step:
+    """Add one variable to the codes of a group; only combinations that occur get a code.
+
+    A parent never has a larger code than its children, which lets the table grow in place.
+    """
+    wide = column.astype(np.int64) if current is None else current * (size + 1) + column
+    seen = np.flatnonzero(np.bincount(wide))
+    renumber = np.zeros(int(seen[-1]) + 1, dtype=np.int64)
+    renumber[seen] = np.arange(len(seen))
+    return _Step(code=renumber[wide], parent=seen // (size + 1), level=seen % (size + 1))

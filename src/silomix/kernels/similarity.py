@@ -1,0 +1,200 @@
+"""Loops over the labels of many draws: who sits with whom, and how components overlap clusters.
+
+Each compiled function stands next to its definition in plain NumPy, and gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numba
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+BYTE = 255
+"""Most draws that a one-byte counter can count."""
+
+TILE = 512
+"""Rows compared at a time: BYTE draws of them stay in the second-level cache."""
+
+
+def kernel(function: Function) -> Function:
+    """Compile without the interpreter lock, kept on disk between runs."""
+    compile_it: Callable[..., Callable[[Function], Function]] = numba.njit
+    return compile_it(nogil=True, cache=True)(function)
+
+
+def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.uint32]:
+    """Count the draws in which two rows sit in the same component.
+
+    Parameters
+    ----------
+    labels : (draw, row), the component of each row; may be a memory map, read in order.
+
+    Returns
+    -------
+    (row, row), symmetric, the number of draws on the diagonal; two bytes a cell, four from
+    65,536 draws on.
+    """
+    draws, rows = labels.shape
+    together = np.zeros((rows, rows), dtype=np.uint16 if draws < 2**16 else np.uint32)
+    for start in range(0, draws, BYTE):
+        count_together(np.ascontiguousarray(labels[start : start + BYTE]), together)
+    mirror(together)
+    return together
+
+
+def co_clustering_definition(
+    labels: NDArray[np.uint8],
+) -> NDArray[np.uint16] | NDArray[np.uint32]:
+    """Define `co_clustering`, one draw at a time."""
+    draws, rows = labels.shape
+    together = np.zeros((rows, rows), dtype=np.uint16 if draws < 2**16 else np.uint32)
+    for draw in labels:
+        together += draw[:, None] == draw
+    return together
+
+
+@kernel
+def count_together(labels: NDArray[np.uint8], together: NDArray[Any]) -> None:
+    """Add at most `BYTE` draws to the cells of `together` on and above the diagonal.
+
+    Parameters
+    ----------
+    labels : in, (draw, row).
+    together : in and out, (row, row).
+    """
+    draws, rows = labels.shape
+    counter = np.empty(TILE, dtype=np.uint8)
+    for left in range(0, rows, TILE):
+        right = min(left + TILE, rows)
+        tile = labels[:, left:right].copy()
+        # views of equal length and plain indices: only then are the byte loops vectorised
+        counts = counter[: right - left]
+        for row in range(right):
+            counts[:] = 0
+            for draw in range(draws):
+                component = labels[draw, row]
+                others = tile[draw]
+                for other in range(others.size):
+                    counts[other] += np.uint8(others[other] == component)
+            cells = together[row, left:right]
+            for other in range(counts.size):
+                cells[other] += counts[other]
+
+
+@kernel
+def mirror(matrix: NDArray[Any]) -> None:
+    """Copy the cells above the diagonal of `matrix`, (row, row), in and out, below it."""
+    size = matrix.shape[0]
+    for top in range(0, size, TILE):
+        for left in range(top, size, TILE):
+            for row in range(top, min(top + TILE, size)):
+                for column in range(max(left, row + 1), min(left + TILE, size)):
+                    matrix[column, row] = matrix[row, column]
+
+
+@kernel
+def sum_by_cluster(
+    distances: NDArray[np.unsignedinteger], clusters: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.int64]:
+    """Add up the distances of each row to the members of each cluster.
+
+    Whole numbers, so that the sums are exact and no choice between them hangs on rounding.
+
+    Parameters
+    ----------
+    distances : (row, row).
+    clusters : (row,), the cluster of each row, 0 … n_clusters − 1.
+    n_clusters : how many there are.
+
+    Returns
+    -------
+    (row, cluster)
+    """
+    rows = distances.shape[0]
+    sums = np.zeros((rows, n_clusters), dtype=np.int64)
+    for row in range(rows):
+        mine = sums[row]
+        to = distances[row]
+        for other in range(rows):
+            mine[clusters[other]] += to[other]
+    return sums
+
+
+def sum_by_cluster_definition(
+    distances: NDArray[np.unsignedinteger], clusters: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.int64]:
+    """Define `sum_by_cluster`, as a matrix product."""
+    members = clusters[:, None] == np.arange(n_clusters)
+    return distances.astype(np.int64) @ members
+
+
+@kernel
+def contingency(
+    labels: NDArray[np.uint8], clusters: NDArray[np.int64], components: int, n_clusters: int
+) -> NDArray[np.int32]:
+    """Count the rows of each cluster in each component, draw by draw.
+
+    Parameters
+    ----------
+    labels : (draw, row), the component of each row.
+    clusters : (row,), the cluster of each row, 0 … n_clusters − 1.
+    components, n_clusters : how many there are of each, empty ones included.
+
+    Returns
+    -------
+    (draw, component, cluster), rows.
+    """
+    draws, rows = labels.shape
+    overlap = np.zeros((draws, components, n_clusters), dtype=np.int32)
+    for draw in range(draws):
+        table = overlap[draw]
+        for row in range(rows):
+            table[labels[draw, row], clusters[row]] += 1
+    return overlap
+
+
+def contingency_definition(
+    labels: NDArray[np.uint8], clusters: NDArray[np.int64], components: int, n_clusters: int
+) -> NDArray[np.int32]:
+    """Define `contingency`: sums of one-hot codes."""
+    in_component = labels[:, :, None] == np.arange(components)
+    in_cluster = clusters[:, None] == np.arange(n_clusters)
+    overlap = np.einsum("drc,rk->dck", in_component.astype(np.int32), in_cluster)
+    return overlap.astype(np.int32)
+
+
+@kernel
+def add_support(
+    labels: NDArray[np.uint8], share: NDArray[np.float64], support: NDArray[np.float64]
+) -> None:
+    """Add to each row the clusters' shares of the component it sat in, draw by draw.
+
+    Parameters
+    ----------
+    labels : in, (draw, row).
+    share : in, (draw, component, cluster).
+    support : in and out, (row, cluster).
+    """
+    draws, rows = labels.shape
+    for row in range(rows):
+        mine = support[row]
+        for draw in range(draws):
+            given = share[draw, labels[draw, row]]
+            for cluster in range(mine.size):
+                mine[cluster] += given[cluster]
+
+
+def add_support_definition(
+    labels: NDArray[np.uint8], share: NDArray[np.float64], support: NDArray[np.float64]
+) -> None:
+    """Define `add_support`, all rows of a draw at a time."""
+    for components, given in zip(labels, share, strict=True):
+        support += given[components]

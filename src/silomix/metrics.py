@@ -1,0 +1,290 @@
+"""How close an estimate comes to the truth: partitions, intervals and point estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linear_sum_assignment
+
+from silomix.errors import DataError, SettingsError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+
+def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
+    """Return the adjusted Rand index of two partitions of the same rows.
+
+    Hubert & Arabie (1985): one for equal partitions, zero on average for independent ones of
+    the same sizes. Two partitions that both have one cluster, or both only singletons, are
+    equal: 1.0.
+
+    Parameters
+    ----------
+    a, b : (row,), labels of any kind; only which rows share one matters.
+    """
+    table = _contingency(a, b)
+    # Python integers: products of two numbers of pairs pass 2^63 from 80,000 rows on
+    together, pairs = _pairs(table.cells), _pairs(table.cells.sum())
+    together_a, together_b = _pairs(table.sizes_a), _pairs(table.sizes_b)
+    spread = (together_a + together_b) * pairs - 2 * together_a * together_b
+    if spread == 0:
+        return 1.0
+    return 2 * (together * pairs - together_a * together_b) / spread
+
+
+def variation_of_information(a: ArrayLike, b: ArrayLike) -> float:
+    """Return the variation of information H(a | b) + H(b | a) in nats (Meilă, 2007).
+
+    Zero for equal partitions, at most the logarithm of the number of rows.
+
+    Parameters
+    ----------
+    a, b : (row,), labels of any kind; only which rows share one matters.
+    """
+    table = _contingency(a, b)
+    # no term is negative, so equal partitions give zero and never a rounding below it
+    of_a = np.log(table.sizes_a[table.a] / table.cells)
+    of_b = np.log(table.sizes_b[table.b] / table.cells)
+    return float(table.cells @ (of_a + of_b) / table.cells.sum())
+
+
+def pair_clusters(
+    true_labels: ArrayLike,
+    labels: ArrayLike,
+    *,
+    true_clusters: int | None = None,
+    clusters: int | None = None,
+) -> NDArray[np.int64]:
+    """Pair true with estimated clusters, one to one, so that they share the most rows.
+
+    The pairing maximises the rows shared over all pairs together (the assignment problem on
+    the contingency table), so a true cluster need not get the estimated cluster that overlaps
+    it most when another needs that one more. A pair that shares no row is not a pair.
+
+    Parameters
+    ----------
+    true_labels, labels : (row,), cluster numbers from 0 on, so that they index the arrays of
+        parameters.
+    true_clusters, clusters : how many clusters there are on each side; by default the highest
+        label plus one. Give them when the last clusters may hold no row.
+
+    Returns
+    -------
+    (true cluster,), the estimated cluster paired with each true one; -1 where there is none.
+    Estimated clusters that do not appear in it are unpaired.
+
+    Notes
+    -----
+    An unpaired true cluster has no estimate: set its interval and estimate to nan, and
+    `coverage` counts a miss while `relative_bias` is nan. An unpaired estimated cluster has no
+    true value and enters neither; the number of clusters and the adjusted Rand index show it.
+    """
+    truth, found = _numbers("true_labels", true_labels), _numbers("labels", labels)
+    _check_lengths(len(truth), len(found))
+    n_true = _n_clusters("true_clusters", true_clusters, truth)
+    n_found = _n_clusters("clusters", clusters, found)
+    shared = np.bincount(truth * n_found + found, minlength=n_true * n_found)
+    shared = shared.reshape(n_true, n_found)
+    of_true, of_found = linear_sum_assignment(shared, maximize=True)
+    overlapping = shared[of_true, of_found] > 0
+    paired = np.full(n_true, -1, dtype=np.int64)
+    paired[of_true[overlapping]] = of_found[overlapping]
+    return paired
+
+
+def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+    """Return the share of the true values inside their intervals, bounds included.
+
+    An entry with a nan in it, as for a cluster that was not found, counts as a miss; leave
+    such entries out beforehand if they should not count. No entries at all give nan.
+
+    Parameters
+    ----------
+    true, lower, upper : arrays of one shape, or that broadcast to one.
+    """
+    true, lower, upper = _broadcast({"true": true, "lower": lower, "upper": upper})
+    swapped = int(np.count_nonzero(lower > upper))
+    if swapped:
+        raise DataError(
+            f"lower is above upper in {swapped} of {lower.size} intervals; "
+            "check the order of the arguments: true, lower, upper"
+        )
+    inside = (lower <= true) & (true <= upper)
+    return float(inside.mean()) if inside.size else float("nan")
+
+
+def relative_bias(true: ArrayLike, estimate: ArrayLike) -> NDArray[np.float64]:
+    """Return (true − estimate) / true, element by element; nan where the true value is zero.
+
+    The sign is that of Fendler et al. (2026), tables 4 and 5: an estimate that is too large
+    has a negative bias.
+
+    Parameters
+    ----------
+    true, estimate : arrays of one shape, or that broadcast to one.
+    """
+    true, estimate = _broadcast({"true": true, "estimate": estimate})
+    undefined = np.full(true.shape, np.nan)
+    return np.divide(true - estimate, true, out=undefined, where=true != 0)
+
+
+def equal_tailed_interval(
+    draws: ArrayLike, level: float = 0.95, axis: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the interval that leaves (1 − level) / 2 of the draws out on each side.
+
+    Parameters
+    ----------
+    draws : the draws along `axis`, any shape otherwise.
+    level : share of the draws inside.
+    axis : axis of the draws.
+
+    Returns
+    -------
+    lower, upper : the shape of `draws` without `axis`; nan where a draw is nan.
+    """
+    values = _checked_draws(draws, level, axis)
+    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=axis)
+    return lower, upper
+
+
+def highest_density_interval(
+    draws: ArrayLike, level: float = 0.95
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the shortest interval between draws that holds more than `level` of them.
+
+    The estimator of Chen & Shao (1999): of the windows of ⌊level · n⌋ + 1 sorted draws, the
+    shortest, and the lowest of equally short ones. It can reach a bound such as 0 or 1, which
+    an equal-tailed interval never does.
+
+    Parameters
+    ----------
+    draws : (draw, …), any trailing shape; each entry of it has an interval of its own.
+    level : share of the draws inside.
+
+    Returns
+    -------
+    lower, upper : the trailing shape; nan where a draw is nan.
+    """
+    values = np.sort(_checked_draws(draws, level, 0), axis=0)
+    n = len(values)
+    # the highest level below one rounds up to n
+    steps = min(int(level * n), n - 1)
+    start = np.argmin(values[steps:] - values[: n - steps], axis=0, keepdims=True)
+    lower = np.take_along_axis(values, start, axis=0)[0]
+    upper = np.take_along_axis(values, start + steps, axis=0)[0]
+    # nan sorts last, so the last draw tells
+    broken = np.isnan(values[-1])
+    return np.where(broken, np.nan, lower)[()], np.where(broken, np.nan, upper)[()]
+
+
+@dataclass(frozen=True, eq=False)
+class _Contingency:
+    """The cells of two partitions' contingency table that hold rows, and its margins.
+
+    Only those cells: two partitions of 300,000 singletons have as many, the full table 9e10.
+
+    Attributes
+    ----------
+    cells : (cell,), rows in each.
+    a, b : (cell,), the cluster of each partition that meet there.
+    sizes_a, sizes_b : (cluster,), rows in each cluster.
+    """
+
+    cells: NDArray[np.int64]
+    a: NDArray[np.int64]
+    b: NDArray[np.int64]
+    sizes_a: NDArray[np.int64]
+    sizes_b: NDArray[np.int64]
+
+
+def _contingency(a: ArrayLike, b: ArrayLike) -> _Contingency:
+    codes_a, codes_b = _codes("a", a), _codes("b", b)
+    _check_lengths(len(codes_a), len(codes_b))
+    sizes_a, sizes_b = np.bincount(codes_a), np.bincount(codes_b)
+    numbers, cells = np.unique(codes_a * len(sizes_b) + codes_b, return_counts=True)
+    of_a, of_b = np.divmod(numbers, len(sizes_b))
+    return _Contingency(cells, of_a, of_b, sizes_a, sizes_b)
+
+
+def _pairs(sizes: NDArray[np.int64]) -> int:
+    """Return how many pairs of rows share a group, given the groups' sizes."""
+    return int((sizes * (sizes - 1) // 2).sum())
+
+
+def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+    """Return the labels as 0 … k − 1, in the order of their first row."""
+    codes = pd.factorize(_column(name, labels))[0].astype(np.int64)
+    missing = np.flatnonzero(codes < 0)
+    if missing.size:
+        raise DataError(
+            f"{name} has no label in {missing.size} of {len(codes)} rows, the first of them "
+            f"row {missing[0]} (from 0); drop those rows from both partitions"
+        )
+    return codes
+
+
+def _numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+    """Return cluster numbers, checked: integers from 0 on."""
+    column = _column(name, labels)
+    if not pd.api.types.is_integer_dtype(column.dtype) or column.hasnans:
+        raise DataError(
+            f"{name} has dtype {column.dtype}; give each row a whole number, "
+            "the place of its cluster in the arrays of parameters"
+        )
+    if column.min() < 0:
+        raise DataError(f"{name} goes down to {column.min()}; number the clusters from 0 on")
+    return column.to_numpy(dtype=np.int64)
+
+
+def _column(name: str, labels: ArrayLike) -> pd.Series:
+    dimensions = np.ndim(labels)
+    if dimensions != 1:
+        raise DataError(f"{name} has {dimensions} axes; give one label per row, (row,)")
+    column = pd.Series(labels)
+    if column.empty:
+        raise DataError(f"{name} has no rows; give one label per row")
+    return column
+
+
+def _n_clusters(name: str, clusters: int | None, labels: NDArray[np.int64]) -> int:
+    needed = int(labels.max()) + 1
+    if clusters is None:
+        return needed
+    if clusters < needed:
+        raise SettingsError(
+            f"{name}={clusters}, but the labels go up to {needed - 1}; give at least {needed}"
+        )
+    return clusters
+
+
+def _check_lengths(rows_a: int, rows_b: int) -> None:
+    if rows_a != rows_b:
+        raise DataError(
+            f"the two partitions have {rows_a} and {rows_b} rows; "
+            "give labels of the same rows, in the same order"
+        )
+
+
+def _broadcast(arrays: dict[str, ArrayLike]) -> list[NDArray[np.float64]]:
+    values = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
+    try:
+        return list(np.broadcast_arrays(*values.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {value.shape}" for name, value in values.items())
+        raise DataError(f"shapes do not fit: {shapes}; give arrays of one shape") from None
+
+
+def _checked_draws(draws: ArrayLike, level: float, axis: int) -> NDArray[np.float64]:
+    if not 0 < level < 1:
+        raise SettingsError(f"level={level}: give a share between 0 and 1, such as 0.95")
+    values = np.asarray(draws, dtype=np.float64)
+    if not -values.ndim <= axis < values.ndim:
+        raise DataError(f"the draws have shape {values.shape} and no axis {axis}")
+    if values.shape[axis] == 0:
+        raise DataError(f"there are no draws along axis {axis} of shape {values.shape}")
+    return values

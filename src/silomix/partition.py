@@ -1,0 +1,331 @@
+"""Draws -> one partition of the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from silomix.errors import MissingDependency, SettingsError
+from silomix.families.evidence import log_evidence, log_partition_prior
+from silomix.kernels.similarity import (
+    BYTE,
+    add_support,
+    co_clustering,
+    contingency,
+    sum_by_cluster,
+)
+from silomix.types import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from silomix.types import Draws, Shard
+
+    Apart = NDArray[np.unsignedinteger[Any]]
+    Cuts = Callable[[Apart, int], NDArray[np.int64]]
+
+BEYOND_OCCUPIED = 5
+"""Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015)."""
+
+
+def partition(
+    draws: Draws,
+    method: str = "linkage",
+    *,
+    one_cluster: bool = True,
+    threshold: int = 10_000,
+    subsample: int = 5_000,
+) -> Partition:
+    """Return the one partition of the rows that stands for the draws.
+
+    It starts from how often two rows sit together, cuts the rows into 2, 3, … clusters, and
+    keeps the cut with the largest average silhouette width.
+
+    Parameters
+    ----------
+    draws : of one silo.
+    method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
+    one_cluster : whether the best cut must be more probable, a posteriori, than a single
+        cluster; silhouettes start at two clusters and cannot tell. It weighs two partitions, not
+        two numbers of clusters: where hardly any row can be placed with confidence, the single
+        cluster wins. Without it the answer is one cluster only when nothing tells rows apart.
+    threshold : longest table for which a row × row matrix is made. In a longer one a random
+        subsample is cut, and every other row goes where the rows that share its component, draw
+        by draw, mostly are.
+    subsample : rows of that subsample.
+    """
+    if method not in PARTITIONS:
+        raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
+    if subsample < 3:
+        raise SettingsError(f"subsample={subsample} rows cannot be cut in two; give at least 3")
+    labels, widths, used = cut_rows(draws, PARTITIONS[method], threshold, subsample)
+    if one_cluster and not beats_one_cluster(draws, labels):
+        labels = np.zeros_like(labels)
+    labels, sizes = largest_first(labels)
+    return Partition(labels, sizes, method, widths, used)
+
+
+def cut_rows(
+    draws: Draws, cuts: Cuts, threshold: int, subsample: int
+) -> tuple[NDArray[np.int64], dict[int, float], int | None]:
+    """Return labels, average silhouette widths, and the rows of the subsample, if any."""
+    rows = draws.shard.rows
+    if identical(draws.shard):
+        return np.zeros(rows, dtype=np.int64), {}, None
+    if rows <= max(threshold, subsample):
+        return *best_cut(draws.labels, draws.components, cuts), None
+    chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
+    some = np.take(draws.labels, chosen, axis=1)
+    clusters, widths = best_cut(some, draws.components, cuts)
+    return place(draws.labels, chosen, clusters, draws.components), widths, subsample
+
+
+def identical(shard: Shard) -> bool:
+    """Tell whether every row is a copy of the first."""
+    return bool((shard.codes == shard.codes[0]).all())
+
+
+def random_rows(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `size` of the rows, drawn without replacement, in increasing order."""
+    return np.sort(rng.choice(rows, size, replace=False))
+
+
+def largest_first(labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels with the largest cluster first, equal ones by their first row.
+
+    Parameters
+    ----------
+    labels : (row,), any values.
+
+    Returns
+    -------
+    labels : (row,), 0 … k − 1.
+    sizes : (cluster,).
+    """
+    _, first, clusters, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.lexsort((first, -sizes))
+    return np.argsort(order)[clusters], sizes[order]
+
+
+def best_cut(
+    labels: NDArray[np.uint8], components: int, cuts: Cuts
+) -> tuple[NDArray[np.int64], dict[int, float]]:
+    """Cut the rows where the average silhouette width is largest; the first of equals wins.
+
+    Parameters
+    ----------
+    labels : (draw, row).
+    components : C⁺.
+    cuts : how to cut, as in `PARTITIONS`.
+
+    Returns
+    -------
+    labels : (row,), largest cluster first; all 0 when there is nothing to cut.
+    widths : average silhouette width by number of clusters.
+    """
+    draws, rows = labels.shape
+    occupied = most_occupied(labels, components)
+    most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
+    if occupied == 1 or most < 2:
+        return np.zeros(rows, dtype=np.int64), {}
+    apart = co_clustering(labels)
+    np.subtract(draws, apart, out=apart)
+    candidates = cuts(apart, most)
+    widths = average_silhouettes(apart, candidates)
+    best, _ = largest_first(candidates[widths.argmax()])
+    return best, dict(enumerate(widths.tolist(), start=2))
+
+
+def most_occupied(labels: NDArray[np.uint8], components: int) -> int:
+    """Return the largest number of components that hold rows in a draw."""
+    everyone = np.zeros(labels.shape[1], dtype=np.int64)
+    sizes = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    return int(np.count_nonzero(sizes, axis=1).max())
+
+
+def linkage_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+    """Cut the average-linkage tree of the rows.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    most : largest number of clusters.
+
+    Returns
+    -------
+    (cut, row), labels of exactly 2, 3, … `most` clusters.
+    """
+    tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
+    pairs = tree[:, :2].astype(np.int64)
+    return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
+
+
+def cut_tree(pairs: NDArray[np.int64], clusters: int) -> NDArray[np.int64]:
+    """Return the labels after all but the last `clusters` − 1 merges.
+
+    SciPy's own cut by number of clusters returns fewer when merges are equally high, and rows
+    that never sit together make many of those.
+
+    Parameters
+    ----------
+    pairs : (merge, 2), the nodes that merge i joins into node rows + i.
+    clusters : how many to leave.
+    """
+    rows = len(pairs) + 1
+    merges = rows - clusters
+    root = np.arange(rows + merges)
+    for merge in reversed(range(merges)):
+        root[pairs[merge]] = root[rows + merge]
+    return np.unique(root[:rows], return_inverse=True)[1]
+
+
+def pam_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+    """Cut the rows around medoids, as PReMiuM does (Liverani et al., 2015).
+
+    FasterPAM (Schubert and Rousseeuw, 2021), started by BUILD. BUILD is greedy, so the medoids
+    of a shorter start are the first of the longest one; it stops once every row is at no
+    distance from a medoid.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    most : largest number of clusters.
+
+    Returns
+    -------
+    (cut, row), labels of exactly 2, 3, … clusters.
+    """
+    try:
+        import kmedoids
+    except ImportError as error:
+        raise MissingDependency(
+            "partition 'pam' needs the package kmedoids: pip install 'silomix[pam]', "
+            "or choose partition 'linkage'"
+        ) from error
+    distances = apart.astype(np.int32)
+    start = kmedoids.pam_build(distances, most).medoids
+    candidates = []
+    for k in range(2, len(start) + 1):
+        # one thread: the parallel search may end elsewhere
+        found = kmedoids.fasterpam(distances, start[:k], n_cpu=1)
+        labels = found.labels.astype(np.int64)
+        labels[found.medoids] = np.arange(k)  # a medoid's twin must not empty its cluster
+        candidates.append(labels)
+    return np.array(candidates)
+
+
+PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
+
+
+def average_silhouettes(apart: Apart, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the average silhouette width of each candidate (Rousseeuw, 1987).
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    candidates : (cut, row), labels 0 … k − 1 with no cluster empty and k at least 2.
+
+    Returns
+    -------
+    (cut,)
+    """
+    return np.array([silhouettes(apart, labels).mean() for labels in candidates])
+
+
+def silhouettes(apart: Apart, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the silhouette width of each row, 0 for a row alone in its cluster.
+
+    Parameters
+    ----------
+    apart : (row, row), distances, 0 on the diagonal.
+    labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
+    """
+    sizes = np.bincount(labels)
+    totals = sum_by_cluster(apart, labels, len(sizes))
+    own = labels[:, None] == np.arange(len(sizes))
+    inside = totals[own] / np.maximum(sizes[labels] - 1, 1)
+    outside = np.where(own, np.inf, totals / sizes).min(axis=1)
+    larger = np.maximum(inside, outside)
+    defined = (larger > 0) & (sizes[labels] > 1)
+    return np.where(defined, outside - inside, 0) / np.where(defined, larger, 1)
+
+
+def place(
+    labels: NDArray[np.uint8],
+    chosen: NDArray[np.int64],
+    clusters: NDArray[np.int64],
+    components: int,
+) -> NDArray[np.int64]:
+    """Put every row in one of the clusters of a few chosen rows.
+
+    A row supports cluster k by the mean, over the draws, of the share of the chosen rows in its
+    component that belong to k; a draw in which its component holds no chosen row says nothing.
+    A row that no draw speaks for goes to cluster 0. The chosen rows stay where they are.
+
+    Parameters
+    ----------
+    labels : (draw, row), read a few draws at a time.
+    chosen : (chosen row,), their place in the table.
+    clusters : (chosen row,), 0 … k − 1.
+    components : C⁺.
+
+    Returns
+    -------
+    (row,), 0 … k − 1.
+    """
+    n_clusters = int(clusters.max()) + 1
+    support = np.zeros((labels.shape[1], n_clusters))
+    for start in range(0, len(labels), BYTE):
+        some = np.ascontiguousarray(labels[start : start + BYTE])
+        overlap = contingency(np.take(some, chosen, axis=1), clusters, components, n_clusters)
+        share = overlap / np.maximum(overlap.sum(axis=2, keepdims=True), 1)
+        add_support(some, share, support)
+    placed = support.argmax(axis=1)
+    placed[chosen] = clusters
+    return placed
+
+
+def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
+    """Tell whether a partition is more probable, given the rows, than a single cluster."""
+    return log_posterior(draws, labels) > log_posterior(draws, np.zeros_like(labels))
+
+
+def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
+    """Return log p(partition, rows) under the silo's own prior, every parameter integrated out.
+
+    Parameters
+    ----------
+    draws : for their rows, prior and number of components.
+    labels : (row,), 0 … k − 1.
+    """
+    alpha, beta = draws.prior.share(draws.silos)
+    counts = level_counts(draws.shard, labels)
+    evidence = log_evidence(counts, draws.shard.schema.offsets, beta).sum()
+    return float(evidence + log_partition_prior(np.bincount(labels), draws.components, alpha))
+
+
+def level_counts(shard: Shard, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each level occurs in each cluster, missing cells left out.
+
+    Parameters
+    ----------
+    shard : the rows.
+    labels : (row,), 0 … k − 1.
+
+    Returns
+    -------
+    (cluster, level)
+    """
+    clusters = int(labels.max()) + 1
+    by_variable = []
+    for size, codes in zip(shard.schema.sizes, shard.codes.T, strict=True):
+        cells = np.bincount(labels * (size + 1) + codes, minlength=clusters * (size + 1))
+        by_variable.append(cells.reshape(clusters, size + 1)[:, :size])
+    return np.concatenate(by_variable, axis=1)

@@ -1,0 +1,291 @@
+"""Tables with a known truth: the designs of Fendler et al. (2026), and tables from a schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from silomix.errors import SettingsError
+from silomix.types import MISSING_LEVEL, Schema, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+SILO_COLUMN = "silo"
+"""Name of the column that says which silo a row belongs to."""
+
+SEPARABILITIES: Mapping[str, float] = {"easy": 0.3, "poor": 1.0}
+"""Concentration of the symmetric Dirichlet that the level probabilities are drawn from."""
+
+_PRESENT: Mapping[str, tuple[range, ...]] = {
+    "homogeneous": (range(5),) * 4,
+    "nested": (range(6), range(5), range(3), range(2)),
+    "non-nested": (range(5), range(1, 6), range(3), range(2)),
+}
+"""Clusters of each silo, equally likely within it: Fendler et al. (2026), table 1."""
+
+DESIGNS = (*_PRESENT, "appendix-b")
+"""The designs `simulate` knows."""
+
+_VARIABLES = Schema(
+    tuple(Variable(f"x{q}", ("1", "2")) for q in range(1, 5))
+    + tuple(Variable(f"x{q}", ("1", "2", "3")) for q in range(5, 11))
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What a simulated table was drawn from.
+
+    Attributes
+    ----------
+    labels : (row,), the cluster of each row, from 0 on.
+    weights : (cluster,), share of each cluster in the population: the mean of
+        `weights_by_silo`, weighted by the silos' rows.
+    weights_by_silo : (silo, cluster), the probabilities the labels of a silo were drawn from.
+    probabilities : (cluster, level), columns as in `levels`.
+    levels : what each level column stands for: (variable, level).
+    silos : their names, in the order of `weights_by_silo` and of the table.
+    """
+
+    labels: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    weights_by_silo: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    levels: list[tuple[str, str]]
+    silos: tuple[str, ...]
+
+
+def simulate(
+    design: str,
+    *,
+    separability: str | None = None,
+    rows: int | None = None,
+    silos: int | None = None,
+    seed: int = 0,
+) -> tuple[pd.DataFrame, Truth]:
+    """Draw a table of one of the designs of Fendler et al. (2026), section 5.1 and appendix B.
+
+    Ten variables, x1 … x4 with two levels and x5 … x10 with three. Each cluster's level
+    probabilities come from a symmetric Dirichlet, and each row's label from its silo's weights.
+
+    - "homogeneous": five clusters, equally likely in each silo.
+    - "nested", "non-nested": six clusters, of which each silo has the ones of the paper's
+      table 1, equally likely. The table has four silos; further silos repeat them in order,
+      and with fewer a cluster may have weight zero.
+    - "appendix-b": twenty clusters in all silos, weights from Dirichlet(0.5) and level
+      probabilities from Dirichlet(0.1). The rows are split at random into balanced silos:
+      they are exchangeable, so cutting them in their order is such a split, and one seed
+      gives the same rows for any number of silos.
+
+    Parameters
+    ----------
+    design : "homogeneous", "nested", "non-nested" or "appendix-b".
+    separability : "easy" (Dirichlet(0.3), the default) or "poor" (Dirichlet(1)); "appendix-b"
+        has its own and takes none.
+    rows : rows in all, split as equally as possible; 4,000, or 50,000 in "appendix-b".
+    silos : number of silos; 4, or 10 in "appendix-b".
+    seed : the same seed gives the same table.
+
+    Returns
+    -------
+    table : a column "silo" ("silo 1", …), then x1 … x10; rows in the order of the silos.
+    truth : what it was drawn from.
+    """
+    _one_of("design", design, DESIGNS)
+    appendix = design == "appendix-b"
+    if appendix and separability is not None:
+        raise SettingsError(
+            f"separability={separability!r}: the design 'appendix-b' has its own; leave it out"
+        )
+    word = "easy" if separability is None else separability
+    _one_of("separability", word, SEPARABILITIES)
+    rows = (50_000 if appendix else 4_000) if rows is None else rows
+    silos = (10 if appendix else 4) if silos is None else silos
+    _whole("silos", silos, least=1)
+    names = _silo_names(silos, rows)
+    rng = _generator(seed)
+    if appendix:
+        weights = np.tile(rng.dirichlet(np.full(20, 0.5)), (silos, 1))
+    else:
+        weights = _weights_of_table_1(_PRESENT[design], silos)
+    concentration = 0.1 if appendix else SEPARABILITIES[word]
+    probabilities = _draw_profiles(rng, _VARIABLES, weights.shape[1], concentration)
+    sizes = _balanced(rows, silos)
+    labels = _draw(rng, weights, np.repeat(np.arange(silos), sizes))
+    truth = Truth(
+        labels=labels,
+        weights=sizes @ weights / rows,
+        weights_by_silo=weights,
+        probabilities=probabilities,
+        levels=list(_VARIABLES.levels),
+        silos=names,
+    )
+    cells = _draw_cells(rng, _VARIABLES, probabilities, labels)
+    return _table(_VARIABLES, cells, _silo_of_rows(names, sizes)), truth
+
+
+def simulate_like(
+    schema: Schema,
+    *,
+    rows: int = 1000,
+    silos: int | Sequence[str] | None = None,
+    clusters: int = 5,
+    missing: float = 0.0,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Draw a dummy table with a schema's variables and levels, for a dress rehearsal.
+
+    It carries no information on any real table beyond the schema itself: the level
+    probabilities are drawn from a symmetric Dirichlet(0.3) for each of `clusters` equally
+    likely clusters, the same in every silo.
+
+    Parameters
+    ----------
+    schema : the variables and levels. A level `MISSING_LEVEL` becomes an empty cell, as it
+        was in the table the schema was made from.
+    rows : rows in all, split as equally as possible over the silos.
+    silos : number of silos, or their names; None leaves the column "silo" out.
+    clusters : number of clusters.
+    missing : share of the cells that are emptied, completely at random.
+    seed : the same seed gives the same table.
+
+    Returns
+    -------
+    One row per line: "silo" first if asked for, then the variables, their levels declared.
+    """
+    _whole("clusters", clusters, least=1)
+    if not 0 <= missing < 1:
+        raise SettingsError(f"missing={missing}: give a share of the cells, 0 ≤ missing < 1")
+    names = _silo_names(1 if silos is None else silos, rows)
+    if silos is not None and any(v.name == SILO_COLUMN for v in schema.variables):
+        raise SettingsError(
+            f"the schema has a variable {SILO_COLUMN!r}, the name of the silo column; "
+            "rename the variable or leave silos out"
+        )
+    rng = _generator(seed)
+    probabilities = _draw_profiles(rng, schema, clusters, SEPARABILITIES["easy"])
+    labels = rng.integers(clusters, size=rows)
+    cells = _draw_cells(rng, schema, probabilities, labels)
+    emptied = rng.random(cells.shape) < missing
+    silo = None if silos is None else _silo_of_rows(names, _balanced(rows, len(names)))
+    return _table(schema, np.where(emptied, -1, cells), silo)
+
+
+def _weights_of_table_1(present: tuple[range, ...], silos: int) -> NDArray[np.float64]:
+    """Return (silo, cluster): equal weights for the clusters each silo has."""
+    weights = np.zeros((silos, max(clusters.stop for clusters in present)))
+    for silo in range(silos):
+        clusters = present[silo % len(present)]
+        weights[silo, clusters.start : clusters.stop] = 1 / len(clusters)
+    return weights
+
+
+def _draw_profiles(
+    rng: np.random.Generator, schema: Schema, clusters: int, concentration: float
+) -> NDArray[np.float64]:
+    """Draw level probabilities: (cluster, level)."""
+    return np.concatenate(
+        [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes],
+        axis=1,
+    )
+
+
+def _draw(
+    rng: np.random.Generator, probabilities: NDArray[np.float64], group: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Draw one category per row from the distribution of its group.
+
+    Parameters
+    ----------
+    probabilities : (group, category).
+    group : (row,).
+    """
+    edges = np.cumsum(probabilities, axis=1)
+    return np.sum(rng.random((len(group), 1)) >= edges[group, :-1], axis=1, dtype=np.int64)
+
+
+def _draw_cells(
+    rng: np.random.Generator,
+    schema: Schema,
+    probabilities: NDArray[np.float64],
+    labels: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Draw each row's levels given its cluster: (row, variable)."""
+    columns = np.split(probabilities, schema.offsets[1:-1], axis=1)
+    return np.stack([_draw(rng, of_variable, labels) for of_variable in columns], axis=1)
+
+
+def _balanced(rows: int, silos: int) -> NDArray[np.int64]:
+    """Return the rows of each silo, as equal as possible, the first silos one longer."""
+    return rows // silos + (np.arange(silos) < rows % silos).astype(np.int64)
+
+
+def _silo_of_rows(names: tuple[str, ...], sizes: NDArray[np.int64]) -> NDArray[np.object_]:
+    return np.repeat(np.array(names, dtype=object), sizes)
+
+
+def _table(
+    schema: Schema, cells: NDArray[np.int64], silo: NDArray[np.object_] | None
+) -> pd.DataFrame:
+    """Put level numbers, (row, variable), into words; a negative one is an empty cell."""
+    variables = {
+        variable.name: _in_words(variable, cells[:, q])
+        for q, variable in enumerate(schema.variables)
+    }
+    table = pd.DataFrame(variables)
+    if silo is not None:
+        table.insert(0, SILO_COLUMN, pd.Series(silo, dtype="str"))
+    return table
+
+
+def _in_words(variable: Variable, codes: NDArray[np.int64]) -> pd.Categorical:
+    observed = [level for level in variable.levels if level != MISSING_LEVEL]
+    # the extra last entry is where the code -1 of an empty cell looks itself up
+    place = [
+        -1 if level == MISSING_LEVEL else observed.index(level) for level in variable.levels
+    ]
+    places: NDArray[np.int64] = np.array([*place, -1])[codes]
+    return pd.Categorical.from_codes(places, categories=pd.Index(observed, dtype="str"))
+
+
+def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
+    """Return the names of the silos, checked, with at least one row for each."""
+    _whole("rows", rows, least=1)
+    if isinstance(silos, str):
+        raise SettingsError(f"silos={silos!r}: give a number or a list of names")
+    if isinstance(silos, int | float | np.number):
+        _whole("silos", silos, least=1)
+        names = tuple(f"silo {s}" for s in range(1, int(silos) + 1))
+    else:
+        names = tuple(silos)
+    if not names or len(set(names)) < len(names):
+        raise SettingsError(f"silos={list(names)}: give at least one name, and each name once")
+    if rows < len(names):
+        raise SettingsError(
+            f"rows={rows} is fewer than the {len(names)} silos; give each at least one row"
+        )
+    return names
+
+
+def _generator(seed: int) -> np.random.Generator:
+    _whole("seed", seed, least=0)
+    return np.random.default_rng(seed)
+
+
+def _one_of(setting: str, word: str, choices: Iterable[str]) -> None:
+    known = list(choices)
+    if word not in known:
+        listed = ", ".join(repr(choice) for choice in known)
+        raise SettingsError(f"{setting}={word!r} is not known; choose one of {listed}")
+
+
+def _whole(setting: str, value: float, *, least: int) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise SettingsError(f"{setting}={value!r}: give a whole number of at least {least}")

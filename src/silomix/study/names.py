@@ -1,0 +1,75 @@
+"""Which names a study may give to silos, variables and levels."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from silomix.study.problems import quote, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST_SILO_NAME = 60
+"""Characters: at four bytes each, a file name with a suffix still fits everywhere."""
+
+NOT_IN_FILE_NAMES = '/\\:*?"<>|'
+DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
+"""What Windows does not take as a file name, whatever the suffix."""
+
+
+def check_writable(text: str) -> str:
+    """Return text; refuse half characters, which no file can hold."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise rule(f"is {quote(text)}; it must be text that UTF-8 can write")
+    return text
+
+
+def check_text(text: str) -> str:
+    """Return the name of a variable or a level; refuse one with nothing to read in it."""
+    if not text.strip():
+        raise rule(f"is {quote(text)}; it must not be blank")
+    return check_writable(text)
+
+
+def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a list of names; refuse an empty one, and one that says the same twice."""
+    if not names:
+        raise rule("is empty; it must list at least one")
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise rule(f"lists {quote(twice[0])} more than once; each may appear once")
+    return names
+
+
+def check_silo(name: str) -> str:
+    """Return the name of a silo; refuse one that some computer cannot use as a file name."""
+    check_text(name)
+    for broken, what in _file_name_rules(name):
+        if broken:
+            reason = "a silo's name becomes a file name"
+            raise rule(f"is {quote(name)}; it must {what}, because {reason}")
+    return name
+
+
+def _file_name_rules(name: str) -> Iterable[tuple[bool, str]]:
+    characters = set(NOT_IN_FILE_NAMES) & set(name)
+    yield bool(characters), f"not contain any of {' '.join(NOT_IN_FILE_NAMES)}"
+    yield not name.isprintable(), "not contain control or invisible characters"
+    yield name[0] == "." or name[-1] == ".", "not begin or end with a full stop"
+    yield name != name.strip(), "not begin or end with a space"
+    yield len(name) > LONGEST_SILO_NAME, f"have at most {LONGEST_SILO_NAME} characters"
+    yield name.split(".")[0].lower() in DEVICES, "not be a name that Windows keeps for itself"
+
+
+def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the silos; refuse two that one file name could stand for."""
+    check_distinct(names)
+    spelled = sorted((unicodedata.normalize("NFC", name).casefold(), name) for name in names)
+    for (folded, name), (next_folded, next_name) in pairwise(spelled):
+        if folded == next_folded:
+            both = f"{quote(name)} and {quote(next_name)}"
+            raise rule(f"lists {both}, one file name on some computers; rename one of them")
+    return names
