@@ -51,9 +51,10 @@ def partition(
     draws : of one silo.
     method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
     one_cluster : whether the best cut must be more probable, a posteriori, than a single
-        cluster; silhouettes start at two clusters and cannot tell. It weighs two partitions, not
-        two numbers of clusters: where hardly any row can be placed with confidence, the single
-        cluster wins. Without it the answer is one cluster only when nothing tells rows apart.
+        cluster; silhouettes start at two clusters and cannot tell. Two partitions are weighed,
+        not two numbers of clusters: where hardly any row can be placed with confidence, the
+        single cluster wins. Without it, one cluster is the answer only when nothing tells the
+        rows apart.
     threshold : longest table for which a row × row matrix is made. In a longer one a random
         subsample is cut, and every other row goes where the rows that share its component, draw
         by draw, mostly are.

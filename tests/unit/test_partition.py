@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix import partition as module
@@ -86,6 +87,11 @@ def factorial(rng, variables=7, n_draws=60, components=5):
     codes = list(product([0, 1], repeat=variables))
     labels = rng.integers(0, components, (n_draws, len(codes)))
     return make_draws(table(codes, [2] * variables), labels, components)
+
+
+def random_distances(rng, rows, largest):
+    upper = np.triu(rng.integers(0, largest, (rows, rows)), 1)
+    return (upper + upper.T).astype(np.uint16)
 
 
 def apart_of(draws):
@@ -198,8 +204,7 @@ def test_largest_first(labels):
 @given(st.integers(0, 10**6), st.integers(3, 40), st.integers(2, 8))
 def test_silhouettes_agree_with_scikit_learn(number, rows, clusters):
     rng = np.random.default_rng(number)
-    apart = rng.integers(0, 9, (rows, rows)).astype(np.uint16)
-    apart = np.triu(apart, 1) + np.triu(apart, 1).T
+    apart = random_distances(rng, rows, 9)
     k = min(clusters, rows - 1)
     labels = rng.permutation(np.concatenate([np.arange(k), rng.integers(0, k, rows - k)]))
     expected = silhouette_score(apart.astype(float), labels, metric="precomputed")
@@ -213,14 +218,16 @@ def test_a_row_alone_and_rows_at_no_distance_have_silhouette_zero():
 
 
 def test_the_first_of_equal_silhouettes_wins():
-    labels = np.array([[0, 0, 1, 1, 2, 2]] * 3, dtype=np.uint8)
+    """Four rows in a ring, each as often with one neighbour as with the other."""
+    labels = np.array([[0, 0, 1, 1], [0, 1, 1, 0]], dtype=np.uint8)
+    first, second = [0, 1, 1, 0], [0, 0, 1, 1]
 
     def cuts(apart, most):
-        return np.array([[0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 2, 2], [0, 0, 2, 2, 1, 1]])
+        return np.array([first, second])
 
     found, widths = best_cut(labels, 4, cuts)
-    assert widths[3] == widths[4] == 1
-    assert_array_equal(found, [0, 0, 1, 1, 2, 2])
+    assert widths[2] == widths[3] > 0
+    assert_array_equal(found, first)
 
 
 def test_average_silhouettes_of_candidates_in_their_order(seed):
@@ -253,9 +260,15 @@ def test_cuts_have_exactly_k_clusters_whatever_the_ties(method, last):
         assert set(labels) == set(range(clusters))
 
 
+def test_linkage_is_average_linkage(seed):
+    apart = random_distances(np.random.default_rng(seed), 40, 10_000)
+    tree = linkage(squareform(apart).astype(float), "average")
+    for clusters, labels in enumerate(linkage_cuts(apart, 9), start=2):
+        assert adjusted_rand_score(labels, fcluster(tree, clusters, "maxclust")) == 1
+
+
 def test_pam_starts_each_search_as_build_would(seed):
-    draws, _ = planted(np.random.default_rng(seed), noise=0.5)
-    apart = apart_of(draws)
+    apart = random_distances(np.random.default_rng(seed), 80, 1_000)
     for clusters, labels in enumerate(pam_cuts(apart, 9), start=2):
         alone = kmedoids.fasterpam(apart.astype(np.int32), clusters, init="build", n_cpu=1)
         assert_array_equal(labels, alone.labels)
@@ -277,6 +290,16 @@ def test_a_long_table_is_cut_through_a_subsample(seed, monkeypatch):
     assert_array_equal(found.sizes, [900, 600, 300])
 
 
+def test_clusters_are_numbered_by_all_their_rows_not_those_of_the_subsample(seed, monkeypatch):
+    draws, truth = planted(np.random.default_rng(seed), sizes=(300, 100))
+    small, large = np.flatnonzero(truth == 1), np.flatnonzero(truth == 0)
+    chosen = np.sort(np.concatenate([small[:30], large[:10]]))
+    monkeypatch.setattr(module, "random_rows", lambda rows, size, rng: chosen)
+    found = partition(draws, threshold=50, subsample=40)
+    assert_array_equal(found.labels, truth)
+    assert_array_equal(found.sizes, [300, 100])
+
+
 def test_the_subsample_depends_on_the_seed_of_the_draws_alone(seed):
     draws, _ = planted(np.random.default_rng(seed), sizes=(100, 80), noise=0.9)
     first, again = (partition(draws, threshold=50, subsample=40) for _ in range(2))
@@ -295,6 +318,7 @@ def test_place_follows_its_definition(seed, tmp_path):
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 6, (300, 30)).astype(np.uint8)
     labels[:, 5] = 7  # alone in its component: no chosen row ever speaks for it
+    labels[:, [10, 28]] = labels[:, [9]]  # chosen row 28 sits with two of another cluster
     np.save(tmp_path / "labels.npy", labels)
     stored = np.load(tmp_path / "labels.npy", mmap_mode="r")
     chosen = np.array([1, 4, 9, 10, 17, 20, 28])

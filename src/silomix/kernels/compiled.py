@@ -113,22 +113,6 @@ class Scratch(NamedTuple):
     zeros: np.ndarray
 
 
-class Kept(NamedTuple):
-    """Where one chain's kept draws go; axes as in `silomix.types.Draws`.
-
-    Attributes
-    ----------
-    labels : (draw, row); weights : (draw, component); probabilities : (draw, component, level)
-    log_likelihood : (draw,); members : (draw, component), rows by component.
-    """
-
-    labels: np.ndarray
-    weights: np.ndarray
-    probabilities: np.ndarray
-    log_likelihood: np.ndarray
-    members: np.ndarray
-
-
 def vectors_for(components: int) -> tuple[int, ...]:
     """Return a tuple of V zeros: its length, part of its type, tells the compiler V."""
     return (0,) * -(-components // LANES)

@@ -42,6 +42,8 @@ QUOTED_OR_COMMENT = re.compile(
     r"|#[^\n]*",
     re.DOTALL,
 )
+"""What dots may stand in without nesting; an open quote runs on, so that a scan is linear."""
+
 DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){8}")
 
 

@@ -30,7 +30,6 @@ ALLOWED = {
     "greater_than": "greater than {gt:g}",
     "greater_than_equal": "at least {ge}",
     "int_type": "a whole number",
-    "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le}",
     "literal_error": "{expected}",
     "model_attributes_type": "a table of settings",
@@ -43,7 +42,6 @@ ALLOWED = {
 
 ABOUT_KEYS = {"missing", "extra_forbidden", "union_tag_not_found"}
 """Complaints about keys rather than values: `key_problems` says them better."""
-
 
 ABSENT = object()
 
@@ -125,18 +123,17 @@ def _inner_key_problems(
 ) -> Iterator[Problem]:
     """Yield the key problems of the table, or the list of tables, that a setting holds."""
     tables = _tables(field)
-    if tables and isinstance(value, list | tuple):
-        for position, entry in enumerate(value):
-            if isinstance(entry, dict):
+    if get_origin(field.annotation) is tuple:
+        for position, entry in enumerate(value if isinstance(value, list | tuple) else ()):
+            if tables and isinstance(entry, dict):
                 yield from key_problems(tables[0], entry, (*path, position), complete=complete)
     elif tables and isinstance(value, dict):
-        if field.discriminator:
-            if "method" not in value:
-                words = _either([repr(_method(table)) for table in tables])
-                yield Problem((*path, "method"), f"is missing; it must be {words}")
-            tables = [table for table in tables if _method(table) == value.get("method")]
+        if field.discriminator and "method" not in value:
+            words = _either([repr(_method(table)) for table in tables])
+            yield Problem((*path, "method"), f"is missing; it must be {words}")
         for table in tables:
-            yield from key_problems(table, value, path, complete=complete)
+            if not field.discriminator or _method(table) == value.get("method"):
+                yield from key_problems(table, value, path, complete=complete)
 
 
 def _tables(field: FieldInfo) -> list[type[BaseModel]]:
@@ -242,8 +239,9 @@ def quote(value: object) -> str:
 def file_place(data: Mapping[str, object], path: KeyPath) -> str:
     """Return how a study file's reader would name a place in it: "[schedule] burn_in"."""
     words = []
-    if path[0] == "variables" and path[1:]:
-        words, path = [_variable(data, path[1])], path[2:]
+    match path:
+        case ("variables", int(position), *rest):
+            words, path = [_variable(data, position)], tuple(rest)
     keys = [_key(step) for step in path if isinstance(step, str)]
     if keys[1:]:
         words.append(f"[{'.'.join(keys[:-1])}]")
@@ -253,10 +251,10 @@ def file_place(data: Mapping[str, object], path: KeyPath) -> str:
     return " ".join(words)
 
 
-def _variable(data: Mapping[str, object], position: str | int) -> str:
+def _variable(data: Mapping[str, object], position: int) -> str:
     """Name one entry of `variables` by its number and, where it has one, its name."""
     name = _child(_child(_child(data, "variables"), position), "name")
-    number = f"[[variables]] {int(position) + 1}"
+    number = f"[[variables]] {position + 1}"
     return f"{number} ({quote(name)})" if isinstance(name, str) else number
 
 

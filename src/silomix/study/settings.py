@@ -76,16 +76,18 @@ class LocalSettings(Record):
     Attributes
     ----------
     partition : "linkage", average linkage on the posterior similarity; "pam", k-medoids.
-    single_cluster : whether one cluster, which silhouettes cannot see, is a possible answer.
-    subsample : the most rows that are partitioned directly; in a longer table that many are
-        drawn at random, and the others placed by their components.
+    one_cluster : whether one cluster, which silhouettes cannot see, is a possible answer.
+    threshold : the most rows that are all partitioned directly.
+    subsample : rows of a longer table that are, drawn at random; the others are placed by
+        their components.
     relabel : "match" takes at each draw the component that overlaps the cluster most; "average"
         takes the mean over the cluster's rows.
     """
 
     partition: Literal["linkage", "pam"] = "linkage"
-    single_cluster: bool = True
-    subsample: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 10_000
+    one_cluster: bool = True
+    threshold: Count = 10_000
+    subsample: Annotated[int, Field(ge=3, le=LARGEST_WHOLE_NUMBER)] = 5_000
     relabel: Literal["match", "average"] = "match"
 
 

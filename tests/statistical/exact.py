@@ -1,0 +1,108 @@
+"""The exact posterior over all labellings of a tiny table, and draws of one sweep from it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import gammaln, logsumexp
+
+from silomix.kernels import compiled, reference
+from silomix.kernels.layout import lay_out
+
+FALSE_ALARM = 1e-4
+"""Probability that a right sampler fails one of these tests at a random seed."""
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A table small enough to enumerate; code K_q is a missing cell."""
+
+    codes: np.ndarray
+    sizes: np.ndarray
+    components: int
+    alpha: float
+    beta: float
+
+
+def labellings(tiny):
+    """Every labelling of the rows: (labelling, row)."""
+    rows = itertools.product(range(tiny.components), repeat=len(tiny.codes))
+    return np.array(list(rows), dtype=np.uint8)
+
+
+def masses(tiny):
+    """Posterior probability of each labelling, weights and probabilities integrated out.
+
+    Written from the Dirichlet-multinomial formula, independently of the package.
+    """
+    logs = []
+    for labels in labellings(tiny):
+        members = np.bincount(labels, minlength=tiny.components)
+        log = gammaln(tiny.alpha + members).sum()
+        for q, size in enumerate(tiny.sizes):
+            for c in range(tiny.components):
+                seen = tiny.codes[labels == c, q]
+                counts = np.bincount(seen[seen < size], minlength=size)
+                log += gammaln(tiny.beta + counts).sum() - gammaln(
+                    size * tiny.beta + counts.sum()
+                )
+        logs.append(log)
+    return np.exp(np.array(logs) - logsumexp(logs))
+
+
+def index(tiny, labels):
+    """Place of a labelling in `labellings`."""
+    return int(np.polyval(labels.astype(int), tiny.components))
+
+
+class Sweeper:
+    """Runs sweeps of the compiled sampler on a tiny table, a fresh key for each replicate."""
+
+    def __init__(self, tiny, seed):
+        self.tiny, self.seed = tiny, seed
+        self.layout = lay_out(tiny.codes, tiny.sizes)
+        self.scratch = compiled.make_scratch(self.layout, tiny.components)
+        self.parameters = compiled.make_parameters(self.layout, tiny.components)
+
+    def __call__(self, labels, replicate, sweeps=1):
+        labels = labels.copy()
+        tiny = self.tiny
+        compiled.count(self.layout, labels, self.scratch)
+        key = np.uint64(reference.chain_key(self.seed, 0, replicate))
+        for sweep in range(1, sweeps + 1):
+            common = (
+                key, sweep, self.layout, self.parameters,
+                compiled.vectors_for(tiny.components), self.scratch,
+            )  # fmt: skip
+            compiled.prepare_draw(*common, tiny.alpha, tiny.beta)
+            compiled.draw_rows(*common, 0, 0, len(labels), labels, False)
+            compiled.gather(self.layout, self.scratch)
+        return labels
+
+
+def p_value(counts, expected_masses):
+    """Chi-square p-value of counts against masses; labellings expected under 5 times together."""
+    expected = expected_masses * counts.sum()
+    rare = expected < 5
+    observed = np.append(counts[~rare], counts[rare].sum())
+    wanted = np.append(expected[~rare], expected[rare].sum())
+    if wanted[-1] < 5:  # fold the rest into the rarest of the others
+        smallest = np.argmin(wanted[:-1])
+        observed[smallest] += observed[-1]
+        wanted[smallest] += wanted[-1]
+        observed, wanted = observed[:-1], wanted[:-1]
+    return stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue
+
+
+def invariance_p_value(tiny, subject, replicates, seed):
+    """Start from exact draws of `tiny`, apply one sweep of `subject`, compare with `tiny`."""
+    rng = np.random.default_rng(seed)
+    target, every = masses(tiny), labellings(tiny)
+    sweep = Sweeper(subject, seed)
+    counts = np.zeros(len(target))
+    for replicate, start in enumerate(rng.choice(len(target), size=replicates, p=target)):
+        counts[index(tiny, sweep(every[start], replicate))] += 1
+    return p_value(counts, target)
