@@ -19,14 +19,14 @@ import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from silomix.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -61,43 +61,27 @@ def open_checkpoint(
     shapes : (shape, dtype) of each array by name.
     """
     folder = Path(folder)
-    identity = json.loads(json.dumps({"format": FORMAT, **identity}))
-    if (folder / RUN_FILE).exists():
-        _check_identity(folder, identity)
-        return Checkpoint(folder, {name: _map(folder, name, *shapes[name]) for name in shapes})
+    expected = json.loads(json.dumps({"format": FORMAT, **identity}))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        arrays = {
-            name: np.lib.format.open_memmap(
-                folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape
-            )
-            for name, (shape, dtype) in shapes.items()
-        }
+        if not (folder / RUN_FILE).exists():
+            return _make(folder, expected, shapes)
     except OSError as error:
-        raise CheckpointError(
-            f"cannot write a checkpoint to {folder}: {error.strerror}; choose a folder that "
-            "exists or can be made, with enough space"
-        ) from None
-    for stale in folder.glob("chain-*.npz"):
-        stale.unlink()
-    _replace(folder / RUN_FILE, json.dumps(identity, indent=1).encode())
-    return Checkpoint(folder, arrays)
+        raise _unwritable(folder, error) from None
+    _check_identity(folder, expected)
+    return Checkpoint(folder, {name: _map(folder, name, *shapes[name]) for name in shapes})
 
 
 def save_chain(
     checkpoint: Checkpoint, chain: int, sweep: int, labels: NDArray[np.uint8]
 ) -> None:
-    """Record that `chain` has finished `sweep` with these labels; its draws are on disk first."""
+    """Record that `chain` has finished `sweep` with these labels, its draws on disk first."""
     for array in checkpoint.arrays.values():
         if isinstance(array, np.memmap):
             array.flush()
-    target = checkpoint.folder / f"chain-{chain}.npz"
-    partial = target.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.savez(file, sweep=np.int64(sweep), labels=labels)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target)
+    _replace(
+        checkpoint.folder / f"chain-{chain}.npz",
+        lambda file: np.savez(file, sweep=np.int64(sweep), labels=labels),
+    )
 
 
 def load_chain(
@@ -108,7 +92,8 @@ def load_chain(
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as state:
+        # opened here: np.load leaves a file that is no archive open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
             sweep, labels = int(state["sweep"]), state["labels"]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         raise _damaged(path) from None
@@ -117,7 +102,26 @@ def load_chain(
     return sweep, labels
 
 
-def _check_identity(folder: Path, identity: Mapping[str, Any]) -> None:
+def _make(
+    folder: Path,
+    identity: Mapping[str, Any],
+    shapes: Mapping[str, tuple[tuple[int, ...], type]],
+) -> Checkpoint:
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        name: np.lib.format.open_memmap(
+            folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape
+        )
+        for name, (shape, dtype) in shapes.items()
+    }
+    for stale in folder.glob("chain-*.npz"):
+        stale.unlink()
+    content = json.dumps(identity, indent=1).encode()
+    _replace(folder / RUN_FILE, lambda file: file.write(content))
+    return Checkpoint(folder, arrays)
+
+
+def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
     path = folder / RUN_FILE
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -127,19 +131,20 @@ def _check_identity(folder: Path, identity: Mapping[str, Any]) -> None:
         raise _damaged(path)
     if found == identity:
         return
-    differing = [key for key in identity if found.get(key) != identity[key]] or ["format"]
+    differing = [key for key in identity | found if found.get(key) != identity.get(key)]
     shown = "; ".join(
         f"{key} is {found.get(key)!r} there and {identity.get(key)!r} here" for key in differing
     )
     raise CheckpointError(
-        f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and table "
-        "it was made with, or give another folder"
+        f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and "
+        "table it was made with, or give another folder"
     )
 
 
 def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     path = folder / f"{name}.npy"
     try:
+        np.lib.format.open_memmap(path, mode="r")  # r+ alone fills a truncated file with zeros
         array = np.lib.format.open_memmap(path, mode="r+")
     except (OSError, ValueError, EOFError):
         raise _damaged(path) from None
@@ -148,13 +153,26 @@ def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> NDArra
     return array
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file in one step: whatever happens, there is the old content or the new."""
     partial = target.with_suffix(".partial")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target)
+    try:
+        with partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except OSError as error:
+        raise _unwritable(target.parent, error) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _unwritable(folder: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"cannot write a checkpoint to {folder}: {error.strerror}; choose a folder that "
+        "exists or can be made, with enough space"
+    )
 
 
 def _damaged(path: Path) -> CheckpointError:

@@ -50,10 +50,10 @@ HALF_ROOT = math.sqrt(0.5)
 LANES = 16
 BLOCK = 64
 """Rows handled together; row ranges given to threads start at multiples of it."""
-REPLICAS = 4
+REPLICAS = 2
 """Byte counters kept apart, so that neighbouring rows do not wait for each other's stores."""
-FLUSH = 15
-"""Blocks between flushes: 15 × 64 / 4 = 240 additions fit a byte."""
+FLUSH = 7
+"""Blocks between flushes: 7 × 64 / 2 = 224 additions fit a byte."""
 
 FLOAT = ir.FloatType()
 VECTOR = ir.VectorType(FLOAT, LANES)
@@ -595,7 +595,7 @@ def draw_labels(
     # Rounding bound relative to the row's total: each fused row is rounded once and multiplied
     # once; sums over vectors, lanes and along the lane follow; so for boundary and threshold.
     margin = np.float32((4 * n_groups + 3 * n_vectors + 20) * 1.01 * 2.0**-24)
-    fused_rows = layout.fused.reshape(-1)
+    fused, fused_rows, zeros = parameters.fused, layout.fused.reshape(-1), scratch.zeros
     onehot = layout.onehot.reshape(-1)
     bits = scratch.bits[thread]
     masses = scratch.masses[thread]
@@ -613,20 +613,12 @@ def draw_labels(
     blocks_left = FLUSH
     for block_first in range(first, last, BLOCK):
         in_block = min(BLOCK, last - block_first)
-        for j in range(in_block):
+        for j in range(BLOCK):
             bits[j] = _fold(key, block_first + j)
         for j in range(in_block):
             place = (block_first + j) * n_groups
             _multiply_rows(
-                parameters.fused,
-                fused_rows,
-                place,
-                n_groups,
-                flat_masses,
-                flat_prefix,
-                j,
-                scratch.zeros,
-                vectors,
+                fused, fused_rows, place, n_groups, flat_masses, flat_prefix, j, zeros, vectors
             )
         log_total = 0.0
         for j in range(in_block):
@@ -650,7 +642,7 @@ def draw_labels(
                 certain &= before_low == before_high
                 c = lane * n_vectors + before_low
             chosen[j] = c
-            if not certain:
+            if not certain or c >= components:
                 exact += 1
                 u = _uniform(bits[j])
                 chosen[j], log_mass = _exact_label(
@@ -666,11 +658,12 @@ def draw_labels(
                     log_total += math.log(product)
                     product = 1.0
             scratch.log_totals[block_first // BLOCK] = log_total + math.log(product)
+        block_labels = labels[block_first : block_first + in_block]
         for j in range(in_block):
             c = chosen[j]
             replica = j & (REPLICAS - 1)
-            labels[block_first + j] = c
-            recent[replica, c] += 1
+            block_labels[j] = c
+            recent[replica, np.uint64(c)] += 1
             _add_bytes(
                 counters,
                 (replica * components + c) * width,

@@ -1,0 +1,67 @@
+"""One silo under a study: its table in, its local posterior out.
+
+The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from silomix.api import sample
+from silomix.errors import StudyMismatch
+from silomix.partition import partition
+from silomix.relabel import local_posterior
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from silomix.data.reading import Table
+    from silomix.study import Study
+    from silomix.types import LocalPosterior
+
+
+def apply_study(
+    table: Table,
+    study: Study,
+    silo: str,
+    *,
+    frequency: str | None = None,
+    threads: int | None = None,
+    checkpoint: str | Path | None = None,
+) -> LocalPosterior:
+    """Return the local posterior of one silo, with the settings of a study.
+
+    Parameters
+    ----------
+    table : the silo's rows, and no others; columns that the study does not name are ignored.
+    study : which settings to use.
+    silo : the silo's name in the roster; its place there sets its random stream.
+    frequency, threads, checkpoint : as for `silomix.sample`.
+    """
+    if silo not in study.silos:
+        raise StudyMismatch(
+            f"the study has no silo {silo!r}; its roster is "
+            f"{', '.join(map(repr, study.silos))}: correct the name, or use the study file "
+            "that this silo is part of"
+        )
+    draws = sample(
+        table,
+        silos=len(study.silos),
+        silo=study.silos.index(silo),
+        seed=study.seed,
+        schema=study.table_schema,
+        frequency=frequency,
+        threads=threads,
+        checkpoint=checkpoint,
+        **study.model.model_dump(),
+        **study.schedule.model_dump(),
+    )
+    local = study.local
+    found = partition(
+        draws,
+        local.partition,
+        one_cluster=local.one_cluster,
+        threshold=local.threshold,
+        subsample=local.subsample,
+    )
+    return local_posterior(draws, found, local.relabel)

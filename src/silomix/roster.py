@@ -1,0 +1,115 @@
+"""From a table to its study: who is in the silo column, which rows are whose, which levels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.data import expand, infer_schema, read_table
+from silomix.data.cells import read_cells
+from silomix.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import narwhals as nw
+    from numpy.typing import NDArray
+
+    from silomix.data.reading import Table
+    from silomix.types import Missing, Schema
+
+DIGITS = re.compile(r"([0-9]+)")
+MOST_LISTED = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """The silos of a table.
+
+    Attributes
+    ----------
+    names : in natural order, in which "site 2" comes before "site 10".
+    places : (row,), the place of each row's silo in `names`.
+    """
+
+    names: tuple[str, ...]
+    places: NDArray[np.int64]
+
+
+def table_schema(
+    table: Table,
+    *,
+    silo: str | None = None,
+    variables: Sequence[str] | None = None,
+    missing: Missing = "marginalise",
+    frequency: str | None = None,
+) -> Schema:
+    """Return the schema of a table, inferred over the rows of all its silos.
+
+    Parameters
+    ----------
+    table : a frame or the path of a file.
+    silo : the column that names the silos, if there is one; it is no variable.
+    variables : the columns to use; by default all but the silo and frequency columns.
+    missing, frequency : as for `silomix.sample`.
+    """
+    frame = read_table(table)
+    if frequency is not None:
+        frame = expand(frame, frequency)
+    if variables is None:
+        variables = [name for name in frame.columns if name != silo]
+    return infer_schema(frame, variables=variables, missing=missing)
+
+
+def read_roster(table: Table, column: str) -> Roster:
+    """Return the silos that a column names, spelled as levels are.
+
+    Raises
+    ------
+    DataError
+        When there is no such column, or a row does not say whose it is.
+    """
+    frame = read_table(table)
+    if column not in frame.columns:
+        raise DataError(
+            f"the table has no column {column!r} to tell the silos apart; its columns are "
+            f"{_listing(frame.columns)}: correct the name"
+        )
+    cells = read_cells(frame.get_column(column), f"the silo column {column!r}")
+    if cells.missing.any():
+        raise DataError(
+            f"the silo column {column!r} is empty in data row {np.argmax(cells.missing) + 1}; "
+            "say whose row it is, or remove it"
+        )
+    names = sorted(cells.texts, key=natural)
+    place = {name: number for number, name in enumerate(names)}
+    places = np.array([place[text] for text in cells.texts], dtype=np.int64)
+    return Roster(tuple(names), places[cells.codes])
+
+
+def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
+    """Return the rows of one silo."""
+    frame = read_table(table)
+    roster = read_roster(frame, column)
+    if silo not in roster.names:
+        raise DataError(
+            f"the silo column {column!r} has no row of {silo!r}; it has "
+            f"{_listing(roster.names)}: correct the name, or check that this is the right table"
+        )
+    return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
+
+
+def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return a sorting key by which numbers inside names count as numbers."""
+    parts = [part for part in DIGITS.split(name) if part]
+    numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
+    return numbered, name
+
+
+def _listing(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    return f"{shown} and {more} more" if more > 0 else shown

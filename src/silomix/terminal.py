@@ -1,0 +1,155 @@
+"""What a command prints, to people and to programs, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from silomix.errors import (
+    CheckpointError,
+    DataError,
+    DataWarning,
+    MissingDependency,
+    SamplingWarning,
+    SettingsError,
+    SilomixError,
+    StudyMismatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+
+class Exit(NamedTuple):
+    """One way a command ends."""
+
+    code: int
+    meaning: str
+    causes: tuple[type[BaseException], ...] = ()
+
+
+EXITS = (
+    Exit(0, "done"),
+    Exit(1, "something unexpected; --debug shows where"),
+    Exit(2, "the command line is wrong: an unknown, missing or contradictory option"),
+    Exit(3, "the table cannot be used as it is", (DataError,)),
+    Exit(
+        4,
+        "a setting is wrong, a file is in the way, or an extra is not installed",
+        (SettingsError, MissingDependency),
+    ),
+    Exit(
+        5,
+        "a checkpoint or study belongs to something else, or is damaged",
+        (CheckpointError, StudyMismatch),
+    ),
+    Exit(130, "interrupted", (KeyboardInterrupt,)),
+)
+UNEXPECTED = 1
+
+EPILOG = "\n\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
+
+
+@contextmanager
+def explaining(*, debug: bool) -> Iterator[None]:
+    """Run a command's body: warnings in words, errors as one block and an exit code.
+
+    With `debug` the traceback comes too.
+    """
+    try:
+        with _warnings_in_words(), _quiet_when_piped():
+            yield
+    except (typer.Exit, typer.BadParameter, BrokenPipeError):
+        raise  # typer's own ways to end
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            typer.echo(traceback.format_exc(), err=True)
+        _tell(*_explanation(error), "bold red")
+        raise typer.Exit(exit_code(error)) from None
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of an error."""
+    return next((exit.code for exit in EXITS if isinstance(error, exit.causes)), UNEXPECTED)
+
+
+def show(record: dict[str, Any], view: RenderableType, *, as_json: bool, last: str) -> None:
+    """Print a result on standard output.
+
+    Parameters
+    ----------
+    record : for programs, printed as JSON.
+    view : for people.
+    as_json : which of the two.
+    last : what to say after the view, never wrapped: it has paths in it.
+    """
+    if as_json:
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        Console(highlight=False).print(view)
+        typer.echo(last)
+
+
+def _explanation(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted", "with --checkpoint, the same command goes on from where it was"
+    if isinstance(error, SilomixError):
+        return "Error", str(error)
+    return "Unexpected error", (
+        f"{type(error).__name__}: {error}\n"
+        "This is a fault in silomix: run it again with --debug and report what it shows."
+    )
+
+
+def _tell(kind: str, message: str, style: str) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=True)
+
+
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """Print our own warnings as sentences; leave everyone else's as they are."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def tell(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, DataWarning | SamplingWarning):
+                _tell("Warning", str(message), "bold yellow")
+            else:
+                others(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = tell
+        for category in (DataWarning, SamplingWarning):
+            warnings.simplefilter("always", category)
+        yield
+
+
+@contextmanager
+def _quiet_when_piped() -> Iterator[None]:
+    """Keep notices about the progress of the work off a standard error that nobody watches."""
+    logger = logging.getLogger("silomix")
+    level = logger.level
+    if not sys.stderr.isatty():
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,167 @@
+"""Every family of component distributions does what the sampler relies on."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from silomix.families.base import Kept, Sweeps
+from silomix.families.categorical import Categorical
+from silomix.types import Schema, Shard, Variable
+
+FAMILIES = [Categorical()]
+
+SIZES = (2, 3, 20, 1, 4)
+"""Levels of the variables; twenty are more than the kernels count byte by byte."""
+COMPONENTS = 7
+ALPHA, BETA = 0.75, 0.5
+KEY = 2**63 + 12345
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: type(family).__name__)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def shard(seed):
+    """Two kinds of rows, more than a few blocks of them, one cell in ten missing."""
+    rng = np.random.default_rng(seed)
+    rows = 330
+    kind = rng.integers(0, 2, rows)
+    columns = []
+    for size in SIZES:
+        likely = rng.integers(0, size, 2)[kind]
+        column = np.where(rng.random(rows) < 0.6, likely, rng.integers(0, size, rows))
+        columns.append(np.where(rng.random(rows) < 0.1, size, column))
+    variables = tuple(
+        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(SIZES)
+    )
+    return Shard(Schema(variables), np.stack(columns, axis=1).astype(np.uint8))
+
+
+def unwritten(family, shard, draws):
+    """Room for `draws` draws, filled with what no draw can hold."""
+    columns = family.columns(shard.schema)
+    return Kept(
+        labels=np.full((draws, shard.rows), 255, np.uint8),
+        weights=np.full((draws, COMPONENTS), np.nan, np.float32),
+        probabilities=np.full((draws, COMPONENTS, columns), np.nan, np.float32),
+        log_likelihood=np.full(draws, np.nan),
+        members=np.full((draws, COMPONENTS), -1),
+    )
+
+
+def assert_written(kept):
+    assert kept.labels.max() < COMPONENTS
+    assert np.isfinite(kept.weights).all()
+    assert np.isfinite(kept.probabilities).all()
+    assert np.isfinite(kept.log_likelihood).all()
+    assert kept.members.min() >= 0
+
+
+def assert_same(one, other):
+    for name, array in one._asdict().items():
+        assert_array_equal(array, getattr(other, name), err_msg=name)
+
+
+def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1):
+    """Keep every sweep of a chain, its rows shared among threads where there are more."""
+    plan = family.prepare(shard, COMPONENTS, alpha, beta)
+    chain = family.resume(plan, family.start(plan, key), threads)
+    kept = unwritten(family, shard, sweeps)
+    everything = Sweeps(key, 1, sweeps, burn_in=0, thin=1)
+    if threads == 1:
+        family.advance(chain, everything, kept, None)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            family.advance(chain, everything, kept, pool)
+    assert_array_equal(family.labels(chain), kept.labels[-1])
+    return kept
+
+
+def test_a_kept_draw_has_all_its_columns(family, shard):
+    kept = run(family, shard)
+    assert kept.probabilities.shape[2] == family.columns(shard.schema) > 0
+    assert_written(kept)
+
+
+def test_a_kept_draw_hangs_together(family, shard):
+    kept = run(family, shard)
+    assert_array_equal(
+        kept.members, [np.bincount(labels, minlength=COMPONENTS) for labels in kept.labels]
+    )
+    # a sum of seven rounded numbers that add up to one
+    assert_allclose(kept.weights.sum(axis=1, dtype=np.float64), 1, rtol=COMPONENTS * 2**-24)
+    assert (kept.weights > 0).all()
+
+
+def test_the_start_depends_on_the_key_alone(family, shard):
+    plan, again = (family.prepare(shard, COMPONENTS, ALPHA, BETA) for _ in range(2))
+    labels = family.start(plan, KEY)
+    assert labels.dtype == np.uint8
+    assert labels.shape == (shard.rows,)
+    assert labels.max() < COMPONENTS
+    assert_array_equal(labels, family.start(again, KEY))
+    assert (labels != family.start(plan, KEY + 1)).any()
+
+
+def test_the_key_and_the_prior_decide_the_draws(family, shard):
+    kept = run(family, shard)
+    assert_same(kept, run(family, shard))
+    for change in ({"key": KEY + 1}, {"alpha": 2 * ALPHA}, {"beta": 2 * BETA}):
+        assert (run(family, shard, **change).labels != kept.labels).any()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8], ids="{} threads".format)
+def test_threads_that_share_the_rows_give_the_same_draws(family, shard, threads):
+    """With eight, some have no rows."""
+    assert_same(run(family, shard), run(family, shard, threads=threads))
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5])
+@pytest.mark.parametrize(
+    "rebuild", [False, True], ids=["same chain", "rebuilt from its labels"]
+)
+def test_pieces_make_the_whole(family, shard, piece, rebuild):
+    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
+    chain = family.resume(plan, family.start(plan, KEY), 1)
+    kept = unwritten(family, shard, 12)
+    for first in range(1, 13, piece):
+        last = min(first + piece - 1, 12)
+        family.advance(chain, Sweeps(KEY, first, last, burn_in=0, thin=1), kept, None)
+        if rebuild:
+            chain = family.resume(plan, family.labels(chain).copy(), 1)
+    assert_same(run(family, shard), kept)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("burn_in", "thin", "sweeps"), [(4, 3, [7, 10]), (0, 5, [5, 10]), (11, 1, [12]), (5, 8, [])]
+)
+def test_only_sweeps_that_are_due_are_kept(family, shard, threads, burn_in, thin, sweeps):
+    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
+    chain = family.resume(plan, family.start(plan, KEY), threads)
+    kept = unwritten(family, shard, len(sweeps) + 1)
+    with ThreadPoolExecutor(threads) as pool:
+        shared = pool if threads > 1 else None
+        family.advance(chain, Sweeps(KEY, 1, 12, burn_in, thin), kept, shared)
+    every = run(family, shard)
+    due = np.array(sweeps, dtype=int) - 1
+    assert_same(Kept(*(array[:-1] for array in kept)), Kept(*(array[due] for array in every)))
+    after = Kept(*(array[-1:] for array in kept))
+    assert_same(after, unwritten(family, shard, 1))
+
+
+def test_a_chain_leaves_the_labels_it_started_from_alone(family, shard):
+    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
+    labels = family.start(plan, KEY)
+    before = labels.copy()
+    chain = family.resume(plan, labels, 1)
+    assert_array_equal(family.labels(chain), labels)
+    family.advance(chain, Sweeps(KEY, 1, 3, 0, 1), unwritten(family, shard, 3), None)
+    assert_array_equal(labels, before)
+    assert (family.labels(chain) != before).any()
