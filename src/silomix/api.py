@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from silomix.data import load
 from silomix.errors import SettingsError
 from silomix.progress import reporting
@@ -75,10 +77,11 @@ def sample(
     shard = load(
         table, schema=schema, variables=variables, frequency=frequency, missing=missing
     )
+    silos, silo = _at_least("silos", silos, 1), _at_least("silo", silo, 0)
     settings = {"burn_in": burn_in, "thin": thin}
     study = make_study(
         shard.schema,
-        [f"silo {place}" for place in range(1, _at_least("silos", silos, 1) + 1)],
+        [f"silo {place}" for place in range(1, silos + 1)],
         seed=seed,
         components=components,
         iterations=iterations,
@@ -88,7 +91,7 @@ def sample(
         fractionate=fractionate,
         **{name: value for name, value in settings.items() if value is not None},
     )
-    if not 0 <= silo < silos:
+    if silo >= silos:
         raise SettingsError(f"silo is {silo}; with {silos} silos it must be 0 to {silos - 1}")
     job = Job(
         components=study.model.components,
@@ -116,6 +119,7 @@ def _threads(threads: int | None) -> int:
 
 
 def _at_least(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
         raise SettingsError(f"{name} is {value!r}; it must be a whole number, at least {least}")
-    return value
+    return int(value)

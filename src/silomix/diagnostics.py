@@ -44,7 +44,8 @@ def diagnose(
     members : (chain, draw, component), rows by component.
     weights : (chain, draw, component)
     """
-    shares = members / members.sum(axis=-1, keepdims=True)
+    # by size: added up in another order, switched labels would pass for a move of the trace
+    shares = np.sort(members, axis=-1) / members.sum(axis=-1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     values = {
         "log_likelihood": log_likelihood,

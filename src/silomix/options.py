@@ -79,7 +79,9 @@ Silo = Annotated[
 Silos = Annotated[
     int | None,
     _option(
-        TABLE, "--silos", "Silos in all (default 1), if this table is one: shares the prior."
+        TABLE,
+        "--silos",
+        "Silos in all (default 1), if this table is one: sets its share of the prior.",
     ),
 ]
 Variables = Annotated[
@@ -91,7 +93,7 @@ Missing = Annotated[
     _option(
         TABLE,
         "--missing",
-        "marginalise (default) skips missing cells; level if they tell a lot.",
+        "marginalise (default) skips missing cells; level if being missing means something.",
     ),
 ]
 Frequency = Annotated[
@@ -105,7 +107,11 @@ Preset = Annotated[
 ]
 Components = Annotated[
     int | None,
-    _option(SAMPLER, "--components", "More than the clusters you expect (default 15)."),
+    _option(
+        SAMPLER,
+        "--components",
+        "More than the clusters you expect (default 15); spare ones stay empty.",
+    ),
 ]
 Iterations = Annotated[
     int | None,
@@ -122,7 +128,9 @@ Chains = Annotated[
 ]
 Thin = Annotated[
     int | None,
-    _option(SAMPLER, "--thin", "Keep one sweep in N; by default to keep 2000 draws."),
+    _option(
+        SAMPLER, "--thin", "Keep one sweep in N; by default so that about 2000 draws are kept."
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -130,12 +138,18 @@ Seed = Annotated[
 ]
 PartitionMethod = Annotated[
     str | None,
-    _option(SAMPLER, "--partition", "linkage (default), or pam, the paper's: an extra."),
+    _option(
+        SAMPLER,
+        "--partition",
+        "linkage (default), or pam, the paper's, which needs the extra pam.",
+    ),
 ]
 Relabel = Annotated[
     str | None,
     _option(
-        SAMPLER, "--relabel", "match (default), or average, the paper's: narrower intervals."
+        SAMPLER,
+        "--relabel",
+        "match (default), or average, the paper's, whose intervals are too narrow.",
     ),
 ]
 Threads = Annotated[

@@ -48,7 +48,9 @@ def _bar() -> Iterator[Report]:
         TextColumn("sweeps"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    # a file, where nothing can be erased, gets one line, at the end
+    with Progress(*columns, console=console, transient=console.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda at: bar.update(
             task, description=at.stage, completed=at.done, total=at.total

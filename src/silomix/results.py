@@ -148,12 +148,13 @@ def _traces_view(draws: Draws) -> Table:
 
 def _provenance(posterior: LocalPosterior) -> str:
     draws, schedule, found = posterior.draws, posterior.draws.schedule, posterior.partition
+    kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
     subsample = f" on a subsample of {found.subsample:,} rows" if found.subsample else ""
     chains = f"{schedule.chains} chain{'s' if schedule.chains > 1 else ''}"
     silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
     return (
         f"Sampled with {draws.components} components, {chains} of {schedule.iterations:,} "
-        f"sweeps ({schedule.burn_in:,} burn-in, then one in {schedule.thin} kept), seed "
+        f"sweeps ({schedule.burn_in:,} burn-in, then {kept} kept), seed "
         f"{draws.seed}{silos}. Partition by {found.method}{subsample}; draws relabelled by "
         f"{posterior.relabel}. An interval holds {INTERVAL:.0%} of the draws, and is the "
         "shortest that does."

@@ -58,7 +58,7 @@ EXITS = (
 )
 UNEXPECTED = 1
 
-EPILOG = "\n\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
+EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
 
 
 @contextmanager

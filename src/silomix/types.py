@@ -1,4 +1,4 @@
-"""The nouns, in pipeline order: Schema, Prior, Shard, Schedule, Draws, Partition, LocalPosterior."""
+"""The nouns, in pipeline order: Schema, Prior, Shard, Draws, LocalPosterior, Correspondence, …"""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Partition:
     ----------
     labels : (row,), 0 … k − 1, largest cluster first.
     sizes : (cluster,), rows in each.
-    method : "linkage" or "pam".
+    method : "linkage", "pam", or "given" by the caller.
     silhouettes : average silhouette width by number of clusters tried.
     subsample : rows that were clustered directly when the table was too long for an n × n
         matrix, None when all of them were.
@@ -254,3 +254,105 @@ class LocalPosterior:
     def levels(self) -> list[tuple[str, str]]:
         """What the last axis of `probabilities` stands for: (variable, level)."""
         return self.draws.levels
+
+
+@dataclass(frozen=True, eq=False)
+class Correspondence:
+    """Which local clusters of which silos are the same global cluster.
+
+    Attributes
+    ----------
+    silos : names, in the order of the roster.
+    groups : for each silo (local cluster,), the global cluster it belongs to, 0 … G − 1; the
+        global cluster with most rows comes first.
+    sizes : for each silo (local cluster,), its rows.
+    method : the matching that found it.
+    confidence : (local cluster, local cluster) over all silos' local clusters in roster order:
+        how often the two share a group when the grouping is sampled; None if not computed.
+    """
+
+    silos: tuple[str, ...]
+    groups: tuple[NDArray[np.int64], ...]
+    sizes: tuple[NDArray[np.int64], ...]
+    method: str
+    confidence: NDArray[np.float64] | None = None
+
+    @cached_property
+    def clusters(self) -> int:
+        """G, the number of global clusters."""
+        return 1 + max(int(group.max()) for group in self.groups)
+
+    @cached_property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether a silo holds a global cluster: (silo, cluster)."""
+        held = np.zeros((len(self.silos), self.clusters), dtype=bool)
+        for silo, group in enumerate(self.groups):
+            held[silo, group] = True
+        return held
+
+    def pairs_confidence(self) -> list[NDArray[np.float64]]:
+        """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
+
+        A cluster alone in its group is as sure as it is not to share one with any other.
+        """
+        total = sum(len(group) for group in self.groups)
+        if self.confidence is None:
+            return [np.full(len(group), np.nan) for group in self.groups]
+        ids = np.concatenate(self.groups)
+        sure = np.empty(total)
+        for local in range(total):
+            mates = np.flatnonzero(ids == ids[local])
+            mates = mates[mates != local]
+            others = np.delete(self.confidence[local], local)
+            sure[local] = (
+                self.confidence[local, mates].mean()
+                if len(mates)
+                else 1.0 - (others.max() if len(others) else 0.0)
+            )
+        return np.split(sure, np.cumsum([len(group) for group in self.groups])[:-1])
+
+    def __str__(self) -> str:
+        """Return a table: one line per silo and local cluster."""
+        lines = [f"{'silo':<20} {'local':>5} {'rows':>8}  -> {'global':>6} {'sure':>5}"]
+        for silo, group, sizes, sure in zip(
+            self.silos, self.groups, self.sizes, self.pairs_confidence(), strict=True
+        ):
+            lines += [
+                f"{silo:<20.20} {local + 1:>5} {size:>8}  -> {to + 1:>6} "
+                + ("    –" if np.isnan(how) else f"{how:>5.2f}")
+                for local, (to, size, how) in enumerate(zip(group, sizes, sure, strict=True))
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedDraws:
+    """The silos' draws in the global clusters' terms, draw t of one silo unrelated to t of another.
+
+    Attributes
+    ----------
+    weights : (silo, draw, cluster), zero where the silo lacks the cluster.
+    probabilities : (silo, draw, cluster, level); where the silo lacks the cluster, zeros.
+    held : (silo, cluster), whether it does not.
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    held: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class SiloWeights:
+    """How much each silo counts in the aggregation.
+
+    Attributes
+    ----------
+    silos : names, in the order of the roster.
+    weights : (silo,), λ: the silos' say in the global cluster weights; sums to one.
+    profiles : (silo, cluster), μ: their say in each cluster's profile; columns sum to one, zero
+        where the silo lacks the cluster.
+    """
+
+    silos: tuple[str, ...]
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]

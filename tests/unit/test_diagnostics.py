@@ -16,10 +16,11 @@ TRACES = ["log_likelihood", "occupied", "largest_weight", "allocation_entropy"]
 
 
 def make_run(rng, chains=2, draws=500, components=4, rows=60):
-    """Independent draws: as good as a run can be."""
+    """Independent draws: as good as a run can be. The smaller components are often empty."""
+    shares = 0.2 ** np.arange(components)
     return (
         rng.normal(-500, 5, (chains, draws)),
-        rng.multinomial(rows, np.full(components, 1 / components), (chains, draws)),
+        rng.multinomial(rows, shares / shares.sum(), (chains, draws)),
         rng.dirichlet(np.ones(components), (chains, draws)).astype(np.float32),
     )
 
@@ -85,16 +86,20 @@ def test_label_switching_changes_nothing(seed):
     )
     for name in TRACES:
         assert_array_equal(after.traces[name].values, before.traces[name].values, name)
-    assert after == before or str(after) == str(before)
+        assert (after.traces[name].rhat, after.traces[name].ess) == (
+            before.traces[name].rhat,
+            before.traces[name].ess,
+        )
+    assert after.verdict == before.verdict
 
 
 def test_chains_that_number_the_same_clusters_differently_agree(seed):
     """Rows that never move: a rounding error must not pass for a disagreement."""
     log_likelihood = np.random.default_rng(seed).normal(-50, 1, (2, 400))
-    sizes = [7, 11, 13, 17, 19, 23]
+    sizes = [77, 59, 48, 31, 27]  # whose entropy comes out differently when added backwards
     members = np.tile(sizes, (2, 400, 1))
     members[1] = sizes[::-1]
-    diagnostics = diagnose(log_likelihood, members, np.full((2, 400, 6), np.float32(1 / 6)))
+    diagnostics = diagnose(log_likelihood, members, np.full((2, 400, 5), np.float32(0.2)))
     assert np.ptp(diagnostics.traces["allocation_entropy"].values) == 0
     assert diagnostics.trusted
 
@@ -178,7 +183,8 @@ def test_a_chain_that_drifts_is_not_trusted(seed):
 
 def test_few_effective_draws_call_for_care(seed):
     rng = np.random.default_rng(seed)
-    log_likelihood = np.concatenate([autoregressive(rng, (1, 300), 0.6)] * 2)
+    # two chains, each of two halves, all four the same: they could not agree better
+    log_likelihood = np.tile(autoregressive(rng, (1, 300), 0.9), (2, 2))
     diagnostics = diagnose(*still(log_likelihood))
     trace = diagnostics.traces["log_likelihood"]
     assert trace.rhat < RHAT_LIMIT
@@ -206,7 +212,7 @@ def test_too_few_draws_tell_nothing(draws, chains, seed):
 @pytest.mark.parametrize("chains", [1, 2])
 def test_the_fewest_draws_are_judged(chains, seed):
     diagnostics = diagnose(*make_run(np.random.default_rng(seed), chains, FEWEST_DRAWS))
-    assert all(math.isfinite(trace.rhat) for trace in diagnostics.traces.values())
+    assert math.isfinite(diagnostics.traces["log_likelihood"].rhat)
     assert re.match("Do not trust|Use with care", diagnostics.verdict)
 
 

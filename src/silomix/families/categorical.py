@@ -7,6 +7,7 @@ are left out of the likelihood, which marginalises them exactly.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -128,3 +129,78 @@ def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
     blocks = -(-rows // compiled.BLOCK)
     edges = [min(rows, blocks * t // threads * compiled.BLOCK) for t in range(threads)] + [rows]
     return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenParameters:
+    """What many chains' labels, drawn given their parameters, add up to.
+
+    Attributes
+    ----------
+    counts : (chain, cluster, level); members : (chain, cluster)
+    weights : (chain, cluster), drawn given `members`, or those received.
+    log_likelihood : (chain,), at the parameters received.
+    """
+
+    counts: NDArray[np.int64]
+    members: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    log_likelihood: NDArray[np.float64]
+
+
+def draw_given_parameters(
+    layout: Layout,
+    key: int,
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+    *,
+    alpha: float,
+    inner_sweeps: int,
+    threads: int = 1,
+) -> GivenParameters:
+    """Draw the rows' labels for many chains at once, given each chain's parameters.
+
+    Chains are shared out among the threads; each has its own key, so the draws are the same for
+    any number of them.
+
+    Parameters
+    ----------
+    weights : (chain, cluster); probabilities : (chain, cluster, level)
+    alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
+        leaves them as they are.
+    """
+    chains, clusters = weights.shape
+    result = GivenParameters(
+        counts=np.zeros(probabilities.shape, np.int64),
+        members=np.zeros((chains, clusters), np.int64),
+        weights=np.array(weights, dtype=np.float64),
+        log_likelihood=np.zeros(chains),
+    )
+    probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
+
+    def work(bounds: tuple[int, int]) -> None:
+        compiled.draw_given_parameters(
+            np.uint64(key),
+            *bounds,
+            layout,
+            compiled.make_parameters(layout, clusters),
+            compiled.vectors_for(clusters),
+            compiled.make_scratch(layout, clusters),
+            np.zeros(len(layout.codes), np.uint8),
+            float(alpha),
+            inner_sweeps,
+            result.weights,
+            probabilities,
+            result.counts,
+            result.members,
+            result.log_likelihood,
+        )
+
+    edges = [chains * part // threads for part in range(threads + 1)]
+    parts = list(zip(edges[:-1], edges[1:], strict=True))
+    if threads == 1:
+        work(parts[0])
+    else:
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            list(pool.map(work, parts))
+    return result

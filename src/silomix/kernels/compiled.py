@@ -812,3 +812,70 @@ def run(
         if due:
             draw = (iteration - burn_in) // thin - 1
             keep(layout, parameters, scratch, labels, kept, draw)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_given_parameters(
+    key,
+    first,
+    last,
+    layout,
+    parameters,
+    vectors,
+    scratch,
+    labels,
+    alpha,
+    inner_sweeps,
+    weights,
+    probabilities,
+    counts,
+    members,
+    likelihoods,
+):
+    """Draw labels of many chains given their parameters: the silo's part of a polish round.
+
+    For chains first … last − 1: weights (chain, cluster; in, out) and probabilities (chain,
+    cluster, level; in) are given; the rows' labels are drawn `inner_sweeps` times, each time
+    followed by new weights ~ Dirichlet(alpha + members) unless alpha is zero. Leaves the last
+    labels' counts (chain, cluster, level; out) and members (chain, cluster; out), and the
+    log-likelihood at the parameters received (chain; out).
+    """
+    components = parameters.weights.size
+    everyone = np.ones(components, np.int64)
+    shapes, shares = np.empty(components), np.empty(components)
+    for chain in range(first, last):
+        chain_key = _fold(key, chain)
+        for c in range(components):
+            for j in range(parameters.table.shape[0]):
+                parameters.table[j, c] = max(probabilities[chain, c, j], SMALLEST)
+        for sweep in range(inner_sweeps):
+            sweep_key = _fold(chain_key, sweep)
+            for c in range(components):
+                parameters.weights[c] = max(weights[chain, c], SMALLEST)
+            fuse_tables(layout, everyone, parameters, vectors)
+            draw_labels(
+                _fold(sweep_key, LABELS),
+                layout,
+                parameters,
+                vectors,
+                scratch,
+                0,
+                0,
+                labels.size,
+                labels,
+                sweep == 0,
+            )
+            gather(layout, scratch)
+            if sweep == 0:
+                likelihoods[chain] = log_likelihood(layout, parameters, scratch)
+            if alpha > 0.0:
+                for c in range(components):
+                    shapes[c] = scratch.members[c] + alpha
+                draw_gammas(_fold(sweep_key, PARAMETERS), shapes, shares)
+                total = shares.sum()
+                for c in range(components):
+                    weights[chain, c] = shares[c] / total
+        for c in range(components):
+            members[chain, c] = scratch.members[c]
+            for j in range(parameters.table.shape[0]):
+                counts[chain, c, j] = scratch.counts[j, c]

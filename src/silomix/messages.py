@@ -1,0 +1,191 @@
+"""What a coordinator may ask and a silo may answer, and the one seam between them.
+
+A query is one of the records below; a reply is one record each. Queries are idempotent and need no
+memory in the silo beyond its store: what a silo must know of an earlier round comes with the
+question. Every transport implements `Silos.ask`; none contains statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from silomix.types import MatchedDraws
+
+
+@dataclass(frozen=True)
+class SampleLocally:
+    """Sample, partition, relabel; reply with a `silomix.release.Release`."""
+
+
+@dataclass(frozen=True, eq=False)
+class DivergenceCost:
+    """What would it cost to match your clusters to this reference? (Algorithm 1.)
+
+    Attributes
+    ----------
+    weights : (cluster,), the reference's mean weights.
+    probabilities : (draw, cluster, level), the reference's draws.
+    round : place of this question in the matching, for the randomness.
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class DivergenceReply:
+    """Cost of each pair, (local cluster, reference cluster), both padded with prior components."""
+
+    cost: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LogLikelihood:
+    """Your log-likelihood, and its gradient, at these aggregation weights.
+
+    Attributes
+    ----------
+    matched : the matched releases, from which the silo forms the global draws itself.
+    weights : (start, silo), λ at each starting point asked about.
+    profiles : (start, silo, cluster), μ.
+    """
+
+    matched: MatchedDraws
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LogLikelihoodReply:
+    """Mean over draws of the silo's log-likelihood, and its gradient.
+
+    Attributes
+    ----------
+    value : (start,)
+    weights : (start, silo), ∂/∂λ.
+    profiles : (start, silo, cluster), ∂/∂μ.
+    """
+
+    value: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountDistinctRows:
+    """How often does each distinct row occur? Sharing this is sharing the data without order."""
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctRows:
+    """Distinct rows and how often each occurs.
+
+    Attributes
+    ----------
+    codes : (distinct row, variable), as in a `Shard`.
+    counts : (distinct row,)
+    """
+
+    codes: NDArray[np.unsignedinteger]
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class PolishRound:
+    """One Gibbs round for all chains: labels given these parameters, then counts back.
+
+    Attributes
+    ----------
+    round : number of the round, for the randomness.
+    weights : (chain, cluster), this silo's weights, as it returned them in the round before; in
+        the exact strategy, the global ones.
+    probabilities : (chain, cluster, level)
+    alpha : concentration of the silo's weights; None when the coordinator draws them.
+    inner_sweeps : label draws of the round, each but the last followed by new weights.
+    """
+
+    round: int
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    alpha: float | None
+    inner_sweeps: int
+
+
+@dataclass(frozen=True, eq=False)
+class PolishReply:
+    """What the silo's last labels add up to.
+
+    Attributes
+    ----------
+    counts : (chain, cluster, level), cells by cluster.
+    members : (chain, cluster), rows by cluster.
+    weights : (chain, cluster), drawn given `members`; those received when alpha was None.
+    log_likelihood : (chain,), of the silo's rows at the parameters received.
+    """
+
+    counts: NDArray[np.int64]
+    members: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    log_likelihood: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AssignRows:
+    """Compute your rows' cluster probabilities under the global profiles, and keep them.
+
+    Attributes
+    ----------
+    weights : (draw, cluster), this silo's own weights.
+    probabilities : (draw, cluster, level)
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AssignReply:
+    """How many rows each cluster got; the rows' own labels stay in the silo.
+
+    Attributes
+    ----------
+    sizes : (cluster,), rows by most probable cluster.
+    expected : (cluster,), sums of the probabilities.
+    """
+
+    sizes: NDArray[np.int64]
+    expected: NDArray[np.float64]
+
+
+Query = (
+    SampleLocally
+    | DivergenceCost
+    | LogLikelihood
+    | CountDistinctRows
+    | PolishRound
+    | AssignRows
+)
+
+
+class Silos(Protocol):
+    """The one seam: ask the silos, get one reply from each, by name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roster, in order."""
+        ...
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own; one reply from each.
+
+        A silo that does not answer is an error, never a shorter mapping.
+        """
+        ...

@@ -1,0 +1,252 @@
+"""From consensus to the exact posterior in a few exchanges: Gibbs rounds over the silos.
+
+The aggregated draws are the starting points of parallel chains on the posterior of the pooled model
+with silo-specific weights: profiles p_c ~ Dirichlet(β) shared by all silos, π^s ~ Dirichlet(α/S) in
+each. One round, for all chains at once: the coordinator sends p; each silo draws its rows' labels,
+updates π^s, and answers with level counts by cluster; the coordinator adds the counts and draws
+p ~ Dirichlet(β + counts). That is one valid Gibbs sweep, so the law of the draws can only come closer
+to the exact posterior for the matched number of clusters; no row moves.
+
+It is not in Fendler et al. (2026). The nearest ideas are distributed data augmentation and the
+"exact" federated Gibbs samplers, which start from nothing; starting from the consensus draws is what
+makes a handful of rounds enough. Limits: the number of clusters stays as matched, a cluster nobody
+found stays unfound, a wrong match stays wrong; and counts that are rounded or suppressed on the way
+make the rounds approximate.
+
+The same round with all C⁺ components, one π drawn by the coordinator from Dirichlet(α + counts) and
+thousands of rounds is the paper's pooled Gibbs sampler without moving a row: `silomix.exact`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.messages import PolishRound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import PolishReply, Silos
+    from silomix.types import Prior
+
+STREAM = 0x706F6C
+"""Sets the coordinator's polish draws apart from other draws of the same seed."""
+CHAINS = 200
+KEPT_ROUNDS = 5
+"""Draws are kept from at most this many last rounds."""
+FIRST_CHECK = 4
+QUIET_CHECKS = 2
+"""Checks in a row that must find the draws at rest."""
+LIKELIHOOD_LIMIT = 2.0
+PARAMETER_LIMIT = 1.5
+"""Mean squared z over all parameters; 1 at rest, with sampling noise for a few hundred of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Polished:
+    """Draws after polishing.
+
+    Attributes
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    probabilities : (draw, cluster, level)
+    log_likelihood : (round, chain), of all silos' rows, at the start of each round.
+    movement : (check, 3): round, z of the log-likelihood, mean squared z of the parameters.
+    rounds : rounds made.
+    still_moving : whether the last check found the draws moving.
+    """
+
+    weights_by_silo: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    log_likelihood: NDArray[np.float64]
+    movement: NDArray[np.float64]
+    rounds: int
+    still_moving: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where the chains begin.
+
+    Attributes
+    ----------
+    weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+
+def chains_for(rounds: int, kept_draws: int) -> int:
+    """Return how many chains give `kept_draws` from the last rounds of `rounds`."""
+    return max(CHAINS, -(-kept_draws // max(1, min(rounds, KEPT_ROUNDS))))
+
+
+def starting_point(
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+    rows: NDArray[np.int64],
+) -> Start:
+    """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
+
+    Parameters
+    ----------
+    weights : (silo, chain, cluster), zero where the silo lacks the cluster.
+    probabilities : (chain, cluster, level), the aggregated draws.
+    rows : (silo,)
+    """
+    least = 1.0 / (rows + 1.0)
+    raised = np.maximum(weights, least[:, None, None])
+    return Start(raised / raised.sum(axis=-1, keepdims=True), probabilities)
+
+
+def polish(
+    start: Start,
+    silos: Silos,
+    *,
+    rounds: int | None,
+    most: int,
+    inner_sweeps: int,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+    report: Callable[[int, int], None] | None = None,
+) -> Polished:
+    """Run Gibbs rounds over the silos from `start`.
+
+    Parameters
+    ----------
+    rounds : how many; None until the draws stop moving, at most `most`.
+    inner_sweeps : label draws inside a silo in each round.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    report : called with (rounds made, the most there can be).
+    """
+    last = most if rounds is None else rounds
+    weights, probabilities = start.weights, start.probabilities
+    history = _History()
+    stop_at = last
+    made = 0
+    while made < stop_at:
+        made += 1
+        alpha = prior.alpha / len(silos.names)
+        replies = ask_round(silos, made, weights, probabilities, alpha, inner_sweeps)
+        weights = np.stack([reply.weights for reply in replies])
+        counts = sum(reply.counts for reply in replies)
+        rng = np.random.default_rng([seed, STREAM, made])
+        probabilities = draw_profiles(counts, prior.beta, offsets, rng)
+        history.add(weights, probabilities, sum(reply.log_likelihood for reply in replies))
+        if report is not None:
+            report(made, last)
+        if rounds is None and stop_at == last and history.quiet():
+            stop_at = min(last, made + KEPT_ROUNDS - 1)
+    return history.finish(made)
+
+
+def draw_profiles(
+    counts: NDArray[np.int64],
+    beta: float,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Draw p ~ Dirichlet(β + counts) for every chain, cluster and variable."""
+    gammas = np.maximum(rng.standard_gamma(counts + beta), 1e-300)
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    return gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+def ask_round(
+    silos: Silos,
+    number: int,
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+    alpha: float | None,
+    inner_sweeps: int,
+) -> list[PolishReply]:
+    """Ask every silo one round, each with its own weights: (silo, chain, cluster)."""
+    replies: Mapping[str, PolishReply] = silos.ask(
+        {
+            name: PolishRound(number, weights[place], probabilities, alpha, inner_sweeps)
+            for place, name in enumerate(silos.names)
+        }
+    )
+    return [replies[name] for name in silos.names]
+
+
+class _History:
+    """Every round's draws, as far back as a check or the kept draws need them."""
+
+    def __init__(self) -> None:
+        self.weights: list[NDArray[np.float64]] = []
+        self.probabilities: list[NDArray[np.float64]] = []
+        self.log_likelihood: list[NDArray[np.float64]] = []
+        self.checks: list[tuple[float, float, float]] = []
+
+    def add(
+        self,
+        weights: NDArray[np.float64],
+        probabilities: NDArray[np.float64],
+        log_likelihood: NDArray[np.float64],
+    ) -> None:
+        self.weights.append(weights)
+        self.probabilities.append(probabilities)
+        self.log_likelihood.append(log_likelihood)
+        made = len(self.weights)
+        for old in range(made // 2 - 1):  # no later check looks back so far
+            self.weights[old] = self.probabilities[old] = np.empty(0)
+        if made >= FIRST_CHECK and made % 2 == 0:
+            self.checks.append((float(made), *self._movement(made // 2)))
+
+    def _movement(self, before: int) -> tuple[float, float]:
+        """Compare the last round with round `before`, chain by chain."""
+        likelihood = paired_z(self.log_likelihood[-1] - self.log_likelihood[before - 1])
+        shifts = np.concatenate(
+            [
+                _by_chain(self.weights[-1] - self.weights[before - 1], axis=1),
+                _by_chain(self.probabilities[-1] - self.probabilities[before - 1], axis=0),
+            ],
+            axis=1,
+        )
+        return float(likelihood), float(np.mean(paired_z(shifts) ** 2))
+
+    def quiet(self) -> bool:
+        """Tell whether the last checks all found the draws at rest."""
+        recent = self.checks[-QUIET_CHECKS:]
+        return len(recent) == QUIET_CHECKS and not any(moving(*check[1:]) for check in recent)
+
+    def finish(self, made: int) -> Polished:
+        kept = slice(-KEPT_ROUNDS, None)
+        checks = np.array(self.checks).reshape(-1, 3)
+        return Polished(
+            weights_by_silo=np.concatenate(
+                [np.moveaxis(weights, 0, 1) for weights in self.weights[kept]]
+            ),
+            probabilities=np.concatenate(self.probabilities[kept]),
+            log_likelihood=np.array(self.log_likelihood),
+            movement=checks,
+            rounds=made,
+            still_moving=len(checks) == 0 or moving(*checks[-1, 1:]),
+        )
+
+
+def moving(likelihood_z: float, parameters_z2: float) -> bool:
+    """Tell whether a comparison of two rounds shows drift beyond its Monte Carlo error."""
+    return abs(likelihood_z) > LIKELIHOOD_LIMIT or parameters_z2 > PARAMETER_LIMIT
+
+
+def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return mean over standard error of the differences along axis 0; 0 where none moved."""
+    error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
+    mean = differences.mean(axis=0)
+    return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
+
+
+def _by_chain(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Move the chains first and flatten the rest."""
+    moved = np.moveaxis(array, axis, 0)
+    return moved.reshape(len(moved), -1)

@@ -1,0 +1,178 @@
+"""LocalPosterior -> Release: the only door out of a silo.
+
+What a silo hands over is one of the records of this module and nothing else. Disclosure rules will
+be applied here, and only here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.types import LocalPosterior, Prior
+
+Tier = Literal["summary", "draws"]
+
+LARGEST_CONCENTRATION = 1e9
+"""Draws that hardly move say no more than this many observations."""
+
+
+@dataclass(frozen=True)
+class ReleasedDiagnostics:
+    """What a silo says of its own run.
+
+    Attributes
+    ----------
+    verdict, trusted : as in `silomix.types.Diagnostics`.
+    rhat, ess : by trace.
+    prior_draws : largest share of draws in which a cluster had to take an empty component.
+    """
+
+    verdict: str
+    trusted: bool
+    rhat: Mapping[str, float]
+    ess: Mapping[str, float]
+    prior_draws: float
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """One silo's posterior, as the coordinator sees it.
+
+    Attributes
+    ----------
+    silo, place : its name, and its place in the roster.
+    rows : n_s.
+    sizes : (cluster,), rows of each local cluster.
+    medians : (cluster, level), posterior medians of the level probabilities.
+    mean : (cluster, level), posterior means.
+    concentration : (cluster, variable), of the Dirichlet fitted to the draws by moments.
+    effective_counts : (cluster, level): mean × concentration less the prior, so that doubt about
+        who belongs counts as less data.
+    tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
+    weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
+    diagnostics : what the silo says of its run.
+    study : digest of the study it was made under.
+    """
+
+    silo: str
+    place: int
+    rows: int
+    sizes: NDArray[np.int64]
+    medians: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    concentration: NDArray[np.float64]
+    effective_counts: NDArray[np.float64]
+    tier: Tier
+    weights: NDArray[np.float32] | None
+    probabilities: NDArray[np.float32] | None
+    diagnostics: ReleasedDiagnostics
+    study: str
+
+    @property
+    def clusters(self) -> int:
+        """Number of local clusters."""
+        return len(self.sizes)
+
+
+def make_release(
+    local: LocalPosterior, *, silo: str, place: int, study: str, tier: Tier = "draws"
+) -> Release:
+    """Hand over one silo's posterior."""
+    offsets = local.draws.shard.schema.offsets
+    _, beta = local.draws.prior.share(local.draws.silos)
+    mean, concentration = fit_dirichlet(local.probabilities, offsets)
+    sizes_of_variables = np.diff(offsets)
+    counts = mean * np.repeat(concentration, sizes_of_variables, axis=1) - beta
+    traces = local.draws.diagnostics.traces
+    return Release(
+        silo=silo,
+        place=place,
+        rows=local.draws.shard.rows,
+        sizes=local.sizes,
+        medians=np.median(local.probabilities, axis=0).astype(np.float64),
+        mean=mean,
+        concentration=concentration,
+        effective_counts=np.maximum(counts, 0.0),
+        tier=tier,
+        weights=local.weights if tier == "draws" else None,
+        probabilities=local.probabilities if tier == "draws" else None,
+        diagnostics=ReleasedDiagnostics(
+            verdict=local.draws.diagnostics.verdict,
+            trusted=local.draws.diagnostics.trusted,
+            rhat={name: trace.rhat for name, trace in traces.items()},
+            ess={name: trace.ess for name, trace in traces.items()},
+            prior_draws=float(local.prior_draws.max()),
+        ),
+        study=study,
+    )
+
+
+def fit_dirichlet(
+    probabilities: NDArray[np.floating], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit a Dirichlet to draws of each cluster's and variable's probabilities, by moments.
+
+    The concentration is the geometric mean over the levels of m(1 − m)/v − 1 (Minka, 2000,
+    equation 23).
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, level)
+    offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    mean : (cluster, level)
+    concentration : (cluster, variable)
+    """
+    draws = probabilities.astype(np.float64)
+    mean = draws.mean(axis=0)
+    variance = np.maximum(draws.var(axis=0), 1e-300)
+    each = np.clip(mean * (1 - mean) / variance - 1, 1e-3, LARGEST_CONCENTRATION)
+    logs = np.add.reduceat(np.log(each), offsets[:-1], axis=-1)
+    return mean, np.exp(logs / np.diff(offsets))
+
+
+def release_draws(
+    release: Release,
+    count: int,
+    prior: Prior,
+    silos: int,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return `count` draws of a silo's weights and probabilities, in random order.
+
+    Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
+    weights ~ Dirichlet(α_s + sizes) and probabilities ~ Dirichlet(mean × concentration).
+
+    Returns
+    -------
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    """
+    if release.weights is not None and release.probabilities is not None:
+        order = random_order(len(release.weights), count, rng)
+        return (
+            release.weights[order].astype(np.float64),
+            release.probabilities[order].astype(np.float64),
+        )
+    alpha, _ = prior.share(silos)
+    weights = rng.dirichlet(release.sizes + alpha, size=count)
+    shapes = release.mean * np.repeat(release.concentration, np.diff(offsets), axis=1)
+    gammas = np.maximum(rng.standard_gamma(shapes, size=(count, *shapes.shape)), 1e-300)
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    return weights, gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+def random_order(available: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `count` places in random order; all before any twice."""
+    rounds = [rng.permutation(available) for _ in range(-(-count // available))]
+    return np.concatenate(rounds)[:count]

@@ -1,0 +1,1 @@
+"""Ways to ask the silos; none contains statistics."""

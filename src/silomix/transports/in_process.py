@@ -1,0 +1,86 @@
+"""All silos in this process, side by side on its cores."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from silomix.messages import SampleLocally
+from silomix.sampler import Progress
+from silomix.silo import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from silomix.messages import Query
+    from silomix.silo import Silo
+
+REPORT_EVERY = 0.1
+
+
+class InProcess:
+    """The silos of one table; satisfies `silomix.messages.Silos`.
+
+    Each question is answered by all silos at once, `threads` of them at a time; with fewer silos
+    than threads, a silo uses several.
+    """
+
+    def __init__(
+        self,
+        silos: Sequence[Silo],
+        threads: int = 1,
+        report: Callable[[Progress], None] | None = None,
+    ) -> None:
+        each = max(1, threads // len(silos))
+        self._progress: dict[str, Progress] = {}
+        self._stop = threading.Event()
+        self._threads, self._report = min(threads, len(silos)), report
+        self.silos = tuple(
+            replace(silo, threads=each, progress=self._listen(silo.name)) for silo in silos
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roster, in order."""
+        return tuple(silo.name for silo in self.silos)
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own."""
+        queries = query if isinstance(query, dict) else dict.fromkeys(self.names, query)
+        asked = [silo for silo in self.silos if silo.name in queries]
+        if self._threads == 1 and not isinstance(query, SampleLocally):
+            return {silo.name: answer(queries[silo.name], silo) for silo in asked}
+        with ThreadPoolExecutor(max_workers=self._threads) as pool:
+            try:
+                replies = {
+                    silo.name: pool.submit(answer, queries[silo.name], silo) for silo in asked
+                }
+                waiting = set(replies.values())
+                while waiting:
+                    finished, waiting = wait(waiting, REPORT_EVERY, FIRST_EXCEPTION)
+                    for reply in finished:
+                        reply.result()
+                    if isinstance(query, SampleLocally):
+                        self._tell()
+            except BaseException:
+                self._stop.set()
+                raise
+        return {name: reply.result() for name, reply in replies.items()}
+
+    def _listen(self, name: str) -> Callable[[Progress], None]:
+        def note(progress: Progress) -> None:
+            if self._stop.is_set():
+                raise InterruptedError("another silo stopped the run")
+            self._progress[name] = progress
+
+        return note
+
+    def _tell(self) -> None:
+        if self._report is None or not self._progress:
+            return
+        known = list(self._progress.values())
+        total = known[0].total * len(self.silos)
+        stage = "compiling" if any(at.stage == "compiling" for at in known) else "sampling"
+        self._report(Progress(stage, sum(at.done for at in known), total))

@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import silomix
+from silomix import cli
+from silomix.terminal import EXITS
+
+SHORT = ["--iterations", "400", "--threads", "1"]
+NO_WARNING = ["--relabel", "average"]
+"""The other relabelling may warn that so short a run draws from the prior."""
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
+
+
+def words(text):
+    """The words of a help page, without its boxes and line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.fixture
+def table(tmp_path, seed):
+    """A small table of four silos, on disk."""
+    path = tmp_path / "table.csv"
+    made = run("simulate", "non-nested", "--rows", 400, "--seed", seed, "--out", path)
+    assert made.exit_code == 0, made.output
+    return path
+
+
+def test_version():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout == f"silomix {silomix.__version__}\n"
+
+
+def test_help_lists_every_exit_code():
+    page = words(run("--help").stdout)
+    for exit in EXITS:
+        assert f"{exit.code} {exit.meaning}" in page
+
+
+def test_every_option_says_what_to_choose():
+    commands = typer.main.get_command(cli.app).commands
+    assert set(commands) == {"demo", "simulate", "study", "sample"}
+    for name, command in commands.items():
+        assert command.help, name
+        for param in command.params:
+            assert param.help and len(param.help) < 100, (name, param.name)
+        assert {"as_json", "debug", "out"} <= {param.name for param in command.params}, name
+
+
+def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
+    out = tmp_path / "made.csv"
+    options = ["--separability", "poor", "--rows", 90, "--silos", 3, "--seed", seed]
+    result = run("simulate", "nested", *options, "--out", out, "--json")
+    record = json.loads(result.stdout)
+    table, truth = silomix.simulate("nested", separability="poor", rows=90, silos=3, seed=seed)
+    pd.testing.assert_frame_equal(pd.read_csv(out, dtype=str), table.astype("str"))
+    on_disk = pd.read_csv(tmp_path / "made.truth.csv")
+    assert on_disk["cluster"].tolist() == truth.labels.tolist()
+    assert on_disk["silo"].tolist() == table["silo"].tolist()
+    assert record["files"] == [str(out), str(tmp_path / "made.truth.csv")]
+    assert record["silos"] == ["silo 1", "silo 2", "silo 3"]
+    assert (record["rows"], record["clusters"]) == (90, 6)
+
+
+def test_simulate_says_what_it_made(tmp_path):
+    out = tmp_path / "made.csv"
+    result = run("simulate", "homogeneous", "--rows", 40, "--out", out)
+    assert "homogeneous: 40 rows, 4 silos, 5 clusters" in result.stdout
+    assert result.stdout.endswith(
+        f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n"
+    )
+
+
+def test_simulate_wants_a_csv(tmp_path):
+    result = run("simulate", "nested", "--out", tmp_path / "made.parquet")
+    assert result.exit_code == 2
+    assert "does not end in .csv" in words(result.stderr)
+
+
+def test_study_describes_what_it_wrote(tmp_path, table):
+    out = tmp_path / "study.toml"
+    result = run(
+        "study", table, "--silo", "silo", "--out", out, "--seed", 7, "--title", "Trial"
+    )
+    assert result.exit_code == 0, result.output
+    study = silomix.read_study(out)
+    assert study.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
+    assert [variable.name for variable in study.variables] == [f"x{q}" for q in range(1, 11)]
+    assert (study.seed, study.title) == (7, "Trial")
+    assert "4 silos: silo 1, silo 2, silo 3, silo 4" in result.stdout
+    assert re.search(r"x5 +1, 2, 3\b", result.stdout)
+    assert silomix.study.digest(study) in result.stdout
+    assert result.stdout.endswith(f"Study: {out}\n")
+
+
+def test_study_as_json(tmp_path, table):
+    out = tmp_path / "study.toml"
+    settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--chains", 3]
+    names = ["--silos", "north, south", "--variables", "x5,x1"]
+    result = run("study", table, "--out", out, *names, *settings, "--thin", 5, "--json")
+    record = json.loads(result.stdout)
+    assert record["silos"] == ["north", "south"]
+    assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
+    assert record["digest"] == silomix.study.digest(silomix.read_study(out))
+    schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5}
+    assert record["settings"]["schedule"] == schedule
+    assert record["settings"]["model"]["components"] == 9
+
+
+def test_study_takes_a_preset_and_missing_cells(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("site,a\n10,x\n9,\n10,y\n")
+    result = run(
+        "study",
+        table,
+        "--silo",
+        "site",
+        "--out",
+        out,
+        "--preset",
+        "paper",
+        "--missing",
+        "level",
+    )
+    assert result.exit_code == 0, result.output
+    study = silomix.read_study(out)
+    assert study.silos == ("9", "10")
+    assert study.local.partition == "pam"
+    assert study.variables[0].levels == ("x", "y", "(missing)")
+
+
+def test_study_counts_patterns(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("site,a,n\n" + "".join(f"s,{a},{a}\n" for a in range(1, 13)))
+    result = run("study", table, "--silo", "site", "--frequency", "n", "--out", out)
+    assert result.exit_code == 0, result.output
+    (variable,) = silomix.read_study(out).variables
+    assert variable.name == "a"
+    assert variable.levels == tuple(str(a) for a in range(1, 13))
+
+
+@pytest.mark.parametrize("options", [[], ["--silo", "silo", "--silos", "a,b"]])
+def test_study_needs_one_source_of_silos(tmp_path, table, options):
+    result = run("study", table, "--out", tmp_path / "s.toml", *options)
+    assert result.exit_code == 2
+    assert "give --silo COLUMN, or --silos with the names: not both" in words(result.stderr)
+
+
+def test_files_are_replaced_only_by_force(tmp_path, table):
+    study, folder = tmp_path / "study.toml", tmp_path / "results"
+    commands = [
+        ["study", table, "--silo", "silo", "--out", study],
+        ["simulate", "nested", "--rows", 40, "--out", tmp_path / "again.csv"],
+        ["sample", table, *SHORT, "--out", folder],
+    ]
+    for command in commands:
+        assert run(*command).exit_code == 0
+        refused = run(*command)
+        assert refused.exit_code == 4
+        assert refused.stdout == ""
+        assert "already; give --force to replace, or another --out" in refused.stderr
+        assert run(*command, "--force").exit_code == 0
+
+
+def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
+    out = tmp_path / "results"
+    chosen = ["--variables", "x1,x5,x6", "--components", 4, "--silos", 3, *NO_WARNING]
+    result = run("sample", table, *SHORT, *chosen, "--seed", seed, "--out", out, "--keep-draws")
+    assert result.exit_code == 0, result.output
+    frame = pd.read_csv(table, dtype=str)
+    variables = ["x1", "x5", "x6"]
+    draws = silomix.sample(
+        frame, components=4, silos=3, iterations=400, seed=seed, variables=variables
+    )
+    posterior = silomix.local_posterior(draws, relabel="average")
+    sizes = pd.read_csv(out / "cluster_sizes.csv")
+    profile = pd.read_csv(out / "profile.csv", dtype={"level": str})
+    assert sizes["rows"].tolist() == posterior.sizes.tolist()
+    np.testing.assert_allclose(sizes["weight"], posterior.weights.mean(axis=0), rtol=1e-5)
+    assert list(zip(profile["variable"], profile["level"], strict=True)) == (
+        posterior.levels * len(sizes)
+    )
+    lower, upper = silomix.metrics.highest_density_interval(posterior.probabilities)
+    np.testing.assert_allclose(profile["lower_95_hdi"], lower.ravel(), rtol=1e-5)
+    np.testing.assert_allclose(profile["upper_95_hdi"], upper.ravel(), rtol=1e-5)
+    labels = pd.read_csv(out / "labels.csv")
+    assert labels["cluster"].tolist() == posterior.partition.labels.tolist()
+    with np.load(out / "draws.npz", allow_pickle=False) as kept:
+        for name in ("labels", "weights", "probabilities", "log_likelihood", "chain"):
+            np.testing.assert_array_equal(kept[name], getattr(draws, name))
+        assert [tuple(pair) for pair in kept["levels"]] == draws.levels
+        assert kept["probabilities"].dtype == np.float32
+    summary = (out / "summary.txt").read_text(encoding="utf-8")
+    assert f"all rows: 400 rows, 3 variables, {len(sizes)} cluster" in summary
+    assert draws.diagnostics.verdict in " ".join(summary.split())
+    assert draws.diagnostics.verdict in " ".join(result.stdout.split())
+    assert result.stdout.endswith(f"Results: {out}\n")
+
+
+def test_sample_one_silo_with_and_without_a_study_file(tmp_path, table):
+    study = tmp_path / "study.toml"
+    run("study", table, "--silo", "silo", *SHORT[:2], "--out", study)
+    mine = ["--silo-column", "silo", "--silo", "silo 3"]
+    by_file = run("sample", table, *mine, "--study", study, "--out", tmp_path / "a", "--json")
+    by_hand = run("sample", table, *mine, *SHORT, "--out", tmp_path / "b", "--json")
+    alone = tmp_path / "alone.csv"
+    rows = pd.read_csv(table, dtype=str)
+    rows[rows["silo"] == "silo 3"].drop(columns="silo").to_csv(alone, index=False)
+    given = ["--silo", "silo 3", "--study", study, "--json"]
+    apart = run("sample", alone, *given, "--out", tmp_path / "c")
+    records = [json.loads(result.stdout) for result in (by_file, by_hand, apart)]
+    for record in records:
+        del record["files"]
+    assert records[0] == records[1] == records[2]
+    assert (records[0]["silo"], records[0]["rows"]) == ("silo 3", 100)
+    assert set(records[0]["traces"]["log_likelihood"]) == {"rhat", "ess"}
+
+
+def test_sample_json_has_no_nan(tmp_path):
+    table = tmp_path / "same.csv"
+    table.write_text("a,b\n" + "x,y\n" * 20)
+    result = run("sample", table, *SHORT, "--components", 1, "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert record["traces"]["occupied"] == {"rhat": None, "ess": None}
+    assert record["clusters"] == 1
+
+
+def test_sample_repeats_rows(tmp_path):
+    table = tmp_path / "patterns.csv"
+    table.write_text("a,b,n\nx,y,30\nu,v,20\n")
+    result = run("sample", table, *SHORT, "--frequency", "n", "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout)
+    assert record["rows"] == 50
+    assert record["sizes"] == [30, 20]
+
+
+def test_sample_other_partition_and_relabelling(tmp_path, table):
+    words_ = ["--partition", "pam", "--relabel", "average"]
+    result = run("sample", table, *SHORT, *words_, "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout)
+    assert (record["partition"], record["relabel"]) == ("pam", "average")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--silo", "silo 1"], "--silo needs --silo-column COLUMN"),
+        (["--silo-column", "silo"], "need --silo NAME: which silo is it?"),
+        (["--study", "study.toml"], "need --silo NAME: which silo is it?"),
+        (
+            ["--silo-column", "silo", "--silo", "silo 1", "--silos", "4"],
+            "--silo-column says how many silos there are; leave out --silos",
+        ),
+        (
+            ["--study", "s.toml", "--silo", "a", "--burn-in", "3", "--missing", "level"],
+            "s.toml has every setting; leave out --missing, --burn-in",
+        ),
+        (["--nonsense"], "No such option"),
+        (["--iterations", "many"], "--iterations"),
+    ],
+)
+def test_wrong_usage(tmp_path, table, options, complaint):
+    result = run("sample", table, "--out", tmp_path / "r", *options)
+    assert result.exit_code == 2
+    assert complaint in words(result.stderr)
+    assert result.stdout == ""
+
+
+def test_data_errors(tmp_path, table):
+    absent = run("sample", tmp_path / "absent.csv", "--out", tmp_path / "r")
+    assert absent.exit_code == 3
+    assert absent.stderr == f"Error: {tmp_path / 'absent.csv'}: no such file; check the path\n"
+    other = run("study", table, "--silo", "hospital", "--out", tmp_path / "s.toml", "--json")
+    assert other.exit_code == 3
+    assert other.stdout == ""
+    assert "no column 'hospital' to tell the silos apart" in other.stderr
+
+
+def test_settings_errors(tmp_path, table):
+    wrong = run("sample", table, "--components", 999, "--chains", 0, "--out", tmp_path / "r")
+    assert wrong.exit_code == 4
+    assert wrong.stderr == (
+        "Error: the study cannot be used:\n"
+        "  - components is 999; it must be at most 255\n"
+        "  - chains is 0; it must be at least 1\n"
+    )
+    (tmp_path / "file").write_text("in the way")
+    blocked = run("sample", table, *SHORT, "--out", tmp_path / "file" / "folder")
+    assert blocked.exit_code == 4
+    assert "cannot be written: Not a directory; choose another place" in blocked.stderr
+    unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
+    assert unknown.exit_code == 4
+    assert "design='nestled' is not known" in unknown.stderr
+
+
+def test_a_missing_extra_is_a_settings_error(tmp_path, table, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kmedoids", None)
+    result = run("sample", table, *SHORT, "--partition", "pam", "--out", tmp_path / "r")
+    assert result.exit_code == 4
+    assert "pip install 'silomix[pam]'" in result.stderr
+
+
+def test_mismatches(tmp_path, table):
+    study = tmp_path / "study.toml"
+    run("study", table, "--silos", "a,b", "--variables", "x1", "--out", study)
+    stranger = run("sample", table, "--study", study, "--silo", "c", "--out", tmp_path / "r")
+    assert stranger.exit_code == 5
+    assert "the study has no silo 'c'; its roster is 'a', 'b'" in stranger.stderr
+    kept = ["--checkpoint", tmp_path / "checkpoint"]
+    assert run("sample", table, *SHORT, *kept, "--out", tmp_path / "r").exit_code == 0
+    other = run("sample", table, *SHORT, *kept, "--seed", 9, "--out", tmp_path / "s")
+    assert other.exit_code == 5
+    assert "belongs to another run: seed is 0 there and 9 here" in other.stderr
+
+
+def test_something_unexpected(tmp_path, monkeypatch):
+    def fail(folder):
+        raise RuntimeError("the floor gave way")
+
+    monkeypatch.setattr(cli, "run_demo", fail)
+    plain = run("demo", "--out", tmp_path)
+    assert plain.exit_code == 1
+    assert plain.stderr == (
+        "Unexpected error: RuntimeError: the floor gave way\n"
+        "This is a fault in silomix: run it again with --debug and report what it shows.\n"
+    )
+    debug = run("demo", "--out", tmp_path, "--debug")
+    assert debug.exit_code == 1
+    assert "Traceback (most recent call last)" in debug.stderr
+    assert "in fail" in debug.stderr
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path):
+    result = run("sample", tmp_path / "absent.csv", "--out", tmp_path / "r", "--debug")
+    assert result.exit_code == 3
+    assert "Traceback (most recent call last)" in result.stderr
+
+
+def test_warnings_are_sentences(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\nx,\ny,\n")
+    result = run("study", table, "--silos", "one", "--out", tmp_path / "s.toml", "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout)
+    assert result.stderr.startswith("Warning: the table: column 'b' is missing in every row")
+    assert ".py" not in result.stderr
+
+
+def test_demo(tmp_path):
+    began = time.monotonic()
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.output
+    assert time.monotonic() - began < 90, "30 s are promised, after compilation"
+    report = tmp_path / "demo" / "report.txt"
+    assert result.stdout.splitlines()[-1] == f"Report: {report}"
+    text = report.read_text(encoding="utf-8")
+    for place in range(1, 5):
+        folder = tmp_path / "demo" / f"hospital-{place}"
+        files = {"cluster_sizes.csv", "profile.csv", "labels.csv", "report.txt"}
+        assert {path.name for path in folder.iterdir()} == files
+        assert f"hospital {place}: Trust it" in text
+    again = run("demo", "--out", tmp_path / "demo", "--json")
+    record = json.loads(again.stdout)
+    assert record["report"] == str(report)
+    found = record["hospitals"]
+    assert [hospital["clusters"] for hospital in found] == [5, 5, 3, 2]
+    assert [hospital["planted"] for hospital in found] == [5, 5, 3, 2]
+    # true parameters give about .97 in this design
+    assert all(hospital["ari"] > 0.9 for hospital in found)
+    # the demonstration's own files are enough to get its results again
+    table, study = tmp_path / "demo" / "table.csv", tmp_path / "demo" / "study.toml"
+    mine = ["--silo-column", "hospital", "--silo", "hospital 3"]
+    redone = run("sample", table, "--study", study, *mine, "--out", tmp_path / "redone")
+    assert redone.exit_code == 0, redone.output
+    for name in ("cluster_sizes.csv", "profile.csv", "labels.csv"):
+        first = (tmp_path / "demo" / "hospital-3" / name).read_bytes()
+        assert first == (tmp_path / "redone" / name).read_bytes()
+
+
+COLOURING = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"}
+PLAIN = {name: value for name, value in os.environ.items() if name not in COLOURING}
+
+
+def start(*args, **options):
+    command = [sys.executable, "-m", "silomix", *map(str, args)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN, **options
+    )
+
+
+def test_piped_output_is_plain(tmp_path, table):
+    process = start("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert err == ""
+    assert "\x1b" not in out
+    assert out.endswith(f"Results: {tmp_path / 'r'}\n")
+
+
+def test_piped_error_is_plain():
+    process = start("sample", "absent.csv", "--out", "r")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (3, "")
+    assert err == "Error: absent.csv: no such file; check the path\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_interruption(tmp_path, table):
+    checkpoint = tmp_path / "checkpoint"
+    process = start(
+        *("sample", table, "--iterations", 50_000_000, "--out", tmp_path / "r"),
+        *("--checkpoint", checkpoint),
+        # a shell may start its background jobs deaf to this signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    for _ in range(1200):
+        if list(checkpoint.glob("chain-*.npz")) or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err == (
+        "Interrupted: with --checkpoint, the same command goes on from where it was\n"
+    )
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from silomix.errors import DataError
+from silomix.roster import natural, read_roster, rows_of, table_schema
+
+
+def test_names_come_in_natural_order():
+    names = ["site 10", "site 2", "2", "b", "site 2a", "10", "a", "site 02"]
+    expected = ["2", "10", "a", "b", "site 02", "site 2", "site 2a", "site 10"]
+    assert sorted(names, key=natural) == expected
+
+
+def test_roster_places_every_row():
+    table = pd.DataFrame({"site": [10, 9.0, 10, 2], "a": list("xyxy")})
+    roster = read_roster(table, "site")
+    assert roster.names == ("2", "9", "10")
+    np.testing.assert_array_equal(roster.places, [2, 1, 2, 0])
+
+
+def test_rows_of_one_silo():
+    table = pd.DataFrame({"site": list("abab"), "a": list("wxyz")})
+    assert rows_of(table, "site", "b")["a"].to_list() == ["x", "z"]
+
+
+def test_schema_leaves_silo_and_frequency_out():
+    table = pd.DataFrame({"site": list("ab"), "a": list("xy"), "n": [2, 3]})
+    schema = table_schema(table, silo="site", frequency="n")
+    assert schema.levels == [("a", "x"), ("a", "y")]
+    assert table_schema(table, variables=["n"]).levels == [("n", "2"), ("n", "3")]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda table: read_roster(table, "sites"),
+            "the table has no column 'sites' to tell the silos apart; its columns are",
+        ),
+        (
+            lambda table: read_roster(table, "site"),
+            "the silo column 'site' is empty in data row 3; say whose row it is, or remove it",
+        ),
+        (
+            lambda table: rows_of(table[:2], "site", "c"),
+            "the silo column 'site' has no row of 'c'; it has 'a', 'b': correct the name, or",
+        ),
+    ],
+)
+def test_messages(call, message):
+    table = pd.DataFrame({"site": ["a", "b", None], "a": list("xyx")})
+    with pytest.raises(DataError, match=re.escape(message)):
+        call(table)
+
+
+def test_long_rosters_are_cut_short():
+    table = pd.DataFrame({"site": [f"s{place}" for place in range(13)]})
+    with pytest.raises(DataError, match="'s9' and 3 more: correct the name"):
+        rows_of(table, "site", "t")
