@@ -68,7 +68,7 @@ def main() -> None:
     """Write the picture to the path given on the command line."""
     mpl.use("agg")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "profile.png")
-    draw_profiles(first_hospital()).savefig(target, dpi=130, metadata={"Software": None})
+    draw_profiles(first_hospital()).savefig(target, dpi=110, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -118,8 +118,7 @@ def _threads(threads: int | None) -> int:
     return _at_least("threads", threads, 1)
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
+def _at_least(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise SettingsError(f"{name} is {value!r}; it must be a whole number, at least {least}")
     return int(value)

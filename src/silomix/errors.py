@@ -23,6 +23,10 @@ class CheckpointError(SilomixError):
     """A checkpoint cannot be resumed: damaged, truncated, or of another run."""
 
 
+class FileError(SilomixError):
+    """A saved result cannot be read or written: damaged, foreign, or of another version."""
+
+
 class MissingDependency(SilomixError, ImportError):
     """An optional package is needed for what was asked; the message names the extra."""
 

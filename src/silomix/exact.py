@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 STREAM = 0x657861
 """Sets the coordinator's draws apart from other draws of the same seed."""
+PERSISTENT = 0.5
+"""A small cluster less alike than this to what the other draws have is not one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,23 +116,53 @@ def align(
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
-    with fewer than `absorb` rows are folded into another where that raises the evidence.
+    with fewer than `absorb` rows are folded into another where that raises the evidence, or
+    where the other draws hardly know them.
     """
     reference = int(np.argmax(log_joint(draws, prior, offsets)))
+    occupied = draws.members[reference] > 0
+    counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
+    persistence = _match_draws(draws, counts)[1]
     clusters, folded = _fold_small(
-        draws.counts[reference], draws.members[reference], prior, offsets, absorb
+        counts, members, persistence >= PERSISTENT, prior, offsets, absorb
     )
-    weights = np.empty((len(draws.weights), len(clusters)))
-    probabilities = np.empty((len(draws.weights), len(clusters), draws.counts.shape[2]))
-    lost = 0.0
-    for t in range(len(draws.weights)):
-        overlap = np.minimum(draws.counts[t][:, None, :], clusters[None, :, :]).sum(axis=2)
-        components, places = linear_sum_assignment(overlap, maximize=True)
-        weights[t, places] = draws.weights[t, components]
-        probabilities[t, places] = draws.probabilities[t, components]
-        lost += 1.0 - draws.members[t, components].sum() / draws.members[t].sum()
-    weights /= weights.sum(axis=1, keepdims=True)
-    return ExactClusters(weights, probabilities, reference, folded, lost / len(weights))
+    components, _ = _match_draws(draws, clusters)
+    every = np.arange(len(draws.weights))[:, None]
+    weights = draws.weights[every, components]
+    lost = 1.0 - draws.members[every, components].sum(axis=1) / draws.members.sum(axis=1)
+    return ExactClusters(
+        weights=weights / weights.sum(axis=1, keepdims=True),
+        probabilities=draws.probabilities[every, components],
+        reference=reference,
+        folded=folded,
+        unmatched=float(lost.mean()),
+    )
+
+
+def _match_draws(
+    draws: ExactDraws, clusters: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return each draw's component for each cluster, and how alike the two are on average.
+
+    Parameters
+    ----------
+    clusters : (cluster, level), counts of the reference.
+
+    Returns
+    -------
+    components : (draw, cluster)
+    persistence : (cluster,), mean over draws of Σ min(counts) / Σ max(counts), 1 for the same.
+    """
+    components = np.empty((len(draws.weights), len(clusters)), dtype=np.int64)
+    alike = np.zeros(len(clusters))
+    for t, counts in enumerate(draws.counts):
+        overlap = np.minimum(counts[:, None, :], clusters[None, :, :]).sum(axis=2)
+        found, places = linear_sum_assignment(overlap, maximize=True)
+        components[t, places] = found
+        shared = overlap[found, places]
+        union = counts[found].sum(axis=1) + clusters[places].sum(axis=1) - shared
+        alike[places] += shared / union
+    return components, alike / len(components)
 
 
 def log_joint(
@@ -144,33 +176,41 @@ def log_joint(
 def _fold_small(
     counts: NDArray[np.int64],
     members: NDArray[np.int64],
+    persistent: NDArray[np.bool_],
     prior: Prior,
     offsets: NDArray[np.int64],
     absorb: int,
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the reference's clusters (cluster, level), small ones folded in where better."""
-    occupied = members > 0
-    counts, members = counts[occupied], members[occupied]
-    folded = 0
-    while len(members) > 1 and members.min() < absorb:
-        small = int(np.argmin(members))
-        others = np.delete(np.arange(len(members)), small)
-        alone = log_evidence(counts[[small]], offsets, prior.beta)[0] + gammaln(
-            prior.alpha + members[small]
-        )
-        gain = (
-            log_evidence(counts[others] + counts[small], offsets, prior.beta)
-            - log_evidence(counts[others], offsets, prior.beta)
-            - alone
-            + gammaln(prior.alpha + members[others] + members[small])
-            - gammaln(prior.alpha + members[others])
-            + gammaln(prior.alpha)
-        )
-        if gain.max() <= 0:
-            break
-        target = others[int(np.argmax(gain))]
-        counts[target] += counts[small]
-        members[target] += members[small]
-        counts, members = np.delete(counts, small, axis=0), np.delete(members, small)
-        folded += 1
-    return counts, folded
+    """Return the reference's clusters (cluster, level), small ones folded in, and how many were."""
+    keep = np.ones(len(members), dtype=bool)
+    counts, members = counts.copy(), members.copy()
+    for small in np.argsort(members, kind="stable"):
+        others = np.flatnonzero(keep)
+        others = others[others != small]
+        if members[small] >= absorb or len(others) == 0:
+            continue
+        gain = _folding_gain(counts, members, small, others, prior, offsets)
+        if gain.max() > 0 or not persistent[small]:
+            target = others[int(np.argmax(gain))]
+            counts[target] += counts[small]
+            members[target] += members[small]
+            keep[small] = False
+    return counts[keep], int((~keep).sum())
+
+
+def _folding_gain(
+    counts: NDArray[np.int64],
+    members: NDArray[np.int64],
+    small: int,
+    others: NDArray[np.int64],
+    prior: Prior,
+    offsets: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return what folding `small` into each of `others` adds to the log joint: (other,)."""
+
+    def score(counts: NDArray[np.int64], members: NDArray[np.int64]) -> NDArray[np.float64]:
+        weight = gammaln(prior.alpha + members) - gammaln(prior.alpha)
+        return np.asarray(log_evidence(counts, offsets, prior.beta) + weight)
+
+    together = score(counts[others] + counts[small], members[others] + members[small])
+    return together - score(counts[others], members[others]) - score(counts[small], members[small])

@@ -197,7 +197,7 @@ class _History:
         self.probabilities.append(probabilities)
         self.log_likelihood.append(log_likelihood)
         made = len(self.weights)
-        for old in range(made // 2 - 1):  # no later check looks back so far
+        for old in range(min(made // 2 - 1, made - KEPT_ROUNDS)):  # nobody looks back so far
             self.weights[old] = self.probabilities[old] = np.empty(0)
         if made >= FIRST_CHECK and made % 2 == 0:
             self.checks.append((float(made), *self._movement(made // 2)))

@@ -1,0 +1,217 @@
+"""How sure the grouping is: sample groupings from their evidence, count who shares a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.matching.greedy import Profile
+    from silomix.matching.records import LocalClusters
+
+MOST_LOCAL_CLUSTERS = 2000
+"""With more, the confidence is not computed."""
+
+BURN_IN = 100
+SWEEPS = 300
+"""Sweeps dropped, and sweeps counted."""
+
+
+class Blocks(NamedTuple):
+    """What moves as one: the clusters of one silo that share a group.
+
+    Attributes
+    ----------
+    counts : (block, level), effective counts.
+    alone : (block,), evidence of each block by itself.
+    silo : (block,)
+    of_silo : for each silo, its blocks.
+    """
+
+    counts: NDArray[np.float64]
+    alone: NDArray[np.float64]
+    silo: NDArray[np.int64]
+    of_silo: list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A grouping of the blocks, written in place; there are as many groups as blocks, many empty.
+
+    Attributes
+    ----------
+    group : (block,)
+    counts : (group, level)
+    members : (group,), blocks in each.
+    held : (group, silo), whether one of them is of the silo.
+    gains : (block, group), g(n + n_b) − g(n), n the group's counts without the block.
+    known : (block, group), whether that gain is up to date.
+    """
+
+    group: NDArray[np.int64]
+    counts: NDArray[np.float64]
+    members: NDArray[np.int64]
+    held: NDArray[np.bool_]
+    gains: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def co_occurrence(
+    clusters: LocalClusters,
+    groups: NDArray[np.int64],
+    profile: Profile,
+    rng: np.random.Generator,
+    sweeps: int = SWEEPS,
+) -> NDArray[np.float64]:
+    """Return how often each two local clusters share a group, over sampled groupings.
+
+    Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
+    starts from `groups`. A grouping's probability is proportional to the product of its
+    groups' profile evidence: every grouping in which no group has two blocks of one silo is
+    equally likely beforehand. Clusters of one silo that share a group in `groups` were put
+    there on purpose and stay together.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,)
+    profile : how counts become evidence.
+    rng : the chain's randomness.
+    sweeps : how many to count, after the burn-in.
+
+    Returns
+    -------
+    (local, local), ones on the diagonal.
+    """
+    order = clusters.canonical_order()
+    keys = np.stack([clusters.silo, groups], axis=1)[order]
+    _, first, ids = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    in_order = np.argsort(first)
+    block = np.argsort(in_order)[ids.reshape(-1)]
+    _, start = np.unique(keys[first[in_order], 1], return_inverse=True)
+    counts = np.zeros((len(first), clusters.counts.shape[1]))
+    np.add.at(counts, block, clusters.counts[order])
+    silo = keys[first[in_order], 0]
+    # silos in the order in which their blocks come, whatever their places in the roster
+    of_silo = [np.flatnonzero(silo == s) for s in dict.fromkeys(silo.tolist())]
+    blocks = Blocks(counts, profile.evidence(counts), silo, of_silo)
+    together = sample_groupings(blocks, start, profile, rng, sweeps)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = block
+    return together[np.ix_(place, place)]
+
+
+def sample_groupings(
+    blocks: Blocks,
+    start: NDArray[np.int64],
+    profile: Profile,
+    rng: np.random.Generator,
+    sweeps: int,
+) -> NDArray[np.float64]:
+    """Run the sampler and return how often two blocks share a group: (block, block)."""
+    state = begin(blocks, start)
+    n_blocks = len(start)
+    together = np.zeros((n_blocks, n_blocks), dtype=np.int64)
+    for sweep in range(BURN_IN + sweeps):
+        for block, uniform in enumerate(rng.random(n_blocks)):
+            place(state, blocks, block, uniform, profile)
+        for of_silo in blocks.of_silo:
+            if len(of_silo) > 1:
+                one, other = rng.choice(of_silo, 2, replace=False)
+                exchange(state, blocks, (one, other), rng.random(), profile)
+        if sweep >= BURN_IN:
+            together += state.group[:, None] == state.group
+    return together / sweeps
+
+
+def begin(blocks: Blocks, start: NDArray[np.int64]) -> State:
+    """Return the state of the grouping `start`: (block,)."""
+    n_blocks, levels = blocks.counts.shape
+    counts = np.zeros((n_blocks, levels))
+    np.add.at(counts, start, blocks.counts)
+    held = np.zeros((n_blocks, 1 + int(blocks.silo.max())), dtype=np.bool_)
+    held[start, blocks.silo] = True
+    return State(
+        group=start.copy(),
+        counts=counts,
+        members=np.bincount(start, minlength=n_blocks),
+        held=held,
+        gains=np.empty((n_blocks, n_blocks)),
+        known=np.zeros((n_blocks, n_blocks), dtype=np.bool_),
+    )
+
+
+def place(state: State, blocks: Blocks, block: int, uniform: float, profile: Profile) -> None:
+    """Draw the group of one block given all others': an occupied one, or one of its own."""
+    own = state.group[block]
+    lonely = state.members[own] == 1
+    barred = state.held[:, blocks.silo[block]].copy()
+    barred[own] = lonely
+    choices = np.flatnonzero((state.members > 0) & ~barred)
+    refresh(state, blocks, block, choices, profile)
+    scores = np.append(state.gains[block, choices], blocks.alone[block])
+    masses = np.cumsum(np.exp(scores - scores.max()))
+    chosen = int(np.searchsorted(masses, uniform * masses[-1], side="right"))
+    if chosen < len(choices):
+        to = choices[chosen]
+    else:
+        to = own if lonely else np.argmin(state.members)
+    if to != own:
+        move(state, blocks, block, to)
+
+
+def refresh(
+    state: State, blocks: Blocks, block: int, choices: NDArray[np.int64], profile: Profile
+) -> None:
+    """Bring the gains of a block with some groups up to date.
+
+    A block's own moves leave its gains as they are: they are with the group's *other* blocks.
+    """
+    old = choices[~state.known[block, choices]]
+    if len(old):
+        without = state.counts[old]
+        without[old == state.group[block]] -= blocks.counts[block]
+        both = profile.evidence(np.stack([without + blocks.counts[block], without]))
+        state.gains[block, old] = both[0] - both[1]
+        state.known[block, old] = True
+
+
+def exchange(
+    state: State,
+    blocks: Blocks,
+    pair: tuple[int, int],
+    uniform: float,
+    profile: Profile,
+) -> None:
+    """Let two blocks of one silo change places, by Metropolis.
+
+    One at a time they could do so only by way of a group of their own.
+    """
+    one, other = pair
+    groups = state.group[[one, other]]
+    shift = blocks.counts[other] - blocks.counts[one]
+    now = state.counts[groups]
+    then = now + np.stack([shift, -shift])
+    evidence = profile.evidence(np.stack([now, then])).sum(axis=1)
+    if np.log(uniform) < evidence[1] - evidence[0]:
+        move(state, blocks, one, groups[1])
+        move(state, blocks, other, groups[0])
+
+
+def move(state: State, blocks: Blocks, block: int, to: int) -> None:
+    """Move a block into another group, in place."""
+    origin, silo = state.group[block], blocks.silo[block]
+    state.group[block] = to
+    state.members[origin] -= 1
+    state.members[to] += 1
+    for group in (origin, to):
+        inside = np.flatnonzero(state.group == group)
+        state.counts[group] = blocks.counts[inside].sum(axis=0)
+        state.held[group, silo] = (blocks.silo[inside] == silo).any()
+        current = state.known[block, group]
+        state.known[:, group] = False
+        state.known[block, group] = current

@@ -1,0 +1,180 @@
+"""Join groups of local clusters, best pair first, while the evidence rises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from silomix.families.evidence import log_evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from silomix.matching.records import LocalClusters
+
+    Gain = Callable[["Groups", int, NDArray[np.int64]], NDArray[np.float64]]
+
+SMALLEST_GAIN = 1e-6
+"""A rise of the log evidence by less than this may be rounding."""
+
+OUTDATED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """How level counts become evidence.
+
+    Attributes
+    ----------
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : concentration of the level probabilities in the pooled model.
+    """
+
+    offsets: NDArray[np.int64]
+    beta: float
+
+    def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return g of each group: (...,) from (..., level)."""
+        return log_evidence(counts, self.offsets, self.beta)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of local clusters; joining two writes their sum in the place of the first.
+
+    Attributes
+    ----------
+    profile : how counts become evidence.
+    counts : (group, level), effective counts.
+    evidence : (group,), g of those.
+    rows : (group, silo)
+    held : (group, silo), whether the silo has a cluster in it.
+    """
+
+    profile: Profile
+    counts: NDArray[np.float64]
+    evidence: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    held: NDArray[np.bool_]
+
+
+class Merge(NamedTuple):
+    """Group `other` joined group `one`."""
+
+    one: int
+    other: int
+    gain: float
+
+
+def join_groups(
+    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, gain: Gain
+) -> tuple[NDArray[np.int64], list[tuple[list[int], list[int], float]]]:
+    """Join groups, the pair with the largest gain first, until no gain is left.
+
+    Ties go to the pair that comes first in the canonical order of the clusters.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,), the groups to begin with.
+    profile : how counts become evidence.
+    gain : rise of the log evidence when one group joins each of some others; −inf where it
+        must not.
+
+    Returns
+    -------
+    groups : (local,)
+    merges : the local clusters of the two groups, and the gain, in the order of the merges.
+    """
+    order = clusters.canonical_order()
+    _, first, ids = np.unique(groups[order], return_index=True, return_inverse=True)
+    start = np.argsort(np.argsort(first))[ids]
+    members = [order[start == group].tolist() for group in range(len(first))]
+    told = []
+    for one, other, rise in greedy_merges(sum_up(clusters, order, start, profile), gain):
+        told.append((members[one], members[other], rise))
+        members[one] = members[one] + members[other]
+        members[other] = []
+    joined = np.empty(len(groups), dtype=np.int64)
+    for group, locals_of_group in enumerate(members):
+        joined[locals_of_group] = group
+    return joined, told
+
+
+def sum_up(
+    clusters: LocalClusters,
+    order: NDArray[np.int64],
+    start: NDArray[np.int64],
+    profile: Profile,
+) -> Groups:
+    """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
+    n_groups = 1 + int(start.max())
+    counts = np.zeros((n_groups, clusters.counts.shape[1]))
+    np.add.at(counts, start, clusters.counts[order])
+    rows = np.zeros((n_groups, len(clusters.names)), dtype=np.int64)
+    np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
+    held = np.zeros(rows.shape, dtype=np.bool_)
+    held[start, clusters.silo[order]] = True
+    return Groups(profile, counts, profile.evidence(counts), rows, held)
+
+
+def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
+    """Join the best pair until none rises, and return what was joined.
+
+    The table of all pairs is not kept: it would be 10⁸ numbers for 10,000 clusters. Each
+    group remembers its best partner among the later ones. When that partner is gone, the gain
+    with it still bounds the gains with the others, which are looked at again only if the bound
+    comes up as the largest of all: the pairs joined are those of the full table (the generic
+    algorithm of Müllner, 2011, arXiv:1109.2378).
+    """
+    n_groups = len(groups.counts)
+    alive = np.ones(n_groups, dtype=np.bool_)
+    bound = np.full(n_groups, -np.inf)
+    partner = np.full(n_groups, OUTDATED)
+
+    def look(one: int) -> None:
+        later = one + 1 + np.flatnonzero(alive[one + 1 :])
+        bound[one] = -np.inf
+        if len(later):
+            gains = gain(groups, one, later)
+            best = int(np.argmax(gains))
+            bound[one], partner[one] = gains[best], later[best]
+
+    for one in range(n_groups):
+        look(one)
+    merges = []
+    while bound[one := int(np.argmax(bound))] > SMALLEST_GAIN:
+        other = int(partner[one])
+        if other == OUTDATED:
+            look(one)
+            continue
+        merges.append(Merge(one, other, float(bound[one])))
+        join(groups, one, other)
+        alive[other], bound[other] = False, -np.inf
+        partner[(partner == one) | (partner == other)] = OUTDATED
+        look(one)
+        earlier = np.flatnonzero(alive[:one])
+        gains = gain(groups, one, earlier)
+        better = gains >= bound[earlier]
+        bound[earlier[better]], partner[earlier[better]] = gains[better], one
+    return merges
+
+
+def join(groups: Groups, one: int, other: int) -> None:
+    """Add a group to another, in place."""
+    groups.counts[one] += groups.counts[other]
+    groups.evidence[one] = groups.profile.evidence(groups.counts[one])
+    groups.rows[one] += groups.rows[other]
+    groups.held[one] |= groups.held[other]
+
+
+def profile_gain(
+    groups: Groups, one: int, others: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,)."""
+    together = groups.profile.evidence(groups.counts[one] + groups.counts[others])
+    return together - (groups.evidence[one] + groups.evidence[others])

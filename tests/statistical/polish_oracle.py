@@ -1,0 +1,91 @@
+"""An independent sampler of the silo-weighted pooled model, and silos that only polish."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silomix.families.categorical import draw_given_parameters
+from silomix.kernels.layout import lay_out
+from silomix.kernels.reference import chain_key, fold
+from silomix.messages import PolishReply
+
+
+class PolishingSilos:
+    """Answers polish rounds on shards in memory, with nothing else of a silo around it."""
+
+    def __init__(self, shards, sizes, seed):
+        self.names = tuple(f"silo {place}" for place in range(len(shards)))
+        self.layouts = [lay_out(codes, sizes) for codes in shards]
+        self.seed = seed
+
+    def ask(self, queries):
+        replies = {}
+        for place, name in enumerate(self.names):
+            query = queries[name]
+            drawn = draw_given_parameters(
+                self.layouts[place],
+                fold(chain_key(self.seed, place, 99), query.round),
+                query.weights,
+                query.probabilities,
+                alpha=query.alpha or 0.0,
+                inner_sweeps=query.inner_sweeps,
+            )
+            replies[name] = PolishReply(
+                drawn.counts, drawn.members, drawn.weights, drawn.log_likelihood
+            )
+        return replies
+
+
+def planted(rng, silos, rows, weights, probabilities):
+    """Rows of each silo drawn from its weights: list of codes, list of labels."""
+    shards, truths = [], []
+    for silo in range(silos):
+        labels = rng.choice(len(weights[silo]), rows, p=weights[silo])
+        codes = np.stack(
+            [
+                (rng.random((rows, 1)) > table[labels].cumsum(axis=1)[:, :-1]).sum(axis=1)
+                for table in probabilities
+            ],
+            axis=1,
+        ).astype(np.uint8)
+        shards.append(codes)
+        truths.append(labels)
+    return shards, truths
+
+
+def one_hot(codes, sizes):
+    return np.concatenate(
+        [codes[:, [q]] == np.arange(size) for q, size in enumerate(sizes)], axis=1
+    ).astype(float)
+
+
+def plain_gibbs(rng, shards, sizes, labels, *, alpha, beta, sweeps, shared_weights):
+    """Textbook Gibbs in NumPy; π of each silo ~ Dirichlet(alpha), or one π for all.
+
+    Returns weights (sweep, silo, cluster) and probabilities (sweep, cluster, level).
+    """
+    clusters = 1 + max(int(part.max()) for part in labels)
+    onehots = [one_hot(codes, sizes) for codes in shards]
+    edges = np.cumsum(sizes)[:-1]
+    kept_weights, kept_probabilities = [], []
+    for _ in range(sweeps):
+        members = [np.eye(clusters)[part] for part in labels]
+        counts = sum(m.T @ x for m, x in zip(members, onehots, strict=True))
+        blocks = [
+            np.array([rng.dirichlet(row) for row in block + beta])
+            for block in np.split(counts, edges, axis=1)
+        ]
+        probabilities = np.concatenate(blocks, axis=1)
+        if shared_weights:
+            one = rng.dirichlet(alpha + sum(m.sum(axis=0) for m in members))
+            weights = [one] * len(shards)
+        else:
+            weights = [rng.dirichlet(alpha + m.sum(axis=0)) for m in members]
+        logs = np.log(np.maximum(probabilities, 1e-300)).T
+        labels = [
+            np.argmax(x @ logs + np.log(np.maximum(w, 1e-300)) + rng.gumbel(size=(len(x), clusters)), axis=1)
+            for x, w in zip(onehots, weights, strict=True)
+        ]
+        kept_weights.append(weights)
+        kept_probabilities.append(probabilities)
+    return np.array(kept_weights), np.array(kept_probabilities)

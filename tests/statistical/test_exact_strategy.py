@@ -1,0 +1,79 @@
+"""The exact strategy over silos agrees with the pooled sampler of the paper's model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import silomix
+from silomix.data import load
+from silomix.exact import align, sample_exactly
+from silomix.types import Prior, Schedule
+from statistical.exact import FALSE_ALARM
+from statistical.polish_oracle import PolishingSilos
+
+pytestmark = pytest.mark.statistical
+
+
+def batch_means(trace, batches=20):
+    means = np.array([part.mean() for part in np.array_split(trace, batches)])
+    return means.mean(), means.std(ddof=1) / np.sqrt(batches)
+
+
+def split_table(seed, rows=240):
+    table, truth = silomix.simulate("non-nested", separability="easy", rows=rows, seed=seed)
+    shard = load(table.drop(columns="silo"))
+    shards = [shard.codes[(table["silo"] == name).to_numpy()] for name in truth.silos]
+    return table, truth, shard, shards
+
+
+def traces(weights, members, log_likelihood):
+    return {
+        "log_likelihood": log_likelihood,
+        "occupied": (members > 0).sum(axis=1).astype(float),
+        "largest_weight": weights.max(axis=1),
+    }
+
+
+@pytest.mark.slow
+def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
+    table, _, shard, shards = split_table(seed)
+    pooled = silomix.sample(
+        table.drop(columns="silo"), components=8, iterations=60_000, chains=2, seed=seed,
+        progress=False,
+    )  # fmt: skip
+    schedule = Schedule(iterations=14_000, burn_in=2_000, chains=2, thin=2)
+    silos = PolishingSilos(shards, shard.schema.sizes, seed)
+
+    def p_value(prior):
+        draws = sample_exactly(
+            silos, 8, schedule, prior=prior, offsets=shard.schema.offsets, seed=seed
+        )
+        smallest = 1.0
+        for name, trace in traces(draws.weights, draws.members, draws.log_likelihood).items():
+            theirs = [batch_means(chain) for chain in pooled.diagnostics.traces[name].values]
+            ours = [batch_means(trace[draws.chain == chain]) for chain in range(2)]
+            gap = np.mean([m for m, _ in ours]) - np.mean([m for m, _ in theirs])
+            error = np.sqrt(sum(e**2 for _, e in (*ours, *theirs))) / 2
+            smallest = min(smallest, 2 * stats.t.sf(abs(gap) / error, df=19))
+        return 3 * smallest
+
+    assert p_value(Prior()) > FALSE_ALARM
+    assert p_value(Prior(alpha=4 * 0.5)) < FALSE_ALARM
+
+
+def test_finds_the_planted_clusters(seed):
+    _, truth, shard, shards = split_table(seed, rows=1200)
+    silos = PolishingSilos(shards, shard.schema.sizes, seed)
+    schedule = Schedule(iterations=600, burn_in=300, chains=1, thin=3)
+    draws = sample_exactly(
+        silos, 15, schedule, prior=Prior(), offsets=shard.schema.offsets, seed=seed
+    )
+    found = align(draws, prior=Prior(), offsets=shard.schema.offsets, absorb=30)
+    assert found.weights.shape == (100, 6)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
+    gap = np.abs(np.sort(found.weights.mean(axis=0)) - np.sort(truth.weights))
+    # the cluster shares of 1,200 rows are binomial
+    assert np.all(gap < 4 * np.sqrt(0.25 / 1200))
+    assert found.unmatched < 0.05

@@ -1,0 +1,189 @@
+"""Polish is a valid Gibbs sampler: it agrees with an independent one, and a wrong prior does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from silomix.kernels import reference
+from silomix.polish import Start, paired_z, polish
+from silomix.types import Prior
+from statistical.exact import FALSE_ALARM
+from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
+
+pytestmark = pytest.mark.statistical
+
+SIZES = np.array([2, 3, 2, 3, 2, 2])
+OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])
+
+
+def small_study(seed):
+    """Three silos of 25 rows, two clusters; few rows, so that the prior of the weights matters."""
+    rng = np.random.default_rng(seed)
+    probabilities = [
+        np.array([np.append(0.9, np.full(k - 1, 0.1 / (k - 1))), np.full(k, 1.0 / k)])
+        for k in SIZES
+    ]
+    weights = np.array([[0.95, 0.05], [0.5, 0.5], [0.04, 0.96]])
+    shards, labels = planted(rng, 3, 25, weights, probabilities)
+    return rng, shards, labels
+
+
+def run_polish(shards, seed, prior, chains=400, rounds=60):
+    start = Start(
+        weights=np.full((3, chains, 2), 0.5),
+        probabilities=np.broadcast_to(
+            np.concatenate(
+                [
+                    np.array([np.append(0.9, np.full(k - 1, 0.1 / (k - 1))), np.full(k, 1.0 / k)])
+                    for k in SIZES
+                ],
+                axis=1,
+            ),
+            (chains, 2, OFFSETS[-1]),
+        ),
+    )
+    silos = PolishingSilos(shards, SIZES, seed)
+    result = polish(
+        start, silos, rounds=rounds, most=rounds, inner_sweeps=2, prior=prior, offsets=OFFSETS,
+        seed=seed,
+    )  # fmt: skip
+    return result.weights_by_silo[-chains:], result.probabilities[-chains:]
+
+
+def disagreement(polished, chain):
+    """Smallest p-value, over quantities, that mean or spread agree, times their number.
+
+    `polished` are independent draws (chain, quantity); `chain` is one long chain (sweep,
+    quantity), whose means and mean squares get batch-means errors.
+    """
+    smallest = 1.0
+    centre = chain.mean(axis=0)
+    for power in (1, 2):
+        one = (polished - centre) ** power
+        batches = np.array(
+            [part.mean(axis=0) for part in np.array_split((chain - centre) ** power, 30)]
+        )
+        error = np.sqrt(
+            one.var(axis=0, ddof=1) / len(one) + batches.var(axis=0, ddof=1) / len(batches)
+        )
+        z = (one.mean(axis=0) - batches.mean(axis=0)) / error
+        smallest = min(smallest, float(2 * stats.t.sf(np.abs(z), df=29).min()))
+    return smallest * 2 * polished.shape[1]
+
+
+def flatten(weights, probabilities):
+    """One coordinate of each simplex, log-odds of the weights: their tails carry the prior."""
+    first = np.clip(weights[:, :, 0], 1e-6, 1 - 1e-6)
+    return np.concatenate(
+        [np.log(first / (1 - first)), probabilities[:, :, OFFSETS[:-1]].reshape(len(weights), -1)],
+        axis=1,
+    )
+
+
+@pytest.mark.slow
+def test_polish_agrees_with_an_independent_sampler_of_the_silo_weighted_model(seed):
+    rng, shards, labels = small_study(seed)
+    prior = Prior(alpha=1.5, beta=0.5)
+    ours = flatten(*run_polish(shards, seed, prior, chains=2000))
+    chain = plain_gibbs(
+        rng, shards, SIZES, labels, alpha=prior.alpha / 3, beta=prior.beta, sweeps=40_000,
+        shared_weights=False,
+    )  # fmt: skip
+    theirs = flatten(*(part[2_000:] for part in chain))
+    assert disagreement(ours, theirs) > FALSE_ALARM
+    wrong = Prior(alpha=3 * prior.alpha, beta=prior.beta)  # counted once per silo
+    assert disagreement(flatten(*run_polish(shards, seed, wrong, chains=2000)), theirs) < FALSE_ALARM
+
+
+def test_weights_stay_unbiased_with_a_hundred_silos_of_forty_rows(seed):
+    """α in each silo would count the prior a hundred times and pull the weights to the middle."""
+    rng = np.random.default_rng(seed)
+    sizes = np.full(12, 2)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    truth = np.array([0.9, 0.07, 0.03])
+    profile = np.where(rng.random((12, 3)) < 0.5, 0.1, 0.9)
+    tables = [np.stack([p, 1 - p], axis=1) for p in profile]
+    shards, labels = planted(rng, 100, 40, np.tile(truth, (100, 1)), tables)
+    chains = 50
+    start = Start(
+        weights=np.full((100, chains, 3), 1 / 3),
+        probabilities=np.broadcast_to(np.concatenate(tables, axis=1), (chains, 3, 24)),
+    )
+    silos = PolishingSilos(shards, sizes, seed)
+
+    def estimate(prior):
+        result = polish(
+            start, silos, rounds=12, most=12, inner_sweeps=2, prior=prior, offsets=offsets,
+            seed=seed,
+        )  # fmt: skip
+        return result.weights_by_silo.mean(axis=(0, 1))
+
+    planted_shares = np.bincount(np.concatenate(labels), minlength=3) / 4000
+    # labels of rows are uncertain: the share of a cluster has some binomial error
+    error = np.sqrt(planted_shares * (1 - planted_shares) / 4000)
+    assert np.all(np.abs(estimate(Prior()) - planted_shares) < 3 * error)
+    assert np.any(np.abs(estimate(Prior(alpha=50.0)) - planted_shares) > 3 * error)
+
+
+def test_a_round_is_the_definition(seed):
+    """Labels, counts and weights of each chain are those of the scalar reference."""
+    _, shards, _ = small_study(seed)
+    rng = np.random.default_rng(seed)
+    chains = 5
+    weights = rng.dirichlet([1.0, 1.0], chains)
+    tables = [rng.dirichlet(np.ones(k), (chains, 2)) for k in SIZES]
+    probabilities = np.concatenate(tables, axis=2)
+    from silomix.families.categorical import draw_given_parameters
+    from silomix.kernels.layout import lay_out
+
+    drawn = draw_given_parameters(
+        lay_out(shards[0], SIZES), 77, weights, probabilities, alpha=0.3, inner_sweeps=2,
+        threads=2,
+    )  # fmt: skip
+    for chain in range(chains):
+        pi = weights[chain]
+        for sweep in range(2):
+            key = reference.fold(reference.fold(77, chain), sweep)
+            labels, likelihood = reference.draw_labels(
+                reference.fold(key, 2), shards[0], SIZES, pi, probabilities[chain].T
+            )
+            members, counts = reference.count(shards[0], SIZES, labels, 2)
+            if sweep == 0:
+                assert drawn.log_likelihood[chain] == pytest.approx(likelihood, rel=1e-6)
+            shares = [
+                reference.gamma(reference.fold(key, 1), c, members[c] + 0.3) for c in range(2)
+            ]
+            pi = np.array(shares) / sum(shares)
+        np.testing.assert_array_equal(drawn.members[chain], members)
+        np.testing.assert_array_equal(drawn.counts[chain], counts.T)
+        np.testing.assert_allclose(drawn.weights[chain], pi, rtol=1e-15)
+
+
+def test_until_stops_when_at_rest_and_says_so_when_not(seed):
+    _, shards, _ = small_study(seed)
+    prior, silos = Prior(), PolishingSilos(shards, SIZES, seed)
+    chains = 200
+    far = Start(
+        weights=np.full((3, chains, 2), 0.5),
+        probabilities=np.random.default_rng(seed).dirichlet(np.ones(2), (chains, 2, 6)).reshape(
+            chains, 2, -1
+        ),
+    )
+    sizes = np.full(6, 2)
+    offsets = np.arange(0, 13, 2)
+    silos = PolishingSilos([np.minimum(codes, 1).astype(np.uint8) for codes in shards], sizes, seed)
+    common = {"inner_sweeps": 2, "prior": prior, "offsets": offsets, "seed": seed}
+    rested = polish(far, silos, rounds=None, most=200, **common)
+    assert not rested.still_moving
+    assert 6 <= rested.rounds < 200
+    assert len(rested.probabilities) == 5 * chains
+    hurried = polish(far, silos, rounds=None, most=4, **common)
+    assert hurried.rounds == 4
+    assert hurried.still_moving
+
+
+def test_paired_z_by_hand():
+    differences = np.array([[1.0, 0.0], [3.0, 0.0]])
+    np.testing.assert_allclose(paired_z(differences), [2.0, 0.0])
