@@ -74,11 +74,9 @@ def sample(
     Draws
         Labels, weights, probabilities and log-likelihood of every kept draw, with diagnostics.
     """
-    shard = load(
-        table, schema=schema, variables=variables, frequency=frequency, missing=missing
-    )
+    shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
     silos, silo = _at_least("silos", silos, 1), _at_least("silo", silo, 0)
-    settings = {"burn_in": burn_in, "thin": thin}
+    given: dict[str, object] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
         shard.schema,
         [f"silo {place}" for place in range(1, silos + 1)],
@@ -89,7 +87,7 @@ def sample(
         alpha=alpha,
         beta=beta,
         fractionate=fractionate,
-        **{name: value for name, value in settings.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
     )
     if silo >= silos:
         raise SettingsError(f"silo is {silo}; with {silos} silos it must be 0 to {silos - 1}")
@@ -114,7 +112,11 @@ def sample(
 
 def _threads(threads: int | None) -> int:
     if threads is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
     return _at_least("threads", threads, 1)
 
 

@@ -71,9 +71,7 @@ def open_checkpoint(
     return Checkpoint(folder, {name: _map(folder, name, *shapes[name]) for name in shapes})
 
 
-def save_chain(
-    checkpoint: Checkpoint, chain: int, sweep: int, labels: NDArray[np.uint8]
-) -> None:
+def save_chain(checkpoint: Checkpoint, chain: int, sweep: int, labels: NDArray[np.uint8]) -> None:
     """Record that `chain` has finished `sweep` with these labels, its draws on disk first."""
     for array in checkpoint.arrays.values():
         if isinstance(array, np.memmap):
@@ -109,9 +107,7 @@ def _make(
 ) -> Checkpoint:
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {
-        name: np.lib.format.open_memmap(
-            folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape
-        )
+        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
         for name, (shape, dtype) in shapes.items()
     }
     for stale in folder.glob("chain-*.npz"):

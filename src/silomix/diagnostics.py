@@ -7,7 +7,8 @@ R-hat is rank-normalised and split, ESS is bulk (Vehtari et al., 2021), both fro
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,8 +62,7 @@ def diagnose(
 def _trace(values: NDArray[np.float64]) -> Trace:
     if values.shape[1] < FEWEST_DRAWS or np.ptp(values) == 0:
         return Trace(values, np.nan, np.nan)
-    from arviz_stats.base import array_stats  # late: it costs a second to import
-
+    array_stats: Any = import_module("arviz_stats.base").array_stats  # late: it costs a second
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a chain that never moved divides by 0
         rhat = float(array_stats.rhat(_two_chains(values), chain_axis=0, draw_axis=1))

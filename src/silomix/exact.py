@@ -1,9 +1,9 @@
 """The exact strategy: the paper's pooled Gibbs sampler without moving a row.
 
-A chain has all C⁺ components and one π. Each sweep the silos draw their rows' labels given (π, p) and
-answer with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~
-Dirichlet(β + counts). (Silo-specific weights would never empty the spare components when silos are
-many.) It needs as many exchanges as sweeps, and finds clusters too small for any one silo.
+A chain has all C⁺ components and one π. Each sweep the silos draw their rows' labels given (π, p)
+and answer with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~
+Dirichlet(β + counts). (Silo-specific weights would never empty the spare components when silos
+are many.) It needs as many exchanges as sweeps, and finds clusters too small for any one silo.
 """
 
 from __future__ import annotations
@@ -87,8 +87,11 @@ def sample_exactly(
         probabilities = draw_profiles(counts, prior.beta, offsets, rng)
         if report is not None:
             report(sweep, schedule.iterations)
-    by_chain = [np.concatenate(np.swapaxes(np.array(part), 0, 1)) for part in zip(*kept, strict=True)]
-    return ExactDraws(*by_chain, chain=np.repeat(np.arange(chains), len(kept)))
+    weights, probabilities, counts, members, likelihood = (
+        np.concatenate(np.swapaxes(np.array(part), 0, 1)) for part in zip(*kept, strict=True)
+    )
+    chain = np.repeat(np.arange(chains), len(kept))
+    return ExactDraws(weights, probabilities, counts, members, likelihood, chain)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +168,7 @@ def _match_draws(
     return components, alike / len(components)
 
 
-def log_joint(
-    draws: ExactDraws, prior: Prior, offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def log_joint(draws: ExactDraws, prior: Prior, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
     profiles = log_evidence(draws.counts, offsets, prior.beta).sum(axis=1)
     return profiles + gammaln(prior.alpha + draws.members).sum(axis=1)

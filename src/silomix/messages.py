@@ -26,7 +26,7 @@ class SampleLocally:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceCost:
-    """What would it cost to match your clusters to this reference? (Algorithm 1.)
+    """Ask what it would cost to match a silo's clusters to this reference (algorithm 1).
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class DivergenceReply:
 
 @dataclass(frozen=True, eq=False)
 class LogLikelihood:
-    """Your log-likelihood, and its gradient, at these aggregation weights.
+    """Ask for the log-likelihood of the silo's rows, and its gradient, at aggregation weights.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class LogLikelihoodReply:
 
 @dataclass(frozen=True)
 class CountDistinctRows:
-    """How often does each distinct row occur? Sharing this is sharing the data without order."""
+    """Ask how often each distinct row occurs; the answer is the data but for their order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,12 +166,7 @@ class AssignReply:
 
 
 Query = (
-    SampleLocally
-    | DivergenceCost
-    | LogLikelihood
-    | CountDistinctRows
-    | PolishRound
-    | AssignRows
+    SampleLocally | DivergenceCost | LogLikelihood | CountDistinctRows | PolishRound | AssignRows
 )
 
 

@@ -1,20 +1,19 @@
 """From consensus to the exact posterior in a few exchanges: Gibbs rounds over the silos.
 
-The aggregated draws are the starting points of parallel chains on the posterior of the pooled model
-with silo-specific weights: profiles p_c ~ Dirichlet(β) shared by all silos, π^s ~ Dirichlet(α/S) in
-each. One round, for all chains at once: the coordinator sends p; each silo draws its rows' labels,
-updates π^s, and answers with level counts by cluster; the coordinator adds the counts and draws
-p ~ Dirichlet(β + counts). That is one valid Gibbs sweep, so the law of the draws can only come closer
-to the exact posterior for the matched number of clusters; no row moves.
+The aggregated draws are the starting points of parallel chains on the posterior of the pooled
+model with silo-specific weights: profiles p_c ~ Dirichlet(β) shared by all silos, π^s ~
+Dirichlet(α/S) in each. One round, for all chains at once: the coordinator sends p; each silo draws
+its rows' labels, updates π^s, and answers with level counts by cluster; the coordinator adds the
+counts and draws p ~ Dirichlet(β + counts). That is one valid Gibbs sweep, so the law of the draws
+can only come closer to the exact posterior for the matched number of clusters; no row moves.
 
-It is not in Fendler et al. (2026). The nearest ideas are distributed data augmentation and the
-"exact" federated Gibbs samplers, which start from nothing; starting from the consensus draws is what
-makes a handful of rounds enough. Limits: the number of clusters stays as matched, a cluster nobody
-found stays unfound, a wrong match stays wrong; and counts that are rounded or suppressed on the way
-make the rounds approximate.
+It is not in Fendler et al. (2026). The nearest idea is distributed data augmentation, which starts
+from nothing; starting from the consensus draws is what makes a handful of rounds enough. Limits:
+the number of clusters stays as matched, a cluster nobody found stays unfound, a wrong match stays
+wrong; and counts that are rounded or suppressed on the way make the rounds approximate.
 
-The same round with all C⁺ components, one π drawn by the coordinator from Dirichlet(α + counts) and
-thousands of rounds is the paper's pooled Gibbs sampler without moving a row: `silomix.exact`.
+The same round with all C⁺ components, one π drawn by the coordinator from Dirichlet(α + counts)
+and thousands of rounds is the paper's pooled Gibbs sampler without moving a row: `silomix.exact`.
 """
 
 from __future__ import annotations
@@ -137,10 +136,11 @@ def polish(
         alpha = prior.alpha / len(silos.names)
         replies = ask_round(silos, made, weights, probabilities, alpha, inner_sweeps)
         weights = np.stack([reply.weights for reply in replies])
-        counts = sum(reply.counts for reply in replies)
+        counts = np.sum([reply.counts for reply in replies], axis=0)
+        likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
         rng = np.random.default_rng([seed, STREAM, made])
         probabilities = draw_profiles(counts, prior.beta, offsets, rng)
-        history.add(weights, probabilities, sum(reply.log_likelihood for reply in replies))
+        history.add(weights, probabilities, likelihood)
         if report is not None:
             report(made, last)
         if rounds is None and stop_at == last and history.quiet():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def reporting(progress: bool | Report | None) -> Iterator[Report | None]:
+def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noqa: FBT001
     """Yield the callback to hand down: the caller's own, a bar on stderr, or None.
 
     `progress` is None for a bar where stderr is a terminal, True or False to force it, or a
@@ -52,6 +52,4 @@ def _bar() -> Iterator[Report]:
     # a file, where nothing can be erased, gets one line, at the end
     with Progress(*columns, console=console, transient=console.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
-        yield lambda at: bar.update(
-            task, description=at.stage, completed=at.done, total=at.total
-        )
+        yield lambda at: bar.update(task, description=at.stage, completed=at.done, total=at.total)

@@ -130,9 +130,7 @@ def _threads_per_chain(threads: int, chains: int, rows: int) -> int:
     return max(1, threads // chains) if rows >= ROWS_TO_SHARE else 1
 
 
-def _shapes(
-    rows: int, columns: int, job: Job
-) -> dict[str, tuple[tuple[int, ...], type]]:
+def _shapes(rows: int, columns: int, job: Job) -> dict[str, tuple[tuple[int, ...], type]]:
     chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
     return {
         "labels": ((chains, kept, rows), np.uint8),
@@ -237,9 +235,7 @@ def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> None:
             if run.checkpoint:
                 until = min(until, saved_at + run.checkpoint_every)
             began = time.monotonic()
-            sweeps = Sweeps(
-                run.key, sweep + 1, until, run.schedule.burn_in, run.schedule.thin
-            )
+            sweeps = Sweeps(run.key, sweep + 1, until, run.schedule.burn_in, run.schedule.thin)
             run.family.advance(chain, sweeps, run.kept, pool)
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))

@@ -1,4 +1,4 @@
-"""The nouns, in pipeline order: Schema, Prior, Shard, Draws, LocalPosterior, Correspondence, …"""
+"""The nouns, in pipeline order: from Schema and Shard to Correspondence and SiloWeights."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def masses(tiny):
             for c in range(tiny.components):
                 seen = tiny.codes[labels == c, q]
                 counts = np.bincount(seen[seen < size], minlength=size)
-                log += gammaln(tiny.beta + counts).sum() - gammaln(
-                    size * tiny.beta + counts.sum()
-                )
+                log += gammaln(tiny.beta + counts).sum() - gammaln(size * tiny.beta + counts.sum())
         logs.append(log)
     return np.exp(np.array(logs) - logsumexp(logs))
 

@@ -83,7 +83,10 @@ def plain_gibbs(rng, shards, sizes, labels, *, alpha, beta, sweeps, shared_weigh
             weights = [rng.dirichlet(alpha + m.sum(axis=0)) for m in members]
         logs = np.log(np.maximum(probabilities, 1e-300)).T
         labels = [
-            np.argmax(x @ logs + np.log(np.maximum(w, 1e-300)) + rng.gumbel(size=(len(x), clusters)), axis=1)
+            np.argmax(
+                x @ logs + np.log(np.maximum(w, 1e-300)) + rng.gumbel(size=(len(x), clusters)),
+                axis=1,
+            )
             for x, w in zip(onehots, weights, strict=True)
         ]
         kept_weights.append(weights)

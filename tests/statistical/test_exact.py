@@ -1,4 +1,4 @@
-"""One sweep leaves the enumerated posterior invariant, the chain forgets its start, bugs do not pass.
+"""One sweep leaves the enumerated posterior invariant, the chain forgets its start, bugs fail.
 
 The tiny tables were chosen so that each part of the code matters: variables of different sizes
 (padding), many binary variables (the prior of the probabilities adds up), missing cells.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -28,7 +30,7 @@ def plain_gibbs(rng, onehot, offsets, components, alpha, beta, sweeps):
         counts = members.T @ onehot
         blocks = [
             [rng.dirichlet(beta + counts[c, first:last]) for c in range(components)]
-            for first, last in zip(offsets[:-1], offsets[1:], strict=True)
+            for first, last in pairwise(offsets)
         ]
         logs = np.log(weights) + onehot @ np.log(np.concatenate(blocks, axis=1)).T
         log_likelihood = np.logaddexp.reduce(logs, axis=1)

@@ -1,4 +1,4 @@
-"""Polish is a valid Gibbs sampler: it agrees with an independent one, and a wrong prior does not."""
+"""Polish is a valid Gibbs sampler: it agrees with an independent one; a wrong prior does not."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ def flatten(weights, probabilities):
     """One coordinate of each simplex, log-odds of the weights: their tails carry the prior."""
     first = np.clip(weights[:, :, 0], 1e-6, 1 - 1e-6)
     return np.concatenate(
-        [np.log(first / (1 - first)), probabilities[:, :, OFFSETS[:-1]].reshape(len(weights), -1)],
+        [
+            np.log(first / (1 - first)),
+            probabilities[:, :, OFFSETS[:-1]].reshape(len(weights), -1),
+        ],
         axis=1,
     )
 
@@ -94,7 +97,9 @@ def test_polish_agrees_with_an_independent_sampler_of_the_silo_weighted_model(se
     theirs = flatten(*(part[2_000:] for part in chain))
     assert disagreement(ours, theirs) > FALSE_ALARM
     wrong = Prior(alpha=3 * prior.alpha, beta=prior.beta)  # counted once per silo
-    assert disagreement(flatten(*run_polish(shards, seed, wrong, chains=2000)), theirs) < FALSE_ALARM
+    assert (
+        disagreement(flatten(*run_polish(shards, seed, wrong, chains=2000)), theirs) < FALSE_ALARM
+    )
 
 
 def test_weights_stay_unbiased_with_a_hundred_silos_of_forty_rows(seed):
@@ -167,9 +172,9 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     chains = 200
     far = Start(
         weights=np.full((3, chains, 2), 0.5),
-        probabilities=np.random.default_rng(seed).dirichlet(np.ones(2), (chains, 2, 6)).reshape(
-            chains, 2, -1
-        ),
+        probabilities=np.random.default_rng(seed)
+        .dirichlet(np.ones(2), (chains, 2, 6))
+        .reshape(chains, 2, -1),
     )
     sizes = np.full(6, 2)
     offsets = np.arange(0, 13, 2)

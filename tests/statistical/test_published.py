@@ -1,6 +1,8 @@
-"""The sampler finds the published maxima: EM from its best draw reaches them, no draw exceeds them."""
+"""The published maxima: EM from the sampler's best draw reaches them, no draw exceeds them."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -20,10 +22,7 @@ def indicators(draws):
     """One-hot cells of the rows, (row, level); a missing cell is all zeros."""
     schema = draws.shard.schema
     return np.concatenate(
-        [
-            draws.shard.codes[:, [q]] == np.arange(size)
-            for q, size in enumerate(schema.sizes)
-        ],
+        [draws.shard.codes[:, [q]] == np.arange(size) for q, size in enumerate(schema.sizes)],
         axis=1,
     ).astype(float)
 
@@ -53,7 +52,7 @@ def em(onehot, weights, probabilities, offsets):
         probabilities = np.concatenate(
             [
                 counts[:, first:end] / counts[:, first:end].sum(axis=1, keepdims=True)
-                for first, end in zip(offsets[:-1], offsets[1:], strict=True)
+                for first, end in pairwise(offsets)
             ],
             axis=1,
         )

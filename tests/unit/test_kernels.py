@@ -86,7 +86,15 @@ def assert_same_chain(codes, sizes, components, sweeps, alpha, beta, seed):
         (70, [300, 2, 40, 17, 16], 255, 0.1),
         (90, [1, 2, 1], 3, 0.5),
     ],
-    ids=["plain", "one component", "full lanes", "many variables", "one row", "wide", "constant"],
+    ids=[
+        "plain",
+        "one component",
+        "full lanes",
+        "many variables",
+        "one row",
+        "wide",
+        "constant",
+    ],
 )
 def test_compiled_chain_is_the_definition(rows, sizes, components, missing, seed):
     sizes = np.array(sizes)
@@ -199,7 +207,10 @@ def test_gamma_draws_follow_the_gamma_law(shape, seed):
 def test_normal_draws_follow_the_normal_law_into_the_tail(seed):
     key = reference.chain_key(seed, 3, 1)
     draws = np.array(
-        [reference.normal(reference.fold(key, i), reference.fold(~key, i))[0] for i in range(60_000)]
+        [
+            reference.normal(reference.fold(key, i), reference.fold(~key, i))[0]
+            for i in range(60_000)
+        ]
     )
     assert stats.kstest(draws, "norm").pvalue > FALSE_ALARM
     assert stats.kstest(draws * 1.03, "norm").pvalue < FALSE_ALARM

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,9 +112,7 @@ def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor) 
         common = (key, sweep, plan.layout, chain.parameters, vectors, scratch)
         compiled.prepare_draw(*common, plan.alpha, plan.beta)
         parts = [
-            pool.submit(
-                compiled.draw_rows, *common, thread, first, last, chain.labels, due
-            )
+            pool.submit(compiled.draw_rows, *common, thread, first, last, chain.labels, due)
             for thread, (first, last) in enumerate(bounds)
         ]
         for part in parts:
@@ -128,7 +127,7 @@ def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
     """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
     blocks = -(-rows // compiled.BLOCK)
     edges = [min(rows, blocks * t // threads * compiled.BLOCK) for t in range(threads)] + [rows]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +196,7 @@ def draw_given_parameters(
         )
 
     edges = [chains * part // threads for part in range(threads + 1)]
-    parts = list(zip(edges[:-1], edges[1:], strict=True))
+    parts = list(pairwise(edges))
     if threads == 1:
         work(parts[0])
     else:

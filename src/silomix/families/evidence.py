@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-def log_evidence(
-    counts: ArrayLike, offsets: NDArray[np.int64], beta: float
-) -> NDArray[np.float64]:
+def log_evidence(counts: ArrayLike, offsets: NDArray[np.int64], beta: float) -> NDArray[np.float64]:
     """Return log p(cells of a cluster), its level probabilities integrated out.
 
     Each variable has its own total, so a row may miss some of its cells; a cluster without

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _Watch(event.Listener):  # type: ignore[misc]
+class _Watch(event.Listener):
     def __init__(self) -> None:
         self.begun = threading.Event()
 
-    def on_start(self, event: Any) -> None:  # noqa: ARG002
+    def on_start(self, _: Any) -> None:
         self.begun.set()
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, _: Any) -> None:
         pass
 
 

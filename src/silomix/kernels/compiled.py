@@ -240,8 +240,7 @@ def _gamma_above_one(key, index, shape):
         v = v * v * v
         u = _uniform(accept_bits)
         if v > 0.0 and (
-            u < 1.0 - 0.0331 * (x * x) * (x * x)
-            or _log(u) < 0.5 * x * x + d * (1.0 - v + _log(v))
+            u < 1.0 - 0.0331 * (x * x) * (x * x) or _log(u) < 0.5 * x * x + d * (1.0 - v + _log(v))
         ):
             return d * v
         state += GOLDEN
@@ -350,9 +349,7 @@ def fuse_tables(layout, members, parameters, vectors):
         parameters.log_scale[j] = math.log(largest)
         inverse = 1.0 / largest
         for c in range(components):
-            scaled[j, (c % n_vectors) * LANES + c // n_vectors] = (
-                parameters.table[j, c] * inverse
-            )
+            scaled[j, (c % n_vectors) * LANES + c // n_vectors] = parameters.table[j, c] * inverse
     for g in range(layout.group_row.size - 1):
         grown[0, :] = 1.0
         if g == 0:
@@ -460,9 +457,7 @@ def _multiply_rows(typingctx, fused, rows, first, n_groups, masses, prefix, bloc
             out = _pointer(context, builder, masses_type, masses, builder.mul(block, slots))
             for v in range(n_vectors):
                 _store(builder, running[v], out, ir.Constant(I64, LANES * v))
-        zero_vector = _load(
-            builder, _pointer(context, builder, zeros_type, zeros, zero), zero
-        )
+        zero_vector = _load(builder, _pointer(context, builder, zeros_type, zeros, zero), zero)
         sums = _prefix_sum(builder, lane_sums, zero_vector)
         place = builder.mul(block, ir.Constant(I64, LANES))
         _store(builder, sums, _pointer(context, builder, prefix_type, prefix, place), zero)
@@ -786,7 +781,19 @@ def draw_rows(
 
 @njit(cache=True, nogil=True)
 def run(
-    key, first, last, burn_in, thin, layout, parameters, vectors, scratch, alpha, beta, labels, kept
+    key,
+    first,
+    last,
+    burn_in,
+    thin,
+    layout,
+    parameters,
+    vectors,
+    scratch,
+    alpha,
+    beta,
+    labels,
+    kept,
 ):
     """Run sweeps first … last, numbered from one, on `labels` (in, out); keep what is due.
 

@@ -8,7 +8,7 @@ them to a component's byte counters is a couple of vector additions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -66,10 +66,7 @@ def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Lay
     codes = np.ascontiguousarray(codes)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     totals = np.concatenate(
-        [
-            np.bincount(codes[:, q], minlength=size + 1)[:size]
-            for q, size in enumerate(sizes)
-        ]
+        [np.bincount(codes[:, q], minlength=size + 1)[:size] for q, size in enumerate(sizes)]
     )
     complete = np.array(
         [totals[offsets[q] : offsets[q + 1]].sum() == len(codes) for q in range(len(sizes))]
@@ -90,7 +87,7 @@ def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Lay
     )
 
 
-def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[np.generic]:
+def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, dtype=np.uint8)
@@ -123,9 +120,7 @@ class _Step(NamedTuple):
     level: NDArray[np.int64]
 
 
-def _fuse(
-    codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]
-) -> list[list[_Step]]:
+def _fuse(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[_Step]]:
     """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
     trial = codes[:: -(-len(codes) // TRIAL_ROWS)]
 
@@ -154,7 +149,7 @@ def _join(
 
 def _table_steps(
     groups: list[list[_Step]], sizes: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> dict[str, NDArray[np.generic]]:
+) -> dict[str, NDArray[Any]]:
     """Write the groups down as flat arrays: see `Layout`."""
     steps = [step for group in groups for step in group]
     group_row = np.cumsum([0] + [len(group[-1].level) for group in groups])

@@ -131,9 +131,7 @@ def gamma(key: int, index: int, shape: float) -> float:
         v = v * v * v
         u = uniform(accept_bits)
         squeeze = u < 1.0 - 0.0331 * (x * x) * (x * x)
-        if v > 0.0 and (
-            squeeze or log(u) < 0.5 * x * x + d * (1.0 - v + log(v))
-        ):
+        if v > 0.0 and (squeeze or log(u) < 0.5 * x * x + d * (1.0 - v + log(v))):
             break
         state = (state + GOLDEN) & MASK
         bits = mix(state)
@@ -297,8 +295,6 @@ def sweep(
     """
     below = fold(key, iteration)
     members, counts = count(codes, sizes, labels, components)
-    weights, table = draw_parameters(
-        fold(below, PARAMETERS), members, counts, sizes, alpha, beta
-    )
+    weights, table = draw_parameters(fold(below, PARAMETERS), members, counts, sizes, alpha, beta)
     labels, log_likelihood = draw_labels(fold(below, LABELS), codes, sizes, weights, table)
     return labels, weights, table, log_likelihood

@@ -74,9 +74,7 @@ def weight_gain(
     return gammaln(alpha + one + other) + gammaln(alpha) - apart
 
 
-def _tell(
-    clusters: LocalClusters, one: list[int], other: list[int], gain: float
-) -> Absorption:
+def _tell(clusters: LocalClusters, one: list[int], other: list[int], gain: float) -> Absorption:
     small, large = sorted([one, other], key=lambda group: clusters.sizes[group].sum())
     return Absorption(
         clusters=tuple(clusters.name(local) for local in sorted(small)),

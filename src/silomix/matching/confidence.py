@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.matching.records import by_appearance
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -88,21 +90,20 @@ def co_occurrence(
     (local, local), ones on the diagonal.
     """
     order = clusters.canonical_order()
-    keys = np.stack([clusters.silo, groups], axis=1)[order]
-    _, first, ids = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    in_order = np.argsort(first)
-    block = np.argsort(in_order)[ids.reshape(-1)]
-    _, start = np.unique(keys[first[in_order], 1], return_inverse=True)
+    start = by_appearance(groups[order])
+    # one number for each silo and group
+    pairs = clusters.silo[order] * (1 + start.max()) + start
+    block = by_appearance(pairs)
+    first = np.unique(block, return_index=True)[1]
     counts = np.zeros((len(first), clusters.counts.shape[1]))
     np.add.at(counts, block, clusters.counts[order])
-    silo = keys[first[in_order], 0]
-    # silos in the order in which their blocks come, whatever their places in the roster
-    of_silo = [np.flatnonzero(silo == s) for s in dict.fromkeys(silo.tolist())]
+    silo = by_appearance(clusters.silo[order])[first]
+    of_silo = [np.flatnonzero(silo == s) for s in range(1 + silo.max())]
     blocks = Blocks(counts, profile.evidence(counts), silo, of_silo)
-    together = sample_groupings(blocks, start, profile, rng, sweeps)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = block
-    return together[np.ix_(place, place)]
+    together = sample_groupings(blocks, start[first], profile, rng, sweeps)
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = block
+    return together[np.ix_(of_local, of_local)]
 
 
 def sample_groupings(
@@ -118,11 +119,11 @@ def sample_groupings(
     together = np.zeros((n_blocks, n_blocks), dtype=np.int64)
     for sweep in range(BURN_IN + sweeps):
         for block, uniform in enumerate(rng.random(n_blocks)):
-            place(state, blocks, block, uniform, profile)
+            draw_group(state, blocks, block, uniform, profile)
         for of_silo in blocks.of_silo:
             if len(of_silo) > 1:
                 one, other = rng.choice(of_silo, 2, replace=False)
-                exchange(state, blocks, (one, other), rng.random(), profile)
+                exchange(state, blocks, (one, other), rng.standard_exponential(), profile)
         if sweep >= BURN_IN:
             together += state.group[:, None] == state.group
     return together / sweeps
@@ -145,7 +146,7 @@ def begin(blocks: Blocks, start: NDArray[np.int64]) -> State:
     )
 
 
-def place(state: State, blocks: Blocks, block: int, uniform: float, profile: Profile) -> None:
+def draw_group(state: State, blocks: Blocks, block: int, uniform: float, profile: Profile) -> None:
     """Draw the group of one block given all others': an occupied one, or one of its own."""
     own = state.group[block]
     lonely = state.members[own] == 1
@@ -156,12 +157,10 @@ def place(state: State, blocks: Blocks, block: int, uniform: float, profile: Pro
     scores = np.append(state.gains[block, choices], blocks.alone[block])
     masses = np.cumsum(np.exp(scores - scores.max()))
     chosen = int(np.searchsorted(masses, uniform * masses[-1], side="right"))
-    if chosen < len(choices):
-        to = choices[chosen]
-    else:
-        to = own if lonely else np.argmin(state.members)
+    by_itself = own if lonely else np.argmin(state.members)
+    to = choices[chosen] if chosen < len(choices) else by_itself
     if to != own:
-        move(state, blocks, block, to)
+        move(state, blocks, block, int(to))
 
 
 def refresh(
@@ -184,7 +183,7 @@ def exchange(
     state: State,
     blocks: Blocks,
     pair: tuple[int, int],
-    uniform: float,
+    exponential: float,
     profile: Profile,
 ) -> None:
     """Let two blocks of one silo change places, by Metropolis.
@@ -197,7 +196,7 @@ def exchange(
     now = state.counts[groups]
     then = now + np.stack([shift, -shift])
     evidence = profile.evidence(np.stack([now, then])).sum(axis=1)
-    if np.log(uniform) < evidence[1] - evidence[0]:
+    if evidence[1] - evidence[0] > -exponential:
         move(state, blocks, one, groups[1])
         move(state, blocks, other, groups[0])
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.families.evidence import log_evidence
+from silomix.matching.records import by_appearance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +92,8 @@ def join_groups(
     merges : the local clusters of the two groups, and the gain, in the order of the merges.
     """
     order = clusters.canonical_order()
-    _, first, ids = np.unique(groups[order], return_index=True, return_inverse=True)
-    start = np.argsort(np.argsort(first))[ids]
-    members = [order[start == group].tolist() for group in range(len(first))]
+    start = by_appearance(groups[order])
+    members = [order[start == group].tolist() for group in range(1 + start.max())]
     told = []
     for one, other, rise in greedy_merges(sum_up(clusters, order, start, profile), gain):
         told.append((members[one], members[other], rise))
@@ -172,9 +172,7 @@ def join(groups: Groups, one: int, other: int) -> None:
     groups.held[one] |= groups.held[other]
 
 
-def profile_gain(
-    groups: Groups, one: int, others: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def profile_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,)."""
     together = groups.profile.evidence(groups.counts[one] + groups.counts[others])
     return together - (groups.evidence[one] + groups.evidence[others])

@@ -55,14 +55,10 @@ def hungarian(
 
 def fullest(releases: Sequence[Release]) -> int:
     """Return the place of the release with most clusters; of those, with most rows."""
-    return max(
-        range(len(releases)), key=lambda s: (releases[s].clusters, releases[s].rows, -s)
-    )
+    return max(range(len(releases)), key=lambda s: (releases[s].clusters, releases[s].rows, -s))
 
 
-def nearest(
-    medians: NDArray[np.float64], reference: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def nearest(medians: NDArray[np.float64], reference: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the reference cluster of each cluster, one to one; −1 where there are too few.
 
     Parameters

@@ -105,6 +105,12 @@ def local_clusters(releases: Sequence[Release]) -> LocalClusters:
     )
 
 
+def by_appearance(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ids numbered anew, 0, 1, …, in the order in which they first appear."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
 def check_releases(releases: Sequence[Release], offsets: NDArray[np.int64]) -> None:
     """Refuse releases that do not belong together.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from silomix.data import encode, read_table
 from silomix.data.cells import read_cells
-from silomix.kernels.membership import add_membership, log_weights, make_steps
+from silomix.kernels.membership import TILE, add_membership, log_weights, make_steps
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -112,22 +112,21 @@ def silo_places(
         return np.full(len(frame), ELSEWHERE)
     if silo in frame.columns and silo not in variables:
         cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
-        strangers = sorted(text for text in cells.texts if text not in known)
-        if strangers or cells.missing.any():
-            _tell_of(strangers, f"column {silo!r}")
-        places = [known.get(text, ELSEWHERE) for text in cells.texts]
-        return np.array([*places, ELSEWHERE])[cells.codes]
-    if silo not in known:
-        _tell_of([silo], "silo=..., no column of the table either,")
-    return np.full(len(frame), known.get(silo, ELSEWHERE))
+        texts, codes = cells.texts, cells.codes
+    else:
+        texts, codes = [silo], np.zeros(len(frame), dtype=np.int64)
+    places = np.array([*(known.get(text, ELSEWHERE) for text in texts), ELSEWHERE])[codes]
+    _tell_of_strangers([text for text in texts if text not in known], places)
+    return places
 
 
-def _tell_of(strangers: list[str], where: str) -> None:
-    names = ", ".join(repr(name) for name in strangers[:MOST_LISTED]) or "no silo"
-    more = f" and {len(strangers) - MOST_LISTED} more" if len(strangers) > MOST_LISTED else ""
-    logger.warning(
-        "%s names %s%s, not in the study: these rows get the global weights", where, names, more
-    )
+def _tell_of_strangers(names: list[str], places: NDArray[np.int64]) -> None:
+    rows = np.count_nonzero(places == ELSEWHERE)
+    if rows:
+        shown = ", ".join(repr(name) for name in sorted(names)[:MOST_LISTED]) or "blank"
+        more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+        text = "%d rows are of silos outside the study (%s%s); they get its global weights"
+        logger.warning(text, rows, shown, more)
 
 
 def _share_rows(
@@ -137,6 +136,14 @@ def _share_rows(
     threads: int | None,
 ) -> RowMembership:
     """Run the kernel on blocks of rows, side by side; no row depends on another."""
-    clusters = weights.shape[1] // (steps.start.shape[1] // _clusters(steps, weights))
-    membership, log_density = np.empty((len(codes), clusters)), np.empty(len(codes))
+    membership = np.empty((len(codes), weights.shape[1] // TILE))
+    log_density = np.empty(len(codes))
+
+    def compute(first: int) -> None:
+        some = slice(first, first + BLOCK)
+        add_membership(codes[some], steps, weights, membership[some], log_density[some])
+
+    with ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1) as pool:
+        for _ in pool.map(compute, range(0, len(codes), BLOCK)):
+            pass
     return RowMembership(membership, log_density)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from silomix.sampler import Progress
 from silomix.silo import answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from silomix.messages import Query
     from silomix.silo import Silo
@@ -48,7 +49,8 @@ class InProcess:
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own."""
-        queries = query if isinstance(query, dict) else dict.fromkeys(self.names, query)
+        queries: Mapping[str, Query]
+        queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
         asked = [silo for silo in self.silos if silo.name in queries]
         if self._threads == 1 and not isinstance(query, SampleLocally):
             return {silo.name: answer(queries[silo.name], silo) for silo in asked}

@@ -1,0 +1,157 @@
+"""Which local clusters of which silos are the same: [Release] -> Correspondence.
+
+To add a matching: write a function beside these that returns the group of each local cluster
+and a `MatchingInfo`, give it a record in `silomix.study`, a line in `METHODS`, and a line in the
+contract tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.matching.absorb import absorb
+from silomix.matching.ball import ball
+from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, SWEEPS, co_occurrence
+from silomix.matching.divergence import divergence, divergence_cost
+from silomix.matching.evidence import evidence
+from silomix.matching.greedy import Profile
+from silomix.matching.hungarian import hungarian
+from silomix.matching.records import (
+    Absorption,
+    LocalClusters,
+    MatchingInfo,
+    check_releases,
+    local_clusters,
+)
+from silomix.types import Correspondence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import Silos
+    from silomix.release import Release
+    from silomix.study.settings import Ball, Divergence, Evidence, Hungarian, Matching
+    from silomix.types import Prior
+
+    Found = tuple[NDArray[np.int64], MatchingInfo]
+
+__all__ = ["METHODS", "Absorption", "MatchingInfo", "divergence_cost", "match"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All that a matching may look at.
+
+    Attributes
+    ----------
+    releases : one from each silo, in the order of the roster.
+    clusters : their local clusters in one list.
+    silos : to ask, if the matching has questions.
+    prior : of the pooled model.
+    profile : how counts become evidence.
+    rng : for the matching.
+    """
+
+    releases: Sequence[Release]
+    clusters: LocalClusters
+    silos: Silos
+    prior: Prior
+    profile: Profile
+    rng: np.random.Generator
+
+
+def _hungarian(problem: Problem, _: Hungarian) -> Found:
+    return hungarian(problem.releases)
+
+
+def _divergence(problem: Problem, settings: Divergence) -> Found:
+    offsets = problem.profile.offsets
+    return divergence(
+        problem.releases, settings, problem.silos, problem.prior, offsets, problem.rng
+    )
+
+
+def _ball(problem: Problem, settings: Ball) -> Found:
+    return ball(
+        problem.releases,
+        problem.profile.offsets,
+        exponent=settings.exponent,
+        radius=settings.radius,
+    )
+
+
+def _evidence(problem: Problem, _: Evidence) -> Found:
+    return evidence(problem.clusters, problem.profile)
+
+
+METHODS: dict[str, Callable[[Problem, Any], Found]] = {
+    "hungarian": _hungarian,
+    "divergence": _divergence,
+    "ball": _ball,
+    "evidence": _evidence,
+}
+
+
+def match(
+    releases: Sequence[Release],
+    settings: Matching,
+    silos: Silos,
+    *,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+) -> tuple[Correspondence, MatchingInfo]:
+    """Find which local clusters are the same global cluster, and how sure that is.
+
+    Parameters
+    ----------
+    releases : one from each silo, in the order of the roster.
+    settings : the matching and its options.
+    silos : asked by "divergence" only.
+    prior : of the pooled model: profiles are scored under its beta as it stands, for a global
+        cluster is one of that model.
+    offsets : (variable + 1,), where each variable's levels start.
+    seed : same seed, same answer.
+
+    Returns
+    -------
+    correspondence : global clusters by decreasing rows; of equal ones, the one whose first
+        local cluster comes first in the roster. Its confidence is left out above
+        `MOST_LOCAL_CLUSTERS` local clusters.
+    info : what happened.
+    """
+    check_releases(releases, offsets)
+    clusters = local_clusters(releases)
+    profile = Profile(offsets, prior.beta)
+    for_matching, for_confidence = np.random.default_rng(seed).spawn(2)
+    problem = Problem(releases, clusters, silos, prior, profile, for_matching)
+    groups, info = METHODS[settings.method](problem, settings)
+    if settings.absorb > 0:
+        alpha, _ = prior.share(len(silos.names))
+        groups, absorbed = absorb(clusters, groups, profile, limit=settings.absorb, alpha=alpha)
+        info = replace(info, absorbed=absorbed)
+    confidence = None
+    if len(groups) <= MOST_LOCAL_CLUSTERS:
+        confidence = co_occurrence(clusters, groups, profile, for_confidence)
+        info = replace(info, sweeps=SWEEPS)
+    groups = number_by_rows(groups, clusters.sizes)
+    correspondence = Correspondence(
+        silos=clusters.names,
+        groups=tuple(groups[clusters.silo == silo] for silo in range(len(releases))),
+        sizes=tuple(release.sizes for release in releases),
+        method=settings.method,
+        confidence=confidence,
+    )
+    return correspondence, info
+
+
+def number_by_rows(groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
+    _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
+    rows = np.bincount(ids, weights=sizes)
+    return np.argsort(np.lexsort((first, -rows)))[ids]

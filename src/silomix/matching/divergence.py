@@ -1,0 +1,340 @@
+"""Match each silo in turn to a running reference, at a cost computed on the silo's own rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.special import log_softmax
+
+from silomix.errors import StudyMismatch
+from silomix.matching.records import MatchingInfo
+from silomix.messages import DivergenceCost
+from silomix.release import random_order, release_draws
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import DivergenceReply, Silos
+    from silomix.release import Release
+    from silomix.study import Divergence
+    from silomix.types import Prior, Shard
+
+REFERENCE_DRAWS = 100
+"""Draws of the reference that travel to each silo, and over which costs are averaged."""
+
+CELLS_AT_A_TIME = 2_000_000
+"""Responsibilities, (row, draw, component), that a silo holds in memory."""
+
+SMALLEST_PROBABILITY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Matchable:
+    """What the coordinator knows of one silo.
+
+    Attributes
+    ----------
+    silo : its name.
+    weights : (cluster,), means.
+    probabilities : (draw, cluster, level)
+    say : (cluster,), how much its clusters count in the reference.
+    """
+
+    silo: str
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    say: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The clusters found so far; attributes as in `Matchable`, `say` summed over the silos."""
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    say: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One pass over the silos.
+
+    Attributes
+    ----------
+    order : (silo,), places of the silos as they were matched.
+    groups : for each silo in the order of the roster, (cluster,).
+    divergence : summed cost of the assignments.
+    """
+
+    order: NDArray[np.int64]
+    groups: tuple[NDArray[np.int64], ...]
+    divergence: float
+
+
+def divergence(
+    releases: Sequence[Release],
+    settings: Divergence,
+    silos: Silos,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], MatchingInfo]:
+    """Match silo after silo to the mean of those matched before.
+
+    Minimum divergence matching (Fendler et al., 2026, algorithm 1), with the options of its
+    discussion: the first run goes through the roster, from its first or from its most
+    informative silo; each of the other `restarts` takes the silos in a random order. The run
+    with the smallest summed divergence is kept.
+
+    Parameters
+    ----------
+    releases : one from each silo, in the order of the roster.
+    settings : restarts, start and reference.
+    silos : asked one at a time for the cost of the reference so far.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    rng : for the draws taken from the releases, and the orders.
+
+    Returns
+    -------
+    groups : (local,)
+    info : the order and the summed divergence of the run that was kept, and of all runs.
+    """
+    known = []
+    for release in releases:
+        weights, probabilities = release_draws(
+            release, REFERENCE_DRAWS, prior, len(silos.names), offsets, rng
+        )
+        say = (
+            precision(release, offsets)
+            if settings.reference == "precision"
+            else np.ones(release.clusters)
+        )
+        known.append(Matchable(release.silo, weights.mean(axis=0), probabilities, say))
+    runs = [
+        match_in_order(known, order, silos, number)
+        for number, order in enumerate(orders(releases, settings, rng))
+    ]
+    best = min(runs, key=lambda run: run.divergence)
+    return np.concatenate(best.groups), MatchingInfo(
+        order=tuple(known[place].silo for place in best.order),
+        divergence=best.divergence,
+        runs=tuple(run.divergence for run in runs),
+    )
+
+
+def precision(release: Release, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return one over the posterior variance of each cluster, averaged over levels: (cluster,).
+
+    One number for each cluster, so that the weighted mean of probabilities sums to one.
+    """
+    spread = 1 + np.repeat(release.concentration, np.diff(offsets), axis=1)
+    variance = (release.mean * (1 - release.mean) / spread).mean(axis=1)
+    return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
+
+
+def orders(
+    releases: Sequence[Release], settings: Divergence, rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
+    """Return the orders to try, each (silo,)."""
+    first = 0
+    if settings.start == "most-informative":
+        first = int(np.argmax([release.effective_counts.sum() for release in releases]))
+    others = [place for place in range(len(releases)) if place != first]
+    shuffled = [rng.permutation(len(releases)) for _ in range(settings.restarts - 1)]
+    return [np.array([first, *others]), *shuffled]
+
+
+def match_in_order(
+    known: Sequence[Matchable], order: NDArray[np.int64], silos: Silos, number: int
+) -> Run:
+    """Make run `number`: match the silos one after the other, the first being the reference."""
+    first = known[order[0]]
+    groups = {int(order[0]): np.arange(len(first.weights))}
+    reference = Reference(first.weights, first.probabilities, first.say)
+    total = 0.0
+    for step, place in enumerate(order[1:], start=1):
+        silo = known[place]
+        query = DivergenceCost(
+            # the means of clusters that not every silo holds need not add up to one
+            weights=reference.weights / reference.weights.sum(),
+            probabilities=reference.probabilities,
+            round=number * len(order) + step,
+        )
+        reply: DivergenceReply = silos.ask({silo.silo: query})[silo.silo]
+        size = padded(len(silo.weights), len(reference.weights))
+        check_cost(reply.cost, size, silo.silo)
+        groups[int(place)], divergence = assign(
+            reply.cost, len(silo.weights), len(reference.weights)
+        )
+        reference = update(reference, silo, groups[int(place)])
+        total += divergence
+    return Run(order, tuple(groups[place] for place in range(len(known))), total)
+
+
+def check_cost(cost: NDArray[np.float64], size: int, silo: str) -> None:
+    """Refuse a reply that is not a cost matrix of the size that was asked for."""
+    if cost.shape != (size, size) or not np.isfinite(cost).all():
+        raise StudyMismatch(
+            f"{silo!r} answered the divergence question with costs of shape {cost.shape}"
+            f"{'' if np.isfinite(cost).all() else ', some not finite'}; {size} × {size} finite "
+            "ones were asked for: let it answer again, with the release of the same study"
+        )
+
+
+def padded(clusters: int, reference: int) -> int:
+    """Return C^m, the components on both sides once padded with components of the prior."""
+    return max(clusters, reference) + 1
+
+
+def assign(
+    cost: NDArray[np.float64], clusters: int, reference: int
+) -> tuple[NDArray[np.int64], float]:
+    """Return the group of each local cluster, and the summed divergence.
+
+    A pair at least as costly as matching two components of the prior is not matched. That
+    cost is read off the table: the best assignment need not contain such a pair. Only real
+    local clusters open new groups.
+
+    Parameters
+    ----------
+    cost : (local cluster, reference cluster), padded.
+    clusters, reference : how many of each are real.
+    """
+    _, matched = linear_sum_assignment(cost)
+    at_random = cost[-1, -1]
+    group = matched[:clusters].astype(np.int64)
+    new = (group >= reference) | (cost[np.arange(clusters), group] >= at_random)
+    group[new] = reference + np.arange(new.sum())
+    return group, float(cost[np.arange(len(cost)), matched].sum())
+
+
+def update(reference: Reference, silo: Matchable, group: NDArray[np.int64]) -> Reference:
+    """Take a matched silo into the reference's running means, cluster by cluster.
+
+    Parameters
+    ----------
+    reference : before.
+    silo : what comes in.
+    group : (local cluster,), its place in the reference; beyond the last, a new cluster.
+    """
+    new = max(int(group.max()) + 1 - len(reference.say), 0)
+    say = np.pad(reference.say, (0, new))
+    weights = np.pad(reference.weights, (0, new))
+    probabilities = np.pad(reference.probabilities, ((0, 0), (0, new), (0, 0)))
+    total = say[group] + silo.say
+    share = silo.say / total
+    weights[group] += share * (silo.weights - weights[group])
+    probabilities[:, group] += share[:, None] * (silo.probabilities - probabilities[:, group])
+    say[group] = total
+    return Reference(weights, probabilities, say)
+
+
+def divergence_cost(
+    query: DivergenceCost,
+    shard: Shard,
+    weights: NDArray[np.floating],
+    probabilities: NDArray[np.floating],
+    prior: Prior,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return the cost of matching each local cluster to each reference cluster, in the silo.
+
+    The cost is the posterior expectation of Σ_i P_ij log(P_ij / P*_ik) over the silo's rows i,
+    P_ij the probability that row i is of cluster j given the silo's own parameters and P* that
+    given the reference's: the column's part of D(P ‖ P*) of Fendler et al. (2026), which may be
+    negative. Draw t of the reference goes with a random draw of the silo.
+
+    Both sides are padded to C^m = max(C*, C^s) + 1 components. A component that pads is drawn
+    from the pooled model's prior, anew for each draw: beta as it stands, not the silo's share
+    of it, for the reference is to become global. It has weight 1/C^m beside weights that sum
+    to one; P is normalised over components, so nothing is gained by normalising first.
+
+    Parameters
+    ----------
+    query : the reference.
+    shard : the silo's rows.
+    weights : (cluster,), means of the silo's weights.
+    probabilities : (draw, cluster, level), the silo's draws.
+    prior : of the pooled model.
+    rng : for the draws of the prior and the pairing of draws.
+
+    Returns
+    -------
+    (local cluster, reference cluster), both padded: the components of the prior come last.
+    """
+    size = padded(len(weights), len(query.weights))
+    n_draws = len(query.probabilities)
+    taken = random_order(len(probabilities), n_draws, rng)
+    offsets = shard.schema.offsets
+    sides = [
+        (
+            pad_weights(mean, size),
+            pad_probabilities(draws, size, offsets, prior.beta, rng),
+        )
+        for mean, draws in [(weights, probabilities[taken]), (query.weights, query.probabilities)]
+    ]
+    cost = np.zeros((size, size))
+    rows = max(1, CELLS_AT_A_TIME // (n_draws * size))
+    for start in range(0, shard.rows, rows):
+        present = one_hot(shard.codes[start : start + rows], offsets)
+        local, reference = (log_responsibilities(present, *side) for side in sides)
+        share = np.exp(local)
+        cost += np.einsum("idj,idj->j", share, local)[:, None]
+        cost -= np.einsum("dji,dik->jk", share.transpose(1, 2, 0), reference.transpose(1, 0, 2))
+    return cost / n_draws
+
+
+def pad_weights(weights: NDArray[np.floating], size: int) -> NDArray[np.float64]:
+    """Return the weights with 1/size for each component that is missing to `size`."""
+    return np.pad(weights.astype(np.float64), (0, size - len(weights)), constant_values=1 / size)
+
+
+def pad_probabilities(
+    draws: NDArray[np.floating],
+    size: int,
+    offsets: NDArray[np.int64],
+    beta: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
+    n_draws, clusters, levels = draws.shape
+    gammas = rng.standard_gamma(beta, size=(n_draws, size - clusters, levels))
+    gammas = np.maximum(gammas, SMALLEST_PROBABILITY)
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    drawn = gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+    return np.concatenate([draws.astype(np.float64), drawn], axis=1)
+
+
+def one_hot(codes: NDArray[np.unsignedinteger], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return (row, level), one where the row has the level; a missing cell has none."""
+    sizes = np.diff(offsets)
+    present = np.zeros((len(codes), int(offsets[-1])))
+    row, variable = np.nonzero(codes < sizes)
+    present[row, offsets[variable] + codes[row, variable]] = 1.0
+    return present
+
+
+def log_responsibilities(
+    present: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return log P(component | row), draw by draw: (row, draw, component).
+
+    Parameters
+    ----------
+    present : (row, level)
+    weights : (component,)
+    probabilities : (draw, component, level)
+    """
+    logs = np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
+    scores = np.tensordot(present, logs, axes=(1, 2)) + np.log(
+        np.maximum(weights, SMALLEST_PROBABILITY)
+    )
+    return log_softmax(scores, axis=2)

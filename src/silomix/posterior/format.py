@@ -1,0 +1,125 @@
+"""What a saved posterior looks like: a zip archive of JSON and .npy members, nothing compressed.
+
+- ``posterior.json``: the kind and version of the file, the study's settings, diagnostics,
+  provenance, and the type and shape of every array.
+- ``weights.npy`` (draw, cluster), ``weights_by_silo.npy`` (draw, silo, cluster),
+  ``probabilities.npy`` (draw, cluster, level).
+- ``correspondence_groups.npy`` and ``correspondence_sizes.npy``, the silos' local clusters one
+  silo after the other, and ``correspondence_confidence.npy``.
+- ``silo_weights.npy`` (silo,) and ``silo_profiles.npy`` (silo, cluster).
+- ``elbo.npy``, and ``polish_0.npy``, ``polish_1.npy``, … in the order of the traces' names.
+- ``labels.npy`` (row,), ``membership.npy`` (row, cluster) and ``row_silos.npy`` (row,).
+
+Only the first three arrays are always there. Arrays are little-endian, in C order, in version 1.0
+of NumPy's format; no object is ever pickled. Members are stored as they are, so a file never
+unfolds to more than its own length. The same posterior always makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+KIND: Literal["silomix posterior"] = "silomix posterior"
+FORMAT: Literal[1] = 1
+MANIFEST = "posterior.json"
+LARGEST_MANIFEST = 50_000_000
+"""Bytes: ten times the largest study file."""
+
+DTYPE = re.compile(r"[<|][fiub][1248]")
+
+Number = Annotated[float, Field(strict=False)]
+"""A float; JSON has no nan and no infinity, so they are written as text."""
+
+
+class Entry(BaseModel):
+    """Base of the records in `posterior.json`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings"
+    )
+
+
+class ArrayEntry(Entry):
+    """Type and shape of an array."""
+
+    dtype: Annotated[str, Field(pattern=DTYPE.pattern)]
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=8)]
+
+
+class SiloEntry(Entry):
+    """A `silomix.release.ReleasedDiagnostics`."""
+
+    verdict: str
+    trusted: bool
+    rhat: dict[str, Number]
+    ess: dict[str, Number]
+    prior_draws: Number
+
+
+class PolishEntry(Entry):
+    """A `PolishTrace` without its arrays."""
+
+    names: list[str]
+    rounds: int
+    still_moving: bool
+
+
+class DiagnosticsEntry(Entry):
+    """A `PosteriorDiagnostics` without its arrays."""
+
+    silos: dict[str, SiloEntry]
+    polish: PolishEntry | None
+    notes: list[str]
+
+
+class CorrespondenceEntry(Entry):
+    """A `silomix.types.Correspondence` without its arrays; `counts`: local clusters by silo."""
+
+    silos: list[str]
+    counts: list[Annotated[int, Field(ge=1)]]
+    method: str
+
+
+class SiloWeightsEntry(Entry):
+    """A `silomix.types.SiloWeights` without its arrays."""
+
+    silos: list[str]
+
+
+class ProvenanceEntry(Entry):
+    """A `Provenance`."""
+
+    version: str
+    study: str
+    seed: int
+    silos: Annotated[list[str], Field(min_length=1)]
+    releases: dict[str, str]
+    sent: dict[str, dict[str, int]]
+
+
+class Manifest(Entry):
+    """All of `posterior.json`."""
+
+    kind: Literal["silomix posterior"] = KIND
+    format: Literal[1] = FORMAT
+    study: dict[str, Any]
+    backend: Literal["pandas", "polars", "pyarrow"]
+    correspondence: CorrespondenceEntry | None
+    silo_weights: SiloWeightsEntry | None
+    diagnostics: DiagnosticsEntry
+    provenance: ProvenanceEntry
+    arrays: dict[str, ArrayEntry]
+
+
+def member_name(array: str) -> str:
+    """Return the name of an array's member."""
+    return f"{array}.npy"
+
+
+def n_bytes(entry: ArrayEntry) -> int:
+    """Return how long the array itself is."""
+    return math.prod(entry.shape) * int(entry.dtype[-1])

@@ -1,0 +1,153 @@
+"""Posterior -> frames for people, in the library that their table came in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import narwhals as nw
+import numpy as np
+
+from silomix.errors import MissingDependency, SettingsError, SilomixError
+from silomix.metrics import highest_density_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.posterior.record import Posterior
+
+    Column = NDArray[Any] | list[Any]
+
+Backend = Literal["pandas", "polars", "pyarrow"]
+Layout = Literal["tidy", "wide"]
+
+
+def backend_of(table: object) -> Backend:
+    """Return the library to answer in when someone gave this table: pandas for a path."""
+    if isinstance(table, str | Path):
+        return "pandas"
+    name = nw.from_native(table, pass_through=False, allow_series=True).implementation.value
+    return next((backend for backend in get_args(Backend) if backend == name), "pandas")
+
+
+def summary(posterior: Posterior, level: float, frame_like: object) -> Any:
+    """Return every size and every level probability, cluster by cluster."""
+    clusters, levels = posterior.n_clusters, posterior.levels
+    columns = len(levels) + 1
+    both = np.concatenate([posterior.weights[:, :, None], posterior.probabilities], axis=2)
+    return make_frame(
+        {
+            "cluster": np.repeat(np.arange(clusters), columns),
+            "quantity": ["size", *["probability"] * len(levels)] * clusters,
+            "variable": [None, *(variable for variable, _ in levels)] * clusters,
+            "level_name": [None, *(name for _, name in levels)] * clusters,
+            **estimates(both, level),
+        },
+        frame_like, posterior,
+    )
+
+
+def cluster_sizes(posterior: Posterior, level: float, frame_like: object) -> Any:
+    """Return one line per cluster: its share of all rows."""
+    columns = {
+        "cluster": np.arange(posterior.n_clusters),
+        **estimates(posterior.weights, level),
+    }
+    return make_frame(columns, frame_like, posterior)
+
+
+def profiles(posterior: Posterior, level: float, layout: Layout, frame_like: object) -> Any:
+    """Return the level probabilities, a line each, or their means with a column per cluster."""
+    clusters, levels = posterior.n_clusters, posterior.levels
+    names = {"variable": [v for v, _ in levels], "level_name": [name for _, name in levels]}
+    if layout == "wide":
+        means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+        wide = {f"cluster {cluster}": mean for cluster, mean in enumerate(means)}
+        return make_frame({**names, **wide}, frame_like, posterior)
+    if layout != "tidy":
+        raise SettingsError(f"layout is {layout!r}; it must be one of {get_args(Layout)}")
+    tidy = {
+        "cluster": np.repeat(np.arange(clusters), len(levels)),
+        **{name: values * clusters for name, values in names.items()},
+        **estimates(posterior.probabilities, level),
+    }
+    return make_frame(tidy, frame_like, posterior)
+
+
+def correspondence_frame(posterior: Posterior, frame_like: object) -> Any:
+    """Return one line per silo and local cluster: its rows, global cluster and confidence."""
+    found = posterior.correspondence
+    if found is None:
+        raise SilomixError(
+            "this posterior has no correspondence: its silos did not find clusters of their "
+            "own that had to be matched"
+        )
+    counts = [len(group) for group in found.groups]
+    columns = {
+        "silo": [name for name, n in zip(found.silos, counts, strict=True) for _ in range(n)],
+        "local_cluster": np.concatenate([np.arange(count) for count in counts]),
+        "rows": np.concatenate(found.sizes),
+        "cluster": np.concatenate(found.groups),
+        "confidence": np.concatenate(found.pairs_confidence()),
+    }
+    return make_frame(columns, frame_like, posterior)
+
+
+def silo_weights_frame(posterior: Posterior, frame_like: object) -> Any:
+    """Return one line per silo and cluster: the silo's say in the weights and in the profile."""
+    found = posterior.silo_weights
+    if found is None:
+        raise SilomixError(
+            "this posterior has no silo weights: its draws are not weighted means of the silos'"
+        )
+    silos, clusters = found.profiles.shape
+    columns = {
+        "silo": [name for name in found.silos for _ in range(clusters)],
+        "weight": np.repeat(found.weights, clusters),
+        "cluster": np.tile(np.arange(clusters), silos),
+        "profile": found.profiles.ravel(),
+    }
+    return make_frame(columns, frame_like, posterior)
+
+
+def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Column]:
+    """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
+    lower, upper = highest_density_interval(draws, level)
+    return {
+        "mean": draws.mean(axis=0, dtype=np.float64).ravel(),
+        "sd": draws.std(axis=0, dtype=np.float64).ravel(),
+        "lower": lower.ravel(),
+        "upper": upper.ravel(),
+        "interval": [f"{100 * level:g}% HDI"] * lower.size,
+    }
+
+
+def make_frame(columns: Mapping[str, Column], frame_like: object, posterior: Posterior) -> Any:
+    """Return a frame of the library that `frame_like`, or else the posterior, names."""
+    backend = posterior.backend if frame_like is None else _library(frame_like)
+    lists = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
+    try:
+        return nw.from_dict(lists, backend=backend).to_native()
+    except ImportError:
+        raise MissingDependency(
+            f"this posterior answers in {backend} frames, and {backend} is not installed: "
+            f"pip install {backend}, or ask with frame_like='pandas'"
+        ) from None
+
+
+def _library(frame_like: object) -> Backend:
+    if isinstance(frame_like, str):
+        if frame_like not in get_args(Backend):
+            raise SettingsError(
+                f"frame_like is {frame_like!r}; it must be one of {get_args(Backend)}, or a frame"
+            )
+        return frame_like
+    try:
+        return backend_of(frame_like)
+    except TypeError:
+        raise SettingsError(
+            f"frame_like is a {type(frame_like).__name__}; it must be a frame, or one of "
+            f"{get_args(Backend)}"
+        ) from None

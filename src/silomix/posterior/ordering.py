@@ -1,0 +1,83 @@
+"""Clusters numbered by size, in everything that knows their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.posterior.record import Assignment, Posterior
+    from silomix.types import Correspondence, SiloWeights
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of a posterior that are numbered by cluster; attributes as in `Posterior`."""
+
+    weights: NDArray[np.floating]
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
+    correspondence: Correspondence | None
+    silo_weights: SiloWeights | None
+
+
+def largest_weight_first(weights: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Return the clusters by decreasing mean weight, equal ones in their order.
+
+    Parameters
+    ----------
+    weights : (draw, cluster)
+
+    Returns
+    -------
+    (cluster,), the old number of each new cluster.
+    """
+    return np.argsort(-weights.mean(axis=0, dtype=np.float64), kind="stable")
+
+
+def ordered(parts: Parts) -> Parts:
+    """Return the parts with cluster 0 the largest."""
+    return _renumber(parts, largest_weight_first(parts.weights))
+
+
+def relabel_by_size(posterior: Posterior) -> Posterior:
+    """Return the posterior with cluster 0 the largest, the rows' labels included.
+
+    Traces keep the numbers under which they were made.
+    """
+    order = largest_weight_first(posterior.weights)
+    parts = Parts(
+        posterior.weights,
+        posterior.weights_by_silo,
+        posterior.probabilities,
+        posterior.correspondence,
+        posterior.silo_weights,
+    )
+    assignment = posterior.assignment
+    return replace(
+        posterior,
+        **vars(_renumber(parts, order)),
+        assignment=assignment and _renumber_rows(assignment, order),
+    )
+
+
+def _renumber(parts: Parts, order: NDArray[np.int64]) -> Parts:
+    new = np.argsort(order)
+    match, say = parts.correspondence, parts.silo_weights
+    return Parts(
+        weights=parts.weights[:, order],
+        weights_by_silo=parts.weights_by_silo[:, :, order],
+        probabilities=parts.probabilities[:, order],
+        correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
+        silo_weights=say and replace(say, profiles=say.profiles[:, order]),
+    )
+
+
+def _renumber_rows(assignment: Assignment, order: NDArray[np.int64]) -> Assignment:
+    new = np.argsort(order)
+    membership = assignment.membership[:, order]
+    return replace(assignment, labels=new[assignment.labels], membership=membership)

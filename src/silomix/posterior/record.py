@@ -1,0 +1,175 @@
+"""The global posterior as one frozen record; its methods only call the functions next to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from silomix.errors import SilomixError
+from silomix.posterior import frames
+from silomix.posterior.datatree import make_datatree
+from silomix.posterior.membership import table_membership
+from silomix.posterior.saving import save
+from silomix.posterior.words import describe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    import xarray as xr
+    from numpy.typing import NDArray
+
+    from silomix.data.reading import Table
+    from silomix.posterior.diagnosis import PosteriorDiagnostics
+    from silomix.posterior.frames import Backend, Layout
+    from silomix.posterior.provenance import Provenance
+    from silomix.study import Study
+    from silomix.types import Correspondence, SiloWeights
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The rows' clusters, where the rows are at hand.
+
+    Attributes
+    ----------
+    labels : (row,), the cluster of each row, from 0, in the order of the table.
+    membership : (row, cluster), P(cluster | row), float32.
+    silos : (row,), the place of each row's silo.
+    """
+
+    labels: NDArray[np.int64]
+    membership: NDArray[np.float32]
+    silos: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Posterior:
+    """Draws of the global clusters, and all that is known about them.
+
+    Clusters are numbered from 0, the largest first.
+
+    Attributes
+    ----------
+    study : the settings it was made under.
+    weights : (draw, cluster), each cluster's share of the rows of all silos.
+    weights_by_silo : (draw, silo, cluster), its share of each silo's rows.
+    probabilities : (draw, cluster, level), columns as in `levels`.
+    correspondence : which local clusters make up each cluster; None if none were matched.
+    silo_weights : how much each silo counts; None if the draws are not weighted means.
+    diagnostics : whether to trust it.
+    provenance : where it comes from, and what left each silo.
+    assignment : the rows' clusters; None where the rows are elsewhere.
+    backend : the library of the frames it makes: "pandas", "polars" or "pyarrow".
+    """
+
+    study: Study
+    weights: NDArray[np.floating]
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
+    correspondence: Correspondence | None
+    silo_weights: SiloWeights | None
+    diagnostics: PosteriorDiagnostics
+    provenance: Provenance
+    assignment: Assignment | None = None
+    backend: Backend = "pandas"
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.weights.shape[1])
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws."""
+        return len(self.weights)
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """What the last axis of `probabilities` stands for: (variable, level)."""
+        return self.study.table_schema.levels
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Names of the silos that took part, in the order of every silo axis."""
+        return self.provenance.silos
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The cluster of each row of the table, from 0, in its order: (row,)."""
+        if self.assignment is None:
+            raise SilomixError(
+                "this posterior has no labels: its rows are elsewhere. Where they are, call "
+                "posterior.membership(table, silo=...).argmax(axis=1), or run `silomix assign`"
+            )
+        return self.assignment.labels
+
+    def membership(
+        self, table: Table, silo: str | None = None, *, threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return P(cluster | row), averaged over draws, for old or new rows: (row, cluster).
+
+        Parameters
+        ----------
+        table : any frame or path with the study's variables; missing cells are summed out.
+        silo : the column that names each row's silo, or the silo that all rows are of, whose
+            own weights count; rows of an unknown silo, or of none, get the global weights.
+        threads : cores to use; all when left out. The result does not depend on it.
+        """
+        return table_membership(self, table, silo, threads).membership
+
+    def log_predictive_density(
+        self, table: Table, silo: str | None = None, *, threads: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return the logarithm of p(row), averaged over draws: (row,); arguments as above."""
+        return table_membership(self, table, silo, threads).log_density
+
+    def summary(self, level: float = 0.95, *, frame_like: object = None) -> Any:
+        """Return a frame of all cluster sizes and level probabilities.
+
+        Parameters
+        ----------
+        level : share of the draws inside the highest-density intervals.
+        frame_like : "pandas", "polars", "pyarrow", or a frame of that library; by default the
+            library of the table that was given.
+
+        Returns
+        -------
+        frame
+            Columns cluster, quantity ("size" or "probability"), variable, level_name, mean,
+            sd, lower, upper, interval (such as "95% HDI").
+        """
+        return frames.summary(self, level, frame_like)
+
+    def cluster_sizes(self, level: float = 0.95, *, frame_like: object = None) -> Any:
+        """Return a frame of the clusters' shares of all rows; arguments as for `summary`."""
+        return frames.cluster_sizes(self, level, frame_like)
+
+    def profiles(
+        self, level: float = 0.95, *, layout: Layout = "tidy", frame_like: object = None
+    ) -> Any:
+        """Return a frame of level probabilities; arguments as for `summary`.
+
+        `layout` "tidy" has a line per cluster and level, "wide" a line per level and the mean
+        in a column per cluster.
+        """
+        return frames.profiles(self, level, layout, frame_like)
+
+    def correspondence_frame(self, *, frame_like: object = None) -> Any:
+        """Return a frame of the silos' local clusters and the clusters they belong to."""
+        return frames.correspondence_frame(self, frame_like)
+
+    def silo_weights_frame(self, *, frame_like: object = None) -> Any:
+        """Return a frame of each silo's say in the weights, and in each cluster's profile."""
+        return frames.silo_weights_frame(self, frame_like)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one file, whole or not at all; `silomix.load` reads it."""
+        return save(self, path)
+
+    def to_datatree(self) -> xr.DataTree:
+        """Return the draws, traces and provenance as an xarray DataTree, for ArviZ."""
+        return make_datatree(self)
+
+    def __repr__(self) -> str:
+        return describe(self)

@@ -1,0 +1,58 @@
+"""Posterior -> a few lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.metrics import highest_density_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silomix.posterior.record import Posterior
+
+MOST_LISTED = 6
+LEVEL = 0.95
+
+
+def describe(posterior: Posterior) -> str:
+    """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
+    study, made = posterior.study, posterior.provenance
+    counts = (
+        f"Posterior of {plural(posterior.n_clusters, 'cluster')} in "
+        f"{plural(len(posterior.silos), 'silo')}: {plural(posterior.n_draws, 'draw')}, "
+        f"{plural(len(study.variables), 'variable')}, {plural(len(posterior.levels), 'level')}"
+    )
+    rounds = plural(posterior.diagnostics.rounds, "polish round")
+    lines = [
+        counts,
+        f"sizes ({LEVEL:.0%} HDI): {_sizes(posterior)}",
+        f"silos: {_listing(posterior.silos)}",
+        f"made by silomix {made.version}, {study.strategy}, {study.matching.method} matching, "
+        f"{rounds}, seed {made.seed}, study {made.study[:12]}",
+        posterior.diagnostics.verdict,
+    ]
+    return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count and its noun: "1 draw", "2,000 draws"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _sizes(posterior: Posterior) -> str:
+    lower, upper = highest_density_interval(posterior.weights, LEVEL)
+    means = posterior.weights.mean(axis=0, dtype=np.float64)
+    return _listing(
+        [
+            f"{mean:.1%} ({low:.1%} to {high:.1%})"
+            for mean, low, high in zip(means, lower, upper, strict=True)
+        ]
+    )
+
+
+def _listing(names: Sequence[str]) -> str:
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
