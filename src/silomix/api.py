@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.data import load
-from silomix.errors import SettingsError
+from silomix.data import expand, load, read_table
+from silomix.errors import MissingDependency, SettingsError
+from silomix.pipeline import run_study
+from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
-from silomix.sampler import Job, sample_shard
+from silomix.roster import read_roster
+from silomix.sampler import Job, at_least, cores, sample_shard
+from silomix.silo import Silo
 from silomix.study import make_study
+from silomix.transports.in_process import InProcess
+from silomix.types import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from silomix.data.reading import Table
+    from silomix.posterior import Posterior
     from silomix.sampler import Progress
     from silomix.types import Draws, Missing, Schema
+
+SPLIT_STREAM = 0x73706C
 
 
 def sample(
@@ -75,7 +87,7 @@ def sample(
         Labels, weights, probabilities and log-likelihood of every kept draw, with diagnostics.
     """
     shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
-    silos, silo = _at_least("silos", silos, 1), _at_least("silo", silo, 0)
+    silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
     given: dict[str, object] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
         shard.schema,
@@ -103,24 +115,116 @@ def sample(
         return sample_shard(
             shard,
             job,
-            threads=_threads(threads),
+            threads=cores(threads),
             progress=report,
             checkpoint=checkpoint,
-            checkpoint_every=_at_least("checkpoint_every", checkpoint_every, 1),
+            checkpoint_every=at_least("checkpoint_every", checkpoint_every, 1),
         )
 
 
-def _threads(threads: int | None) -> int:
-    if threads is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
+def fit(
+    table: Table,
+    silo: str | None = None,
+    *,
+    shards: int | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    variables: Sequence[str] | None = None,
+    missing: Missing = "marginalise",
+    frequency: str | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
+    checkpoint: str | Path | None = None,
+    **settings: Any,
+) -> Posterior:
+    """Fit one mixture to the rows of many silos, each silo sampling its own.
+
+    Parameters
+    ----------
+    table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
+    silo : the column that names each row's silo; left out, the table is one silo.
+    shards : split the table at random into so many silos, to go faster.
+    preset : "paper" for the settings of Fendler et al. (2026); the other keywords win over it.
+    seed : same seed, same result, on any number of threads.
+    threads : cores to use; all when left out.
+    variables : columns to use; by default all but the silo and frequency columns.
+    missing : "marginalise" leaves missing cells out; "level" makes them a level.
+    frequency : a column of counts, for tables of patterns; its rows are repeated.
+    progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
+    checkpoint : a folder; a run stopped in any way samples on from there.
+    settings : of the method, by word or record: components, iterations, burn_in, chains, kept,
+        thin, alpha, beta, fractionate, partition, relabel, matching, absorb, refine,
+        aggregation, oracle, solver, polish, strategy, assign, tier.
+
+    Returns
+    -------
+    Posterior
+        Global draws, and the rows' labels in the order of the table.
+    """
+    _check_extras(preset, settings)
+    frame = read_table(table)
+    if frequency is not None:
+        frame = expand(frame, frequency)
+    names, places = _split(frame, silo, shards, seed)
+    columns = variables or [name for name in frame.columns if name != silo]
+    shard = load(frame, variables=columns, missing=missing)
+    study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
+    with reporting(progress) as report:
+        silos = InProcess(
+            [
+                Silo(
+                    name=name,
+                    place=place,
+                    shard=Shard(shard.schema, shard.codes[places == place]),
+                    study=study,
+                    checkpoint=Path(checkpoint, name) if checkpoint is not None else None,
+                )
+                for place, name in enumerate(names)
+            ],
+            threads=cores(threads),
+            report=report,
         )
-    return _at_least("threads", threads, 1)
+        posterior = run_study(study, silos, threads=cores(threads), report=report)
+    return replace(
+        posterior,
+        assignment=gather_assignment(silos.silos, places),
+        backend=backend_of(table),
+    )
 
 
-def _at_least(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise SettingsError(f"{name} is {value!r}; it must be a whole number, at least {least}")
-    return int(value)
+def _split(
+    frame: Any, silo: str | None, shards: int | None, seed: int
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Return the silos' names and the place of each row's silo: (row,)."""
+    if silo is not None and shards is not None:
+        raise SettingsError("silo and shards both say how to split the table; give one of them")
+    if silo is not None:
+        roster = read_roster(frame, silo)
+        return roster.names, roster.places
+    rows = len(frame)
+    if shards is None:
+        return ("all",), np.zeros(rows, dtype=np.int64)
+    if at_least("shards", shards, 1) > rows:
+        raise SettingsError(f"shards is {shards}, more than the {rows} rows of the table")
+    order = np.random.default_rng([seed, SPLIT_STREAM]).permutation(rows)
+    return tuple(f"shard {place + 1}" for place in range(shards)), order % shards
+
+
+def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assignment:
+    """Put the silos' memberships back into the order of the table."""
+    found = [silo.store.membership for silo in silos]
+    parts = [part for part in found if part is not None]
+    membership = np.empty((len(places), parts[0].shape[1]), dtype=np.float32)
+    for place, part in enumerate(parts):
+        membership[places == place] = part
+    return Assignment(membership.argmax(axis=1), membership, places)
+
+
+def _check_extras(preset: str | None, settings: Mapping[str, Any]) -> None:
+    """Refuse at the door what would fail for want of a package after the sampling."""
+    default = "pam" if preset == "paper" else "linkage"
+    if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
+        raise MissingDependency(
+            'partition="pam", also part of preset="paper", needs the package kmedoids: '
+            "pip install 'silomix[pam]'"
+        )

@@ -5,16 +5,16 @@ The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silomix.api import sample
+from silomix.data import load
 from silomix.errors import StudyMismatch
-from silomix.partition import partition
-from silomix.relabel import local_posterior
+from silomix.progress import reporting
+from silomix.sampler import cores
+from silomix.silo import Silo, local_result
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from silomix.data.reading import Table
     from silomix.study import Study
     from silomix.types import LocalPosterior
@@ -44,24 +44,16 @@ def apply_study(
             f"{', '.join(map(repr, study.silos))}: correct the name, or use the study file "
             "that this silo is part of"
         )
-    draws = sample(
-        table,
-        silos=len(study.silos),
-        silo=study.silos.index(silo),
-        seed=study.seed,
-        schema=study.table_schema,
-        frequency=frequency,
-        threads=threads,
-        checkpoint=checkpoint,
-        **study.model.model_dump(),
-        **study.schedule.model_dump(),
-    )
-    local = study.local
-    found = partition(
-        draws,
-        local.partition,
-        one_cluster=local.one_cluster,
-        threshold=local.threshold,
-        subsample=local.subsample,
-    )
-    return local_posterior(draws, found, local.relabel)
+    shard = load(table, schema=study.table_schema, frequency=frequency, where=silo)
+    with reporting(None) as report:
+        return local_result(
+            Silo(
+                name=silo,
+                place=study.silos.index(silo),
+                shard=shard,
+                study=study,
+                threads=cores(threads),
+                checkpoint=Path(checkpoint) if checkpoint is not None else None,
+                progress=report,
+            )
+        )

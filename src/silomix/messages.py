@@ -139,16 +139,19 @@ class PolishReply:
 
 @dataclass(frozen=True, eq=False)
 class AssignRows:
-    """Compute your rows' cluster probabilities under the global profiles, and keep them.
+    """Ask the silo to find its rows' clusters, and to keep them.
 
     Attributes
     ----------
     weights : (draw, cluster), this silo's own weights.
-    probabilities : (draw, cluster, level)
+    probabilities : (draw, cluster, level), the global profiles.
+    groups : (local cluster,), the global cluster of each local one: a row then goes where its
+        local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    groups: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,9 +129,8 @@ def polish(
     last = most if rounds is None else rounds
     weights, probabilities = start.weights, start.probabilities
     history = _History()
-    stop_at = last
     made = 0
-    while made < stop_at:
+    while made < last and not (rounds is None and history.quiet()):
         made += 1
         alpha = prior.alpha / len(silos.names)
         replies = ask_round(silos, made, weights, probabilities, alpha, inner_sweeps)
@@ -143,8 +142,6 @@ def polish(
         history.add(weights, probabilities, likelihood)
         if report is not None:
             report(made, last)
-        if rounds is None and stop_at == last and history.quiet():
-            stop_at = min(last, made + KEPT_ROUNDS - 1)
     return history.finish(made)
 
 
@@ -217,7 +214,9 @@ class _History:
     def quiet(self) -> bool:
         """Tell whether the last checks all found the draws at rest."""
         recent = self.checks[-QUIET_CHECKS:]
-        return len(recent) == QUIET_CHECKS and not any(moving(*check[1:]) for check in recent)
+        if len(recent) < QUIET_CHECKS or recent[-1][0] < len(self.weights):
+            return False
+        return not any(moving(*check[1:]) for check in recent)
 
     def finish(self, made: int) -> Polished:
         kept = slice(-KEPT_ROUNDS, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -21,6 +22,7 @@ import numpy as np
 
 from silomix.checkpoint import load_chain, open_checkpoint, save_chain
 from silomix.diagnostics import diagnose
+from silomix.errors import SettingsError
 from silomix.families.base import Kept, Sweeps
 from silomix.families.categorical import Categorical
 from silomix.kernels.compilation import watch_compilation
@@ -124,6 +126,22 @@ def sample_shard(
     ]
     _run_chains(runs, threads, progress)
     return _collect(shard, job, arrays)
+
+
+def cores(threads: int | None) -> int:
+    """Return how many threads to use: those asked for, or all cores this process may use."""
+    if threads is not None:
+        return at_least("threads", threads, 1)
+    if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    """Return `value`, a whole number not below `least`; refuse anything else by its name."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise SettingsError(f"{name} is {value!r}; it must be a whole number, at least {least}")
+    return value
 
 
 def _threads_per_chain(threads: int, chains: int, rows: int) -> int:

@@ -6,10 +6,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
 from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
-from silomix.kernels.membership import membership
 from silomix.kernels.reference import chain_key, fold
 from silomix.matching.divergence import divergence_cost
 from silomix.messages import (
@@ -26,6 +27,7 @@ from silomix.messages import (
     SampleLocally,
 )
 from silomix.partition import partition
+from silomix.posterior import row_membership
 from silomix.relabel import local_posterior
 from silomix.release import make_release
 from silomix.sampler import Job, sample_shard
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 POLISH_STREAM = 1 << 20
 """Stands where a chain's number would, far from any."""
+DIVERGENCE_STREAM = 0x646976
 
 
 class Store:
@@ -140,7 +142,11 @@ def _release(_: SampleLocally, silo: Silo) -> Release:
 
 
 def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
-    return DivergenceReply(divergence_cost(query, local_result(silo), silo.study, silo.place))
+    local, study = local_result(silo), silo.study
+    rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
+    mean = local.weights.mean(axis=0)
+    cost = divergence_cost(query, silo.shard, mean, local.probabilities, study.prior, rng)
+    return DivergenceReply(cost)
 
 
 def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
@@ -166,11 +172,17 @@ def _polish(query: PolishRound, silo: Silo) -> PolishReply:
 
 
 def _assign(query: AssignRows, silo: Silo) -> AssignReply:
-    found = membership(
-        silo.shard.codes, silo.shard.schema.sizes, query.weights, query.probabilities
-    )
-    silo.store.membership = found
-    raise NotImplementedError
+    clusters = query.probabilities.shape[1]
+    if query.groups is None:
+        found = row_membership(silo.shard, query.weights, query.probabilities, silo.threads)
+        membership = found.membership.astype(np.float32)
+    else:
+        membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
+        labels = query.groups[local_result(silo).partition.labels]
+        membership[np.arange(silo.shard.rows), labels] = 1.0
+    silo.store.membership = membership
+    sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
+    return AssignReply(sizes, membership.sum(axis=0, dtype=np.float64))
 
 
 HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {

@@ -123,9 +123,7 @@ def test_threads_that_share_the_rows_give_the_same_draws(family, shard, threads)
 
 
 @pytest.mark.parametrize("piece", [1, 2, 5])
-@pytest.mark.parametrize(
-    "rebuild", [False, True], ids=["same chain", "rebuilt from its labels"]
-)
+@pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its labels"])
 def test_pieces_make_the_whole(family, shard, piece, rebuild):
     plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
     chain = family.resume(plan, family.start(plan, KEY), 1)

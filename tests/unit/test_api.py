@@ -394,9 +394,7 @@ def test_tables_that_make_no_sense_are_refused(seed):
     refused("the table has no rows; give a table", table[:0], DataError)
     refused("the table has no columns", pd.DataFrame(index=range(5)), DataError)
     refused("the table has a single row, and clusters need at least 2", table[:1], DataError)
-    refused(
-        "column 'weight' has 120 distinct numbers or dates, such as '0', ", numbers, DataError
-    )
+    refused("column 'weight' has 120 distinct numbers or dates, such as '0', ", numbers, DataError)
     refused("and looks continuous: bin it, declare its levels", numbers, DataError)
     refused("cannot read a dict as a table; give a pandas", {"a": [1, 2]}, DataError)
     refused("no such file; check the path", "nowhere.csv", DataError)
@@ -418,9 +416,7 @@ def test_a_table_that_does_not_fit_its_schema_is_refused(seed):
         "add it to the schema of all silos, or recode the column"
     )
     refused(message, odd, DataError, schema=schema)
-    refused(
-        "the table has no column 'x10'", table.drop(columns="x10"), DataError, schema=schema
-    )
+    refused("the table has no column 'x10'", table.drop(columns="x10"), DataError, schema=schema)
     refused("the table has no rows", table[:0], DataError, schema=schema)
     refused("give schema or variables, not both", table, schema=schema, variables=["x1"])
 
@@ -428,9 +424,7 @@ def test_a_table_that_does_not_fit_its_schema_is_refused(seed):
 def test_a_checkpoint_of_another_table_is_refused(seed, tmp_path):
     table = make_table(seed)
     silomix.sample(table, checkpoint=tmp_path, **QUICK)
-    assert_same(
-        silomix.sample(table, **QUICK), silomix.sample(table, checkpoint=tmp_path, **QUICK)
-    )
+    assert_same(silomix.sample(table, **QUICK), silomix.sample(table, checkpoint=tmp_path, **QUICK))
     refused("belongs to another run", table[1:], CheckpointError, checkpoint=tmp_path)
 
 

@@ -351,9 +351,7 @@ def sweeps_saved(folder):
         ),
     ],
 )
-def test_a_run_killed_again_and_again_ends_in_the_same_draws(
-    rows, kills, settings, seed, tmp_path
-):
+def test_a_run_killed_again_and_again_ends_in_the_same_draws(rows, kills, settings, seed, tmp_path):
     folder = tmp_path / "run"
     settings = {"components": 8, "chains": 2, "seed": seed, **settings}
     rng = np.random.default_rng(seed)

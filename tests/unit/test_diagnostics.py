@@ -221,9 +221,7 @@ def test_constant_traces_are_no_alarm(chains):
     diagnostics = diagnose(*still(np.full((chains, 50), -7.0)))
     assert all(math.isnan(trace.rhat) for trace in diagnostics.traces.values())
     assert diagnostics.trusted
-    assert diagnostics.verdict == (
-        "Every trace is constant: the rows leave the sampler no choice."
-    )
+    assert diagnostics.verdict == ("Every trace is constant: the rows leave the sampler no choice.")
 
 
 @pytest.mark.parametrize("chains", [1, 2])

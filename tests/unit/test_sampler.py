@@ -89,9 +89,7 @@ def test_kept_draws_are_those_of_the_definition(chains, seed):
         key = reference.chain_key(seed, 1, chain)
         labels = reference.start(key, 12, 3)
         for sweep in range(1, 13):
-            drawn = reference.sweep(
-                key, sweep, shard.codes, sizes, labels, 3, *Prior().share(3)
-            )
+            drawn = reference.sweep(key, sweep, shard.codes, sizes, labels, 3, *Prior().share(3))
             labels = drawn[0]
             if sweep in (7, 10):
                 expected.append((chain, *drawn))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -137,7 +138,7 @@ def share_out(blocks: int, threads: int, add: Callable[[int, int], None]) -> Non
         add(0, blocks)
         return
     with ThreadPoolExecutor(parts) as pool:
-        for done in [pool.submit(add, *ends) for ends in zip(edges, edges[1:], strict=False)]:
+        for done in [pool.submit(add, *ends) for ends in pairwise(edges)]:
             done.result()
 
 

@@ -11,6 +11,9 @@ orders, so they agree to rounding.
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +26,22 @@ if TYPE_CHECKING:
 
 TILE = 32
 """Draws handled together: their steps stay in the second-level cache while the rows pass."""
+
+BLOCK = 256
+"""Rows that one thread takes at a time."""
+
+
+class RowMembership(NamedTuple):
+    """What the draws say of each row.
+
+    Attributes
+    ----------
+    membership : (row, cluster), the mean over draws of P(cluster | row, draw).
+    log_density : (row,), the logarithm of the mean over draws of p(row | draw).
+    """
+
+    membership: NDArray[np.float64]
+    log_density: NDArray[np.float64]
 
 
 class Steps(NamedTuple):
@@ -45,6 +64,25 @@ class Steps(NamedTuple):
     draws: int
 
 
+def share_rows(
+    codes: NDArray[np.unsignedinteger],
+    steps: Steps,
+    weights: NDArray[np.float64],
+    threads: int | None,
+) -> RowMembership:
+    """Run the kernel on blocks of rows, side by side; arguments as for `add_membership`."""
+    found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
+
+    def compute(first: int) -> None:
+        some = slice(first, first + BLOCK)
+        add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
+
+    with ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1) as pool:
+        for _ in pool.map(compute, range(0, len(codes), BLOCK)):
+            pass
+    return found
+
+
 def make_steps(
     weights: NDArray[np.floating],
     probabilities: NDArray[np.floating],
@@ -64,8 +102,7 @@ def make_steps(
     sizes = np.diff(offsets)
     share = np.einsum("tc,tcl->l", weights, probabilities, dtype=np.float64)
     common = np.array(
-        [share[a:b].argmax() for a, b in zip(offsets[:-1], offsets[1:], strict=True)],
-        dtype=np.int64,
+        [share[first:last].argmax() for first, last in pairwise(offsets)], dtype=np.int64
     )
     first = offsets[:-1] + np.arange(len(sizes))
     start = np.zeros((draws, clusters))
@@ -175,33 +212,20 @@ def add_membership(
 
 def membership_definition(
     codes: NDArray[np.unsignedinteger],
+    sizes: NDArray[np.int64],
     weights: NDArray[np.floating],
     probabilities: NDArray[np.floating],
-    offsets: NDArray[np.int64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Define `add_membership`: draw by draw, every cell of every row.
-
-    Parameters
-    ----------
-    codes : (row, variable), code K_q for a missing cell.
-    weights : (draw, cluster)
-    probabilities : (draw, cluster, level)
-    offsets : (variable + 1,)
-
-    Returns
-    -------
-    membership : (row, cluster)
-    log_density : (row,)
-    """
-    present = codes < np.diff(offsets)
-    columns = np.where(present, offsets[:-1] + codes, 0)
-    membership = np.zeros((len(codes), weights.shape[1]))
+) -> RowMembership:
+    """Define what `share_rows` computes: draw by draw, every cell of every row."""
+    present = codes < sizes
+    columns = np.where(present, np.cumsum(sizes) - sizes + codes, 0)
+    share = np.zeros((len(codes), weights.shape[1]))
     log_densities = np.empty((len(weights), len(codes)))
     for draw, (weight, table) in enumerate(zip(weights, probabilities, strict=True)):
         cells = np.where(present, log(table)[:, columns], 0.0)
         with np.errstate(divide="ignore"):
             scores = (np.log(weight.astype(np.float64))[:, None] + cells.sum(axis=2)).T
         log_densities[draw] = np.logaddexp.reduce(scores, axis=1)
-        membership += np.exp(scores - log_densities[draw][:, None])
+        share += np.exp(scores - log_densities[draw][:, None])
     log_density = np.logaddexp.reduce(log_densities, axis=0) - math.log(len(weights))
-    return membership / len(weights), log_density
+    return RowMembership(share / len(weights), log_density)

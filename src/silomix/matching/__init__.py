@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.matching.absorb import absorb
-from silomix.matching.ball import ball
+from silomix.matching.absorb import absorb_small
+from silomix.matching.ball import ball_groups
 from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, SWEEPS, co_occurrence
-from silomix.matching.divergence import divergence, divergence_cost
-from silomix.matching.evidence import evidence
+from silomix.matching.divergence import divergence_cost, divergence_groups
+from silomix.matching.evidence import evidence_groups
 from silomix.matching.greedy import Profile
-from silomix.matching.hungarian import hungarian
+from silomix.matching.hungarian import hungarian_groups
 from silomix.matching.records import (
     Absorption,
     LocalClusters,
@@ -66,18 +66,18 @@ class Problem:
 
 
 def _hungarian(problem: Problem, _: Hungarian) -> Found:
-    return hungarian(problem.releases)
+    return hungarian_groups(problem.releases)
 
 
 def _divergence(problem: Problem, settings: Divergence) -> Found:
     offsets = problem.profile.offsets
-    return divergence(
+    return divergence_groups(
         problem.releases, settings, problem.silos, problem.prior, offsets, problem.rng
     )
 
 
 def _ball(problem: Problem, settings: Ball) -> Found:
-    return ball(
+    return ball_groups(
         problem.releases,
         problem.profile.offsets,
         exponent=settings.exponent,
@@ -86,7 +86,7 @@ def _ball(problem: Problem, settings: Ball) -> Found:
 
 
 def _evidence(problem: Problem, _: Evidence) -> Found:
-    return evidence(problem.clusters, problem.profile)
+    return evidence_groups(problem.clusters, problem.profile)
 
 
 METHODS: dict[str, Callable[[Problem, Any], Found]] = {
@@ -133,7 +133,9 @@ def match(
     groups, info = METHODS[settings.method](problem, settings)
     if settings.absorb > 0:
         alpha, _ = prior.share(len(silos.names))
-        groups, absorbed = absorb(clusters, groups, profile, limit=settings.absorb, alpha=alpha)
+        groups, absorbed = absorb_small(
+            clusters, groups, profile, limit=settings.absorb, alpha=alpha
+        )
         info = replace(info, absorbed=absorbed)
     confidence = None
     if len(groups) <= MOST_LOCAL_CLUSTERS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from silomix.matching.records import LocalClusters
 
 
-def absorb(
+def absorb_small(
     clusters: LocalClusters,
     groups: NDArray[np.int64],
     profile: Profile,

@@ -24,7 +24,7 @@ BLOCK = 1000
 """Clusters whose distances to all others are in memory at a time."""
 
 
-def ball(
+def ball_groups(
     releases: Sequence[Release],
     offsets: NDArray[np.int64],
     *,

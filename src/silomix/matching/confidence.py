@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MOST_LOCAL_CLUSTERS = 2000
 """With more, the confidence is not computed."""
 
-BURN_IN = 100
-SWEEPS = 300
+BURN_IN = 50
+SWEEPS = 250
 """Sweeps dropped, and sweeps counted."""
 
 
@@ -48,6 +48,7 @@ class State:
     ----------
     group : (block,)
     counts : (group, level)
+    evidence : (group,)
     members : (group,), blocks in each.
     held : (group, silo), whether one of them is of the silo.
     gains : (block, group), g(n + n_b) − g(n), n the group's counts without the block.
@@ -56,6 +57,7 @@ class State:
 
     group: NDArray[np.int64]
     counts: NDArray[np.float64]
+    evidence: NDArray[np.float64]
     members: NDArray[np.int64]
     held: NDArray[np.bool_]
     gains: NDArray[np.float64]
@@ -114,7 +116,7 @@ def sample_groupings(
     sweeps: int,
 ) -> NDArray[np.float64]:
     """Run the sampler and return how often two blocks share a group: (block, block)."""
-    state = begin(blocks, start)
+    state = begin(blocks, start, profile)
     n_blocks = len(start)
     together = np.zeros((n_blocks, n_blocks), dtype=np.int64)
     for sweep in range(BURN_IN + sweeps):
@@ -129,7 +131,7 @@ def sample_groupings(
     return together / sweeps
 
 
-def begin(blocks: Blocks, start: NDArray[np.int64]) -> State:
+def begin(blocks: Blocks, start: NDArray[np.int64], profile: Profile) -> State:
     """Return the state of the grouping `start`: (block,)."""
     n_blocks, levels = blocks.counts.shape
     counts = np.zeros((n_blocks, levels))
@@ -139,6 +141,7 @@ def begin(blocks: Blocks, start: NDArray[np.int64]) -> State:
     return State(
         group=start.copy(),
         counts=counts,
+        evidence=profile.evidence(counts),
         members=np.bincount(start, minlength=n_blocks),
         held=held,
         gains=np.empty((n_blocks, n_blocks)),
@@ -149,33 +152,35 @@ def begin(blocks: Blocks, start: NDArray[np.int64]) -> State:
 def draw_group(state: State, blocks: Blocks, block: int, uniform: float, profile: Profile) -> None:
     """Draw the group of one block given all others': an occupied one, or one of its own."""
     own = state.group[block]
+    occupied = np.flatnonzero(state.members)
+    others = occupied[~state.held[occupied, blocks.silo[block]]]
+    refresh(state, blocks, block, others, profile)
     lonely = state.members[own] == 1
-    barred = state.held[:, blocks.silo[block]].copy()
-    barred[own] = lonely
-    choices = np.flatnonzero((state.members > 0) & ~barred)
-    refresh(state, blocks, block, choices, profile)
-    scores = np.append(state.gains[block, choices], blocks.alone[block])
-    masses = np.cumsum(np.exp(scores - scores.max()))
-    chosen = int(np.searchsorted(masses, uniform * masses[-1], side="right"))
-    by_itself = own if lonely else np.argmin(state.members)
-    to = choices[chosen] if chosen < len(choices) else by_itself
+    empty = own if lonely else np.argmin(state.members)
+    choices = np.concatenate((others, (own, empty)))
+    scores = state.gains[block, choices]
+    scores[-1] = -np.inf if lonely else blocks.alone[block]
+    masses = np.exp(scores - scores.max()).cumsum()
+    to = int(choices[masses.searchsorted(uniform * masses[-1], side="right")])
     if to != own:
-        move(state, blocks, block, int(to))
+        move(state, blocks, block, to, profile)
 
 
 def refresh(
-    state: State, blocks: Blocks, block: int, choices: NDArray[np.int64], profile: Profile
+    state: State, blocks: Blocks, block: int, others: NDArray[np.int64], profile: Profile
 ) -> None:
-    """Bring the gains of a block with some groups up to date.
+    """Bring the gains of a block with its own group and some others up to date.
 
-    A block's own moves leave its gains as they are: they are with the group's *other* blocks.
+    A block's own moves leave its gains as they are: they are with the *other* blocks of a
+    group.
     """
+    choices = np.append(others, state.group[block])
     old = choices[~state.known[block, choices]]
     if len(old):
-        without = state.counts[old]
-        without[old == state.group[block]] -= blocks.counts[block]
-        both = profile.evidence(np.stack([without + blocks.counts[block], without]))
-        state.gains[block, old] = both[0] - both[1]
+        inside = old == state.group[block]
+        sign = np.where(inside, -1.0, 1.0)
+        changed = profile.evidence(state.counts[old] + sign[:, None] * blocks.counts[block])
+        state.gains[block, old] = sign * (changed - state.evidence[old])
         state.known[block, old] = True
 
 
@@ -193,24 +198,23 @@ def exchange(
     one, other = pair
     groups = state.group[[one, other]]
     shift = blocks.counts[other] - blocks.counts[one]
-    now = state.counts[groups]
-    then = now + np.stack([shift, -shift])
-    evidence = profile.evidence(np.stack([now, then])).sum(axis=1)
-    if evidence[1] - evidence[0] > -exponential:
-        move(state, blocks, one, groups[1])
-        move(state, blocks, other, groups[0])
+    changed = profile.evidence(state.counts[groups] + np.stack([shift, -shift]))
+    if changed.sum() - state.evidence[groups].sum() > -exponential:
+        move(state, blocks, one, groups[1], profile)
+        move(state, blocks, other, groups[0], profile)
 
 
-def move(state: State, blocks: Blocks, block: int, to: int) -> None:
+def move(state: State, blocks: Blocks, block: int, to: int, profile: Profile) -> None:
     """Move a block into another group, in place."""
-    origin, silo = state.group[block], blocks.silo[block]
+    both = np.array([state.group[block], to])
+    silo = blocks.silo[block]
     state.group[block] = to
-    state.members[origin] -= 1
-    state.members[to] += 1
-    for group in (origin, to):
-        inside = np.flatnonzero(state.group == group)
+    state.members[both] += np.array([-1, 1])
+    for group in both:
+        inside = state.group == group
         state.counts[group] = blocks.counts[inside].sum(axis=0)
         state.held[group, silo] = (blocks.silo[inside] == silo).any()
-        current = state.known[block, group]
-        state.known[:, group] = False
-        state.known[block, group] = current
+    state.evidence[both] = profile.evidence(state.counts[both])
+    current = state.known[block, both]
+    state.known[:, both] = False
+    state.known[block, both] = current

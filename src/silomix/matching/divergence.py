@@ -76,7 +76,7 @@ class Run:
     divergence: float
 
 
-def divergence(
+def divergence_groups(
     releases: Sequence[Release],
     settings: Divergence,
     silos: Silos,

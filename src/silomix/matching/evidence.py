@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from silomix.matching.records import LocalClusters
 
 
-def evidence(clusters: LocalClusters, profile: Profile) -> tuple[NDArray[np.int64], MatchingInfo]:
+def evidence_groups(
+    clusters: LocalClusters, profile: Profile
+) -> tuple[NDArray[np.int64], MatchingInfo]:
     """Join the two groups whose Dirichlet–multinomial evidence rises most, until none rises.
 
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from silomix.release import Release
 
 
-def hungarian(
+def hungarian_groups(
     releases: Sequence[Release], reference: int | None = None
 ) -> tuple[NDArray[np.int64], MatchingInfo]:
     """Assign clusters to the reference's so that the medians' summed distance is least.

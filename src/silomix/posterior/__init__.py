@@ -5,7 +5,7 @@ from __future__ import annotations
 from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
 from silomix.posterior.frames import backend_of
 from silomix.posterior.loading import load
-from silomix.posterior.membership import RowMembership, row_membership
+from silomix.posterior.membership import row_membership
 from silomix.posterior.ordering import Parts, ordered, relabel_by_size
 from silomix.posterior.provenance import Provenance, count_bytes, fingerprint, make_provenance
 from silomix.posterior.record import Assignment, Posterior
@@ -18,7 +18,6 @@ __all__ = [
     "Posterior",
     "PosteriorDiagnostics",
     "Provenance",
-    "RowMembership",
     "backend_of",
     "count_bytes",
     "fingerprint",

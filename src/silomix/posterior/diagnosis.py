@@ -43,12 +43,14 @@ class PosteriorDiagnostics:
     elbo : (step,), the objective of the aggregation at each step of the best start; None when
         no objective was maximised.
     polish : None when no polish was asked for.
+    chains : how chains that ran over all silos at once mixed; None when there were none.
     notes : sentences, such as that a limit of the aggregation was reached.
     """
 
     silos: Mapping[str, ReleasedDiagnostics]
     elbo: NDArray[np.float64] | None = None
     polish: PolishTrace | None = None
+    chains: ReleasedDiagnostics | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -63,8 +65,9 @@ class PosteriorDiagnostics:
 
     @property
     def trusted(self) -> bool:
-        """Whether every silo's run mixed and the draws were not moving at the end."""
-        return not self.still_moving and all(silo.trusted for silo in self.silos.values())
+        """Whether every run mixed and the draws were at rest; never when no run was judged."""
+        runs = _runs(self)
+        return bool(runs) and not self.still_moving and all(r.trusted for r in runs.values())
 
     @property
     def verdict(self) -> str:
@@ -74,41 +77,46 @@ class PosteriorDiagnostics:
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the verdict on a posterior, a sentence at a time."""
-    doubted = {n: silo for n, silo in diagnostics.silos.items() if not silo.trusted}
-    if diagnostics.trusted:
-        yield "Trust it: " + " and ".join(_reasons(diagnostics)) + "."
+    runs = _runs(diagnostics)
+    if not runs:
+        yield "Cannot tell whether to trust it: no run was judged."
+    elif diagnostics.trusted:
+        yield f"Trust it: {_reasons(diagnostics)}."
     else:
         yield "Do not trust this result yet."
-    if doubted:
-        yield f"{_how_many(len(doubted), len(diagnostics.silos))} not to be trusted alone:"
-        for name, silo in list(doubted.items())[:MOST_QUOTED]:
-            yield f"{name}: {silo.verdict}"
-        if len(doubted) > MOST_QUOTED:
-            yield f"(And {len(doubted) - MOST_QUOTED} more.)"
+    yield from _doubts(runs)
     if diagnostics.still_moving:
         yield (
             f"The draws were still moving after {_rounds(diagnostics.rounds)}: allow more "
             "polish rounds."
         )
-    elif diagnostics.rounds == 0:
+    if diagnostics.silos and not diagnostics.rounds:
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     yield from diagnostics.notes
 
 
-def _reasons(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
-    silos = len(diagnostics.silos)
-    if silos:
-        yield "the silo's run mixed" if silos == 1 else f"the runs of all {silos} silos mixed"
-    if diagnostics.rounds:
-        yield f"the draws had settled after {_rounds(diagnostics.rounds)}"
-    if not silos and not diagnostics.rounds:
-        yield "nothing speaks against it"
+def _runs(diagnostics: PosteriorDiagnostics) -> dict[str, ReleasedDiagnostics]:
+    chains = diagnostics.chains
+    return dict(diagnostics.silos) | ({"all silos together": chains} if chains else {})
 
 
-def _how_many(doubted: int, silos: int) -> str:
-    if silos == 1:
-        return "The silo's run is"
-    return f"The run{'s' if doubted > 1 else ''} of {doubted} of {silos} silos {'are' if doubted > 1 else 'is'}"
+def _reasons(diagnostics: PosteriorDiagnostics) -> str:
+    silos, rounds = len(diagnostics.silos), diagnostics.rounds
+    reasons = {
+        "the chains over all silos mixed": diagnostics.chains is not None,
+        "the silo's run mixed": silos == 1,
+        f"the runs of all {silos} silos mixed": silos > 1,
+        f"the draws had settled after {_rounds(rounds)}": rounds > 0,
+    }
+    return " and ".join(reason for reason, holds in reasons.items() if holds)
+
+
+def _doubts(runs: Mapping[str, ReleasedDiagnostics]) -> Iterator[str]:
+    doubted = [f"{name}: {run.verdict}" for name, run in runs.items() if not run.trusted]
+    yield from doubted[:MOST_QUOTED]
+    if len(doubted) > MOST_QUOTED:
+        more = len(doubted) - MOST_QUOTED
+        yield f"(The same goes for {more} more of {len(runs)} silos.)"
 
 
 def _rounds(rounds: int) -> str:

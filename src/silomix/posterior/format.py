@@ -38,9 +38,7 @@ Number = Annotated[float, Field(strict=False)]
 class Entry(BaseModel):
     """Base of the records in `posterior.json`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings"
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
 
 
 class ArrayEntry(Entry):
@@ -73,6 +71,7 @@ class DiagnosticsEntry(Entry):
 
     silos: dict[str, SiloEntry]
     polish: PolishEntry | None
+    chains: SiloEntry | None
     notes: list[str]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import narwhals as nw
 import numpy as np
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
 
+BACKENDS: dict[object, Backend] = {name: name for name in get_args(Backend)}
 
-def backend_of(table: object) -> Backend:
+
+def backend_of(table: Any) -> Backend:
     """Return the library to answer in when someone gave this table: pandas for a path."""
     if isinstance(table, str | Path):
         return "pandas"
-    name = nw.from_native(table, pass_through=False, allow_series=True).implementation.value
-    return next((backend for backend in get_args(Backend) if backend == name), "pandas")
+    library = nw.from_native(table).implementation.value
+    return BACKENDS.get(library, "pandas")
 
 
 def summary(posterior: Posterior, level: float, frame_like: object) -> Any:
@@ -45,7 +48,8 @@ def summary(posterior: Posterior, level: float, frame_like: object) -> Any:
             "level_name": [None, *(name for _, name in levels)] * clusters,
             **estimates(both, level),
         },
-        frame_like, posterior,
+        frame_like,
+        posterior,
     )
 
 
@@ -85,7 +89,7 @@ def correspondence_frame(posterior: Posterior, frame_like: object) -> Any:
             "own that had to be matched"
         )
     counts = [len(group) for group in found.groups]
-    columns = {
+    columns: dict[str, Column] = {
         "silo": [name for name, n in zip(found.silos, counts, strict=True) for _ in range(n)],
         "local_cluster": np.concatenate([np.arange(count) for count in counts]),
         "rows": np.concatenate(found.sizes),
@@ -103,7 +107,7 @@ def silo_weights_frame(posterior: Posterior, frame_like: object) -> Any:
             "this posterior has no silo weights: its draws are not weighted means of the silos'"
         )
     silos, clusters = found.profiles.shape
-    columns = {
+    columns: dict[str, Column] = {
         "silo": [name for name in found.silos for _ in range(clusters)],
         "weight": np.repeat(found.weights, clusters),
         "cluster": np.tile(np.arange(clusters), silos),
@@ -127,27 +131,27 @@ def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Column]:
 def make_frame(columns: Mapping[str, Column], frame_like: object, posterior: Posterior) -> Any:
     """Return a frame of the library that `frame_like`, or else the posterior, names."""
     backend = posterior.backend if frame_like is None else _library(frame_like)
-    lists = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
+    lists = {
+        name: column if isinstance(column, list) else column.tolist()
+        for name, column in columns.items()
+    }
     try:
-        return nw.from_dict(lists, backend=backend).to_native()
+        import_module(backend)
     except ImportError:
         raise MissingDependency(
             f"this posterior answers in {backend} frames, and {backend} is not installed: "
             f"pip install {backend}, or ask with frame_like='pandas'"
         ) from None
+    return nw.from_dict(lists, backend=backend).to_native()
 
 
 def _library(frame_like: object) -> Backend:
-    if isinstance(frame_like, str):
-        if frame_like not in get_args(Backend):
-            raise SettingsError(
-                f"frame_like is {frame_like!r}; it must be one of {get_args(Backend)}, or a frame"
-            )
-        return frame_like
+    if isinstance(frame_like, str) and frame_like in BACKENDS:
+        return BACKENDS[frame_like]
     try:
-        return backend_of(frame_like)
-    except TypeError:
+        return BACKENDS[nw.from_native(cast("Any", frame_like)).implementation.value]
+    except (TypeError, KeyError):
+        what = repr(frame_like) if isinstance(frame_like, str) else type(frame_like).__name__
         raise SettingsError(
-            f"frame_like is a {type(frame_like).__name__}; it must be a frame, or one of "
-            f"{get_args(Backend)}"
+            f"frame_like is {what:.60}; it must be one of {list(BACKENDS)}, or a frame of theirs"
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from silomix.posterior.format import (
 )
 from silomix.posterior.provenance import Provenance
 from silomix.posterior.record import Assignment, Posterior
+from silomix.posterior.shapes import check_ranges, check_shapes
 from silomix.release import ReleasedDiagnostics
 from silomix.study import Study, digest
 from silomix.study.problems import file_place
@@ -32,22 +34,19 @@ from silomix.study.record import validate
 from silomix.types import Correspondence, SiloWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from silomix.posterior.format import ArrayEntry, DiagnosticsEntry
+    from silomix.posterior.format import ArrayEntry, PolishEntry
 
     Arrays = Mapping[str, NDArray[Any]]
 
 LONGEST_HEADER = 10_000
 ENCRYPTED = 0x1
-SUM_TOLERANCE = 1e-3
-"""How far weights or probabilities may be from adding up to one: a thousand float32 roundings."""
 
-
-class _Damage(Exception):
-    """What is wrong with the content, as the end of a sentence."""
+UNREADABLE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error)
+"""What zipfile raises on archives that are damaged or made by something else."""
 
 
 def load(path: str | Path) -> Posterior:
@@ -63,14 +62,164 @@ def load(path: str | Path) -> Posterior:
         with zipfile.ZipFile(source) as archive:
             members = _members(archive, source.stat().st_size)
             manifest = _read_manifest(archive, members)
+            study = _read_study(manifest)
+            check_shapes(manifest, study)
             arrays = _read_arrays(archive, members, manifest)
-        return _assemble(manifest, arrays)
+    except FileError as error:
+        raise FileError(f"{source} {error}") from None
+    except (*UNREADABLE, ValueError):
+        raise FileError(
+            f"{source} is no saved posterior, or is damaged or truncated; give a file that "
+            "posterior.save wrote"
+        ) from None
     except OSError as error:
-        reason = error.strerror or "damaged"
-        raise FileError(f"{source} cannot be read: {reason}; check the path") from None
-    except zipfile.BadZipFile:
-        text = "is no saved posterior, or is damaged or truncated"
-        raise FileError(f"{source} {text}; give a file that posterior.save wrote") from None
-    except _Damage as damage:
-        text = f"{source} {damage}; save the posterior again, or get another copy"
-        raise FileError(text) from None
+        raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
+    return _assemble(study, manifest, arrays)
+
+
+def _members(archive: zipfile.ZipFile, length: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name, once it is sure that none unfolds to more than it should."""
+    infos = archive.infolist()
+    members = {info.filename: info for info in infos}
+    if MANIFEST not in members:
+        raise FileError(f"is no saved posterior: it has no {MANIFEST}")
+    for info in infos:
+        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ENCRYPTED:
+            raise FileError(
+                f"has the member {info.filename!r} compressed or encrypted, which a saved "
+                "posterior never is; give the file as posterior.save wrote it"
+            )
+    if len(members) < len(infos) or sum(info.file_size for info in infos) > length:
+        raise FileError("claims to hold more than it does; get it from its source again")
+    return members
+
+
+def _read_manifest(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> Manifest:
+    info = members[MANIFEST]
+    if info.file_size > LARGEST_MANIFEST:
+        limit = f"{LARGEST_MANIFEST // 1_000_000} MB"
+        raise FileError(f"has a {MANIFEST} larger than {limit}, too large for settings")
+    try:
+        document = json.loads(archive.read(info))
+    except RecursionError:
+        raise FileError(f"has a {MANIFEST} nested too deeply for settings") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise FileError(f"is no saved posterior: its {MANIFEST} does not say {KIND!r}")
+    version = document.get("format")
+    if version != FORMAT:
+        raise FileError(
+            f"is a saved posterior of format {version!r:.20}, and this silomix reads format "
+            f"{FORMAT}; use the version of silomix that it was saved with"
+        )
+    try:
+        return Manifest.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FileError(f"is damaged: {MANIFEST}, {place}: {first['msg']}") from None
+
+
+def _read_study(manifest: Manifest) -> Study:
+    place = partial(file_place, manifest.study)
+    try:
+        study = validate(Study, manifest.study, source="its study", place=place, complete=True)
+    except SettingsError as error:
+        raise FileError(f"is damaged, or of another version: {error}") from None
+    if digest(study) != manifest.provenance.study:
+        raise FileError(
+            f"is damaged: its study has the digest {digest(study)[:12]}, and its provenance "
+            f"says {manifest.provenance.study[:12]!r}"
+        )
+    return study
+
+
+def _read_arrays(
+    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], manifest: Manifest
+) -> Arrays:
+    expected = {member_name(name) for name in manifest.arrays} | {MANIFEST}
+    for name in members.keys() ^ expected:
+        state = "has the unknown member" if name in members else "lacks the member"
+        raise FileError(f"is damaged: it {state} {name!r:.60}")
+    arrays = {
+        name: _read_array(archive.read(member_name(name)), name, entry)
+        for name, entry in manifest.arrays.items()
+    }
+    check_ranges(arrays, manifest)
+    return arrays
+
+
+def _read_array(content: bytes, name: str, entry: ArrayEntry) -> NDArray[Any]:
+    file = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(file)
+        shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file, LONGEST_HEADER)
+    except ValueError:
+        raise FileError(f"is damaged: {member_name(name)} is no array") from None
+    found = (version, list(shape), in_columns, dtype.str)
+    if found != ((1, 0), entry.shape, False, entry.dtype):
+        raise FileError(
+            f"is damaged: {member_name(name)} is of type {dtype.str} and shape {shape}, and "
+            f"{MANIFEST} says {entry.dtype} and {tuple(entry.shape)}"
+        )
+    if len(content) - file.tell() != n_bytes(entry):
+        raise FileError(
+            f"is damaged: {member_name(name)} has {len(content) - file.tell():,} bytes for an "
+            f"array of {n_bytes(entry):,}"
+        )
+    return np.frombuffer(content, dtype, offset=file.tell()).reshape(shape).copy()
+
+
+def _assemble(study: Study, manifest: Manifest, arrays: Arrays) -> Posterior:
+    return Posterior(
+        study=study,
+        weights=arrays["weights"],
+        weights_by_silo=arrays["weights_by_silo"],
+        probabilities=arrays["probabilities"],
+        correspondence=_correspondence(manifest, arrays),
+        silo_weights=_silo_weights(manifest, arrays),
+        diagnostics=_diagnostics(manifest, arrays),
+        provenance=Provenance(
+            **{**dict(manifest.provenance), "silos": tuple(manifest.provenance.silos)}
+        ),
+        assignment=Assignment(arrays["labels"], arrays["membership"], arrays["row_silos"])
+        if "labels" in arrays
+        else None,
+        backend=manifest.backend,
+    )
+
+
+def _correspondence(manifest: Manifest, arrays: Arrays) -> Correspondence | None:
+    entry = manifest.correspondence
+    if entry is None:
+        return None
+    ends = np.cumsum(entry.counts)[:-1]
+    return Correspondence(
+        silos=tuple(entry.silos),
+        groups=tuple(np.split(arrays["correspondence_groups"], ends)),
+        sizes=tuple(np.split(arrays["correspondence_sizes"], ends)),
+        method=entry.method,
+        confidence=arrays.get("correspondence_confidence"),
+    )
+
+
+def _silo_weights(manifest: Manifest, arrays: Arrays) -> SiloWeights | None:
+    if manifest.silo_weights is None:
+        return None
+    silos = tuple(manifest.silo_weights.silos)
+    return SiloWeights(silos, arrays["silo_weights"], arrays["silo_profiles"])
+
+
+def _diagnostics(manifest: Manifest, arrays: Arrays) -> PosteriorDiagnostics:
+    entry = manifest.diagnostics
+    return PosteriorDiagnostics(
+        silos={name: ReleasedDiagnostics(**dict(silo)) for name, silo in entry.silos.items()},
+        elbo=arrays.get("elbo"),
+        polish=_polish(entry.polish, arrays) if entry.polish else None,
+        chains=ReleasedDiagnostics(**dict(entry.chains)) if entry.chains else None,
+        notes=tuple(entry.notes),
+    )
+
+
+def _polish(entry: PolishEntry, arrays: Arrays) -> PolishTrace:
+    values = {name: arrays[f"polish_{place}"] for place, name in enumerate(entry.names)}
+    return PolishTrace(values, entry.rounds, entry.still_moving)

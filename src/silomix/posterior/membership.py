@@ -7,28 +7,21 @@ the global weights. Missing cells are summed out.
 from __future__ import annotations
 
 import logging
-import os
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.data import encode, read_table
 from silomix.data.cells import read_cells
-from silomix.kernels.membership import TILE, add_membership, log_weights, make_steps
+from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
 
 if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
-    from silomix.kernels.membership import Steps
     from silomix.posterior.record import Posterior
     from silomix.types import Shard
-
-BLOCK = 256
-"""Rows that one thread takes at a time."""
 
 ELSEWHERE = -1
 """Place of a silo that is not in the study."""
@@ -36,20 +29,6 @@ ELSEWHERE = -1
 MOST_LISTED = 5
 
 logger = logging.getLogger("silomix")
-
-
-@dataclass(frozen=True, eq=False)
-class RowMembership:
-    """What the draws say of each row.
-
-    Attributes
-    ----------
-    membership : (row, cluster), the mean over draws of P(cluster | row, draw).
-    log_density : (row,), the logarithm of the mean over draws of p(row | draw).
-    """
-
-    membership: NDArray[np.float64]
-    log_density: NDArray[np.float64]
 
 
 def row_membership(
@@ -63,12 +42,12 @@ def row_membership(
     Parameters
     ----------
     shard : its rows.
-    weights : (draw, cluster), its own weights.
+    weights : (draw, cluster), its own weights; zero for a cluster it cannot have.
     probabilities : (draw, cluster, level)
     threads : cores to use; all when left out. The result does not depend on it.
     """
     steps = make_steps(weights, probabilities, shard.schema.offsets)
-    return _share_rows(shard.codes, steps, log_weights(weights), threads)
+    return share_rows(shard.codes, steps, log_weights(weights), threads)
 
 
 def table_membership(
@@ -93,7 +72,7 @@ def table_membership(
         rows = np.flatnonzero(places == place)
         known = place != ELSEWHERE
         weights = posterior.weights_by_silo[:, place] if known else posterior.weights
-        part = _share_rows(codes[rows], steps, log_weights(weights), threads)
+        part = share_rows(codes[rows], steps, log_weights(weights), threads)
         membership[rows], log_density[rows] = part.membership, part.log_density
     return RowMembership(membership, log_density)
 
@@ -127,23 +106,3 @@ def _tell_of_strangers(names: list[str], places: NDArray[np.int64]) -> None:
         more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
         text = "%d rows are of silos outside the study (%s%s); they get its global weights"
         logger.warning(text, rows, shown, more)
-
-
-def _share_rows(
-    codes: NDArray[np.unsignedinteger],
-    steps: Steps,
-    weights: NDArray[np.float64],
-    threads: int | None,
-) -> RowMembership:
-    """Run the kernel on blocks of rows, side by side; no row depends on another."""
-    membership = np.empty((len(codes), weights.shape[1] // TILE))
-    log_density = np.empty(len(codes))
-
-    def compute(first: int) -> None:
-        some = slice(first, first + BLOCK)
-        add_membership(codes[some], steps, weights, membership[some], log_density[some])
-
-    with ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1) as pool:
-        for _ in pool.map(compute, range(0, len(codes), BLOCK)):
-            pass
-    return RowMembership(membership, log_density)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,12 +28,11 @@ from silomix.posterior.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import BinaryIO
 
     from numpy.typing import NDArray
 
-    from silomix.posterior.diagnosis import PosteriorDiagnostics
+    from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
     from silomix.posterior.record import Posterior
     from silomix.types import Correspondence
 
@@ -101,10 +101,10 @@ def _manifest(posterior: Posterior, arrays: Mapping[str, NDArray[Any]]) -> Manif
     return Manifest(
         study=posterior.study.model_dump(mode="json"),
         backend=posterior.backend,
-        correspondence=match and _correspondence(match),
-        silo_weights=say and SiloWeightsEntry(silos=list(say.silos)),
+        correspondence=_correspondence(match) if match else None,
+        silo_weights=SiloWeightsEntry(silos=list(say.silos)) if say else None,
         diagnostics=_diagnostics(posterior.diagnostics),
-        provenance=ProvenanceEntry(**{**vars(made), "silos": list(made.silos)}),
+        provenance=ProvenanceEntry(**_plain(vars(made))),
         arrays={
             name: ArrayEntry(dtype=array.dtype.str, shape=list(array.shape))
             for name, array in arrays.items()
@@ -118,12 +118,26 @@ def _correspondence(match: Correspondence) -> CorrespondenceEntry:
 
 
 def _diagnostics(diagnostics: PosteriorDiagnostics) -> DiagnosticsEntry:
-    polish = diagnostics.polish
     return DiagnosticsEntry(
-        silos={name: SiloEntry(**asdict(silo)) for name, silo in diagnostics.silos.items()},
-        polish=polish
-        and PolishEntry(
-            names=list(polish.values), rounds=polish.rounds, still_moving=polish.still_moving
-        ),
+        silos={name: SiloEntry(**_plain(asdict(silo))) for name, silo in diagnostics.silos.items()},
+        polish=_polish(diagnostics.polish) if diagnostics.polish else None,
+        chains=SiloEntry(**_plain(asdict(diagnostics.chains))) if diagnostics.chains else None,
         notes=list(diagnostics.notes),
     )
+
+
+def _polish(trace: PolishTrace) -> PolishEntry:
+    return PolishEntry(
+        names=list(trace.values),
+        rounds=int(trace.rounds),
+        still_moving=bool(trace.still_moving),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return mappings as dicts, tuples as lists and NumPy's numbers as Python's, for JSON."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

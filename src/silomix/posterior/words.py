@@ -25,13 +25,16 @@ def describe(posterior: Posterior) -> str:
         f"{plural(len(posterior.silos), 'silo')}: {plural(posterior.n_draws, 'draw')}, "
         f"{plural(len(study.variables), 'variable')}, {plural(len(posterior.levels), 'level')}"
     )
-    rounds = plural(posterior.diagnostics.rounds, "polish round")
+    made_by = (
+        f"made by silomix {made.version}, {study.strategy}, {study.matching.method} matching, "
+        f"{plural(posterior.diagnostics.rounds, 'polish round')}, seed {made.seed}, "
+        f"study {made.study[:12]}"
+    )
     lines = [
         counts,
         f"sizes ({LEVEL:.0%} HDI): {_sizes(posterior)}",
         f"silos: {_listing(posterior.silos)}",
-        f"made by silomix {made.version}, {study.strategy}, {study.matching.method} matching, "
-        f"{rounds}, seed {made.seed}, study {made.study[:12]}",
+        made_by,
         posterior.diagnostics.verdict,
     ]
     return "\n".join(" ".join(line.split()) for line in lines)

@@ -1,0 +1,104 @@
+"""The product of conjugate densities fitted to the silos' draws.
+
+Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights; the product of densities
+has not. Each silo's draws of a cluster's level probabilities become a Dirichlet a^s, fitted by
+moments, and the densities are multiplied. Beyond its share of the prior, β_s, a silo contributes
+a^s − β_s cells, and
+
+    a = β + Σ_{s ∈ S_c} (a^s − β_s),
+
+which under the prior to the power 1/S is Σ (a^s − 1) + 1 + (1 − |S_c|/S)(β − 1): the silos without
+the cluster give their share of the prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.release import fit_dirichlet
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.types import MatchedDraws, Prior
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """The parameters of the product.
+
+    Attributes
+    ----------
+    weights : (cluster,), of the Dirichlet of π.
+    profiles : (cluster, level), of the Dirichlets of p.
+    rows : (silo,), effective rows that each silo brings to π.
+    cells : (silo, cluster), effective cells that it brings to a cluster's profile.
+    """
+
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    cells: NDArray[np.float64]
+
+
+def multiply(
+    matched: MatchedDraws, rows: NDArray[np.int64], prior: Prior, offsets: NDArray[np.int64]
+) -> Product:
+    """Fit each silo's draws and multiply.
+
+    The Dirichlet of π is α + E m. Its mean m is that of the silos' shares weighted by their
+    rows, so that it is the make-up of all rows even where the silos' differ; E is the sum of
+    their effective rows, which doubt about who belongs makes fewer than n.
+
+    Parameters
+    ----------
+    rows : (silo,), n_s.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    silos, clusters = matched.held.shape
+    alpha, beta = prior.share(silos)
+    excess = np.zeros((silos, clusters, int(offsets[-1])))
+    shares = np.zeros((silos, clusters))
+    effective = np.zeros(silos)
+    for s, held in enumerate(matched.held):
+        mean, concentration = fit_dirichlet(matched.probabilities[s][:, held], offsets)
+        excess[s, held] = mean * np.repeat(concentration, np.diff(offsets), axis=1) - beta
+        shares[s, held], effective[s] = _members(matched.weights[s][:, held], rows[s], alpha)
+    return Product(
+        weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),
+        # the moments of draws near zero are rough: never less than the prior
+        profiles=prior.beta + np.maximum(excess.sum(axis=0), 0.0),
+        rows=effective,
+        cells=np.maximum(excess, 0.0).sum(axis=2),
+    )
+
+
+def _members(
+    weights: NDArray[np.float64], rows: int, alpha: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the share of each cluster in a silo, and how many rows its draws are worth.
+
+    One cluster has no doubt about its weight; otherwise at most the rows there are.
+    """
+    clusters = weights.shape[1]
+    if clusters == 1:
+        return np.ones(1), float(rows)
+    mean, concentration = fit_dirichlet(weights[:, None, :], np.array([0, clusters]))
+    counts = np.maximum(mean[0] * concentration[0] - alpha, 0.0)
+    total = counts.sum()
+    return (counts / total if total > 0 else mean[0]), float(min(total, rows))
+
+
+def draw(
+    product: Product, count: int, offsets: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return fresh draws: weights (draw, cluster), probabilities (draw, cluster, level)."""
+    weights = rng.dirichlet(product.weights, size=count)
+    shape = (count, *product.profiles.shape)
+    gammas = np.maximum(rng.standard_gamma(product.profiles, size=shape), 1e-300)
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    return weights, gammas / np.repeat(totals, np.diff(offsets), axis=-1)

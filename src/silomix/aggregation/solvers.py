@@ -1,0 +1,302 @@
+"""Maximise the relaxed ELBO over the aggregation weights.
+
+`lbfgs` is a quasi-Newton method on log-weights: ten to twenty evaluations from a start.
+
+`psgd` is the projected stochastic gradient of Fendler et al. (2026), section 4.4, and `few_rounds`
+the paper's strategy for silos that answer only a few times. The paper gives no step size. Both use
+one rule, which needs no tuning (`_step`, `_next_lengths`): each block of weights moves along its
+own gradient by its own length, at first half a mean weight of the block; a step is taken when the
+objective rises and taken back when it does not; a block's length then grows by half where its
+gradient kept its direction and is halved where it turned, as in Rprop (Riedmiller and Braun, 1993)
+but with the direction of the gradient, not its signs. One question serves as judge of the last step
+and as direction of the next, so `few_rounds` spends one exchange on a step.
+
+The two differ in the direction only. In `psgd` it is stochastic in the draws: the gradient on one
+quarter of them, chosen at random at each step; the objective that judges the step, and that the
+stopping rule looks at, is always on all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import minimize
+
+from silomix.aggregation.objective import Evaluation, evaluate
+from silomix.aggregation.simplex import (
+    TINY,
+    project,
+    softmax,
+    softmax_gradient,
+    softmax_inverse,
+    split,
+)
+from silomix.types import MatchedDraws
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+    from scipy.optimize import OptimizeResult
+
+    from silomix.aggregation.objective import Objective
+    from silomix.study.settings import FewRounds, Lbfgs, Psgd
+
+BATCHES = 4
+"""Parts of the draws, fixed once, of which `psgd` takes one at random at each step."""
+STOPPED = 99
+"""SciPy's status of a run that its callback ended."""
+GROW, SHRINK = 1.5, 0.5
+SHORTEST = 1e-5
+"""A start whose blocks all move by less is at rest."""
+AT_FLOOR = 1.1
+"""A weight below this many floors is at the floor: a softmax comes close, and never arrives."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The best point found.
+
+    Attributes
+    ----------
+    weights : (silo,), λ; profiles : (silo, cluster), μ.
+    elbo : the objective there.
+    trace : (evaluation,), the objective at every point tried from the winning start.
+    evaluations : points at which the whole objective was asked for, over all starts.
+    exchanges : questions that this took.
+    converged : whether the winning start met the stopping rule.
+    floor_binds : (silo,), whether λ_s is at the floor.
+    """
+
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
+    elbo: float
+    trace: NDArray[np.float64]
+    evaluations: int
+    exchanges: int
+    converged: bool
+    floor_binds: NDArray[np.bool_]
+
+
+def lbfgs(
+    objective: Objective,
+    starts: NDArray[np.float64],
+    settings: Lbfgs,
+    floor: float,
+) -> Solution:
+    """Climb from each start by L-BFGS on the logs of a softmax; the best ELBO wins.
+
+    A run stops when a step raises the objective by less than `settings.tolerance`.
+
+    Parameters
+    ----------
+    starts : (start, silo, block), see `silomix.aggregation.simplex`.
+    floor : the smallest entry of a point.
+    """
+    runs = [_lbfgs_from(objective, start, settings, floor) for start in starts]
+    made = sum(run.evaluations for run in runs)
+    return replace(max(runs, key=lambda run: run.elbo), evaluations=made, exchanges=made)
+
+
+def _lbfgs_from(
+    objective: Objective, start: NDArray[np.float64], settings: Lbfgs, floor: float
+) -> Solution:
+    held = objective.held
+    logs = softmax_inverse(project(start, held, floor), held, floor)
+    # a start on the floor has no finite log; this far down it could not climb either
+    logs = np.maximum(logs, np.log(floor))
+    trace: list[float] = []
+    accepted: list[float] = []
+
+    def downhill(free: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logs[held] = free
+        point = softmax(logs, held, floor)
+        found = evaluate(objective, point[None])
+        trace.append(float(found.value[0]))
+        slope = softmax_gradient(found.gradient[0], point, held, floor)
+        return -trace[-1], -slope[held]
+
+    def stop(intermediate_result: OptimizeResult) -> None:
+        # SciPy's own tolerance is relative to the objective, which grows with the rows
+        if accepted and -intermediate_result.fun - accepted[-1] < settings.tolerance:
+            raise StopIteration
+        accepted.append(-intermediate_result.fun)
+
+    run = minimize(
+        downhill,
+        logs[held].copy(),
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop,
+        options={"maxiter": settings.steps, "ftol": 0.0},
+    )
+    logs[held] = run.x
+    at_rest = run.success or run.status == STOPPED
+    point = softmax(logs, held, floor)
+    return _solution(point, -float(run.fun), trace, floor, converged=at_rest)
+
+
+def psgd(
+    objective: Objective,
+    starts: NDArray[np.float64],
+    settings: Psgd,
+    floor: float,
+    rng: np.random.Generator,
+) -> Solution:
+    """Climb from each start along stochastic gradients, projected; the best ELBO wins.
+
+    A run stops when a step that is taken raises the objective by less than
+    `settings.tolerance`, or after `settings.steps` steps.
+
+    Parameters
+    ----------
+    starts, floor : as in `lbfgs`.
+    rng : chooses the draws of each step's direction.
+    """
+    draws = objective.matched.weights.shape[1]
+    edges = np.linspace(0, draws, min(BATCHES, draws) + 1).astype(int)
+    parts = [
+        replace(objective, matched=_some(objective.matched, first, last))
+        for first, last in pairwise(edges)
+    ]
+
+    def direction(_: Evaluation, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        return evaluate(parts[rng.integers(len(parts))], points).gradient
+
+    rule = _Rule(direction, settings.steps, settings.tolerance, questions_per_step=2)
+    return _ascend(objective, starts, floor, rule)
+
+
+def few_rounds(
+    objective: Objective,
+    starts: NDArray[np.float64],
+    settings: FewRounds,
+    floor: float,
+) -> Solution:
+    """Climb from all starts together, one exchange a step, `settings.rounds` in all.
+
+    The best ELBO met by any start wins. Parameters as in `lbfgs`.
+    """
+
+    def direction(here: Evaluation, _: NDArray[np.float64]) -> NDArray[np.float64]:
+        return here.gradient
+
+    rule = _Rule(direction, settings.rounds - 1, tolerance=0.0, questions_per_step=1)
+    return _ascend(objective, starts, floor, rule)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rule:
+    """How `psgd` and `few_rounds` differ.
+
+    Attributes
+    ----------
+    direction : the way up from points where the objective is known.
+    steps : the most that are tried.
+    tolerance : a start rests after a step that raises the objective by less.
+    questions_per_step : for the direction and for the judgement.
+    """
+
+    direction: Callable[[Evaluation, NDArray[np.float64]], NDArray[np.float64]]
+    steps: int
+    tolerance: float
+    questions_per_step: int
+
+
+def _ascend(
+    objective: Objective,
+    starts: NDArray[np.float64],
+    floor: float,
+    rule: _Rule,
+) -> Solution:
+    held = objective.held
+    points = project(starts, held, floor)
+    here = evaluate(objective, points)
+    lengths = np.tile(0.5 / held.sum(axis=0), (len(points), 1))
+    traces = [[float(value)] for value in here.value]
+    moving = np.arange(len(points))
+    exchanges = 1
+    for _ in range(rule.steps):
+        at = Evaluation(here.value[moving], here.gradient[moving])
+        ways = rule.direction(at, points[moving])
+        tried = project(points[moving] + _step(ways, lengths[moving], held), held, floor)
+        there = evaluate(objective, tried)
+        exchanges += rule.questions_per_step
+        better = there.value > at.value
+        lengths[moving] *= _factors(at.gradient, there.gradient, held, better)
+        gains = np.where(better, there.value - at.value, np.inf)
+        taken = moving[better]
+        points[taken], here.value[taken] = tried[better], there.value[better]
+        here.gradient[taken] = there.gradient[better]
+        for start, value in zip(moving, there.value, strict=True):
+            traces[start].append(float(value))
+        at_rest = (gains < rule.tolerance) | (lengths[moving].max(axis=1) < SHORTEST)
+        moving = moving[~at_rest]
+        if not len(moving):
+            break
+    best = int(here.value.argmax())
+    value, rests = float(here.value[best]), best not in moving
+    found = _solution(points[best], value, traces[best], floor, converged=rests)
+    return replace(found, evaluations=sum(map(len, traces)), exchanges=exchanges)
+
+
+def _along(gradient: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the part of a gradient that stays on the simplices: less its mean in each block."""
+    mean = np.sum(gradient * held, axis=-2, keepdims=True) / held.sum(axis=0)
+    return np.where(held, gradient - mean, 0.0)
+
+
+def _step(
+    ways: NDArray[np.float64], lengths: NDArray[np.float64], held: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return steps (start, silo, block) along the gradients, of these lengths (start, block)."""
+    along = _along(ways, held)
+    norms = np.linalg.norm(along, axis=-2, keepdims=True)
+    return lengths[:, None, :] * along / np.maximum(norms, TINY)
+
+
+def _factors(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    held: NDArray[np.bool_],
+    better: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Return what multiplies the lengths after a step: (start, block).
+
+    A block whose gradient turned went too far. Where the objective fell and no block's
+    gradient turned, all of them did.
+    """
+    turned = np.sum(_along(before, held) * _along(after, held), axis=-2) < 0
+    all_back = ~better[:, None] & ~turned.any(axis=1, keepdims=True)
+    kept = np.where(better[:, None], GROW, 1.0)
+    return np.where(turned | all_back, SHRINK, kept)
+
+
+def _some(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
+    return MatchedDraws(
+        matched.weights[:, first:last], matched.probabilities[:, first:last], matched.held
+    )
+
+
+def _solution(
+    point: NDArray[np.float64],
+    elbo: float,
+    trace: list[float],
+    floor: float,
+    *,
+    converged: bool,
+) -> Solution:
+    weights, profiles = split(point)
+    return Solution(
+        weights=weights,
+        profiles=profiles,
+        elbo=elbo,
+        trace=np.array(trace),
+        evaluations=len(trace),
+        exchanges=len(trace),
+        converged=converged,
+        floor_binds=(weights < AT_FLOOR * floor) & (len(weights) > 1),
+    )

@@ -1,0 +1,103 @@
+"""Variational consensus Monte Carlo: choose the aggregation weights by the relaxed ELBO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+
+from silomix.aggregation.matched import STREAM, first_draws
+from silomix.aggregation.objective import Objective
+from silomix.aggregation.oracles import contingency, federated
+from silomix.aggregation.simplex import hypercube, join
+from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.study.settings import FewRounds, Lbfgs, Psgd
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.aggregation.oracles import Oracle
+    from silomix.aggregation.solvers import Solution
+    from silomix.messages import Silos
+    from silomix.study import Aggregation
+    from silomix.types import Correspondence, MatchedDraws, Prior
+
+STARTS, STEPS = 1, 2
+"""Branches of the random stream: where to start, and which draws a stochastic step looks at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What the objective needs besides the silos.
+
+    Attributes
+    ----------
+    prior : of the pooled model.
+    sizes : (variable,), K_q.
+    seed : of the starting points and of stochastic steps.
+    threads : cores to use; they do not change the result.
+    """
+
+    prior: Prior
+    sizes: NDArray[np.int64]
+    seed: int
+    threads: int
+
+
+def solve(
+    matched: MatchedDraws,
+    size_point: NDArray[np.float64],
+    settings: Aggregation,
+    silos: Silos,
+    model: Model,
+) -> Solution:
+    """Maximise the relaxed ELBO on the first `settings.draws` draws.
+
+    "lbfgs" starts at the silos' sizes and then from a Latin hypercube; the paper's solvers
+    start from the hypercube alone.
+
+    Parameters
+    ----------
+    size_point : (silo, block), from `size_weights`.
+    """
+    objective = Objective(
+        matched=first_draws(matched, settings.draws),
+        oracle=choose_oracle(settings, silos, model),
+        prior=model.prior,
+        sizes=model.sizes,
+        log_determinant=settings.log_determinant,
+    )
+    solver, floor = settings.solver, settings.floor
+    rng = np.random.default_rng([model.seed, STREAM, STARTS])
+    if isinstance(solver, Lbfgs):
+        others = hypercube(solver.starts - 1, objective.held, rng)
+        return lbfgs(objective, np.concatenate([size_point[None], others]), solver, floor)
+    starts = hypercube(solver.starts, objective.held, rng)
+    if isinstance(solver, Psgd):
+        steps = np.random.default_rng([model.seed, STREAM, STEPS])
+        return psgd(objective, starts, solver, floor, steps)
+    if isinstance(solver, FewRounds):
+        return few_rounds(objective, starts, solver, floor)
+    assert_never(solver)
+
+
+def choose_oracle(settings: Aggregation, silos: Silos, model: Model) -> Oracle:
+    """Return the oracle that the settings name.
+
+    "pooled" and "contingency" both let the rows come to the coordinator, and both fetch them
+    as distinct rows with counts: the order of rows is no part of a likelihood.
+    """
+    if settings.oracle == "federated":
+        return federated(silos)
+    return contingency(silos, model.sizes, model.threads)
+
+
+def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDArray[np.float64]:
+    """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
+    members = np.zeros(correspondence.held.shape)
+    for s, (group, sizes) in enumerate(
+        zip(correspondence.groups, correspondence.sizes, strict=True)
+    ):
+        np.add.at(members[s], group, np.maximum(sizes, 1))
+    return join(rows / rows.sum(), members / members.sum(axis=0))

@@ -1,0 +1,289 @@
+"""The paper on one screen: what a coordinator does, for any transport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.aggregation import aggregate
+from silomix.exact import align, sample_exactly
+from silomix.matching import match
+from silomix.messages import AssignRows, SampleLocally
+from silomix.polish import chains_for, polish, starting_point
+from silomix.posterior import (
+    Parts,
+    PolishTrace,
+    Posterior,
+    PosteriorDiagnostics,
+    count_bytes,
+    make_provenance,
+    ordered,
+)
+from silomix.sampler import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.aggregation import Aggregated
+    from silomix.messages import AssignReply, Query, Silos
+    from silomix.polish import Polished
+    from silomix.release import Release
+    from silomix.study import Study
+    from silomix.types import Correspondence, SiloWeights
+
+    Report = Callable[[Progress], None]
+    Say = Callable[..., None]
+
+
+def run_study(
+    study: Study, silos: Silos, *, threads: int = 1, report: Report | None = None
+) -> Posterior:
+    """Run a study over its silos and return one global posterior; its rows stay where they are.
+
+    Fendler et al. (2026), section 4: apply (each silo samples), match, aggregate; then polish,
+    which is ours. `strategy="exact"` samples the pooled posterior over the silos instead.
+    """
+    tally = Tally(silos)
+    if study.strategy == "exact":
+        return _run_exactly(study, tally, report)
+    say = _saying(report)
+    replies: Mapping[str, Release] = tally.ask(SampleLocally())
+    releases = [replies[name] for name in silos.names]
+
+    correspondence, aggregated = _match_and_aggregate(study, releases, tally, threads, say)
+    for _ in range(study.matching.refine):
+        weighed = reweigh(releases, correspondence, aggregated.silo_weights)
+        correspondence, aggregated = _match_and_aggregate(study, weighed, tally, threads, say)
+
+    draws = Global.of(aggregated)
+    polished = None
+    if study.polish.rounds != 0:
+        polished = _polish(study, releases, aggregated, tally, say)
+        draws = Global.of_polished(polished, releases)
+
+    parts = ordered(
+        Parts(
+            draws.weights,
+            draws.weights_by_silo,
+            draws.probabilities,
+            correspondence,
+            aggregated.silo_weights,
+        )
+    )
+    groups = parts.correspondence.groups if parts.correspondence else ()
+    say("assigning")
+    sizes = assign_rows(parts, tally, groups if study.assign == "matching" else None)
+    diagnostics = PosteriorDiagnostics(
+        silos={release.silo: release.diagnostics for release in releases},
+        elbo=aggregated.elbo_trace,
+        polish=polished and _polish_trace(polished),
+        notes=(*aggregated.notes, *_empty_notes(sizes)),
+    )
+    return Posterior(
+        study=study,
+        **vars(parts),
+        diagnostics=diagnostics,
+        provenance=make_provenance(study, releases, tally.sent),
+    )
+
+
+def _match_and_aggregate(
+    study: Study, releases: Sequence[Release], silos: Tally, threads: int, say: Say
+) -> tuple[Correspondence, Aggregated]:
+    offsets = study.table_schema.offsets
+    say("matching")
+    correspondence, _ = match(
+        releases, study.matching, silos, prior=study.prior, offsets=offsets, seed=study.seed
+    )
+    say("aggregating")
+    aggregated = aggregate(
+        releases,
+        correspondence,
+        study.aggregation,
+        silos,
+        prior=study.prior,
+        offsets=offsets,
+        count=_draws_needed(study),
+        seed=study.seed,
+        threads=threads,
+    )
+    return correspondence, aggregated
+
+
+def _draws_needed(study: Study) -> int:
+    """Return how many aggregated draws the posterior, or the chains of the polish, need."""
+    rounds = study.polish.rounds
+    if rounds == 0:
+        return study.kept_draws
+    return chains_for(study.polish.most if rounds == "until" else rounds, study.kept_draws)
+
+
+def _polish(
+    study: Study,
+    releases: Sequence[Release],
+    aggregated: Aggregated,
+    silos: Tally,
+    say: Say,
+) -> Polished:
+    rows = np.array([release.rows for release in releases])
+    start = starting_point(aggregated.matched.weights, aggregated.probabilities, rows)
+    return polish(
+        start,
+        silos,
+        rounds=None if study.polish.rounds == "until" else study.polish.rounds,
+        most=study.polish.most,
+        inner_sweeps=study.polish.inner_sweeps,
+        prior=study.prior,
+        offsets=study.table_schema.offsets,
+        seed=study.seed,
+        report=partial(say, "polishing"),
+    )
+
+
+def reweigh(
+    releases: Sequence[Release], correspondence: Correspondence, weights: SiloWeights
+) -> list[Release]:
+    """Let clusters count for less where the aggregation gives their silo less than its share.
+
+    The paper's discussion proposes to match again with the weights of a first aggregation; it
+    leaves open how. Effective counts are multiplied by μ over the silo's share of the cluster's
+    rows, at most one; distances between medians do not change.
+    """
+    rows = np.zeros(weights.profiles.shape)
+    for place, (group, sizes) in enumerate(
+        zip(correspondence.groups, correspondence.sizes, strict=True)
+    ):
+        np.add.at(rows[place], group, sizes)
+    shares = rows / np.maximum(rows.sum(axis=0), 1)
+    factor = np.minimum(1.0, weights.profiles / np.where(shares > 0, shares, 1.0))
+    return [
+        replace(
+            release,
+            effective_counts=release.effective_counts * factor[place][group][:, None],
+        )
+        for place, (release, group) in enumerate(zip(releases, correspondence.groups, strict=True))
+    ]
+
+
+def assign_rows(
+    parts: Parts, silos: Silos, groups: Sequence[NDArray[np.int64]] | None
+) -> NDArray[np.int64]:
+    """Have every silo find its rows' clusters; return how many rows each cluster got."""
+    replies: Mapping[str, AssignReply] = silos.ask(
+        {
+            name: AssignRows(
+                parts.weights_by_silo[:, place],
+                parts.probabilities,
+                groups[place] if groups is not None else None,
+            )
+            for place, name in enumerate(silos.names)
+        }
+    )
+    return np.sum([replies[name].sizes for name in silos.names], axis=0)
+
+
+def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior:
+    """Sample the pooled posterior over the silos, one exchange a sweep."""
+    offsets = study.table_schema.offsets
+    say = _saying(report)
+    draws = sample_exactly(
+        silos,
+        study.model.components,
+        study.sampling,
+        prior=study.prior,
+        offsets=offsets,
+        seed=study.seed,
+        report=partial(say, "sampling"),
+    )
+    found = align(draws, prior=study.prior, offsets=offsets, absorb=study.matching.absorb)
+    everyone = (len(found.weights), len(silos.names), found.weights.shape[1])
+    by_silo = np.broadcast_to(found.weights[:, None, :], everyone)
+    parts = ordered(Parts(found.weights, by_silo, found.probabilities, None, None))
+    say("assigning")
+    sizes = assign_rows(parts, silos, None)
+    notes = [
+        f"Exact strategy: {study.sampling.iterations} exchanges; one set of weights for all silos.",
+        f"{found.unmatched:.1%} of the rows sat, on average, in components without a cluster.",
+    ]
+    if found.folded:
+        notes.append(f"{found.folded} small components were folded into their neighbours.")
+    return Posterior(
+        study=study,
+        **vars(parts),
+        diagnostics=PosteriorDiagnostics(silos={}, notes=(*notes, *_empty_notes(sizes))),
+        provenance=make_provenance(study, [], silos.sent),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Global:
+    """Global draws: weights (draw, cluster), by silo (draw, silo, cluster), and profiles."""
+
+    weights: NDArray[np.float64]
+    weights_by_silo: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, aggregated: Aggregated) -> Global:
+        """Take the aggregated draws; a silo's own weights are those of its own draws."""
+        by_silo = np.moveaxis(aggregated.matched.weights, 0, 1)[: len(aggregated.weights)]
+        return cls(aggregated.weights, by_silo, aggregated.probabilities)
+
+    @classmethod
+    def of_polished(cls, polished: Polished, releases: Sequence[Release]) -> Global:
+        """Take the polished draws; the global weights are Σ_s (n_s/n) π^s."""
+        rows = np.array([release.rows for release in releases], dtype=np.float64)
+        weights = np.einsum("tsc,s->tc", polished.weights_by_silo, rows / rows.sum())
+        return cls(weights, polished.weights_by_silo, polished.probabilities)
+
+
+class Tally:
+    """Silos that count the bytes of their replies, by silo and kind."""
+
+    def __init__(self, silos: Silos) -> None:
+        self._silos = silos
+        self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roster, in order."""
+        return self._silos.names
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask, and count what comes back."""
+        replies = self._silos.ask(query)
+        for name, reply in replies.items():
+            kind = type(reply).__name__
+            self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
+        return replies
+
+
+def _saying(report: Report | None) -> Say:
+    """Return a function that tells the caller which stage is running, and how far it is."""
+
+    def say(stage: str, done: int = 0, total: int = 0) -> None:
+        if report is not None:
+            report(Progress(stage, done, total))
+
+    return say
+
+
+def _polish_trace(polished: Polished) -> PolishTrace:
+    return PolishTrace(
+        values={
+            "log_likelihood": polished.log_likelihood.mean(axis=1),
+            "movement": polished.movement,
+        },
+        rounds=polished.rounds,
+        still_moving=polished.still_moving,
+    )
+
+
+def _empty_notes(sizes: NDArray[np.int64]) -> list[str]:
+    empty = np.flatnonzero(sizes == 0)
+    return [f"No row has cluster {cluster} as its most probable one." for cluster in empty]

@@ -1,0 +1,88 @@
+"""Whether the arrays of a saved posterior fit its settings and each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from silomix.errors import FileError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from silomix.posterior.format import Manifest
+    from silomix.study import Study
+
+    Shape = tuple[int, ...]
+
+WHOLE = {"correspondence_groups", "correspondence_sizes", "labels", "row_silos"}
+"""Arrays of whole numbers; the others are floats."""
+
+
+def check_shapes(manifest: Manifest, study: Study) -> None:
+    """Refuse arrays that do not fit, before any is read."""
+    found = {name: tuple(entry.shape) for name, entry in manifest.arrays.items()}
+    if len(found.get("weights", ())) != 2 or 0 in found["weights"]:
+        raise FileError("is damaged: it has no weights (draw, cluster)")
+    expected = _expected(manifest, study, found)
+    for name in expected.keys() | found.keys():
+        if name not in expected or found.get(name) != expected[name]:
+            raise FileError(
+                f"is damaged: its array {name!r:.40} has the shape {found.get(name)}, and "
+                f"{expected.get(name)} would fit the rest"
+            )
+        kind = "iu" if name in WHOLE else "f"
+        if manifest.arrays[name].dtype[1] not in kind:
+            raise FileError(
+                f"is damaged: its array {name!r} cannot be of type {manifest.arrays[name].dtype}"
+            )
+
+
+def _expected(manifest: Manifest, study: Study, found: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the shape each array must have, given the weights' and the settings."""
+    draws, clusters = found["weights"]
+    silos, levels = len(manifest.provenance.silos), len(study.table_schema.levels)
+    expected: dict[str, Shape] = {
+        "weights": (draws, clusters),
+        "weights_by_silo": (draws, silos, clusters),
+        "probabilities": (draws, clusters, levels),
+    }
+    if manifest.correspondence:
+        local = sum(manifest.correspondence.counts)
+        expected |= {"correspondence_groups": (local,), "correspondence_sizes": (local,)}
+        if "correspondence_confidence" in found:
+            expected["correspondence_confidence"] = (local, local)
+    if manifest.silo_weights:
+        weighed = len(manifest.silo_weights.silos)
+        expected |= {"silo_weights": (weighed,), "silo_profiles": (weighed, clusters)}
+    if "labels" in found:
+        rows = found["labels"][0] if found["labels"] else 0
+        expected |= {"labels": (rows,), "membership": (rows, clusters), "row_silos": (rows,)}
+    return expected | _free(manifest, found)
+
+
+def _free(manifest: Manifest, found: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the shapes of the traces, which nothing else depends on: any that they have."""
+    names = manifest.diagnostics.polish.names if manifest.diagnostics.polish else []
+    traces = {f"polish_{place}": found.get(f"polish_{place}", ()) for place in range(len(names))}
+    if "elbo" in found:
+        traces["elbo"] = found["elbo"]
+    return traces
+
+
+def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None:
+    """Refuse numbers of clusters and silos that do not exist."""
+    clusters, silos = arrays["weights"].shape[1], len(manifest.provenance.silos)
+    for name, limit in {
+        "correspondence_groups": clusters,
+        "labels": clusters,
+        "row_silos": silos,
+    }.items():
+        values: NDArray[np.integer] | None = arrays.get(name)
+        if values is not None and values.size and not 0 <= values.min() <= values.max() < limit:
+            raise FileError(
+                f"is damaged: its array {name!r} goes from {values.min()} to {values.max()}, "
+                f"and must stay within 0 to {limit - 1}"
+            )

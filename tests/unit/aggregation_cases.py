@@ -1,0 +1,146 @@
+"""Small studies made from true counts: releases are conjugate draws, no sampler is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
+from silomix.messages import CountDistinctRows, LogLikelihood
+from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
+from silomix.types import Correspondence, Prior
+
+PAPER_SIZES = (2,) * 4 + (3,) * 6
+PRIOR = Prior()
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A study whose every row's cluster is known."""
+
+    releases: list[Release]
+    correspondence: Correspondence
+    codes: list[np.ndarray]
+    labels: list[np.ndarray]
+    sizes: np.ndarray
+    prior: Prior
+
+    @property
+    def offsets(self):
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @property
+    def silos(self):
+        return FakeSilos(self)
+
+
+class FakeSilos:
+    """Answers as silos would, and remembers what it was asked."""
+
+    def __init__(self, case):
+        self.case, self.asked = case, []
+
+    @property
+    def names(self):
+        return self.case.correspondence.silos
+
+    def ask(self, query):
+        self.asked.append(query)
+        answer = {LogLikelihood: self._log_likelihood, CountDistinctRows: self._rows}
+        return {
+            name: answer[type(query)](query, codes)
+            for name, codes in zip(self.names, self.case.codes, strict=True)
+        }
+
+    def _log_likelihood(self, query, codes):
+        return silo_log_likelihood(query, codes, self.case.sizes)
+
+    def _rows(self, _, codes):
+        return distinct_rows(codes)
+
+
+def make_case(
+    seed,
+    *,
+    rows=(400, 300, 200, 300),
+    clusters=4,
+    sizes=PAPER_SIZES,
+    spread=0.3,
+    holds=None,
+    missing=0.0,
+    draws=400,
+    prior=PRIOR,
+):
+    """Latent-class rows in silos; `holds` (silo, cluster) says which clusters occur where.
+
+    `spread` is the concentration of the true profiles: smaller is easier to tell apart.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.array(sizes)
+    holds = np.ones((len(rows), clusters), bool) if holds is None else np.array(holds, bool)
+    profiles = [rng.dirichlet(np.full(k, spread), clusters) for k in sizes]
+    codes, labels = [], []
+    for n, held in zip(rows, holds, strict=True):
+        here = np.flatnonzero(held)
+        # every cluster occurs, so that what is held is what was asked for
+        label = np.concatenate([here, rng.choice(here, n - len(here))])
+        columns = [
+            (rng.random((n, 1)) > p[label].cumsum(axis=1)[:, :-1]).sum(axis=1) for p in profiles
+        ]
+        cells = np.stack(columns, axis=1)
+        cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
+        codes.append(cells.astype(np.uint8))
+        labels.append(label)
+    releases = [
+        conjugate_release(rng, place, part, label, sizes, prior, len(rows), draws)
+        for place, (part, label) in enumerate(zip(codes, labels, strict=True))
+    ]
+    correspondence = Correspondence(
+        silos=tuple(release.silo for release in releases),
+        groups=tuple(np.flatnonzero(held) for held in holds),
+        sizes=tuple(release.sizes for release in releases),
+        method="truth",
+    )
+    return Case(releases, correspondence, codes, labels, sizes, prior)
+
+
+def level_counts(codes, sizes):
+    """Cells by level column, missing ones nowhere: (level,)."""
+    return np.concatenate(
+        [np.bincount(codes[:, q], minlength=k + 1)[:k] for q, k in enumerate(sizes)]
+    )
+
+
+def dirichlet_levels(rng, shapes, sizes, draws):
+    """Draws of level probabilities, (draw, cluster, level), of shapes (cluster, level)."""
+    gammas = rng.standard_gamma(shapes, (draws, *shapes.shape))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    return gammas / np.repeat(totals, sizes, axis=-1)
+
+
+def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
+    """One silo's posterior given its rows' true clusters."""
+    alpha, beta = prior.share(silos)
+    local, members = np.unique(labels, return_counts=True)
+    counts = np.stack([level_counts(codes[labels == c], sizes) for c in local])
+    weights = rng.dirichlet(members + alpha, draws)
+    probabilities = dirichlet_levels(rng, counts + beta, sizes, draws)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    mean, concentration = fit_dirichlet(probabilities, offsets)
+    return Release(
+        silo=f"silo-{place}",
+        place=place,
+        rows=len(codes),
+        sizes=members,
+        medians=np.median(probabilities, axis=0),
+        mean=mean,
+        concentration=concentration,
+        effective_counts=counts.astype(float),
+        tier="draws",
+        weights=weights.astype(np.float32),
+        probabilities=probabilities.astype(np.float32),
+        diagnostics=ReleasedDiagnostics("made from true counts", True, {}, {}, 0.0),
+        study="0" * 64,
+    )

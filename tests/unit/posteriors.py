@@ -1,0 +1,87 @@
+"""Posteriors made up for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from silomix.posterior import (
+    Assignment,
+    PolishTrace,
+    Posterior,
+    PosteriorDiagnostics,
+    make_provenance,
+)
+from silomix.release import ReleasedDiagnostics
+from silomix.study import make_study
+from silomix.types import Correspondence, Schema, SiloWeights, Variable
+
+SCHEMA = Schema(
+    (
+        Variable("smoker", ("no", "yes")),
+        Variable("stage", ("I", "II", "III")),
+        Variable("sex", ("f", "m")),
+    )
+)
+SILOS = ("north", "south")
+TRUSTED = ReleasedDiagnostics(
+    verdict="Trust it: R-hat is at most 1.01 and there are at least 900 effective draws.",
+    trusted=True,
+    rhat={"log_likelihood": 1.01, "occupied": float("nan")},
+    ess={"log_likelihood": 900.5, "occupied": float("inf")},
+    prior_draws=0.002,
+)
+DOUBTED = ReleasedDiagnostics(
+    verdict="Use with care: the log-likelihood has only 12 effective draws.",
+    trusted=False,
+    rhat={"log_likelihood": 1.3},
+    ess={"log_likelihood": 12.0},
+    prior_draws=0.0,
+)
+
+
+def make_diagnostics(**changes):
+    usual = {
+        "silos": dict.fromkeys(SILOS, TRUSTED),
+        "elbo": np.array([-30.0, -20.5, -20.25]),
+        "polish": PolishTrace(
+            {"log_likelihood": np.arange(8.0), "movement": np.ones((2, 3))}, 8, False
+        ),
+    }
+    return PosteriorDiagnostics(**usual | changes)
+
+
+def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **changes):
+    """Return a posterior of random numbers, every part there, the largest cluster first."""
+    study = make_study(schema, SILOS, seed=7, title="made up")
+    by_silo = rng.dirichlet(3.0 ** np.arange(clusters, 0, -1), (draws, len(SILOS)))
+    probabilities = np.concatenate(
+        [rng.dirichlet(np.ones(size), (draws, clusters)) for size in schema.sizes], axis=2
+    )
+    membership = rng.dirichlet(np.ones(clusters), rows).astype(np.float32)
+    local = clusters + 1
+    confidence = rng.random((2 * local, 2 * local))
+    groups = tuple(np.arange(local) % clusters for _ in SILOS)
+    parts = {
+        "study": study,
+        "weights": by_silo.mean(axis=1).astype(np.float32),
+        "weights_by_silo": by_silo.astype(np.float32),
+        "probabilities": probabilities.astype(np.float32),
+        "correspondence": Correspondence(
+            silos=SILOS,
+            groups=groups,
+            sizes=tuple(rng.integers(1, 50, local) for _ in SILOS),
+            method="evidence",
+            confidence=(confidence + confidence.T) / 2,
+        ),
+        "silo_weights": SiloWeights(
+            SILOS, np.array([0.25, 0.75]), rng.dirichlet(np.ones(2), clusters).T
+        ),
+        "diagnostics": make_diagnostics(),
+        "provenance": make_provenance(
+            study, [], {name: {"Release": 1000, "PolishReply": 64} for name in SILOS}
+        ),
+        "assignment": Assignment(
+            membership.argmax(axis=1), membership, rng.integers(0, len(SILOS), rows)
+        ),
+    }
+    return Posterior(**parts | changes)

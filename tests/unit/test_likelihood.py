@@ -1,0 +1,146 @@
+"""The likelihood of many draws at once, against its definition and against known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from silomix.kernels import reference
+from silomix.kernels.likelihood import (
+    LANES,
+    expected_counts,
+    expected_counts_definition,
+    level_columns,
+)
+
+ROUNDING = 1e-12
+"""Sums of some thousand positive terms, added in another order."""
+
+
+def random_problem(rng, *, draws=11, rows=60, clusters=4, sizes=(2, 3, 5, 1, 4), missing=0.1):
+    sizes = np.array(sizes)
+    weights = rng.dirichlet(np.ones(clusters), draws)
+    levels = [rng.dirichlet(np.full(k, 0.4), (draws, clusters)) for k in sizes]
+    codes = np.stack([rng.integers(0, k, rows) for k in sizes], axis=1)
+    codes = np.where(rng.random(codes.shape) < missing, sizes, codes).astype(np.uint8)
+    probabilities = np.maximum(np.concatenate(levels, axis=-1), 1e-30)
+    return weights, probabilities, codes, rng.integers(1, 9, rows), sizes
+
+
+def assert_same_counts(found, expected, rtol=ROUNDING):
+    for name, array in found._asdict().items():
+        assert_allclose(array, getattr(expected, name), rtol=rtol, atol=1e-200, err_msg=name)
+
+
+@pytest.mark.parametrize("draws", [1, LANES - 1, LANES, LANES + 1, 3 * LANES])
+@pytest.mark.parametrize("clusters", [1, 2, 7])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_kernel_is_its_definition(seed, draws, clusters, missing):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, draws=draws, clusters=clusters, missing=missing)
+    assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
+
+
+def test_the_log_likelihood_is_that_of_the_sampler(seed):
+    """Code of its own, in scalar Python: the sum over the labels of one Gibbs sweep."""
+    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
+    rows = np.repeat(codes, counts, axis=0)
+    found = expected_counts(weights, probabilities, codes, counts, sizes).log_likelihood
+    for value, shares, profiles in zip(found, weights, probabilities, strict=True):
+        expected = reference.draw_labels(1, rows, sizes, shares, profiles.T)[1]
+        assert_allclose(value, expected, rtol=ROUNDING)
+
+
+def test_a_hundred_variables_of_tiny_probabilities_do_not_underflow(seed):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, sizes=(3,) * 100)
+    weights, probabilities, *rest = problem
+    tiny = np.where(rng.random(probabilities.shape) < 0.5, 1e-30, probabilities)
+    found = expected_counts(weights, tiny, *rest)
+    assert found.log_likelihood.max() < np.log(np.finfo(float).tiny)
+    # a log mass of thousands is rounded to 1e-12, and a responsibility with it
+    assert_same_counts(found, expected_counts_definition(weights, tiny, *rest), rtol=1e-9)
+
+
+def test_a_cluster_that_vanishes_on_the_way_can_still_win():
+    """Its first forty cells have mass 1e-1200; the other cluster's last forty-one have less."""
+    sizes = np.full(81, 2)
+    weights = np.array([[0.25, 0.75]])
+    profiles = np.full((1, 2, 162), 0.5)
+    profiles[0, 0, :80] = 1e-30
+    profiles[0, 1, 80:] = 1e-30
+    codes = np.zeros((1, 81), np.uint8)
+    found = expected_counts(weights, profiles, codes, np.array([5]), sizes)
+    log_odds = np.log(0.25 / 0.75) + np.log(0.5 / 1e-30)
+    share = 1 / (1 + np.exp(-log_odds))
+    assert_allclose(found.members[0], [5 * share, 5 * (1 - share)], rtol=1e-9)
+    mass = np.log(0.25) + 40 * np.log(1e-30) + 41 * np.log(0.5)
+    assert_allclose(found.log_likelihood[0], 5 * (mass - np.log(share)), rtol=ROUNDING)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_do_not_change_a_bit(seed, threads):
+    problem = random_problem(np.random.default_rng(seed), draws=5 * LANES + 3)
+    one, several = expected_counts(*problem), expected_counts(*problem, threads=threads)
+    for name, array in one._asdict().items():
+        assert_array_equal(array, getattr(several, name), err_msg=name)
+
+
+def test_a_draw_does_not_depend_on_its_neighbours(seed):
+    """One draw takes the way through logarithms; the others in its vector do not."""
+    rng = np.random.default_rng(seed)
+    weights, probabilities, *rest = random_problem(rng, draws=LANES, sizes=(3,) * 60)
+    company = probabilities.copy()
+    company[3] = 1e-30
+    alone = expected_counts(weights, probabilities, *rest)
+    together = expected_counts(weights, company, *rest)
+    others = np.delete(np.arange(LANES), 3)
+    for name, array in alone._asdict().items():
+        assert_array_equal(array[others], getattr(together, name)[others], err_msg=name)
+
+
+def test_counts_stand_for_repeated_rows(seed):
+    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
+    repeated = np.repeat(codes, counts, axis=0)
+    ones = np.ones(len(repeated), dtype=np.int64)
+    assert_same_counts(
+        expected_counts(weights, probabilities, codes, counts, sizes),
+        expected_counts(weights, probabilities, repeated, ones, sizes),
+    )
+
+
+def test_expected_counts_add_up_to_the_table(seed):
+    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
+    found = expected_counts(weights, probabilities, codes, counts, sizes)
+    assert_allclose(found.members.sum(axis=1), counts.sum(), rtol=ROUNDING)
+    columns = level_columns(codes, sizes)
+    cells = [counts @ (columns == level).sum(axis=1) for level in range(sizes.sum())]
+    assert_allclose(found.cells.sum(axis=1), np.tile(cells, (len(weights), 1)), rtol=ROUNDING)
+
+
+def test_a_row_without_cells_is_shared_out_by_the_weights(seed):
+    weights, probabilities, _, _, sizes = random_problem(np.random.default_rng(seed))
+    empty = sizes[None].astype(np.uint8)
+    found = expected_counts(weights, probabilities, empty, np.array([3]), sizes)
+    assert_allclose(found.members, 3 * weights, rtol=ROUNDING)
+    assert_allclose(found.log_likelihood, 0, atol=ROUNDING)
+    assert not found.cells.any()
+
+
+def test_no_rows_have_likelihood_one(seed):
+    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
+    found = expected_counts(weights, probabilities, codes[:0], counts[:0], sizes)
+    assert not found.log_likelihood.any()
+    assert not found.members.any()
+    assert found.cells.shape == probabilities.shape
+
+
+def test_level_columns_send_missing_cells_past_the_last_level():
+    sizes = np.array([2, 1, 3])
+    codes = np.array([[0, 0, 2], [2, 1, 3], [1, 0, 0]], dtype=np.uint8)
+    assert_array_equal(level_columns(codes, sizes), [[0, 2, 5], [6, 6, 6], [1, 2, 3]])
+    # offsets beyond what the codes' own type can hold
+    wide = np.full(200, 2)
+    last = level_columns(np.ones((1, 200), np.uint8), wide)
+    assert last[0, -1] == 399

@@ -1,0 +1,539 @@
+"""The global posterior: frames, membership of rows, words, numbering of clusters, DataTree."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from silomix.data import encode
+from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.kernels.membership import membership_definition
+from silomix.metrics import highest_density_interval
+from silomix.posterior import (
+    Parts,
+    PolishTrace,
+    PosteriorDiagnostics,
+    backend_of,
+    count_bytes,
+    fingerprint,
+    make_provenance,
+    ordered,
+    relabel_by_size,
+    row_membership,
+)
+from silomix.release import Release
+from silomix.study import digest
+from unit.posteriors import DOUBTED, SCHEMA, SILOS, TRUSTED, make_diagnostics, make_posterior
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+def make_table(rng, rows=30):
+    table = {
+        variable.name: rng.choice([*variable.levels, None], rows) for variable in SCHEMA.variables
+    }
+    return pd.DataFrame({"hospital": rng.choice(SILOS, rows), **table})
+
+
+class TestRecord:
+    def test_names_what_it_holds(self, posterior):
+        assert posterior.n_clusters == 3
+        assert posterior.n_draws == 50
+        assert posterior.silos == SILOS
+        assert posterior.levels == [
+            ("smoker", "no"),
+            ("smoker", "yes"),
+            ("stage", "I"),
+            ("stage", "II"),
+            ("stage", "III"),
+            ("sex", "f"),
+            ("sex", "m"),
+        ]
+
+    def test_is_frozen(self, posterior):
+        with pytest.raises(FrozenInstanceError):
+            posterior.backend = "polars"
+
+    def test_labels_are_those_of_the_rows(self, posterior):
+        assert_array_equal(posterior.labels, posterior.assignment.labels)
+
+    def test_labels_of_rows_elsewhere_say_how_to_get_them(self, posterior):
+        with pytest.raises(SilomixError, match=r"rows are elsewhere.*membership\(table, silo="):
+            _ = replace(posterior, assignment=None).labels
+
+
+class TestWords:
+    def test_five_lines(self, posterior):
+        lines = str(posterior).split("\n")
+        assert len(lines) == 5
+        assert lines[0] == "Posterior of 3 clusters in 2 silos: 50 draws, 3 variables, 7 levels"
+        mean = posterior.weights[:, 0].mean(dtype=np.float64)
+        lower, upper = highest_density_interval(posterior.weights[:, 0])
+        start = f"sizes (95% HDI): {mean:.1%} ({lower:.1%} to {upper:.1%}), "
+        assert lines[1].startswith(start)
+        assert lines[2] == "silos: north, south"
+        assert "evidence matching, 8 polish rounds, seed 7" in lines[3]
+        assert lines[4] == posterior.diagnostics.verdict
+        assert repr(posterior) == str(posterior)
+
+    def test_a_note_of_several_lines_stays_on_one(self, posterior):
+        noted = replace(posterior, diagnostics=make_diagnostics(notes=("One\n  two.",)))
+        assert str(noted).endswith("One two.")
+        assert str(noted).count("\n") == 4
+
+    def test_many_clusters_are_counted(self, seed):
+        many = make_posterior(np.random.default_rng(seed), clusters=9)
+        assert str(many).split("\n")[1].endswith(" and 3 more")
+
+    def test_one_of_each(self, seed):
+        one = make_posterior(np.random.default_rng(seed), draws=1, clusters=1)
+        assert str(one).startswith("Posterior of 1 cluster in 2 silos: 1 draw, 3 variables")
+
+
+class TestDiagnostics:
+    def test_trusted(self):
+        diagnostics = make_diagnostics()
+        assert diagnostics.trusted
+        assert diagnostics.verdict == (
+            "Trust it: the runs of all 2 silos mixed and the draws had settled after 8 polish "
+            "rounds."
+        )
+
+    def test_one_silo_and_one_round(self):
+        diagnostics = make_diagnostics(silos={"a": TRUSTED}, polish=PolishTrace({}, 1, False))
+        assert diagnostics.verdict == (
+            "Trust it: the silo's run mixed and the draws had settled after 1 polish round."
+        )
+
+    def test_a_silo_in_doubt_is_quoted(self):
+        diagnostics = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED})
+        assert not diagnostics.trusted
+        assert diagnostics.verdict == (f"Do not trust this result yet. b: {DOUBTED.verdict}")
+
+    def test_many_silos_in_doubt_are_counted(self):
+        silos = {f"silo {place}": DOUBTED for place in range(10)}
+        verdict = make_diagnostics(silos=silos).verdict
+        assert verdict.count(DOUBTED.verdict) == 3
+        assert verdict.endswith("(The same goes for 7 more of 10 silos.)")
+
+    def test_draws_still_moving(self):
+        diagnostics = make_diagnostics(polish=PolishTrace({}, 50, True))
+        assert not diagnostics.trusted
+        assert "still moving after 50 polish rounds: allow more" in diagnostics.verdict
+
+    def test_no_polish_is_said(self):
+        diagnostics = make_diagnostics(polish=None)
+        assert diagnostics.trusted
+        assert diagnostics.rounds == 0
+        assert "No polish round was made: intervals near 0 and 1" in diagnostics.verdict
+
+    def test_notes_come_last(self):
+        assert make_diagnostics(notes=("The floor binds.",)).verdict.endswith("The floor binds.")
+
+    def test_chains_over_all_silos(self):
+        verdict = PosteriorDiagnostics({}, chains=TRUSTED).verdict
+        assert verdict == "Trust it: the chains over all silos mixed."
+        doubted = PosteriorDiagnostics({}, chains=DOUBTED)
+        assert not doubted.trusted
+        assert f"all silos together: {DOUBTED.verdict}" in doubted.verdict
+
+    def test_nothing_judged_is_not_trusted(self):
+        diagnostics = PosteriorDiagnostics({})
+        assert not diagnostics.trusted
+        assert diagnostics.verdict == "Cannot tell whether to trust it: no run was judged."
+
+
+class TestFrames:
+    def test_summary_by_hand(self, seed):
+        """Four draws whose numbers can be added up in the head."""
+        made = make_posterior(np.random.default_rng(seed), draws=4, clusters=2)
+        first = np.array([0.5, 0.6, 0.7, 0.8])
+        smoker = np.array([0.1, 0.1, 0.3, 0.5])
+        probabilities = made.probabilities.astype(np.float64)
+        probabilities[:, 1, 1], probabilities[:, 1, 0] = smoker, 1 - smoker
+        made = replace(
+            made, weights=np.stack([first, 1 - first], axis=1), probabilities=probabilities
+        )
+        frame = made.summary(level=0.5)
+        assert list(frame.columns) == [
+            *("cluster", "quantity", "variable", "level_name"),
+            *("mean", "sd", "lower", "upper", "interval"),
+        ]
+        assert len(frame) == 2 * (1 + 7)
+        assert frame["cluster"].tolist() == [0] * 8 + [1] * 8
+        assert set(frame["interval"]) == {"50% HDI"}
+        size = frame[(frame["cluster"] == 0) & (frame["quantity"] == "size")].iloc[0]
+        assert pd.isna(size["variable"])
+        assert pd.isna(size["level_name"])
+        assert_allclose([size["mean"], size["sd"]], [0.65, np.sqrt(0.0125)], rtol=1e-12)
+        # of four draws, the shortest window that holds more than half has three
+        assert_allclose([size["lower"], size["upper"]], [0.5, 0.7], rtol=1e-12)
+        yes = frame[(frame["variable"] == "smoker") & (frame["level_name"] == "yes")].iloc[1]
+        assert yes["cluster"] == 1
+        assert yes["quantity"] == "probability"
+        assert_allclose([yes["mean"], yes["lower"], yes["upper"]], [0.25, 0.1, 0.3], rtol=1e-12)
+
+    def test_intervals_say_their_level(self, posterior):
+        assert set(posterior.cluster_sizes()["interval"]) == {"95% HDI"}
+        assert set(posterior.cluster_sizes(0.999)["interval"]) == {"99.9% HDI"}
+
+    def test_sizes_and_profiles_are_the_lines_of_the_summary(self, posterior):
+        summary = posterior.summary(0.8)
+        numbers = ["cluster", "mean", "sd", "lower", "upper", "interval"]
+        sizes = summary[summary["quantity"] == "size"][numbers].reset_index(drop=True)
+        pd.testing.assert_frame_equal(posterior.cluster_sizes(0.8), sizes)
+        profiles = summary[summary["quantity"] == "probability"].drop(columns="quantity")
+        found = posterior.profiles(0.8)
+        pd.testing.assert_frame_equal(found, profiles.reset_index(drop=True))
+
+    def test_wide_profiles_have_a_column_for_each_cluster(self, posterior):
+        wide = posterior.profiles(layout="wide")
+        names = ["variable", "level_name", "cluster 0", "cluster 1", "cluster 2"]
+        assert list(wide.columns) == names
+        assert list(zip(wide["variable"], wide["level_name"], strict=True)) == posterior.levels
+        means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+        assert_allclose(wide[names[2:]].to_numpy().T, means, rtol=1e-12)
+
+    def test_unknown_layout(self, posterior):
+        with pytest.raises(SettingsError, match=r"layout is 'long'; it must be one of"):
+            posterior.profiles(layout="long")
+
+    def test_correspondence(self, posterior):
+        frame = posterior.correspondence_frame()
+        assert list(frame.columns) == [*("silo", "local_cluster", "rows", "cluster", "confidence")]
+        assert frame["silo"].tolist() == ["north"] * 4 + ["south"] * 4
+        assert frame["local_cluster"].tolist() == [0, 1, 2, 3] * 2
+        assert frame["cluster"].tolist() == [0, 1, 2, 0] * 2
+        assert_array_equal(frame["rows"], np.concatenate(posterior.correspondence.sizes))
+        sure = np.concatenate(posterior.correspondence.pairs_confidence())
+        assert_array_equal(frame["confidence"], sure)
+
+    def test_silo_weights(self, posterior):
+        frame = posterior.silo_weights_frame()
+        assert frame["silo"].tolist() == ["north"] * 3 + ["south"] * 3
+        assert frame["weight"].tolist() == [0.25] * 3 + [0.75] * 3
+        assert frame["cluster"].tolist() == [0, 1, 2] * 2
+        assert_array_equal(frame["profile"], posterior.silo_weights.profiles.ravel())
+
+    def test_what_was_never_made_has_no_frame(self, posterior):
+        bare = replace(posterior, correspondence=None, silo_weights=None)
+        with pytest.raises(SilomixError, match="this posterior has no correspondence"):
+            bare.correspondence_frame()
+        with pytest.raises(SilomixError, match="this posterior has no silo weights"):
+            bare.silo_weights_frame()
+
+    def test_frames_come_in_the_library_of_the_table(self, posterior):
+        in_polars = replace(posterior, backend="polars").summary()
+        assert isinstance(in_polars, pl.DataFrame)
+        assert in_polars["variable"].null_count() == 3
+        assert in_polars.schema["mean"] == pl.Float64
+        assert in_polars.schema["cluster"] == pl.Int64
+        in_arrow = replace(posterior, backend="pyarrow").silo_weights_frame()
+        assert isinstance(in_arrow, pa.Table)
+        plain = posterior.summary()
+        assert isinstance(plain, pd.DataFrame)
+        assert_array_equal(in_polars["upper"].to_numpy(), plain["upper"].to_numpy())
+
+    @pytest.mark.parametrize("like", ["polars", pl.DataFrame({"a": [1]})])
+    def test_frames_can_be_asked_for(self, posterior, like):
+        assert isinstance(posterior.cluster_sizes(frame_like=like), pl.DataFrame)
+
+    @pytest.mark.parametrize(
+        ("like", "named"), [("spark", "'spark'"), (np.zeros(3), "ndarray"), (3, "int")]
+    )
+    def test_frames_that_cannot(self, posterior, like, named):
+        with pytest.raises(SettingsError, match=f"frame_like is {named}; it must be one of"):
+            posterior.summary(frame_like=like)
+
+    def test_a_library_that_is_not_installed(self, posterior, monkeypatch):
+        monkeypatch.setitem(sys.modules, "polars", None)
+        with pytest.raises(MissingDependency, match=r"polars is not installed: pip install"):
+            replace(posterior, backend="polars").cluster_sizes()
+        assert isinstance(
+            replace(posterior, backend="polars").cluster_sizes(frame_like="pandas"), pd.DataFrame
+        )
+
+    def test_backend_of_a_table(self, tmp_path):
+        assert backend_of(tmp_path / "table.csv") == "pandas"
+        assert backend_of("table.csv") == "pandas"
+        assert backend_of(pd.DataFrame()) == "pandas"
+        assert backend_of(pl.DataFrame()) == "polars"
+        assert backend_of(pl.LazyFrame()) == "polars"
+        assert backend_of(pa.table({"a": [1]})) == "pyarrow"
+
+
+class TestMembership:
+    def expected(self, posterior, table, weights):
+        codes = encode(table, SCHEMA).codes
+        return membership_definition(codes, SCHEMA.sizes, weights, posterior.probabilities)
+
+    def test_global_weights_without_a_silo(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        found = posterior.membership(table)
+        expected = self.expected(posterior, table, posterior.weights)
+        # the two add up in different orders
+        assert_allclose(found, expected.membership, rtol=1e-10)
+        density = posterior.log_predictive_density(table)
+        assert_allclose(density, expected.log_density, rtol=1e-12)
+
+    def test_own_weights_of_a_named_silo(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        expected = self.expected(posterior, table, posterior.weights_by_silo[:, 1])
+        found = posterior.membership(table, silo="south")
+        assert_allclose(found, expected.membership, rtol=1e-10)
+        assert not np.allclose(found, posterior.membership(table, silo="north"))
+
+    def test_own_weights_by_a_column(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        found = posterior.membership(table, silo="hospital")
+        density = posterior.log_predictive_density(table, silo="hospital")
+        for name in SILOS:
+            rows = (table["hospital"] == name).to_numpy()
+            assert rows.any()
+            assert_array_equal(found[rows], posterior.membership(table[rows], silo=name))
+            alone = posterior.log_predictive_density(table[rows], silo=name)
+            assert_array_equal(density[rows], alone)
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_threads_do_not_matter(self, posterior, seed, threads):
+        table = make_table(np.random.default_rng(seed), rows=700)
+        some = posterior.membership(table, silo="hospital", threads=threads)
+        assert_array_equal(some, posterior.membership(table, silo="hospital"))
+
+    def test_rows_of_strangers_get_the_global_weights_and_a_word(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed))
+        table.loc[:4, "hospital"] = "east"
+        table.loc[5, "hospital"] = None
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            found = posterior.membership(table, silo="hospital")
+        assert_array_equal(found[:6], posterior.membership(table[:6]))
+        assert caplog.messages == [
+            "6 rows are of silos outside the study ('east'); they get its global weights"
+        ]
+
+    def test_rows_that_say_nothing(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed)).assign(hospital=None)
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            assert_array_equal(posterior.membership(table, "hospital"), posterior.membership(table))
+        assert "(blank)" in caplog.messages[0]
+
+    def test_an_unknown_silo_gets_the_global_weights_and_a_word(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed))
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            found = posterior.membership(table, silo="elsewhere")
+        assert_array_equal(found, posterior.membership(table))
+        assert "30 rows are of silos outside the study ('elsewhere')" in caplog.messages[0]
+
+    def test_many_strangers_are_counted(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed)).assign(hospital=np.arange(30))
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            posterior.membership(table, silo="hospital")
+        assert " and 25 more)" in caplog.messages[0]
+
+    def test_a_silo_called_like_a_variable_is_a_silo(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed))
+        provenance = replace(posterior.provenance, silos=("sex", "south"))
+        found = replace(posterior, provenance=provenance).membership(table, silo="sex")
+        assert_array_equal(found, posterior.membership(table, silo="north"))
+        assert not caplog.messages
+
+    def test_any_frame_will_do(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        found = posterior.membership(pl.from_pandas(table), silo="hospital")
+        assert_array_equal(found, posterior.membership(table, silo="hospital"))
+
+    def test_a_table_of_another_study_is_refused(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        with pytest.raises(DataError, match="'stage' has 'IV' in data row 1, not in its schema"):
+            posterior.membership(table.assign(stage="IV"))
+        with pytest.raises(DataError, match="the table has no column 'sex'"):
+            posterior.membership(table.drop(columns="sex"))
+
+    def test_of_a_shard(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        shard = encode(table, SCHEMA)
+        found = row_membership(shard, posterior.weights, posterior.probabilities, threads=2)
+        assert_array_equal(found.membership, posterior.membership(table))
+
+
+class TestNumbering:
+    def test_largest_first_in_every_part(self, posterior):
+        order = np.array([2, 0, 1])
+        shuffled = Parts(
+            weights=posterior.weights[:, order],
+            weights_by_silo=posterior.weights_by_silo[:, :, order],
+            probabilities=posterior.probabilities[:, order],
+            correspondence=replace(
+                posterior.correspondence,
+                groups=tuple(np.argsort(order)[g] for g in posterior.correspondence.groups),
+            ),
+            silo_weights=replace(
+                posterior.silo_weights, profiles=posterior.silo_weights.profiles[:, order]
+            ),
+        )
+        parts = ordered(shuffled)
+        assert (np.diff(parts.weights.mean(axis=0)) < 0).all()
+        assert_array_equal(parts.weights, posterior.weights)
+        assert_array_equal(parts.weights_by_silo, posterior.weights_by_silo)
+        assert_array_equal(parts.probabilities, posterior.probabilities)
+        assert_array_equal(parts.silo_weights.profiles, posterior.silo_weights.profiles)
+        assert_array_equal(parts.silo_weights.weights, posterior.silo_weights.weights)
+        for found, group in zip(
+            parts.correspondence.groups, posterior.correspondence.groups, strict=True
+        ):
+            assert_array_equal(found, group)
+
+    def test_parts_that_are_not_there(self, posterior):
+        arrays = (posterior.weights, posterior.weights_by_silo, posterior.probabilities)
+        parts = ordered(Parts(*arrays, None, None))
+        assert parts.correspondence is None
+        assert parts.silo_weights is None
+
+    def test_rows_follow(self, posterior):
+        upside_down = replace(
+            posterior,
+            weights=posterior.weights[:, ::-1],
+            weights_by_silo=posterior.weights_by_silo[:, :, ::-1],
+        )
+        found = relabel_by_size(upside_down)
+        assert_array_equal(found.weights, posterior.weights)
+        assert_array_equal(found.probabilities, posterior.probabilities[:, ::-1])
+        assert_array_equal(found.labels, 2 - posterior.labels)
+        assert_array_equal(found.labels, found.assignment.membership.argmax(axis=1))
+        assert_array_equal(found.correspondence.groups[0], 2 - posterior.correspondence.groups[0])
+
+    def test_without_rows(self, posterior):
+        assert relabel_by_size(replace(posterior, assignment=None)).assignment is None
+
+
+class TestProvenance:
+    def release(self, **changes):
+        usual = {
+            "silo": "north",
+            "place": 0,
+            "rows": 10,
+            "sizes": np.array([6, 4]),
+            "medians": np.full((2, 7), 0.5),
+            "mean": np.full((2, 7), 0.5),
+            "concentration": np.ones((2, 3)),
+            "effective_counts": np.ones((2, 7)),
+            "tier": "summary",
+            "weights": None,
+            "probabilities": None,
+            "diagnostics": TRUSTED,
+            "study": "abc",
+        }
+        return Release(**usual | changes)
+
+    def test_is_a_birth_certificate(self, posterior):
+        release = self.release()
+        made = make_provenance(posterior.study, [release], {"north": {"Release": 12}})
+        assert made.study == digest(posterior.study)
+        assert made.seed == 7
+        assert made.silos == SILOS
+        assert made.releases == {"north": fingerprint(release)}
+        assert made.sent == {"north": {"Release": 12}}
+        assert make_provenance(posterior.study, [], {}, silos=["south"]).silos == ("south",)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"rows": 11},
+            {"silo": "south"},
+            {"sizes": np.array([4, 6])},
+            {"sizes": np.array([6, 4], dtype=np.int32)},
+            {"mean": np.full((7, 2), 0.5)},
+            {"weights": np.zeros((0, 2), dtype=np.float32)},
+            {"diagnostics": DOUBTED},
+        ],
+    )
+    def test_a_fingerprint_tells_releases_apart(self, change):
+        assert fingerprint(self.release(**change)) != fingerprint(self.release())
+
+    def test_a_fingerprint_depends_on_what_is_said_alone(self):
+        backwards = np.array([4, 6])[::-1]
+        big_endian = np.ones((2, 3), dtype=">f8")
+        other = self.release(sizes=backwards, concentration=big_endian)
+        assert fingerprint(other) == fingerprint(self.release())
+
+    def test_texts_do_not_run_together(self):
+        assert fingerprint(("ab", "c")) != fingerprint(("a", "bc"))
+
+    def test_bytes_are_those_of_the_content(self):
+        assert count_bytes(np.zeros((3, 2), dtype=np.float32)) == 24
+        assert count_bytes(("é", 1, 2.5, True, None)) == 2 + 8 + 8 + 8
+        assert count_bytes({"a": np.zeros(2)}) == 1 + 16
+        assert count_bytes(PolishTrace({}, 1, True)) == 16
+
+    def test_what_is_no_message(self):
+        with pytest.raises(TypeError, match="a set is no part of a message"):
+            fingerprint({1, 2})
+
+
+class TestDataTree:
+    @pytest.fixture
+    def xarray(self):
+        return pytest.importorskip("xarray", reason="needs the extra 'arviz'")
+
+    def test_groups_and_axes(self, posterior, xarray):
+        tree = posterior.to_datatree()
+        assert isinstance(tree, xarray.DataTree)
+        draws = tree["posterior"]
+        assert draws["weights"].dims == ("chain", "draw", "cluster")
+        assert draws["weights_by_silo"].dims == ("chain", "draw", "silo", "cluster")
+        assert draws["probabilities"].dims == ("chain", "draw", "cluster", "level")
+        assert_array_equal(draws["probabilities"][0], posterior.probabilities)
+        picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
+        assert_array_equal(picked[0], posterior.weights_by_silo[:, 1, 2])
+        level = draws["probabilities"].sel(level="stage=II")
+        assert_array_equal(level[0], posterior.probabilities[:, :, 3])
+        assert str(level["variable"].item()) == "stage"
+        assert str(level["level_name"].item()) == "II"
+
+    def test_traces_that_fit_the_draws_are_sample_stats(self, posterior, xarray):
+        traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
+        diagnostics = make_diagnostics(polish=PolishTrace(traces, 8, False))
+        tree = replace(posterior, diagnostics=diagnostics).to_datatree()
+        assert list(tree["sample_stats"].data_vars) == ["polish_log_likelihood"]
+        assert tree["sample_stats"]["polish_log_likelihood"].dims == ("chain", "draw")
+        assert sorted(tree["traces"].data_vars) == ["elbo", "polish_movement"]
+        assert tree["traces"]["polish_movement"].shape == (2, 3)
+
+    def test_what_is_not_there_has_no_group(self, posterior, xarray):
+        bare = replace(posterior, silo_weights=None, diagnostics=PosteriorDiagnostics({}))
+        assert list(bare.to_datatree().children) == ["posterior"]
+
+    def test_provenance_stands_in_the_attributes(self, posterior, xarray):
+        attrs = posterior.to_datatree()["posterior"].attrs
+        assert attrs["study"] == digest(posterior.study)
+        assert attrs["seed"] == 7
+        assert attrs["silos"] == '["north", "south"]'
+        assert attrs["verdict"] == posterior.diagnostics.verdict
+
+    def test_arviz_reads_it_from_disk(self, posterior, xarray, tmp_path):
+        pytest.importorskip("h5netcdf", reason="needs the extra 'arviz'")
+        arviz_stats = pytest.importorskip("arviz_stats", reason="needs the extra 'arviz'")
+        pytest.importorskip("arviz_base", reason="needs the extra 'arviz'")
+        posterior.to_datatree().to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
+        with xarray.open_datatree(tmp_path / "posterior.nc", engine="h5netcdf") as tree:
+            summary = arviz_stats.summary(tree, var_names=["weights"], round_to="none")
+            assert tree.attrs["inference_library"] == "silomix"
+        means = posterior.weights.mean(axis=0, dtype=np.float64)
+        # the draws are float32
+        assert_allclose(summary["mean"].to_numpy(dtype=float), means, rtol=1e-5)
+
+    def test_without_xarray(self, posterior, monkeypatch):
+        monkeypatch.setitem(sys.modules, "xarray", None)
+        with pytest.raises(MissingDependency, match=r"pip install 'silomix\[arviz\]'"):
+            posterior.to_datatree()

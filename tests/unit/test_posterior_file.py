@@ -1,0 +1,423 @@
+"""Saved posteriors: an exact round trip, and nothing in a file is believed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal, assert_equal
+
+import silomix.posterior.loading
+from silomix.errors import FileError, SilomixError
+from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance
+from silomix.posterior.format import MANIFEST
+from silomix.study import make_study
+from unit.posteriors import SCHEMA, TRUSTED, make_diagnostics, make_posterior
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+@pytest.fixture
+def saved(posterior, tmp_path):
+    return posterior.save(tmp_path / "posterior.zip")
+
+
+def assert_same(found, expected):
+    """Compare two records to the last bit, types included."""
+    assert type(found) is type(expected)
+    if is_dataclass(expected):
+        for field in fields(expected):
+            assert_same(getattr(found, field.name), getattr(expected, field.name))
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            assert_same(found[key], expected[key])
+    else:
+        assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
+        assert_equal(found, expected)
+
+
+def read_members(path):
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write_members(path, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def change_manifest(path, change):
+    """Let `change` edit the manifest in place."""
+    members = read_members(path)
+    manifest = json.loads(members[MANIFEST])
+    change(manifest)
+    write_members(path, members | {MANIFEST: json.dumps(manifest)})
+
+
+def change_array(path, name, array):
+    """Put another array in the place of one, and say so in the manifest."""
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, version=(1, 0))
+    write_members(path, read_members(path) | {f"{name}.npy": content.getvalue()})
+    declared = {"dtype": array.dtype.str, "shape": list(array.shape)}
+    change_manifest(path, lambda manifest: manifest["arrays"].update({name: declared}))
+
+
+class TestRoundTrip:
+    def test_everything(self, posterior, saved):
+        found = load(saved)
+        assert_same(found, posterior)
+        assert found.study.title == "made up"
+        assert repr(found) == repr(posterior)
+
+    def test_bare(self, posterior, tmp_path):
+        bare = replace(
+            posterior,
+            correspondence=None,
+            silo_weights=None,
+            assignment=None,
+            diagnostics=PosteriorDiagnostics({}, chains=TRUSTED, notes=("A note.", "Two.")),
+            backend="polars",
+        )
+        assert_same(load(bare.save(tmp_path / "bare.zip")), bare)
+
+    def test_no_confidence(self, posterior, tmp_path):
+        unsure = replace(
+            posterior, correspondence=replace(posterior.correspondence, confidence=None)
+        )
+        assert_same(load(unsure.save(tmp_path / "unsure.zip")), unsure)
+
+    def test_float64_and_views(self, posterior, tmp_path):
+        wide = replace(
+            posterior,
+            weights=posterior.weights.astype(np.float64)[::-1],
+            probabilities=np.asfortranarray(posterior.probabilities),
+        )
+        assert_same(load(wide.save(tmp_path / "wide.zip")), wide)
+
+    def test_traces_by_any_name(self, posterior, tmp_path):
+        values = {"../../evil": np.arange(3.0), "ELBO, log": np.zeros((2, 2)), "": np.ones(0)}
+        odd = replace(posterior, diagnostics=make_diagnostics(polish=PolishTrace(values, 3, True)))
+        assert_same(load(odd.save(tmp_path / "odd.zip")), odd)
+
+    def test_numbers_of_numpy_become_plain_ones(self, posterior, tmp_path):
+        run = replace(TRUSTED, trusted=np.True_, prior_draws=np.float32(0.5))
+        polish = PolishTrace({}, np.int64(4), np.False_)
+        odd = replace(
+            posterior,
+            diagnostics=make_diagnostics(silos={"north": run}, polish=polish),
+            provenance=replace(posterior.provenance, sent={"north": {"Release": np.int64(3)}}),
+        )
+        found = load(odd.save(tmp_path / "odd.zip"))
+        assert found.diagnostics.silos["north"] == run
+        assert found.diagnostics.rounds == 4
+        assert found.provenance == odd.provenance
+
+    def test_every_setting_of_the_study(self, posterior, tmp_path):
+        settings = {"matching": "ball", "solver": "psgd", "polish": 3, "alpha": 1, "absorb": 0}
+        study = make_study(SCHEMA, ["nørd", "süd"], preset="paper", **settings)
+        other = replace(posterior, study=study, provenance=make_provenance(study, [], {}))
+        assert load(other.save(tmp_path / "other.zip")).study == study
+
+    def test_the_same_posterior_makes_the_same_bytes(self, posterior, saved, tmp_path):
+        again = load(saved).save(tmp_path / "again.zip")
+        assert again.read_bytes() == saved.read_bytes()
+
+    def test_loaded_arrays_can_be_written_to(self, saved):
+        assert load(str(saved)).weights.flags.writeable
+
+    def test_numpy_alone_can_read_the_arrays(self, posterior, saved):
+        with np.load(saved, allow_pickle=False) as arrays:
+            assert_array_equal(arrays["weights"], posterior.weights)
+
+
+class TestSaving:
+    def test_a_folder_that_is_not_there(self, posterior, tmp_path):
+        target = tmp_path / "absent" / "posterior.zip"
+        with pytest.raises(FileError, match=r"absent.*cannot be written: No such file"):
+            posterior.save(target)
+
+    def test_a_failure_leaves_the_old_file(self, posterior, saved, monkeypatch):
+        before = saved.read_bytes()
+
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(FileError, match=r"No space left on device; choose a folder"):
+            replace(posterior, assignment=None).save(saved)
+        assert saved.read_bytes() == before
+        assert list(saved.parent.iterdir()) == [saved]
+
+    def test_a_file_is_replaced(self, posterior, saved):
+        replace(posterior, assignment=None).save(saved)
+        assert load(saved).assignment is None
+        assert list(saved.parent.iterdir()) == [saved]
+
+
+class TestForeignFiles:
+    def test_no_file(self, tmp_path):
+        with pytest.raises(FileError, match=r"x\.zip cannot be read: No such file.*check the path"):
+            load(tmp_path / "x.zip")
+
+    def test_a_folder(self, tmp_path):
+        with pytest.raises(FileError, match="cannot be read: Is a directory"):
+            load(tmp_path)
+
+    @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", b"PK\x05\x06" + bytes(18)])
+    def test_no_posterior_at_all(self, tmp_path, content):
+        (tmp_path / "x.zip").write_bytes(content)
+        with pytest.raises(FileError, match="is no saved posterior"):
+            load(tmp_path / "x.zip")
+
+    @pytest.mark.parametrize("content", ["[]", "{}", '{"kind": "silomix study"}', "3"])
+    def test_another_kind(self, saved, content):
+        write_members(saved, {MANIFEST: content})
+        with pytest.raises(FileError, match="does not say 'silomix posterior'"):
+            load(saved)
+
+    @pytest.mark.parametrize("version", [2, 0, None, "1", [1] * 50])
+    def test_another_version(self, saved, version):
+        change_manifest(saved, lambda manifest: manifest.update(format=version))
+        with pytest.raises(FileError, match=r"of format .*reads format 1; use the version"):
+            load(saved)
+
+    def test_an_error_is_a_silomix_error(self, tmp_path):
+        with pytest.raises(SilomixError):
+            load(tmp_path / "absent")
+
+
+class TestDamagedFiles:
+    def test_truncated_anywhere(self, saved):
+        whole = saved.read_bytes()
+        for length in range(0, len(whole), len(whole) // 40):
+            saved.write_bytes(whole[:length])
+            with pytest.raises(FileError, match=r"no saved posterior|damaged"):
+                load(saved)
+
+    def test_a_bit_flipped_anywhere_in_the_arrays(self, posterior, saved):
+        whole = bytearray(saved.read_bytes())
+        place = whole.find(np.ascontiguousarray(posterior.probabilities).tobytes())
+        assert place > 0
+        whole[place + 5] ^= 0x10
+        saved.write_bytes(whole)
+        with pytest.raises(FileError, match="damaged"):
+            load(saved)
+
+    def test_random_bytes_changed_are_refused_or_harmless(self, posterior, saved, seed):
+        """No exception but our own; what is still read is what was saved."""
+        whole, rng = saved.read_bytes(), np.random.default_rng(seed)
+        refused = 0
+        for _ in range(300):
+            broken = bytearray(whole)
+            for place in rng.integers(0, len(whole), rng.integers(1, 4)):
+                broken[place] = rng.integers(0, 256)
+            saved.write_bytes(broken)
+            try:
+                found = load(saved)
+            except FileError:
+                refused += 1
+            else:
+                assert_same(found, posterior)
+        assert refused > 100
+
+    @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "1" * 5000, "\xff"])
+    def test_a_manifest_that_is_no_json(self, saved, text):
+        write_members(saved, {MANIFEST: text.encode("latin-1")})
+        with pytest.raises(FileError, match=r"no saved posterior|nested too deeply"):
+            load(saved)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"backend": "spark"}, "posterior.json, backend: Input should be 'pandas'"),
+            ({"more": 1}, "posterior.json, more: Extra inputs are not permitted"),
+            ({"diagnostics": None}, "posterior.json, diagnostics: "),
+            ({"study": {}}, "damaged, or of another version: its study cannot be used"),
+        ],
+    )
+    def test_a_manifest_that_makes_no_sense(self, saved, change, message):
+        change_manifest(saved, lambda manifest: manifest.update(change))
+        with pytest.raises(FileError, match=message):
+            load(saved)
+
+    def test_settings_that_were_changed_by_hand(self, saved):
+        change_manifest(saved, lambda manifest: manifest["study"].update(seed=8))
+        with pytest.raises(FileError, match=r"its study has the digest \w+, and its provenance"):
+            load(saved)
+
+    def test_a_manifest_that_is_too_large(self, saved, monkeypatch):
+        monkeypatch.setattr(silomix.posterior.loading, "LARGEST_MANIFEST", 1000)
+        with pytest.raises(FileError, match=r"a posterior\.json larger than 0 MB, too large"):
+            load(saved)
+
+    def test_a_member_too_few(self, saved):
+        members = read_members(saved)
+        del members["elbo.npy"]
+        write_members(saved, members)
+        with pytest.raises(FileError, match=r"it lacks the member 'elbo\.npy'"):
+            load(saved)
+
+    @pytest.mark.parametrize("name", ["../../evil.npy", "/etc/evil", "C:\\evil", "evil.py", "a/"])
+    def test_a_member_too_many(self, saved, name, tmp_path):
+        write_members(saved, read_members(saved) | {name: b"evil"})
+        with pytest.raises(FileError, match="it has the unknown member "):
+            load(saved)
+        assert list(tmp_path.iterdir()) == [saved]
+
+    def test_an_array_under_an_unknown_name(self, saved):
+        change_array(saved, "../../evil", np.zeros(2))
+        with pytest.raises(FileError, match=r"its array '\.\./\.\./evil' has the shape"):
+            load(saved)
+
+    def test_two_members_of_one_name(self, saved):
+        members = read_members(saved)
+        with zipfile.ZipFile(saved, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("weights.npy", members["weights.npy"])
+        with pytest.raises(FileError, match="claims to hold more than it does"):
+            load(saved)
+
+    def test_a_bomb_of_compressed_zeros(self, saved):
+        bomb = read_members(saved) | {"weights.npy": bytes(50_000_000)}
+        write_members(saved, bomb, zipfile.ZIP_DEFLATED)
+        with pytest.raises(FileError, match="compressed or encrypted, which a saved posterior"):
+            load(saved)
+
+    def test_a_bomb_of_members_that_share_their_bytes(self, saved):
+        """The directory names one stretch of the file many times over."""
+        with zipfile.ZipFile(saved, "a") as archive:
+            longest = max(archive.infolist(), key=lambda info: info.file_size)
+            for copy in range(20):
+                other = zipfile.ZipInfo(f"polish_{copy + 5}.npy")
+                for name in ("header_offset", "file_size", "compress_size", "CRC"):
+                    setattr(other, name, getattr(longest, name))
+                archive.filelist.append(other)
+                archive.NameToInfo[other.filename] = other
+            archive._didModify = True
+        with pytest.raises(FileError, match="claims to hold more than it does"):
+            load(saved)
+
+    def test_an_encrypted_member(self, saved):
+        whole = bytearray(saved.read_bytes())
+        whole[whole.find(b"PK\x01\x02") + 8] |= 1
+        saved.write_bytes(whole)
+        with pytest.raises(FileError, match="compressed or encrypted"):
+            load(saved)
+
+
+class TestArraysThatDoNotFit:
+    def test_a_shape_that_the_manifest_does_not_say(self, saved):
+        content = io.BytesIO()
+        np.lib.format.write_array(content, np.zeros((2, 2), dtype=np.float32))
+        write_members(saved, read_members(saved) | {"weights.npy": content.getvalue()})
+        with pytest.raises(
+            FileError, match=r"weights\.npy is of type <f4 and shape \(2, 2\), and posterior\.json"
+        ):
+            load(saved)
+
+    def test_columns_first(self, saved, posterior):
+        change_array(saved, "weights", np.asfortranarray(posterior.weights))
+        with pytest.raises(FileError, match=r"is damaged: weights\.npy is of type"):
+            load(saved)
+
+    def test_fewer_bytes_than_the_shape_needs(self, saved):
+        """A header alone must not make us set aside memory for what it promises."""
+        short = read_members(saved)["weights.npy"][:-8]
+        write_members(saved, read_members(saved) | {"weights.npy": short})
+        with pytest.raises(FileError, match=r"weights\.npy has 592 bytes for an array of 600"):
+            load(saved)
+
+    def test_a_huge_promise(self, saved):
+        header = io.BytesIO()
+        shape = (2**40, 3)
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": "<f4", "fortran_order": False, "shape": shape}
+        )
+        write_members(saved, read_members(saved) | {"elbo.npy": header.getvalue()})
+        declared = {"dtype": "<f4", "shape": list(shape)}
+        change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
+        with pytest.raises(FileError, match=r"elbo\.npy has 0 bytes for an array of 13,19"):
+            load(saved)
+
+    def test_no_array(self, saved):
+        write_members(saved, read_members(saved) | {"weights.npy": b"not an array"})
+        with pytest.raises(FileError, match=r"weights\.npy is no array"):
+            load(saved)
+
+    def test_pickled_objects(self, saved):
+        change_array(saved, "elbo", np.array([{"a": 1}], dtype=object))
+        with pytest.raises(FileError, match=r"posterior\.json, arrays\.elbo\.dtype"):
+            load(saved)
+
+    def test_pickled_objects_declared_as_numbers(self, saved):
+        change_array(saved, "elbo", np.array([{"a": 1}], dtype=object))
+        declared = {"dtype": "<f8", "shape": [1]}
+        change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
+        with pytest.raises(FileError, match=r"elbo\.npy is of type \|O and shape \(1,\)"):
+            load(saved)
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [
+            ("weights", (50, 4)),
+            ("weights_by_silo", (50, 3, 3)),
+            ("probabilities", (50, 3, 8)),
+            ("correspondence_sizes", (7,)),
+            ("correspondence_confidence", (8, 7)),
+            ("silo_weights", (3,)),
+            ("silo_profiles", (2, 4)),
+            ("membership", (12, 4)),
+            ("row_silos", (11,)),
+            ("labels", ()),
+        ],
+    )
+    def test_arrays_that_do_not_fit_each_other(self, saved, name, shape):
+        whole = name in {"correspondence_sizes", "row_silos", "labels"}
+        change_array(saved, name, np.zeros(shape, dtype=np.int64 if whole else np.float64))
+        with pytest.raises(FileError, match=r"is damaged: its array '\w+' has the shape"):
+            load(saved)
+
+    @pytest.mark.parametrize("shape", [(50,), (0, 3), (50, 0)])
+    def test_no_weights(self, saved, shape):
+        change_array(saved, "weights", np.zeros(shape))
+        with pytest.raises(FileError, match="it has no weights"):
+            load(saved)
+
+    def test_an_array_too_few(self, saved):
+        members = read_members(saved)
+        del members["membership.npy"]
+        write_members(saved, members)
+        change_manifest(saved, lambda manifest: manifest["arrays"].pop("membership"))
+        with pytest.raises(FileError, match=r"its array 'membership' has the shape None"):
+            load(saved)
+
+    def test_labels_that_are_no_whole_numbers(self, saved):
+        change_array(saved, "labels", np.zeros(12))
+        with pytest.raises(FileError, match="its array 'labels' cannot be of type <f8"):
+            load(saved)
+
+    @pytest.mark.parametrize(
+        ("name", "size", "value"),
+        [
+            ("labels", 12, 3),
+            ("labels", 12, -1),
+            ("row_silos", 12, 2),
+            ("correspondence_groups", 8, 9),
+        ],
+    )
+    def test_numbers_of_what_does_not_exist(self, saved, name, size, value):
+        numbers = np.zeros(size, dtype=np.int64)
+        numbers[3] = value
+        change_array(saved, name, numbers)
+        with pytest.raises(FileError, match=f"its array '{name}' goes from .*must stay within 0"):
+            load(saved)
