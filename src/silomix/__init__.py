@@ -1,8 +1,11 @@
 """Bayesian clustering across data silos that may not pool their rows."""
 
+from typing import TYPE_CHECKING
+
 from silomix import metrics
-from silomix.api import sample
+from silomix.api import fit, sample
 from silomix.errors import SilomixError
+from silomix.posterior import Posterior, load
 from silomix.relabel import local_posterior
 from silomix.simulate import simulate, simulate_like
 from silomix.study import (
@@ -29,6 +32,9 @@ from silomix.types import (
     Variable,
 )
 
+if TYPE_CHECKING:
+    from silomix.estimator import FederatedMixture
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -37,11 +43,13 @@ __all__ = [
     "Divergence",
     "Draws",
     "Evidence",
+    "FederatedMixture",
     "FewRounds",
     "Hungarian",
     "Lbfgs",
     "LocalPosterior",
     "Partition",
+    "Posterior",
     "Prior",
     "Psgd",
     "Schedule",
@@ -49,6 +57,8 @@ __all__ = [
     "Shard",
     "SilomixError",
     "Variable",
+    "fit",
+    "load",
     "local_posterior",
     "make_study",
     "metrics",
@@ -58,3 +68,12 @@ __all__ = [
     "simulate_like",
     "write_study",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the estimator when it is asked for: it needs scikit-learn, an extra."""
+    if name == "FederatedMixture":
+        from silomix.estimator import FederatedMixture
+
+        return FederatedMixture
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -110,11 +110,20 @@ def _make(
         name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
         for name, (shape, dtype) in shapes.items()
     }
+    for name in arrays:
+        _reserve(folder / f"{name}.npy")
     for stale in folder.glob("chain-*.npz"):
         stale.unlink()
     content = json.dumps(identity, indent=1).encode()
     _replace(folder / RUN_FILE, lambda file: file.write(content))
     return Checkpoint(folder, arrays)
+
+
+def _reserve(path: Path) -> None:
+    """Take the file's space now: a disk that is too small refuses here, not in mid-run."""
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def _check_identity(folder: Path, identity: dict[str, Any]) -> None:

@@ -149,8 +149,8 @@ class AssignRows:
         local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    weights: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
     groups: NDArray[np.int64] | None = None
 
 

@@ -8,7 +8,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from silomix.simulate import DESIGNS
 
-TABLE, SAMPLER, OUTPUT = "The table", "The sampler", "Output"
+TABLE, SAMPLER, METHOD, OUTPUT = "The table", "The sampler", "The coordinator", "Output"
 """Panels of the help pages."""
 
 
@@ -22,9 +22,10 @@ def _argument(metavar: str, text: str) -> ArgumentInfo:
 
 TableFile = Annotated[
     Path,
-    _argument(
-        "TABLE", "CSV, TSV (or their .gz) or Parquet: a row per unit, columns as variables."
-    ),
+    _argument("TABLE", "CSV, TSV (or their .gz) or Parquet: a row per unit, columns as variables."),
+]
+SavedPosterior = Annotated[
+    Path, _argument("POSTERIOR", "A posterior.silomix that fit wrote, or Posterior.save.")
 ]
 Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(DESIGNS)}.")]
 
@@ -33,7 +34,10 @@ SimulateOut = Annotated[
     Path, _option(OUTPUT, "--out", "The table, such as t.csv; the truth goes to t.truth.csv.")
 ]
 StudyOut = Annotated[Path, _option(OUTPUT, "--out", "The study file, such as study.toml.")]
-SampleOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for the results.")]
+AssignOut = Annotated[
+    Path, _option(OUTPUT, "--out", "The labels, such as labels.csv: a line for each row.")
+]
+ResultsOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for the results.")]
 Title = Annotated[
     str | None, _option(OUTPUT, "--title", "A line for people; not part of the digest.")
 ]
@@ -60,6 +64,18 @@ SilosToDraw = Annotated[
 Column = Annotated[
     str | None,
     _option(TABLE, "--silo", "Column that says whose row it is: its values are silos."),
+]
+FitColumn = Annotated[
+    str | None,
+    _option(TABLE, "--silo", "Column that says whose row it is; without it, one silo."),
+]
+AssignColumn = Annotated[
+    str | None,
+    _option(TABLE, "--silo", "Column that says whose row it is, or the silo all rows are of."),
+]
+Shards = Annotated[
+    int | None,
+    _option(TABLE, "--shards", "Split the rows at random into N silos instead, to go faster."),
 ]
 Names = Annotated[
     str | None,
@@ -115,9 +131,7 @@ Components = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    _option(
-        SAMPLER, "--iterations", "Sweeps a chain (default 20000); more if the verdict asks."
-    ),
+    _option(SAMPLER, "--iterations", "Sweeps a chain (default 20000); more if the verdict asks."),
 ]
 BurnIn = Annotated[
     int | None, _option(SAMPLER, "--burn-in", "Sweeps dropped at the start; half by default.")
@@ -159,4 +173,51 @@ Threads = Annotated[
 Checkpoint = Annotated[
     Path | None,
     _option(SAMPLER, "--checkpoint", "Folder to go on from after a stop: for long runs."),
+]
+
+Matching = Annotated[
+    str | None,
+    _option(
+        METHOD,
+        "--matching",
+        "evidence (default); ball, divergence; hungarian if one silo has every cluster.",
+    ),
+]
+Aggregation = Annotated[
+    str | None,
+    _option(METHOD, "--aggregation", "vcmc (default); product, cmc or uniform for a comparison."),
+]
+Oracle = Annotated[
+    str | None,
+    _option(
+        METHOD,
+        "--oracle",
+        "contingency (default) sends distinct rows; federated sums only; pooled.",
+    ),
+]
+Solver = Annotated[
+    str | None,
+    _option(
+        METHOD, "--solver", "lbfgs (default); psgd, the paper's; few-rounds for slow exchanges."
+    ),
+]
+Polish = Annotated[
+    str | None,
+    _option(
+        METHOD, "--polish", "until the draws settle (default), or a number of rounds; 0 for none."
+    ),
+]
+Strategy = Annotated[
+    str | None,
+    _option(
+        METHOD, "--strategy", "consensus (default), or exact, with an exchange for every sweep."
+    ),
+]
+Assign = Annotated[
+    str | None,
+    _option(METHOD, "--assign", "Label rows by posterior (default), or matching, the paper's way."),
+]
+Tier = Annotated[
+    str | None,
+    _option(METHOD, "--tier", "What a silo releases: draws (default) or a summary of them."),
 ]

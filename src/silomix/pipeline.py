@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.aggregation import aggregate
+from silomix.diagnostics import diagnose
 from silomix.exact import align, sample_exactly
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
@@ -22,6 +23,7 @@ from silomix.posterior import (
     make_provenance,
     ordered,
 )
+from silomix.release import released_diagnostics
 from silomix.sampler import Progress
 
 if TYPE_CHECKING:
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.aggregation import Aggregated
+    from silomix.exact import ExactDraws
     from silomix.messages import AssignReply, Query, Silos
     from silomix.polish import Polished
-    from silomix.release import Release
+    from silomix.release import Release, ReleasedDiagnostics
     from silomix.study import Study
     from silomix.types import Correspondence, SiloWeights
 
@@ -81,7 +84,7 @@ def run_study(
     diagnostics = PosteriorDiagnostics(
         silos={release.silo: release.diagnostics for release in releases},
         elbo=aggregated.elbo_trace,
-        polish=polished and _polish_trace(polished),
+        polish=_polish_trace(polished) if polished else None,
         notes=(*aggregated.notes, *_empty_notes(sizes)),
     )
     return Posterior(
@@ -215,9 +218,23 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
     return Posterior(
         study=study,
         **vars(parts),
-        diagnostics=PosteriorDiagnostics(silos={}, notes=(*notes, *_empty_notes(sizes))),
+        diagnostics=PosteriorDiagnostics(
+            silos={}, chains=_judge(draws), notes=(*notes, *_empty_notes(sizes))
+        ),
         provenance=make_provenance(study, [], silos.sent),
     )
+
+
+def _judge(draws: ExactDraws) -> ReleasedDiagnostics:
+    """Judge the exact strategy's chains as a silo would judge its own."""
+
+    def by_chain(values: NDArray[Any]) -> NDArray[Any]:
+        return values.reshape(int(draws.chain.max()) + 1, -1, *values.shape[1:])
+
+    found = diagnose(
+        by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
+    )
+    return released_diagnostics(found, prior_draws=0.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.types import LocalPosterior, Prior
+    from silomix.types import Diagnostics, LocalPosterior, Prior
 
 Tier = Literal["summary", "draws"]
 
@@ -91,7 +91,6 @@ def make_release(
     mean, concentration = fit_dirichlet(local.probabilities, offsets)
     sizes_of_variables = np.diff(offsets)
     counts = mean * np.repeat(concentration, sizes_of_variables, axis=1) - beta
-    traces = local.draws.diagnostics.traces
     return Release(
         silo=silo,
         place=place,
@@ -104,14 +103,21 @@ def make_release(
         tier=tier,
         weights=local.weights if tier == "draws" else None,
         probabilities=local.probabilities if tier == "draws" else None,
-        diagnostics=ReleasedDiagnostics(
-            verdict=local.draws.diagnostics.verdict,
-            trusted=local.draws.diagnostics.trusted,
-            rhat={name: trace.rhat for name, trace in traces.items()},
-            ess={name: trace.ess for name, trace in traces.items()},
-            prior_draws=float(local.prior_draws.max()),
+        diagnostics=released_diagnostics(
+            local.draws.diagnostics, prior_draws=float(local.prior_draws.max())
         ),
         study=study,
+    )
+
+
+def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedDiagnostics:
+    """Say what may be said of a run: its verdict and numbers, not its traces."""
+    return ReleasedDiagnostics(
+        verdict=found.verdict,
+        trusted=found.trusted,
+        rhat={name: trace.rhat for name, trace in found.traces.items()},
+        ess={name: trace.ess for name, trace in found.traces.items()},
+        prior_draws=prior_draws,
     )
 
 

@@ -137,11 +137,11 @@ def cores(threads: int | None) -> int:
     return os.cpu_count() or 1
 
 
-def at_least(name: str, value: int, least: int) -> int:
+def at_least(name: str, value: object, least: int) -> int:
     """Return `value`, a whole number not below `least`; refuse anything else by its name."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise SettingsError(f"{name} is {value!r}; it must be a whole number, at least {least}")
-    return value
+    return int(value)
 
 
 def _threads_per_chain(threads: int, chains: int, rows: int) -> int:
@@ -170,7 +170,9 @@ def _collect(shard: Shard, job: Job, arrays: Mapping[str, NDArray[Any]]) -> Draw
 
     def joined(name: str) -> NDArray[Any]:
         array = np.asarray(arrays[name])
-        return array.reshape(-1, *array.shape[2:])
+        joint = array.reshape(-1, *array.shape[2:])
+        joint.flags.writeable = False  # they may be a checkpoint's files
+        return joint
 
     return Draws(
         shard=shard,

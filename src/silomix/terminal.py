@@ -18,6 +18,7 @@ from silomix.errors import (
     CheckpointError,
     DataError,
     DataWarning,
+    FileError,
     MissingDependency,
     SamplingWarning,
     SettingsError,
@@ -51,8 +52,8 @@ EXITS = (
     ),
     Exit(
         5,
-        "a checkpoint or study belongs to something else, or is damaged",
-        (CheckpointError, StudyMismatch),
+        "a checkpoint, study or saved posterior belongs to something else, or is damaged",
+        (CheckpointError, FileError, StudyMismatch),
     ),
     Exit(130, "interrupted", (KeyboardInterrupt,)),
 )

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from unit.aggregation_cases import PRIOR, make_case
 
 from silomix.aggregation.matched import SMALLEST, combine, first_draws, matched_draws
 from silomix.errors import StudyMismatch
 from silomix.types import Correspondence, MatchedDraws, SiloWeights
+from unit.aggregation_cases import PRIOR, make_case
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
 

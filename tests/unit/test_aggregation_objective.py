@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import dirichlet
-from unit.aggregation_cases import make_case
 
 from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.objective import Objective, determinant_factors, evaluate
@@ -16,11 +15,12 @@ from silomix.aggregation.oracles import pooled
 from silomix.aggregation.simplex import hypercube, split
 from silomix.kernels import reference
 from silomix.types import MatchedDraws, Prior
+from unit.aggregation_cases import PRIOR, make_case
 
 HOLDS = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1]]
 
 
-def make_objective(seed, *, missing=0.1, prior=Prior(), draws=20):
+def make_objective(seed, *, missing=0.1, prior=PRIOR, draws=20):
     case = make_case(
         seed, rows=(40, 30, 30), clusters=4, sizes=(2, 3, 4), holds=HOLDS, missing=missing
     )

@@ -455,7 +455,7 @@ import silomix
 
 def report(at):
     if at.done:
-        print(time.time(), flush=True)
+        print(time.time(), time.process_time())
         raise SystemExit
 
 table = silomix.simulate("homogeneous", rows=300, silos=1, seed=1)[0].drop(columns="silo")
@@ -464,7 +464,10 @@ silomix.sample(table, components=15, progress=report)
 
 
 def first_call(**environment):
-    """Seconds from the start of a process to its first sweeps, and what it said."""
+    """Seconds from the start of a process to its first sweeps, and what it said.
+
+    On a busy machine the time it waited for others is not counted.
+    """
     began = time.time()
     done = subprocess.run(
         [sys.executable, "-c", FIRST_CALL],
@@ -477,7 +480,8 @@ def first_call(**environment):
         text=True,
         check=True,
     )
-    return float(done.stdout) - began, done.stderr
+    at_first, at_work = map(float, done.stdout.split())
+    return min(at_first - began, at_work), done.stderr
 
 
 def assert_starts_at_once(**environment):

@@ -339,7 +339,7 @@ def sweeps_saved(folder):
         pytest.param(
             300,
             4,
-            {"iterations": 30_000, "thin": 100, "threads": 1, "checkpoint_every": 50},
+            {"iterations": 60_000, "thin": 200, "threads": 1, "checkpoint_every": 500},
             id="small",
         ),
         pytest.param(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
+from silomix.cli import whole
+from silomix.demo import compare, run_demo
 from silomix.terminal import EXITS
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -55,7 +58,7 @@ def test_help_lists_every_exit_code():
 
 def test_every_option_says_what_to_choose():
     commands = typer.main.get_command(cli.app).commands
-    assert set(commands) == {"demo", "simulate", "study", "sample"}
+    assert set(commands) == {"demo", "fit", "assign", "simulate", "study", "sample"}
     for name, command in commands.items():
         assert command.help, name
         for param in command.params:
@@ -82,9 +85,7 @@ def test_simulate_says_what_it_made(tmp_path):
     out = tmp_path / "made.csv"
     result = run("simulate", "homogeneous", "--rows", 40, "--out", out)
     assert "homogeneous: 40 rows, 4 silos, 5 clusters" in result.stdout
-    assert result.stdout.endswith(
-        f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n"
-    )
+    assert result.stdout.endswith(f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n")
 
 
 def test_simulate_wants_a_csv(tmp_path):
@@ -95,9 +96,7 @@ def test_simulate_wants_a_csv(tmp_path):
 
 def test_study_describes_what_it_wrote(tmp_path, table):
     out = tmp_path / "study.toml"
-    result = run(
-        "study", table, "--silo", "silo", "--out", out, "--seed", 7, "--title", "Trial"
-    )
+    result = run("study", table, "--silo", "silo", "--out", out, "--seed", 7, "--title", "Trial")
     assert result.exit_code == 0, result.output
     study = silomix.read_study(out)
     assert study.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
@@ -333,7 +332,7 @@ def test_something_unexpected(tmp_path, monkeypatch):
     def fail(folder):
         raise RuntimeError("the floor gave way")
 
-    monkeypatch.setattr(cli, "run_demo", fail)
+    monkeypatch.setattr(whole, "run_demo", fail)
     plain = run("demo", "--out", tmp_path)
     assert plain.exit_code == 1
     assert plain.stderr == (
@@ -362,35 +361,277 @@ def test_warnings_are_sentences(tmp_path):
     assert ".py" not in result.stderr
 
 
-def test_demo(tmp_path):
-    began = time.monotonic()
-    result = run("demo", "--out", tmp_path / "demo")
+RESULTS = {
+    *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
+    *("silo_weights.csv", "summary.txt", "study.toml", "posterior.silomix"),
+}
+QUICK = ["--iterations", "600", "--threads", "2"]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A table, the folder of its results, and what the command printed."""
+    folder = tmp_path_factory.mktemp("fitted")
+    table, out = folder / "table.csv", folder / "results"
+    made = run("simulate", "non-nested", "--rows", 400, "--seed", 2, "--out", table)
+    assert made.exit_code == 0, made.output
+    result = run("fit", table, "--silo", "silo", *QUICK, "--seed", 3, "--out", out)
     assert result.exit_code == 0, result.output
-    assert time.monotonic() - began < 90, "30 s are promised, after compilation"
-    report = tmp_path / "demo" / "report.txt"
-    assert result.stdout.splitlines()[-1] == f"Report: {report}"
-    text = report.read_text(encoding="utf-8")
-    for place in range(1, 5):
-        folder = tmp_path / "demo" / f"hospital-{place}"
-        files = {"cluster_sizes.csv", "profile.csv", "labels.csv", "report.txt"}
-        assert {path.name for path in folder.iterdir()} == files
-        assert f"hospital {place}: Trust it" in text
-    again = run("demo", "--out", tmp_path / "demo", "--json")
-    record = json.loads(again.stdout)
-    assert record["report"] == str(report)
-    found = record["hospitals"]
-    assert [hospital["clusters"] for hospital in found] == [5, 5, 3, 2]
-    assert [hospital["planted"] for hospital in found] == [5, 5, 3, 2]
-    # true parameters give about .97 in this design
-    assert all(hospital["ari"] > 0.9 for hospital in found)
-    # the demonstration's own files are enough to get its results again
-    table, study = tmp_path / "demo" / "table.csv", tmp_path / "demo" / "study.toml"
-    mine = ["--silo-column", "hospital", "--silo", "hospital 3"]
-    redone = run("sample", table, "--study", study, *mine, "--out", tmp_path / "redone")
-    assert redone.exit_code == 0, redone.output
-    for name in ("cluster_sizes.csv", "profile.csv", "labels.csv"):
-        first = (tmp_path / "demo" / "hospital-3" / name).read_bytes()
-        assert first == (tmp_path / "redone" / name).read_bytes()
+    return table, out, result
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_fit_writes_what_the_library_finds(fitted):
+    table, out, result = fitted
+    assert {path.name for path in out.iterdir()} == RESULTS
+    found = silomix.load(out / "posterior.silomix")
+    again = silomix.fit(table, "silo", iterations=600, seed=3, progress=False)
+    np.testing.assert_array_equal(found.weights, again.weights)
+    np.testing.assert_array_equal(found.labels, again.labels)
+    assert silomix.read_study(out / "study.toml") == found.study
+    labels = pd.read_csv(out / "labels.csv")
+    assert labels.columns.tolist() == ["row", "silo", "cluster", "probability"]
+    assert labels["row"].tolist() == list(range(1, 401))
+    assert labels["silo"].tolist() == pd.read_csv(table)["silo"].tolist()
+    assert labels["cluster"].tolist() == found.labels.tolist()
+    np.testing.assert_allclose(
+        labels["probability"], found.assignment.membership.max(axis=1), rtol=1e-5
+    )
+    assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
+    assert result.stdout.endswith(f"Results: {out}\n")
+
+
+def test_fit_as_json(tmp_path, fitted, monkeypatch):
+    table, out, _ = fitted
+    found = silomix.load(out / "posterior.silomix")
+    monkeypatch.setattr(whole, "fit", lambda table, silo: found)
+    result = run("fit", table, "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert record["silos"] == list(found.silos)
+    assert [c["rows"] for c in record["clusters"]] == np.bincount(found.labels).tolist()
+    assert record["verdict"] == found.diagnostics.verdict
+    assert record["sent"] == {silo: dict(sent) for silo, sent in found.provenance.sent.items()}
+    assert record["study"] == found.provenance.study
+    assert sum(record["silo_weights"].values()) == pytest.approx(1)
+    assert set(record["files"]) == {str(tmp_path / "r" / name) for name in RESULTS}
+
+
+def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
+    seen = {}
+
+    def note(table, silo, **settings):
+        seen.update(settings, table=table, silo=silo)
+        raise silomix.SilomixError("enough")
+
+    monkeypatch.setattr(whole, "fit", note)
+    options = {
+        "preset": "paper", "components": 9, "iterations": 700, "burn_in": 100, "chains": 3,
+        "thin": 2, "seed": 4, "threads": 1, "variables": ["x1", "x2"], "missing": "level",
+        "frequency": "n", "partition": "pam", "relabel": "average", "matching": "ball",
+        "aggregation": "cmc", "oracle": "pooled", "solver": "psgd", "polish": 2,
+        "strategy": "exact", "assign": "matching", "tier": "summary",
+        "checkpoint": tmp_path / "kept",
+    }  # fmt: skip
+    args = [
+        part
+        for name, value in options.items()
+        for part in (
+            f"--{name.replace('_', '-')}",
+            ",".join(value) if isinstance(value, list) else value,
+        )
+    ]
+    run("fit", fitted[0], "--silo", "silo", *args, "--out", tmp_path / "r")
+    assert seen == {**options, "table": fitted[0], "silo": "silo"}
+    seen.clear()
+    run("fit", fitted[0], "--shards", 3, "--polish", "until", "--out", tmp_path / "r")
+    assert seen == {"shards": 3, "polish": "until", "table": fitted[0], "silo": None}
+
+
+def test_fit_goes_on_from_a_checkpoint(tmp_path, fitted):
+    table, out, _ = fitted
+    kept = tmp_path / "kept"
+    options = ["--silo", "silo", *QUICK, "--seed", 3, "--checkpoint", kept]
+    for place in ("one", "two"):
+        assert run("fit", table, *options, "--out", tmp_path / place).exit_code == 0
+        saved = (tmp_path / place / "posterior.silomix").read_bytes()
+        assert saved == (out / "posterior.silomix").read_bytes()
+    assert sorted(path.name for path in kept.iterdir()) == [f"silo {n}" for n in (1, 2, 3, 4)]
+
+
+def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitted):
+    table, out = fitted[0], tmp_path / "results"
+    out.mkdir()
+    (out / "correspondence.csv").write_text("of another run")
+    exact = ["--strategy", "exact", "--chains", 1, "--components", 7, "--iterations", 60]
+    refused = run("fit", table, "--silo", "silo", *exact, "--out", out)
+    assert refused.exit_code == 4
+    result = run("fit", table, "--silo", "silo", *exact, "--out", out, "--force")
+    assert result.exit_code == 0, result.output
+    missing = {"correspondence.csv", "silo_weights.csv"}
+    assert {path.name for path in out.iterdir()} == RESULTS - missing
+    assert "Sampled over all silos at once: 7 components" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--silo", "silo", "--shards", 2], 2, "--silo and --shards both say how to split"),
+        (["--nonsense"], 2, "No such option"),
+        (["--silo", "ward"], 3, "no column 'ward' to tell the silos apart"),
+        (["--silo", "silo", "--polish", "often"], 4, "polish is 'often'; it must be 'until'"),
+        (["--silo", "silo", "--polish", -1], 4, "polish is -1; it must be 'until' or at least 0"),
+        (["--silo", "silo", "--matching", "bal"], 4, "did you mean 'ball'?"),
+    ],
+    ids=str,
+)
+def test_fit_refuses(tmp_path, fitted, options, code, complaint):
+    result = run("fit", fitted[0], *options, "--out", tmp_path / "r")
+    assert result.exit_code == code
+    assert complaint in words(result.stderr)
+    assert result.stdout == ""
+    assert not (tmp_path / "r").exists()
+
+
+def test_fit_needs_the_extra_before_it_samples(tmp_path, fitted, monkeypatch):
+    monkeypatch.setattr("silomix.api.find_spec", lambda name: None)
+    result = run("fit", fitted[0], "--silo", "silo", "--preset", "paper", "--out", tmp_path / "r")
+    assert result.exit_code == 4
+    assert "pip install 'silomix[pam]'" in result.stderr
+
+
+def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):
+    table, results, _ = fitted
+    out = tmp_path / "labels.csv"
+    saved = results / "posterior.silomix"
+    result = run("assign", saved, table, "--silo", "silo", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert out.read_bytes() == (results / "labels.csv").read_bytes()
+    assert result.stdout.endswith(f"Labels: {out}\n")
+    refused = run("assign", saved, table, "--silo", "silo", "--out", out)
+    assert refused.exit_code == 4
+    assert "already; give --force to replace" in refused.stderr
+
+
+def test_assign_new_rows(tmp_path, fitted, seed):
+    saved, table = fitted[1] / "posterior.silomix", tmp_path / "new.csv"
+    rows = silomix.simulate("non-nested", rows=40, seed=seed)[0]
+    rows["silo"] = rows["silo"].replace("silo 4", "elsewhere")
+    rows.to_csv(table, index=False)
+    found = silomix.load(saved)
+    expected = {
+        "silo": (found.membership(rows, silo="silo"), rows["silo"].tolist(), 10),
+        "silo 2": (found.membership(rows, silo="silo 2"), ["silo 2"] * 40, 0),
+        None: (found.membership(rows), [None] * 40, 40),
+    }
+    for silo, (membership, names, strangers) in expected.items():
+        given = [] if silo is None else ["--silo", silo]
+        out = tmp_path / f"{silo}.csv"
+        record = json.loads(run("assign", saved, table, *given, "--out", out, "--json").stdout)
+        labels = pd.read_csv(out)
+        assert labels["cluster"].tolist() == membership.argmax(axis=1).tolist()
+        assert labels["silo"].astype(object).where(labels["silo"].notna(), None).tolist() == names
+        assert record["rows_of_other_silos"] == strangers
+        assert record["sizes"] == np.bincount(labels["cluster"], minlength=6).tolist()
+        assert record["files"] == [str(out)]
+    told = run("assign", saved, table, "--silo", "silo", "--out", tmp_path / "t.csv").stdout
+    assert "Rows of no silo of the study, to which its overall weights apply: 10." in told
+
+
+def test_assign_refuses(tmp_path, fitted):
+    table, results, _ = fitted
+    saved, out = results / "posterior.silomix", tmp_path / "labels.csv"
+    misspelt = run("assign", saved, table, "--silo", "sillo", "--out", out)
+    assert misspelt.exit_code == 3
+    assert "'sillo' is neither a column of the table that names silos nor a silo" in misspelt.stderr
+    foreign = run("assign", table, table, "--out", out)
+    assert foreign.exit_code == 5
+    assert "is no saved posterior" in foreign.stderr
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    assert run("assign", saved, other, "--out", out).exit_code == 3
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demonstration as it is, once: what the command printed, and its outcome."""
+    folder = tmp_path_factory.mktemp("demo")
+    kept = []
+
+    def keep(out):
+        kept.append(run_demo(out))
+        return kept[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "run_demo", keep)
+        result = run("demo", "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result, kept[0]
+
+
+def test_demo_finds_the_planted_clusters(demo):
+    _, _, found = demo
+    assert found.posterior.n_clusters == 6
+    assert sorted(planted.found for planted in found.planted) == list(range(6))
+    assert [h.planted for h in found.hospitals] == [5, 5, 3, 2]
+    assert [h.found for h in found.hospitals] == [5, 5, 3, 2]
+    # not better than the truth, but for luck, and hardly worse
+    assert found.best - 0.01 < found.agreement < found.best + 0.01
+    assert found.posterior.diagnostics.trusted
+    # six intervals of 95 %
+    inside = [p.lower <= p.weight <= p.upper for p in found.planted]
+    assert sum(inside) >= 4
+
+
+def test_demo_tells_and_writes(demo):
+    folder, result, found = demo
+    assert {path.name for path in folder.iterdir()} == RESULTS | {"table.csv", "report.txt"}
+    report = (folder / "report.txt").read_text(encoding="utf-8")
+    assert result.stdout.splitlines()[-1] == f"Report: {folder / 'report.txt'}"
+    for text in (report, result.stdout):
+        told = " ".join(text.split())
+        assert f"planted clusters: {found.agreement:.3f}" in told
+        assert f"parameters would give {found.best:.3f}" in told
+        assert "hospital 4 1,000 2 2 clusters 0 1" in told
+        # the weight of the paper's cluster 6 is a fifth of one hospital in four
+        assert "5 5.0% " in told
+        assert found.posterior.diagnostics.verdict in told
+    assert "What left each silo, in bytes" in report
+
+
+def test_demo_as_json(demo, monkeypatch):
+    folder, _, found = demo
+    monkeypatch.setattr(whole, "run_demo", lambda out: found)
+    record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
+    assert record["report"] == str(folder / "report.txt")
+    assert record["ari"] == found.agreement
+    assert [hospital["clusters"] for hospital in record["hospitals"]][3] == [0, 1]
+    assert record["planted"][5]["weight"] == pytest.approx(0.05)
+
+
+def test_demo_can_be_done_again_from_its_own_files(demo):
+    """Its study is that of the table with the hospital column."""
+    folder, _, found = demo
+    study = silomix.read_study(folder / "study.toml")
+    assert study.silos == tuple(f"hospital {n}" for n in range(1, 5))
+    assert study == found.posterior.study
+    labels = pd.read_csv(folder / "labels.csv")
+    assert labels["silo"].tolist() == pd.read_csv(folder / "table.csv")["hospital"].tolist()
+
+
+def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):
+    folder, _, found = demo
+    table = pd.read_csv(folder / "table.csv", dtype=str)
+    _, truth = silomix.simulate("non-nested", separability="easy", seed=1)
+    assignment = found.posterior.assignment
+    merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
+    posterior = dataclasses.replace(found.posterior, assignment=merged)
+    fewer = compare(posterior, table, truth, folder / "report.txt")
+    assert sum(planted.found is None for planted in fewer.planted) == 1
+    monkeypatch.setattr(whole, "run_demo", lambda out: fewer)
+    assert "not found" in run("demo", "--out", folder).stdout
+    record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
+    assert None in [planted["share"] for planted in record["planted"]]
 
 
 COLOURING = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"}
@@ -437,7 +678,5 @@ def test_interruption(tmp_path, table):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert err == (
-        "Interrupted: with --checkpoint, the same command goes on from where it was\n"
-    )
+    assert err == ("Interrupted: with --checkpoint, the same command goes on from where it was\n")
     assert not (tmp_path / "r").exists()

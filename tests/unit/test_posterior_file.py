@@ -17,7 +17,7 @@ from silomix.errors import FileError, SilomixError
 from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance
 from silomix.posterior.format import MANIFEST
 from silomix.study import make_study
-from unit.posteriors import SCHEMA, TRUSTED, make_diagnostics, make_posterior
+from unit.posteriors import DOUBTED, SCHEMA, TRUSTED, make_diagnostics, make_posterior
 
 
 @pytest.fixture
@@ -106,12 +106,19 @@ class TestRoundTrip:
         assert_same(load(wide.save(tmp_path / "wide.zip")), wide)
 
     def test_traces_by_any_name(self, posterior, tmp_path):
-        values = {"../../evil": np.arange(3.0), "ELBO, log": np.zeros((2, 2)), "": np.ones(0)}
+        values = {
+            "../../evil": np.arange(3.0),
+            "ELBO, log": np.zeros((2, 2)),
+            "": np.ones(0),
+            "a number": np.array(2.5),
+            "rounds": np.arange(3),
+            "moving": np.array([True, False]),
+        }
         odd = replace(posterior, diagnostics=make_diagnostics(polish=PolishTrace(values, 3, True)))
         assert_same(load(odd.save(tmp_path / "odd.zip")), odd)
 
     def test_numbers_of_numpy_become_plain_ones(self, posterior, tmp_path):
-        run = replace(TRUSTED, trusted=np.True_, prior_draws=np.float32(0.5))
+        run = replace(DOUBTED, trusted=np.False_, prior_draws=np.float32(0.5))
         polish = PolishTrace({}, np.int64(4), np.False_)
         odd = replace(
             posterior,
@@ -399,6 +406,13 @@ class TestArraysThatDoNotFit:
         write_members(saved, members)
         change_manifest(saved, lambda manifest: manifest["arrays"].pop("membership"))
         with pytest.raises(FileError, match=r"its array 'membership' has the shape None"):
+            load(saved)
+
+    @pytest.mark.parametrize("dtype", ["f8", ">f8", "<f4x", "<f4\n", "<U4", "|O", "<f16"])
+    def test_types_that_no_saved_array_has(self, saved, dtype):
+        declared = {"dtype": dtype, "shape": [3]}
+        change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
+        with pytest.raises(FileError, match=r"posterior\.json, arrays\.elbo\.dtype: String should"):
             load(saved)
 
     def test_labels_that_are_no_whole_numbers(self, saved):

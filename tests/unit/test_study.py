@@ -206,7 +206,7 @@ def test_the_file_is_laid_out_for_a_reader(study, tmp_path):
     assert text.startswith("# A silomix study: every setting")
     assert "but the\n# title" in text
     assert '\nsilos = ["cambridge", "leeds", "york"]\n\n[model]\ncomponents = 15\n' in text
-    assert '\n[matching]\nmethod = "evidence"\nabsorb = 30\n' in text
+    assert '\n[matching]\nmethod = "evidence"\nabsorb = 60\n' in text
     assert text.endswith('\n[[variables]]\nname = "bmi"\nlevels = ["low", "mid", "high"]\n')
 
 
@@ -699,7 +699,7 @@ def test_defaults_are_those_of_the_documentation(study):
         subsample=5_000,
         relabel="match",
     )
-    assert study.matching == Evidence(absorb=30, refine=0)
+    assert study.matching == Evidence(absorb=60, refine=0)
     assert study.aggregation == Aggregation(
         method="vcmc",
         oracle="contingency",
@@ -872,7 +872,7 @@ WRONG_CALLS = [
         "[aggregation] floor is 0.5; with 3 silos it must be at most 1/3",
     ),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
-    ({"components": Ball()}, "components is absorb=30"),
+    ({"components": Ball()}, "components is absorb=60"),
     ({"title": "\ud800"}, r"title is '\ud800'; it must be text that UTF-8 can write"),
 ]
 

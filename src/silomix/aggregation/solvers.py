@@ -52,8 +52,10 @@ STOPPED = 99
 GROW, SHRINK = 1.5, 0.5
 SHORTEST = 1e-5
 """A start whose blocks all move by less is at rest."""
+NEAR_FLOOR = 0.05
+"""How close to the floor, in floors, the softmax of `lbfgs` lets a weight come."""
 AT_FLOOR = 1.1
-"""A weight below this many floors is at the floor: a softmax comes close, and never arrives."""
+"""A weight below this many floors is at the floor."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +108,9 @@ def _lbfgs_from(
 ) -> Solution:
     held = objective.held
     logs = softmax_inverse(project(start, held, floor), held, floor)
-    # a start on the floor has no finite log; this far down it could not climb either
-    logs = np.maximum(logs, np.log(floor))
+    # further down a weight is the floor to all intents, and has no slope to come back on
+    lowest = np.log(NEAR_FLOOR * floor)
+    logs = np.maximum(logs, lowest)
     trace: list[float] = []
     accepted: list[float] = []
 
@@ -130,6 +133,7 @@ def _lbfgs_from(
         logs[held].copy(),
         jac=True,
         method="L-BFGS-B",
+        bounds=[(lowest, 10.0)] * int(held.sum()),
         callback=stop,
         options={"maxiter": settings.steps, "ftol": 0.0},
     )

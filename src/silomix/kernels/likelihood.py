@@ -2,7 +2,7 @@
 
 Eight draws are handled together, one in each lane of a vector: the table of level probabilities is
 (level, cluster, lane), so a row multiplies one contiguous stretch for each of its cells. Masses are
-plain products; a draw in which one could have underflowed takes that row again in logarithms. Lanes
+plain products; a draw in which one could have underflowed takes that row again, rescaled. Lanes
 never mix and no sum depends on the number of threads, so neither do the results.
 
 The compiled function stands next to its definition in plain NumPy; the two add up in different
@@ -143,32 +143,39 @@ def share_out(blocks: int, threads: int, add: Callable[[int, int], None]) -> Non
 
 
 @kernel
-def row_in_logarithms(
+def rescaled_row(
     columns: NDArray[np.int32],
     shares: NDArray[np.float64],
-    logs: NDArray[np.float64],
+    table: NDArray[np.float64],
     lane: int,
     masses: NDArray[np.float64],
 ) -> float:
-    """Write one draw's masses of a row, the largest scaled to one; return the log of the scale.
+    """Write one draw's masses of a row again, without underflow; return the log of their scale.
+
+    Each cluster is multiplied by 2^512, which is exact, whenever it becomes small: one that is
+    far behind after some cells may be ahead after all of them.
 
     Parameters
     ----------
     columns : in, (variable,).
     shares : in, (cluster · lane).
-    logs : in, (level + 1, cluster · lane), of the probabilities.
+    table : in, (level + 1, cluster · lane).
     masses : in and out, (cluster · lane).
     """
-    largest = -math.inf
+    exponents = np.zeros(masses.size, dtype=np.int64)
+    largest = -(2**62)
     for j in range(lane, masses.size, LANES):
-        score = math.log(shares[j])
+        mass = shares[j]
         for q in range(columns.size):
-            score += logs[columns[q], j]
-        masses[j] = score
-        largest = max(largest, score)
+            mass *= table[columns[q], j]
+            if mass < 2.0**-512:
+                mass *= 2.0**512
+                exponents[j] -= 512
+        masses[j] = mass
+        largest = max(largest, exponents[j])
     for j in range(lane, masses.size, LANES):
-        masses[j] = math.exp(masses[j] - largest)
-    return largest
+        masses[j] = math.ldexp(masses[j], exponents[j] - largest)
+    return largest * math.log(2.0)
 
 
 @kernel
@@ -198,9 +205,7 @@ def add_rows(
     masses = np.empty(width)
     totals = np.empty(LANES)
     least = np.empty(LANES)
-    logs = np.empty(table.shape[1:])
     for block in range(blocks):
-        logs_made = False
         start = shares[block]
         for row in range(rows):
             for j in range(width):
@@ -220,10 +225,7 @@ def add_rows(
             for lane in range(LANES):
                 shift = 0.0
                 if least[lane] < SMALLEST_MASS:
-                    if not logs_made:
-                        logs[:] = np.log(table[block])
-                        logs_made = True
-                    shift = row_in_logarithms(columns[row], start, logs, lane, masses)
+                    shift = rescaled_row(columns[row], start, table[block], lane, masses)
                     totals[lane] = 0.0
                     for c in range(clusters):
                         totals[lane] += masses[c * LANES + lane]

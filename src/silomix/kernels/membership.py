@@ -11,7 +11,6 @@ orders, so they agree to rounding.
 from __future__ import annotations
 
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -68,7 +67,7 @@ def share_rows(
     codes: NDArray[np.unsignedinteger],
     steps: Steps,
     weights: NDArray[np.float64],
-    threads: int | None,
+    threads: int,
 ) -> RowMembership:
     """Run the kernel on blocks of rows, side by side; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
@@ -77,7 +76,7 @@ def share_rows(
         some = slice(first, first + BLOCK)
         add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
 
-    with ThreadPoolExecutor(max_workers=threads or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(max_workers=threads) as pool:
         for _ in pool.map(compute, range(0, len(codes), BLOCK)):
             pass
     return found

@@ -29,8 +29,10 @@ def absorb_small(
     """Let groups of fewer than `limit` rows join a group that shares a silo with them.
 
     A silo may split a few rows off one of its clusters. Within a silo the weights speak too,
-    so the rise of the evidence includes their term for each shared silo. Best gain first,
-    until none rises; groups that share no silo are left to the matching.
+    so the rise of the evidence includes their term for each shared silo. The rows were not
+    picked beforehand: among n_s rows some always look apart, so a small group must stay apart
+    by a factor of more than n_s. Best gain first, until none rises; groups that share no silo
+    are left to the matching.
 
     Parameters
     ----------
@@ -46,22 +48,33 @@ def absorb_small(
     groups : (local,)
     absorbed : what was folded into what.
     """
-    gain = partial(folding_gain, limit=limit, alpha=alpha)
+    rows = np.bincount(clusters.silo, weights=clusters.sizes)
+    gain = partial(folding_gain, limit=limit, alpha=alpha, search=np.log(rows))
     folded, merges = join_groups(clusters, groups, profile, gain)
     return folded, tuple(_tell(clusters, *merge) for merge in merges)
 
 
 def folding_gain(
-    groups: Groups, one: int, others: NDArray[np.int64], *, limit: int, alpha: float
+    groups: Groups,
+    one: int,
+    others: NDArray[np.int64],
+    *,
+    limit: int,
+    alpha: float,
+    search: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the gain of joining each of the others; −inf where neither is small: (other,)."""
+    """Return the gain of joining each of the others; −inf where neither is small: (other,).
+
+    `search` is (silo,), what a small group must be better by to stay apart in a silo they share.
+    """
     shared = groups.held[others] & groups.held[one]
     small = (groups.rows[one].sum() < limit) | (groups.rows[others].sum(axis=1) < limit)
     allowed = small & shared.any(axis=1)
     gains = np.full(len(others), -np.inf)
     if allowed.any():
         some, both = others[allowed], shared[allowed]
-        weights = np.where(both, weight_gain(groups.rows[one], groups.rows[some], alpha), 0.0)
+        by_silo = weight_gain(groups.rows[one], groups.rows[some], alpha) + search
+        weights = np.where(both, by_silo, 0.0)
         gains[allowed] = profile_gain(groups, one, some) + weights.sum(axis=1)
     return gains
 

@@ -291,8 +291,9 @@ def divergence_cost(
 
 
 def pad_weights(weights: NDArray[np.floating], size: int) -> NDArray[np.float64]:
-    """Return the weights with 1/size for each component that is missing to `size`."""
-    return np.pad(weights.astype(np.float64), (0, size - len(weights)), constant_values=1 / size)
+    """Return (size,) weights that sum to one, 1/size for each component that is added."""
+    scaled = weights * (len(weights) / size / weights.sum())
+    return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
 def pad_probabilities(

@@ -18,7 +18,6 @@ unfolds to more than its own length. The same posterior always makes the same by
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,7 +28,7 @@ MANIFEST = "posterior.json"
 LARGEST_MANIFEST = 50_000_000
 """Bytes: ten times the largest study file."""
 
-DTYPE = re.compile(r"[<|][fiub][1248]")
+DTYPE = r"^[<|][fiub][1248]$"
 
 Number = Annotated[float, Field(strict=False)]
 """A float; JSON has no nan and no infinity, so they are written as text."""
@@ -44,7 +43,7 @@ class Entry(BaseModel):
 class ArrayEntry(Entry):
     """Type and shape of an array."""
 
-    dtype: Annotated[str, Field(pattern=DTYPE.pattern)]
+    dtype: Annotated[str, Field(pattern=DTYPE)]
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(max_length=8)]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from silomix.data import encode, read_table
 from silomix.data.cells import read_cells
 from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
+from silomix.sampler import cores
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -47,7 +48,7 @@ def row_membership(
     threads : cores to use; all when left out. The result does not depend on it.
     """
     steps = make_steps(weights, probabilities, shard.schema.offsets)
-    return share_rows(shard.codes, steps, log_weights(weights), threads)
+    return share_rows(shard.codes, steps, log_weights(weights), cores(threads))
 
 
 def table_membership(
@@ -72,7 +73,7 @@ def table_membership(
         rows = np.flatnonzero(places == place)
         known = place != ELSEWHERE
         weights = posterior.weights_by_silo[:, place] if known else posterior.weights
-        part = share_rows(codes[rows], steps, log_weights(weights), threads)
+        part = share_rows(codes[rows], steps, log_weights(weights), cores(threads))
         membership[rows], log_density[rows] = part.membership, part.log_density
     return RowMembership(membership, log_density)
 

@@ -72,7 +72,7 @@ def _write(file: BinaryIO, manifest: Manifest, arrays: Mapping[str, NDArray[Any]
 
 
 def _portable(array: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import FileError
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     Shape = tuple[int, ...]
 
 WHOLE = {"correspondence_groups", "correspondence_sizes", "labels", "row_silos"}
-"""Arrays of whole numbers; the others are floats."""
+"""Arrays of whole numbers; the others are floats, but for traces, which may be anything."""
+
+TRACE = re.compile(r"elbo|polish_\d+")
 
 
 def check_shapes(manifest: Manifest, study: Study) -> None:
@@ -33,11 +36,17 @@ def check_shapes(manifest: Manifest, study: Study) -> None:
                 f"is damaged: its array {name!r:.40} has the shape {found.get(name)}, and "
                 f"{expected.get(name)} would fit the rest"
             )
-        kind = "iu" if name in WHOLE else "f"
-        if manifest.arrays[name].dtype[1] not in kind:
+        if manifest.arrays[name].dtype[1] not in _kinds(name):
             raise FileError(
                 f"is damaged: its array {name!r} cannot be of type {manifest.arrays[name].dtype}"
             )
+
+
+def _kinds(name: str) -> str:
+    """Return NumPy's letters for the types an array may have."""
+    if TRACE.fullmatch(name):
+        return "fiub"
+    return "iu" if name in WHOLE else "f"
 
 
 def _expected(manifest: Manifest, study: Study, found: Mapping[str, Shape]) -> dict[str, Shape]:

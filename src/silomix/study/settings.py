@@ -100,7 +100,7 @@ class MatchingSettings(Record):
     refine : how often to match again with the aggregation's weights, and aggregate again.
     """
 
-    absorb: CountFromZero = 30
+    absorb: CountFromZero = 60
     refine: CountFromZero = 0
 
 

@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-import io
 import math
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich import box
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
-from silomix.errors import SettingsError
 from silomix.metrics import highest_density_interval
+from silomix.results.common import (
+    INTERVAL,
+    SUMMARY,
+    as_text,
+    or_none,
+    table_view,
+    write_table,
+    write_text,
+    writing,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
     from rich.console import RenderableType
+    from rich.table import Table
 
     from silomix.types import Draws, LocalPosterior
 
-INTERVAL = 0.95
 LOWER, UPPER = f"lower_{INTERVAL * 100:.0f}_hdi", f"upper_{INTERVAL * 100:.0f}_hdi"
 """Columns of the highest-density interval; their names say how much it holds."""
 
-SUMMARY = "summary.txt"
 DRAWS = "draws.npz"
 FILES = ("cluster_sizes.csv", "profile.csv", "labels.csv")
-WIDTH = 88
 
 
 def sizes_table(posterior: LocalPosterior) -> pd.DataFrame:
@@ -82,18 +84,13 @@ def as_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
         "trusted": draws.diagnostics.trusted,
         "verdict": draws.diagnostics.verdict,
         "traces": {
-            trace: {"rhat": _or_none(found.rhat), "ess": _or_none(found.ess)}
+            trace: {"rhat": or_none(found.rhat), "ess": or_none(found.ess)}
             for trace, found in draws.diagnostics.traces.items()
         },
         "partition": posterior.partition.method,
         "relabel": posterior.relabel,
         "subsample": posterior.partition.subsample,
     }
-
-
-def _or_none(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
-    return value if math.isfinite(value) else None
 
 
 def describe(name: str, posterior: LocalPosterior) -> RenderableType:
@@ -111,14 +108,6 @@ def describe(name: str, posterior: LocalPosterior) -> RenderableType:
         _traces_view(draws),
         Text(_provenance(posterior)),
     )
-
-
-def table_view(*headings: str) -> Table:
-    """Return an empty table in the house style: numbers to the right, few lines."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", overflow="fold")
-    return table
 
 
 def _sizes_view(sizes: pd.DataFrame) -> Table:
@@ -161,36 +150,13 @@ def _provenance(posterior: LocalPosterior) -> str:
     )
 
 
-def as_text(view: RenderableType) -> str:
-    """Return a view as plain text, for a file."""
-    text = io.StringIO()
-    Console(file=text, width=WIDTH, color_system=None, highlight=False).print(view)
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-
-
-def check_free(paths: Iterable[Path], *, force: bool) -> None:
-    """Refuse to replace files that exist, unless forced. Call it before the work."""
-    taken = [path for path in paths if path.exists()]
-    if taken and not force:
-        listed = ", ".join(map(str, taken))
-        raise SettingsError(
-            f"{listed} exist{'s' if len(taken) == 1 else ''} already; give --force to replace, "
-            "or another --out"
-        )
-
-
-def silo_files(folder: Path, *, keep_draws: bool, summary: str = SUMMARY) -> list[Path]:
+def silo_files(folder: Path, *, keep_draws: bool) -> list[Path]:
     """Return the files that `write_silo` writes."""
-    return [folder / name for name in (*FILES, summary, *([DRAWS] if keep_draws else []))]
+    return [folder / name for name in (*FILES, SUMMARY, *([DRAWS] if keep_draws else []))]
 
 
 def write_silo(
-    folder: Path,
-    name: str,
-    posterior: LocalPosterior,
-    *,
-    keep_draws: bool = False,
-    summary: str = SUMMARY,
+    folder: Path, name: str, posterior: LocalPosterior, *, keep_draws: bool = False
 ) -> list[Path]:
     """Write one silo's results into a folder, and return the files.
 
@@ -199,7 +165,6 @@ def write_silo(
     folder : made where there is none.
     name : what the summary calls the silo.
     keep_draws : whether to write `draws.npz` too, of about draws × rows bytes.
-    summary : name of the summary's file.
     """
     labels = posterior.partition.labels
     rows = np.arange(1, len(labels) + 1)
@@ -208,22 +173,10 @@ def write_silo(
         write_table(sizes_table(posterior), folder / "cluster_sizes.csv")
         write_table(profile_table(posterior), folder / "profile.csv")
         write_table(pd.DataFrame({"row": rows, "cluster": labels}), folder / "labels.csv")
-        write_text(as_text(describe(name, posterior)), folder / summary)
+        write_text(as_text(describe(name, posterior)), folder / SUMMARY)
         if keep_draws:
             write_draws(posterior.draws, folder / DRAWS)
-    return silo_files(folder, keep_draws=keep_draws, summary=summary)
-
-
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV."""
-    with writing(path):
-        table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write text as UTF-8."""
-    with writing(path):
-        path.write_text(text, encoding="utf-8", newline="\n")
+    return silo_files(folder, keep_draws=keep_draws)
 
 
 def write_draws(draws: Draws, path: Path) -> None:
@@ -242,15 +195,3 @@ def write_draws(draws: Draws, path: Path) -> None:
             chain=draws.chain,
             levels=np.array(draws.levels, dtype=np.str_),
         )
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says about a file that cannot be written into a settings error."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(
-            f"{path} cannot be written: {reason}; choose another place, with enough space"
-        ) from error

@@ -1,0 +1,103 @@
+"""The command of one silo: sample its own rows."""
+# annotations are evaluated here, since typer builds the options from them
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from silomix import options as opt
+from silomix.apply import apply_study
+from silomix.cli.parsing import given, split
+from silomix.data import read_table
+from silomix.results import as_record, check_free, describe, silo_files, write_silo
+from silomix.roster import read_roster, rows_of, table_schema
+from silomix.study import make_study, read_study
+from silomix.terminal import explaining, show
+
+ALL_ROWS = "all rows"
+"""Name of the one silo of a table that is not split."""
+
+
+def sample_command(
+    table: opt.TableFile,
+    *,
+    out: opt.ResultsOut,
+    study: opt.StudyFile = None,
+    silo_column: opt.SiloColumn = None,
+    silo: opt.Silo = None,
+    silos: opt.Silos = None,
+    variables: opt.Variables = None,
+    missing: opt.Missing = None,
+    frequency: opt.Frequency = None,
+    components: opt.Components = None,
+    iterations: opt.Iterations = None,
+    burn_in: opt.BurnIn = None,
+    chains: opt.Chains = None,
+    thin: opt.Thin = None,
+    seed: opt.Seed = None,
+    partition: opt.PartitionMethod = None,
+    relabel: opt.Relabel = None,
+    threads: opt.Threads = None,
+    checkpoint: opt.Checkpoint = None,
+    keep_draws: opt.KeepDraws = False,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Cluster the rows of one silo: sample its posterior, partition, relabel, summarise."""
+    columns = given(variables=split(variables), missing=missing)
+    settings = given(
+        components=components,
+        iterations=iterations,
+        burn_in=burn_in,
+        chains=chains,
+        thin=thin,
+        seed=seed,
+        partition=partition,
+        relabel=relabel,
+    )
+    with explaining(debug=debug):
+        _check_silo(study, silo_column, silo, silos)
+        _check_study(study, columns | settings | given(silos=silos))
+        check_free(silo_files(out, keep_draws=keep_draws), force=force)
+        frame = read_table(table)
+        if study is not None:
+            plan = read_study(study)
+        else:
+            names = read_roster(frame, silo_column).names if silo_column else _unnamed(silos)
+            schema = table_schema(frame, silo=silo_column, frequency=frequency, **columns)
+            plan = make_study(schema, names, **settings)
+        name = silo or ALL_ROWS
+        posterior = apply_study(
+            rows_of(frame, silo_column, name) if silo_column else frame,
+            plan,
+            name,
+            frequency=frequency,
+            threads=threads,
+            checkpoint=checkpoint,
+        )
+        files = write_silo(out, name, posterior, keep_draws=keep_draws)
+        record = as_record(name, posterior) | {"files": [str(file) for file in files]}
+        show(record, describe(name, posterior), as_json=as_json, last=f"Results: {out}")
+
+
+def _unnamed(silos: int | None) -> list[str]:
+    return [ALL_ROWS, *(f"silo {place}" for place in range(2, (silos or 1) + 1))]
+
+
+def _check_silo(
+    study: Path | None, column: str | None, silo: str | None, silos: int | None
+) -> None:
+    if silo is None and (study or column):
+        raise typer.BadParameter("--study and --silo-column need --silo NAME: which silo is it?")
+    if silo is not None and not (study or column):
+        raise typer.BadParameter("--silo needs --silo-column COLUMN, to find its rows, or --study")
+    if silos is not None and column is not None:
+        raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
+
+
+def _check_study(study: Path | None, settings: dict[str, Any]) -> None:
+    if study is not None and settings:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise typer.BadParameter(f"{study} has every setting; leave out {options}")

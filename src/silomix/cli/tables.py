@@ -1,0 +1,128 @@
+"""Commands around a table: draw one, and write the study file of one."""
+# annotations are evaluated here, since typer builds the options from them
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silomix import options as opt
+from silomix.cli.parsing import given, split
+from silomix.data import read_table
+from silomix.results import check_free, table_view, write_table
+from silomix.roster import read_roster, table_schema
+from silomix.simulate import SILO_COLUMN
+from silomix.simulate import simulate as draw_table
+from silomix.study import Study, digest, make_study, write_study
+from silomix.terminal import explaining, show
+
+
+def simulate_command(
+    design: opt.Design,
+    *,
+    out: opt.SimulateOut,
+    separability: opt.Separability = None,
+    rows: opt.Rows = None,
+    silos: opt.SilosToDraw = None,
+    seed: opt.Seed = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Draw a table whose clusters are known, to try things on."""
+    with explaining(debug=debug):
+        if out.suffix != ".csv":
+            raise typer.BadParameter(f"{out} does not end in .csv", param_hint="--out")
+        truth_out = out.with_suffix(".truth.csv")
+        check_free([out, truth_out], force=force)
+        table, truth = draw_table(
+            design, separability=separability, rows=rows, silos=silos, seed=seed or 0
+        )
+        write_table(table, out)
+        labels = pd.DataFrame({SILO_COLUMN: table[SILO_COLUMN], "cluster": truth.labels})
+        write_table(labels, truth_out)
+        clusters = len(truth.weights)
+        record = {
+            "design": design,
+            "rows": len(table),
+            "silos": list(truth.silos),
+            "clusters": clusters,
+            "files": [str(out), str(truth_out)],
+        }
+        told = f"{design}: {len(table):,} rows, {len(truth.silos)} silos, {clusters} clusters"
+        last = f"Table: {out}\nTrue clusters: {truth_out}"
+        show(record, Text(told), as_json=as_json, last=last)
+
+
+def study_command(
+    table: opt.TableFile,
+    *,
+    out: opt.StudyOut,
+    silo: opt.Column = None,
+    silos: opt.Names = None,
+    variables: opt.Variables = None,
+    missing: opt.Missing = None,
+    frequency: opt.Frequency = None,
+    preset: opt.Preset = None,
+    components: opt.Components = None,
+    iterations: opt.Iterations = None,
+    burn_in: opt.BurnIn = None,
+    chains: opt.Chains = None,
+    thin: opt.Thin = None,
+    seed: opt.Seed = None,
+    title: opt.Title = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Write a study file: every setting of a study, for all silos to work from."""
+    columns = given(variables=split(variables), missing=missing, frequency=frequency)
+    settings = given(
+        preset=preset,
+        components=components,
+        iterations=iterations,
+        burn_in=burn_in,
+        chains=chains,
+        thin=thin,
+        seed=seed,
+        title=title,
+    )
+    with explaining(debug=debug):
+        if (silo is None) == (silos is None):
+            raise typer.BadParameter("give --silo COLUMN, or --silos with the names: not both")
+        check_free([out], force=force)
+        frame = read_table(table)
+        names = split(silos) or read_roster(frame, str(silo)).names
+        study = make_study(table_schema(frame, silo=silo, **columns), names, **settings)
+        write_study(study, out)
+        show(_study_record(study, out), _study_view(study), as_json=as_json, last=f"Study: {out}")
+
+
+def _study_record(study: Study, out: Path) -> dict[str, Any]:
+    return {
+        "digest": digest(study),
+        "silos": list(study.silos),
+        "variables": {variable.name: list(variable.levels) for variable in study.variables},
+        "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
+        "files": [str(out)],
+    }
+
+
+def _study_view(study: Study) -> RenderableType:
+    table = table_view("variable", "levels")
+    for variable in study.variables:
+        table.add_row(variable.name, _listing(variable.levels))
+    return Group(
+        Text(f"{len(study.silos)} silos: {_listing(study.silos)}"),
+        table,
+        Text(f"Digest: {digest(study)}"),
+    )
+
+
+def _listing(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,121 @@
+"""Commands of the whole method: fit, assign rows to what was found, demonstrate."""
+# annotations are evaluated here, since typer builds the options from them
+
+import typer
+
+from silomix import options as opt
+from silomix.api import fit
+from silomix.cli.parsing import given, rounds, split
+from silomix.demo import demo_record, demo_view, run_demo
+from silomix.posterior import load
+from silomix.results import (
+    assign_rows,
+    assigned_record,
+    assigned_view,
+    check_free,
+    posterior_files,
+    posterior_record,
+    posterior_view,
+    write_posterior,
+    write_table,
+)
+from silomix.terminal import explaining, show
+
+
+def demo_command(out: opt.DemoOut, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
+    """Cluster four simulated hospitals without pooling them, and compare with the truth."""
+    with explaining(debug=debug):
+        found = run_demo(out)
+        record = demo_record(found)
+        show(record, demo_view(found), as_json=as_json, last=f"Report: {record['report']}")
+
+
+def fit_command(
+    table: opt.TableFile,
+    *,
+    out: opt.ResultsOut,
+    silo: opt.FitColumn = None,
+    shards: opt.Shards = None,
+    variables: opt.Variables = None,
+    missing: opt.Missing = None,
+    frequency: opt.Frequency = None,
+    preset: opt.Preset = None,
+    components: opt.Components = None,
+    iterations: opt.Iterations = None,
+    burn_in: opt.BurnIn = None,
+    chains: opt.Chains = None,
+    thin: opt.Thin = None,
+    seed: opt.Seed = None,
+    partition: opt.PartitionMethod = None,
+    relabel: opt.Relabel = None,
+    threads: opt.Threads = None,
+    checkpoint: opt.Checkpoint = None,
+    matching: opt.Matching = None,
+    aggregation: opt.Aggregation = None,
+    oracle: opt.Oracle = None,
+    solver: opt.Solver = None,
+    polish: opt.Polish = None,
+    strategy: opt.Strategy = None,
+    assign: opt.Assign = None,
+    tier: opt.Tier = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Cluster the rows of all silos: each samples its own, a coordinator makes one result."""
+    settings = given(
+        shards=shards,
+        variables=split(variables),
+        missing=missing,
+        frequency=frequency,
+        preset=preset,
+        components=components,
+        iterations=iterations,
+        burn_in=burn_in,
+        chains=chains,
+        thin=thin,
+        seed=seed,
+        partition=partition,
+        relabel=relabel,
+        threads=threads,
+        checkpoint=checkpoint,
+        matching=matching,
+        aggregation=aggregation,
+        oracle=oracle,
+        solver=solver,
+        polish=rounds(polish),
+        strategy=strategy,
+        assign=assign,
+        tier=tier,
+    )
+    with explaining(debug=debug):
+        if silo is not None and shards is not None:
+            raise typer.BadParameter(
+                "--silo and --shards both say how to split the rows; give one of them"
+            )
+        check_free(posterior_files(out), force=force)
+        posterior = fit(table, silo, **settings)
+        files = write_posterior(out, posterior)
+        record = posterior_record(posterior) | {"files": [str(file) for file in files]}
+        show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
+
+
+def assign_command(
+    posterior: opt.SavedPosterior,
+    table: opt.TableFile,
+    *,
+    out: opt.AssignOut,
+    silo: opt.AssignColumn = None,
+    threads: opt.Threads = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Find the cluster of each row of a table, old or new, under a saved posterior."""
+    with explaining(debug=debug):
+        check_free([out], force=force)
+        found = load(posterior)
+        labels = assign_rows(found, table, silo, threads)
+        write_table(labels, out)
+        record = assigned_record(found, labels) | {"files": [str(out)]}
+        show(record, assigned_view(found, labels), as_json=as_json, last=f"Labels: {out}")

@@ -1,0 +1,231 @@
+"""`silomix.fit` in scikit-learn's shape; extra "sklearn"."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from silomix import api
+from silomix.errors import MissingDependency, SettingsError
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise MissingDependency(
+        "FederatedMixture needs scikit-learn: pip install 'silomix[sklearn]'"
+    ) from None
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from numpy.typing import ArrayLike, NDArray
+    from sklearn.utils import Tags
+
+    from silomix.study import Aggregation, Matching, Polish, Solver
+    from silomix.types import Missing
+
+PASSED_ON = (
+    *("preset", "shards", "missing", "threads", "iterations", "burn_in", "chains", "thin"),
+    *("alpha", "beta", "fractionate", "partition", "relabel", "matching", "absorb"),
+    *("aggregation", "oracle", "solver", "polish", "strategy", "assign"),
+)
+"""Parameters that go to `silomix.fit` as they are, unless they are None."""
+
+
+class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Bayesian clustering of categorical rows, within and across silos.
+
+    Every column is taken as categorical: numbers and texts are level names, NaN and None are
+    missing cells. A column of more than 50 distinct numbers looks continuous and is refused:
+    bin it first. A level that `fit` has not seen is refused by `predict`.
+
+    Parameters
+    ----------
+    components : the most clusters a silo can have; more than you expect, empty ones do no harm.
+    silo : the column of X that names each row's silo: a name for a frame, an index for an
+        array. Left out, all rows are one silo. `predict` wants the column too; rows of a silo
+        that `fit` has not seen get the weights over all silos.
+    preset, shards, missing, threads, iterations, burn_in, chains, thin, alpha, beta, \
+fractionate, partition, relabel, matching, absorb, aggregation, oracle, solver, polish, \
+strategy, assign : as for `silomix.fit`; None leaves them to the preset, or to its defaults.
+    random_state : a seed, or a `RandomState` to draw one from; None is 0.
+    verbose : whether to show progress on a terminal.
+
+    Attributes
+    ----------
+    posterior_ : the `silomix.posterior.Posterior`.
+    labels_ : (row,), the cluster of each row of X, from 0, the largest cluster first.
+    n_clusters_ : how many clusters were found.
+    n_features_in_ : columns of X, that of the silos included.
+    feature_names_in_ : their names, if X is a frame with names.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        components: int = 15,
+        *,
+        silo: str | int | None = None,
+        preset: str | None = None,
+        shards: int | None = None,
+        missing: Missing | None = None,
+        threads: int | None = None,
+        iterations: int | None = None,
+        burn_in: int | None = None,
+        chains: int | None = None,
+        thin: int | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        fractionate: bool | None = None,
+        partition: str | None = None,
+        relabel: str | None = None,
+        matching: str | Matching | None = None,
+        absorb: int | None = None,
+        aggregation: str | Aggregation | None = None,
+        oracle: str | None = None,
+        solver: str | Solver | None = None,
+        polish: str | int | Polish | None = None,
+        strategy: str | None = None,
+        assign: str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.components = components
+        self.silo = silo
+        self.preset = preset
+        self.shards = shards
+        self.missing = missing
+        self.threads = threads
+        self.iterations = iterations
+        self.burn_in = burn_in
+        self.chains = chains
+        self.thin = thin
+        self.alpha = alpha
+        self.beta = beta
+        self.fractionate = fractionate
+        self.partition = partition
+        self.relabel = relabel
+        self.matching = matching
+        self.absorb = absorb
+        self.aggregation = aggregation
+        self.oracle = oracle
+        self.solver = solver
+        self.polish = polish
+        self.strategy = strategy
+        self.assign = assign
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
+        """Find the clusters of the rows.
+
+        Parameters
+        ----------
+        X : a frame, with the silo column if there is one, or a two-dimensional array.
+        y : ignored.
+        """
+        table, silo = _as_table(self, X, reset=True), _silo_column(self, X)
+        given = {name: getattr(self, name) for name in PASSED_ON}
+        self.posterior_ = api.fit(
+            table,
+            silo=silo,
+            components=self.components,
+            seed=_seed(self.random_state),
+            progress=None if self.verbose else False,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+        self.labels_ = self.posterior_.labels
+        self.n_clusters_ = self.posterior_.n_clusters
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return P(cluster | row), averaged over draws: (row, cluster)."""
+        check_is_fitted(self)
+        table, silo = _as_table(self, X, reset=False), _silo_column(self, X)
+        return self.posterior_.membership(table, silo, threads=self.threads)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """Return the most probable cluster of each row: (row,)."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return P(cluster | row) as features: (row, cluster)."""
+        return self.predict_proba(X)
+
+    def score(self, X: Any, y: ArrayLike | None = None) -> float:  # noqa: ARG002
+        """Return the mean over rows of the log predictive density."""
+        check_is_fitted(self)
+        table, silo = _as_table(self, X, reset=False), _silo_column(self, X)
+        density = self.posterior_.log_predictive_density(table, silo, threads=self.threads)
+        return float(density.mean())
+
+    def get_feature_names_out(
+        self,
+        input_features: object = None,  # noqa: ARG002
+    ) -> NDArray[np.object_]:
+        """Return the names of what `transform` returns: (cluster,); the argument is ignored."""
+        check_is_fitted(self)
+        names = [f"cluster{cluster}" for cluster in range(self.n_clusters_)]
+        return np.array(names, dtype=object)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _is_frame(X: Any) -> bool:
+    return nw.dependencies.is_into_dataframe(X)
+
+
+def _as_table(estimator: FederatedMixture, X: Any, *, reset: bool) -> Any:
+    """Check the columns of X as scikit-learn does, and return a frame."""
+    if _is_frame(X):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X
+    array = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        dtype=None,
+        ensure_all_finite="allow-nan",
+        ensure_min_samples=2 if reset else 1,
+    )
+    return pd.DataFrame({_array_column(place): array[:, place] for place in range(array.shape[1])})
+
+
+def _array_column(place: int) -> str:
+    return f"x{place}"
+
+
+def _silo_column(estimator: FederatedMixture, X: Any) -> str | None:
+    """Return the name of the silo column in the frame that `_as_table` makes."""
+    silo = estimator.silo
+    if silo is None:
+        return None
+    if _is_frame(X):
+        if isinstance(silo, str):
+            return silo
+        raise SettingsError(f"silo is {silo!r} and X is a frame: give the column's name")
+    columns = estimator.n_features_in_
+    if not isinstance(silo, Integral) or not 0 <= silo < columns:
+        raise SettingsError(
+            f"silo is {silo!r} and X is an array of {columns} columns: give the index of one, "
+            f"0 to {columns - 1}"
+        )
+    return _array_column(int(silo))
+
+
+def _seed(random_state: int | np.random.RandomState | None) -> int:
+    if random_state is None:
+        return 0
+    if isinstance(random_state, Integral):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

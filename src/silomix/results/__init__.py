@@ -1,0 +1,36 @@
+"""Results as files and words for people: of one silo, and of the whole method."""
+
+from __future__ import annotations
+
+from silomix.results.common import (
+    as_text,
+    check_free,
+    table_view,
+    write_table,
+    write_text,
+    writing,
+)
+from silomix.results.labels import assign_rows, assigned_record, assigned_view
+from silomix.results.posterior import posterior_files, write_posterior
+from silomix.results.silo import as_record, describe, silo_files, write_silo
+from silomix.results.words import posterior_record, posterior_view
+
+__all__ = [
+    "as_record",
+    "as_text",
+    "assign_rows",
+    "assigned_record",
+    "assigned_view",
+    "check_free",
+    "describe",
+    "posterior_files",
+    "posterior_record",
+    "posterior_view",
+    "silo_files",
+    "table_view",
+    "write_posterior",
+    "write_silo",
+    "write_table",
+    "write_text",
+    "writing",
+]

@@ -1,0 +1,112 @@
+"""Rows → their clusters as a table: those of a fit, or any rows under a saved posterior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group
+from rich.text import Text
+
+from silomix.data import read_table
+from silomix.data.cells import read_cells
+from silomix.errors import DataError
+from silomix.results.common import plural, table_view
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    from numpy.typing import NDArray
+    from rich.console import RenderableType
+
+    from silomix.data.reading import Table
+    from silomix.posterior import Assignment, Posterior
+
+
+def labels_table(posterior: Posterior, assignment: Assignment) -> pd.DataFrame:
+    """Return one line per row of the table that was fitted, in its order."""
+    silos = np.array(posterior.silos, dtype=object)[assignment.silos]
+    return _lines(silos, assignment.labels, assignment.membership)
+
+
+def assign_rows(
+    posterior: Posterior, table: Table, silo: str | None, threads: int | None = None
+) -> pd.DataFrame:
+    """Return one line per row: its silo, its most probable cluster, and how probable that is.
+
+    Parameters
+    ----------
+    table : old or new rows, with the study's variables.
+    silo : the column that names each row's silo, or the silo that all rows are of; rows of a
+        silo outside the study, or of none, get the weights over all silos.
+    threads : cores to use; all when left out.
+    """
+    frame = read_table(table)
+    silos = row_silos(frame, silo, posterior)
+    membership = posterior.membership(frame, silo, threads=threads)
+    return _lines(silos, membership.argmax(axis=1), membership)
+
+
+def row_silos(
+    frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
+) -> NDArray[np.object_]:
+    """Return what each row says of its silo, None where it says nothing: (row,)."""
+    variables = {variable.name for variable in posterior.study.variables}
+    if silo is None:
+        return np.full(len(frame), None, dtype=object)
+    if silo in frame.columns and silo not in variables:
+        cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+        return np.array([*cells.texts, None], dtype=object)[cells.codes]
+    if silo in posterior.silos:
+        return np.full(len(frame), silo, dtype=object)
+    # a misspelt column would otherwise count as an unknown silo, and change every probability
+    raise DataError(
+        f"{silo!r} is neither a column of the table that names silos nor a silo of the "
+        f"posterior, whose silos are {', '.join(map(repr, posterior.silos[:10]))}; correct "
+        "the name, or leave it out for rows of other places"
+    )
+
+
+def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
+    """Return for a program how many rows each cluster got."""
+    sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
+    return {
+        "rows": len(labels),
+        "clusters": posterior.n_clusters,
+        "sizes": sizes.tolist(),
+        "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
+        "rows_of_other_silos": int((~labels["silo"].isin(posterior.silos)).sum()),
+    }
+
+
+def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
+    """Return for a person how many rows each cluster got."""
+    told = assigned_record(posterior, labels)
+    table = table_view("cluster", "rows", "share", "mean probability")
+    for cluster, size in enumerate(told["sizes"]):
+        sure = labels.loc[labels["cluster"] == cluster, "probability"].mean()
+        share = size / max(len(labels), 1)
+        table.add_row(str(cluster), f"{size:,}", f"{share:.1%}", f"{sure:.3f}" if size else "")
+    heading = f"{plural(len(labels), 'row')}, {plural(posterior.n_clusters, 'cluster')}"
+    strangers = told["rows_of_other_silos"]
+    told_of = (
+        [Text(f"Rows of no silo of the study, to which its overall weights apply: {strangers:,}.")]
+        if strangers
+        else []
+    )
+    return Group(Text(heading, style="bold"), table, *told_of)
+
+
+def _lines(
+    silos: NDArray[np.object_], labels: NDArray[np.int64], membership: NDArray[np.floating]
+) -> pd.DataFrame:
+    rows = np.arange(len(labels))
+    return pd.DataFrame(
+        {
+            "row": rows + 1,
+            "silo": silos,
+            "cluster": labels,
+            # a fit keeps single precision: the same rows then get the same line again
+            "probability": membership[rows, labels].astype(np.float32).astype(np.float64),
+        }
+    )

@@ -1,0 +1,76 @@
+"""Posterior → files: tables as CSV, a summary, the study, and the posterior itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.results.common import INTERVAL, SUMMARY, as_text, write_table, write_text, writing
+from silomix.results.labels import labels_table
+from silomix.results.words import posterior_view
+from silomix.study import write_study
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from silomix.posterior import Posterior
+
+STUDY, SAVED = "study.toml", "posterior.silomix"
+TABLES = (
+    "cluster_sizes.csv",
+    "profiles.csv",
+    "labels.csv",
+    "correspondence.csv",
+    "silo_weights.csv",
+)
+
+
+def posterior_files(folder: Path) -> list[Path]:
+    """Return the files that `write_posterior` may write."""
+    return [folder / name for name in (*TABLES, SUMMARY, STUDY, SAVED)]
+
+
+def posterior_tables(posterior: Posterior) -> dict[str, pd.DataFrame]:
+    """Return the tables of a posterior by the names of their files, those that it has."""
+    tables = {
+        "cluster_sizes.csv": sizes_table(posterior),
+        "profiles.csv": posterior.profiles(INTERVAL, frame_like="pandas"),
+    }
+    if posterior.assignment is not None:
+        tables["labels.csv"] = labels_table(posterior, posterior.assignment)
+    if posterior.correspondence is not None:
+        tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
+    if posterior.silo_weights is not None:
+        tables["silo_weights.csv"] = posterior.silo_weights_frame(frame_like="pandas")
+    return tables
+
+
+def sizes_table(posterior: Posterior) -> pd.DataFrame:
+    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
+    sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
+    if posterior.assignment is not None:
+        rows = np.bincount(posterior.labels, minlength=posterior.n_clusters)
+        sizes.insert(1, "rows", rows)
+    return sizes
+
+
+def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
+    """Write a posterior's results into a folder, made where there is none; return the files.
+
+    A table that this posterior does not have is removed: it would be another's.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = posterior_tables(posterior)
+        for name in TABLES:
+            if name in tables:
+                write_table(tables[name], folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)
+        write_text(as_text(posterior_view(posterior)), folder / SUMMARY)
+        write_study(posterior.study, folder / STUDY)
+        posterior.save(folder / SAVED)
+    return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]

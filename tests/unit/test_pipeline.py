@@ -1,0 +1,263 @@
+"""The whole method in one process: what it finds, and what it says in awkward cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import silomix
+from silomix.api import fit
+from silomix.errors import DataError, MissingDependency, SamplingWarning, SettingsError
+from silomix.metrics import adjusted_rand_index
+
+QUICK = {"iterations": 1500, "progress": False}
+
+pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+
+
+def simulated(design="non-nested", rows=800, **options):
+    return silomix.simulate(design, rows=rows, **{"separability": "easy", "seed": 3, **options})
+
+
+def test_finds_the_planted_clusters_and_keeps_the_tables_order(seed):
+    table, truth = simulated(rows=1600)
+    shuffled = table.sample(frac=1.0, random_state=seed)
+    found = fit(shuffled, silo="silo", seed=seed, **QUICK)
+    assert found.n_clusters == 6
+    labels = truth.labels[shuffled.index.to_numpy()]
+    assert adjusted_rand_index(labels, found.labels) > 0.9
+    assert found.weights.shape == (found.n_draws, 6)
+    assert found.n_draws >= 1000
+    assert found.probabilities.shape == (found.n_draws, 6, 26)
+    assert found.weights_by_silo.shape == (found.n_draws, 4, 6)
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-6)
+    assert found.assignment.membership.shape == (1600, 6)
+    np.testing.assert_array_equal(
+        found.membership(shuffled, silo="silo").argmax(axis=1), found.labels
+    )
+
+
+def test_threads_do_not_change_the_result(seed):
+    table, _ = simulated(rows=400)
+    one = fit(table, silo="silo", seed=seed, threads=1, **QUICK)
+    three = fit(table, silo="silo", seed=seed, threads=3, **QUICK)
+    for name in ("weights", "probabilities", "weights_by_silo", "labels"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(three, name))
+    other = fit(table, silo="silo", seed=seed + 1, threads=1, **QUICK)
+    assert not np.array_equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("oracle", ["pooled", "federated", "contingency"])
+def test_oracles_give_the_same_fit(oracle, seed):
+    table, _ = simulated(rows=400)
+    settings = {"silo": "silo", "seed": seed, "polish": 0, **QUICK}
+    found = fit(table, oracle=oracle, **settings)
+    reference = fit(table, oracle="contingency", **settings)
+    assert found.diagnostics.elbo[-1] == pytest.approx(reference.diagnostics.elbo[-1], rel=1e-6)
+    np.testing.assert_allclose(found.weights, reference.weights, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"matching": "hungarian"},
+        {"matching": "divergence"},
+        {"matching": "ball"},
+        {"matching": silomix.Divergence(restarts=2)},
+        {"refine": 1},
+        {"aggregation": "cmc"},
+        {"aggregation": "uniform"},
+        {"aggregation": "product"},
+        {"solver": "psgd"},
+        {"solver": silomix.FewRounds(rounds=3, starts=20)},
+        {"polish": 0},
+        {"polish": 1},
+        {"polish": 3},
+        {"assign": "matching"},
+        {"tier": "summary"},
+        {"relabel": "average"},
+        {"partition": "pam"},
+        {"preset": "paper", "iterations": 1500},
+    ],
+    ids=str,
+)
+def test_every_choice_runs_and_clusters_easy_data(settings, seed):
+    table, truth = simulated(design="nested", rows=800)
+    found = fit(table, silo="silo", seed=seed, **{**QUICK, **settings})
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.75
+    assert found.n_draws >= 1000
+
+
+def test_exact_strategy(seed):
+    table, truth = simulated(rows=800)
+    found = fit(
+        table, silo="silo", seed=seed, strategy="exact", iterations=600, chains=1, kept=1000,
+        progress=False,
+    )  # fmt: skip
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.85
+    assert found.correspondence is None
+    assert any("Exact strategy" in note for note in found.diagnostics.notes)
+
+
+def test_one_silo(seed):
+    table, truth = simulated(rows=600)
+    found = fit(table.drop(columns="silo"), seed=seed, **QUICK)
+    assert found.silos == ("all",)
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.85
+    np.testing.assert_allclose(found.silo_weights.weights, [1.0])
+
+
+def test_random_shards(seed):
+    table, truth = simulated(design="homogeneous", rows=900)
+    found = fit(table.drop(columns="silo"), shards=3, seed=seed, **QUICK)
+    assert found.silos == ("shard 1", "shard 2", "shard 3")
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.85
+
+
+def test_data_without_structure_give_one_cluster(seed):
+    """A full factorial design, each combination equally often, has none."""
+    levels = np.array(np.meshgrid(*[[0, 1]] * 5)).reshape(5, -1).T
+    table = pd.DataFrame(np.tile(levels, (20, 1)), columns=list("abcde"))
+    table["silo"] = np.random.default_rng(seed).permutation(np.arange(640) % 2)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    assert found.n_clusters == 1
+    assert (found.labels == 0).all()
+
+
+def test_a_silo_with_one_row(seed):
+    table, _ = simulated(rows=400)
+    table = pd.concat([table, table.iloc[[0]].assign(silo="lonely")], ignore_index=True)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    assert "lonely" in found.silos
+    assert len(found.labels) == 401
+
+
+def test_a_cluster_held_by_one_silo_only(seed):
+    table, truth = simulated(rows=1600)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    sixth = np.bincount(found.labels[truth.labels == 5]).argmax()
+    np.testing.assert_array_equal(
+        found.correspondence.held[:, sixth], [False, True, False, False]
+    )
+    assert found.silo_weights.profiles[1, sixth] == 1.0
+
+
+def test_two_silos_with_disjoint_clusters(seed):
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for silo, centre in (("a", 0.05), ("b", 0.95)):
+        codes = (rng.random((300, 8)) < centre).astype(int)
+        blocks.append(pd.DataFrame(codes).add_prefix("x").assign(silo=silo))
+    table = pd.concat(blocks, ignore_index=True)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    assert found.n_clusters == 2
+    assert adjusted_rand_index(table["silo"], found.labels) > 0.99
+
+
+@pytest.mark.slow
+def test_a_hundred_silos(seed):
+    table, truth = silomix.simulate("homogeneous", rows=6000, silos=100, seed=seed)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    assert len(found.silos) == 100
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.8
+
+
+def test_silos_that_are_each_alone_with_their_clusters_keep_a_weight(seed):
+    """There the objective has no maximum; from where we start, it has a local one, or the floor."""
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for silo in range(8):
+        profile = np.where(rng.random((3, 24)) < 0.5, 0.03, 0.97)
+        codes = (rng.random((150, 24)) < profile[rng.integers(0, 3, 150)]).astype(int)
+        blocks.append(pd.DataFrame(codes).add_prefix("x").assign(silo=f"s{silo}"))
+    table = pd.concat(blocks, ignore_index=True)
+    found = fit(table, silo="silo", seed=seed, polish=0, alpha=0.01, **QUICK)
+    floor = found.study.aggregation.floor
+    assert found.n_clusters == 24
+    assert np.all(found.silo_weights.weights >= floor)
+    at_floor = np.any(found.silo_weights.weights < 2 * floor)
+    assert at_floor == any("floor" in note for note in found.diagnostics.notes)
+
+
+def test_what_left_each_silo_is_counted(seed):
+    table, _ = simulated(rows=400)
+    found = fit(table, silo="silo", seed=seed, polish=2, **QUICK)
+    sent = found.provenance.sent["silo 1"]
+    assert {"Release", "DistinctRows", "PolishReply", "AssignReply"} <= set(sent)
+    assert all(count > 0 for count in sent.values())
+    federated = fit(table, silo="silo", seed=seed, polish=0, oracle="federated", **QUICK)
+    assert "DistinctRows" not in federated.provenance.sent["silo 1"]
+
+
+def test_progress_names_every_stage(seed):
+    table, _ = simulated(rows=400)
+    seen = []
+    fit(table, silo="silo", seed=seed, iterations=1500, progress=seen.append)
+    stages = list(dict.fromkeys(at.stage for at in seen))
+    assert [stage for stage in stages if stage != "compiling"] == [
+        "sampling", "matching", "aggregating", "polishing", "assigning",
+    ]  # fmt: skip
+
+
+def test_an_interrupted_fit_goes_on_from_its_checkpoints(tmp_path, seed):
+    table, _ = simulated(rows=400)
+    settings = {"silo": "silo", "seed": seed, "iterations": 6000, "threads": 2}
+
+    def stop(at):
+        if at.stage == "sampling" and at.done > 20_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(table, checkpoint=tmp_path, progress=stop, **settings)
+    resumed = fit(table, checkpoint=tmp_path, progress=False, **settings)
+    whole = fit(table, progress=False, **settings)
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+
+
+def test_frames_of_any_library_give_the_same_fit(seed):
+    import polars as pl
+
+    table, _ = simulated(rows=400)
+    pandas = fit(table, silo="silo", seed=seed, **QUICK)
+    polars = fit(pl.from_pandas(table), silo="silo", seed=seed, **QUICK)
+    np.testing.assert_array_equal(pandas.weights, polars.weights)
+    assert isinstance(polars.summary(), pl.DataFrame)
+    assert isinstance(pandas.summary(), pd.DataFrame)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"silo": "hospital"}, DataError, "no column 'hospital'"),
+        ({"silo": "silo", "shards": 2}, SettingsError, "give one of them"),
+        ({"silo": None, "shards": 10_000}, SettingsError, "more than the"),
+        ({"silo": "silo", "matching": "telepathy"}, SettingsError, "telepathy"),
+        ({"silo": "silo", "colour": 3}, SettingsError, "colour"),
+        ({"silo": "silo", "components": 0}, SettingsError, "components"),
+        ({"silo": "silo", "preset": "book"}, SettingsError, "book"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_named(settings, error, words):
+    table, _ = simulated(rows=200)
+    with pytest.raises(error, match=words):
+        fit(table, **{**QUICK, **settings})
+
+
+def test_the_paper_preset_names_the_missing_extra(monkeypatch):
+    table, _ = simulated(rows=200)
+    monkeypatch.setattr("silomix.api.find_spec", lambda _: None)
+    with pytest.raises(MissingDependency, match=r"silomix\[pam\]"):
+        fit(table, silo="silo", preset="paper")
+
+
+def test_an_empty_cell_in_the_silo_column_is_refused():
+    table, _ = simulated(rows=200)
+    table.loc[3, "silo"] = None
+    with pytest.raises(DataError, match="data row 4"):
+        fit(table, silo="silo", **QUICK)
+
+
+def test_sampling_warnings_are_ours():
+    assert issubclass(SamplingWarning, UserWarning)
