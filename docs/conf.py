@@ -24,6 +24,7 @@ html_copy_source = False
 
 default_role = "literal"
 autodoc_typehints = "none"
+autodoc_mock_imports = ["sklearn"]  # an extra that the pages do without
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88

@@ -133,6 +133,7 @@ def _polish(
     silos: Tally,
     say: Say,
 ) -> Polished:
+    say("polishing")
     rows = np.array([release.rows for release in releases])
     start = starting_point(aggregated.matched.weights, aggregated.probabilities, rows)
     return polish(

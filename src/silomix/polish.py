@@ -235,7 +235,7 @@ class _History:
 
 def moving(likelihood_z: float, parameters_z2: float) -> bool:
     """Tell whether a comparison of two rounds shows drift beyond its Monte Carlo error."""
-    return abs(likelihood_z) > LIKELIHOOD_LIMIT or parameters_z2 > PARAMETER_LIMIT
+    return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or parameters_z2 > PARAMETER_LIMIT)
 
 
 def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:

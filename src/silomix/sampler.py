@@ -54,8 +54,8 @@ class Progress:
 
     Attributes
     ----------
-    stage : "compiling" or "sampling".
-    done, total : sweeps, over all chains.
+    stage : "compiling", "sampling", "matching", "aggregating", "polishing" or "assigning".
+    done, total : sweeps over all chains, or rounds; a total of 0 is not known.
     """
 
     stage: str

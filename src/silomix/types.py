@@ -318,7 +318,7 @@ class Correspondence:
             self.silos, self.groups, self.sizes, self.pairs_confidence(), strict=True
         ):
             lines += [
-                f"{silo:<20.20} {local + 1:>5} {size:>8}  -> {to + 1:>6} "
+                f"{silo:<20.20} {local:>5} {size:>8}  -> {to:>6} "
                 + ("    –" if np.isnan(how) else f"{how:>5.2f}")
                 for local, (to, size, how) in enumerate(zip(group, sizes, sure, strict=True))
             ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,64 @@ def test_true_gives_a_bar_on_stderr(capsys):
     assert "compiling" in err
     assert "sampling" in err
     assert "400 sweeps" in err
+
+
+def lines_of(err):
+    """The lines of a display, without their bars: the tick, the stage, the count."""
+    return [re.sub(r"[━╸╺]+|-{5,}", "", line).split()[:-1] for line in err.splitlines()]
+
+
+def test_every_stage_that_was_reached_has_a_line(capsys):
+    with reporting(True) as report:
+        for stage, done, total in [
+            ("sampling", 0, 900),
+            ("compiling", 0, 900),  # found out a moment later, and shown first
+            ("sampling", 880, 900),
+            ("matching", 0, 0),
+            ("aggregating", 0, 0),
+            ("polishing", 1, 50),
+            ("polishing", 8, 50),
+            ("assigning", 0, 0),
+        ]:
+            report(Progress(stage, done, total))
+    assert lines_of(capsys.readouterr().err) == [
+        ["✓", "compiling"],
+        ["✓", "sampling", "900", "sweeps"],
+        ["✓", "matching"],
+        ["✓", "aggregating"],
+        ["✓", "polishing", "8", "rounds"],
+        ["✓", "assigning"],
+    ]
+
+
+def test_a_stage_under_way_is_not_ticked(capsys):
+    with pytest.raises(ValueError, match="stop"), reporting(True) as report:
+        report(Progress("matching", 0, 0))
+        report(Progress("aggregating", 0, 0))
+        report(Progress("matching", 0, 0))
+        report(Progress("polishing", 3, 50))
+        report(Progress("an extra", 0, 0))
+        raise ValueError("stop")
+    lines = capsys.readouterr().err.splitlines()
+    assert [("✓" in line) for line in lines] == [True, False, True, False]
+    assert [line.split()[1] for line in lines] == ["matching", "aggregating", "polishing", "an"]
+
+
+def test_time_left_is_shown(capsys):
+    with pytest.raises(ValueError, match="stop"), reporting(True) as report:
+        for done in range(3):
+            report(Progress("polishing", done, 10_000))
+            time.sleep(0.02)
+        raise ValueError("stop")
+    err = capsys.readouterr().err
+    assert "2/10000 rounds at most" in err
+    assert re.search(r"\d:\d\d:\d\d", err)
+
+
+def test_nothing_reached_shows_nothing(capsys):
+    with reporting(True):
+        pass
+    assert capsys.readouterr().err.strip() == ""
 
 
 def test_an_exception_passes_through_the_bar(capsys):

@@ -1,6 +1,7 @@
 """Maximise the relaxed ELBO over the aggregation weights.
 
-`lbfgs` is a quasi-Newton method on log-weights: ten to twenty evaluations from a start.
+`lbfgs` is a quasi-Newton method on log-weights through a softmax, each block of them on its own
+scale: about ten evaluations from the silos' sizes, twenty from anywhere.
 
 `psgd` is the projected stochastic gradient of Fendler et al. (2026), section 4.4, and `few_rounds`
 the paper's strategy for silos that answer only a few times. The paper gives no step size. Both use
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
-from silomix.aggregation.objective import Evaluation, evaluate
+from silomix.aggregation.objective import Evaluation, determinant_factors, evaluate
 from silomix.aggregation.simplex import (
     TINY,
     project,
@@ -52,8 +53,12 @@ STOPPED = 99
 GROW, SHRINK = 1.5, 0.5
 SHORTEST = 1e-5
 """A start whose blocks all move by less is at rest."""
+LEAST_SHARE = 1e-3
+"""`lbfgs` starts no weight lower: from an edge the way back is long."""
 NEAR_FLOOR = 0.05
 """How close to the floor, in floors, the softmax of `lbfgs` lets a weight come."""
+HIGHEST_LOG = 3.0
+"""Logs start at most zero and matter up to a shift: this is room enough to move."""
 AT_FLOOR = 1.1
 """A weight below this many floors is at the floor."""
 
@@ -108,19 +113,23 @@ def _lbfgs_from(
 ) -> Solution:
     held = objective.held
     logs = softmax_inverse(project(start, held, floor), held, floor)
-    # further down a weight is the floor to all intents, and has no slope to come back on
-    lowest = np.log(NEAR_FLOOR * floor)
-    logs = np.maximum(logs, lowest)
+    logs = np.maximum(logs, np.log(LEAST_SHARE))
     trace: list[float] = []
     accepted: list[float] = []
 
-    def downhill(free: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        logs[held] = free
+    def look() -> NDArray[np.float64]:
         point = softmax(logs, held, floor)
         found = evaluate(objective, point[None])
         trace.append(float(found.value[0]))
-        slope = softmax_gradient(found.gradient[0], point, held, floor)
-        return -trace[-1], -slope[held]
+        return softmax_gradient(found.gradient[0], point, held, floor)
+
+    slopes = [look()]
+    scales = _scales(objective, slopes[0])[held]
+
+    def downhill(scaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        logs[held] = scaled / scales
+        slope = slopes.pop() if slopes else look()
+        return -trace[-1], -slope[held] / scales
 
     def stop(intermediate_result: OptimizeResult) -> None:
         # SciPy's own tolerance is relative to the objective, which grows with the rows
@@ -128,19 +137,31 @@ def _lbfgs_from(
             raise StopIteration
         accepted.append(-intermediate_result.fun)
 
+    # below these logs a weight is the floor to all intents, and has no slope to come back on
+    lowest = np.log(min(NEAR_FLOOR * floor, LEAST_SHARE))
     run = minimize(
         downhill,
-        logs[held].copy(),
+        logs[held] * scales,
         jac=True,
         method="L-BFGS-B",
-        bounds=[(lowest, 10.0)] * int(held.sum()),
+        bounds=[(lowest * scale, HIGHEST_LOG * scale) for scale in scales],
         callback=stop,
         options={"maxiter": settings.steps, "ftol": 0.0},
     )
-    logs[held] = run.x
+    logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
     point = softmax(logs, held, floor)
     return _solution(point, -float(run.fun), trace, floor, converged=at_rest)
+
+
+def _scales(objective: Objective, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what multiplies the logs of each block so that all bend alike: (silo, block).
+
+    Guessed from the start: a block is some units of log-weight away from its maximum, so it
+    bends about as much as it slopes, and no less than its log-determinant.
+    """
+    bends = np.maximum(np.linalg.norm(slopes, axis=0), determinant_factors(objective))
+    return np.broadcast_to(np.sqrt(np.maximum(bends, 1.0)), slopes.shape)
 
 
 def psgd(

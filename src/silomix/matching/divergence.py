@@ -161,8 +161,7 @@ def match_in_order(
     for step, place in enumerate(order[1:], start=1):
         silo = known[place]
         query = DivergenceCost(
-            # the means of clusters that not every silo holds need not add up to one
-            weights=reference.weights / reference.weights.sum(),
+            weights=reference.weights,
             probabilities=reference.probabilities,
             round=number * len(order) + step,
         )
@@ -252,8 +251,9 @@ def divergence_cost(
 
     Both sides are padded to C^m = max(C*, C^s) + 1 components. A component that pads is drawn
     from the pooled model's prior, anew for each draw: beta as it stands, not the silo's share
-    of it, for the reference is to become global. It has weight 1/C^m beside weights that sum
-    to one; P is normalised over components, so nothing is gained by normalising first.
+    of it, for the reference is to become global. It has weight 1/C^m and the real clusters
+    share what is left in proportion to their means: were they to keep a sum of one, a silo
+    with few clusters would look unlike a reference with many for its weights alone.
 
     Parameters
     ----------
@@ -286,13 +286,19 @@ def divergence_cost(
         local, reference = (log_responsibilities(present, *side) for side in sides)
         share = np.exp(local)
         cost += np.einsum("idj,idj->j", share, local)[:, None]
-        cost -= np.einsum("dji,dik->jk", share.transpose(1, 2, 0), reference.transpose(1, 0, 2))
+        cost -= np.tensordot(share, reference, axes=([0, 1], [0, 1]))
     return cost / n_draws
 
 
 def pad_weights(weights: NDArray[np.floating], size: int) -> NDArray[np.float64]:
-    """Return (size,) weights that sum to one, 1/size for each component that is added."""
-    scaled = weights * (len(weights) / size / weights.sum())
+    """Return (size,) weights that sum to one, 1/size for each component that is added.
+
+    Parameters
+    ----------
+    weights : (component,); means over silos that lack some clusters need not sum to one.
+    size : C^m.
+    """
+    scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 

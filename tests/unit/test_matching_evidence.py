@@ -1,0 +1,203 @@
+"""Greedy merging by evidence, against the full table of pairs and against all groupings."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from silomix.families.evidence import log_evidence
+from silomix.matching.evidence import apart_gain, evidence_groups
+from silomix.matching.greedy import Groups, Profile, greedy_merges, profile_gain
+from silomix.matching.records import local_clusters
+from unit.matching_cases import (
+    SIZES,
+    admissible,
+    clusters_of,
+    draw_counts,
+    draw_profiles,
+    draw_releases,
+    groupings,
+    make_release,
+    offsets_of,
+    rearrange,
+    rearrange_groups,
+    together,
+)
+
+PROFILE = Profile(offsets_of(SIZES), 0.5)
+
+
+def total_evidence(groups, counts):
+    groups = np.asarray(groups)
+    return sum(PROFILE.evidence(counts[groups == g].sum(axis=0)) for g in np.unique(groups))
+
+
+def naive_greedy(counts, silo):
+    """Score every pair anew before each merge."""
+    groups = [[k] for k in range(len(counts))]
+    gains = []
+    while True:
+        best, pair = 1e-6, None
+        for a, b in combinations(range(len(groups)), 2):
+            if {silo[k] for k in groups[a]} & {silo[k] for k in groups[b]}:
+                continue
+            one, other = counts[groups[a]].sum(axis=0), counts[groups[b]].sum(axis=0)
+            gain = (
+                PROFILE.evidence(one + other) - PROFILE.evidence(one) - PROFILE.evidence(other)
+            )
+            if gain > best:
+                best, pair = gain, (a, b)
+        if pair is None:
+            break
+        gains.append(best)
+        groups[pair[0]] += groups.pop(pair[1])
+    ids = np.empty(len(counts), dtype=int)
+    for number, members in enumerate(groups):
+        ids[members] = number
+    return ids, gains
+
+
+def as_groups(clusters):
+    held = np.zeros((len(clusters.silo), len(clusters.names)), dtype=bool)
+    held[np.arange(len(clusters.silo)), clusters.silo] = True
+    rows = held * clusters.sizes[:, None]
+    return Groups(PROFILE, clusters.counts.copy(), PROFILE.evidence(clusters.counts), rows, held)
+
+
+def draw_clusters(rng, silos, most, concentration=1.0, rows=30):
+    """Silos with a few clusters each of a common population, hard to tell apart."""
+    profiles = draw_profiles(rng, most, concentration=concentration)
+    counts, silo = [], []
+    for s in range(silos):
+        for c in rng.choice(most, rng.integers(1, most + 1), replace=False):
+            counts.append(draw_counts(rng, profiles[c], int(rng.integers(2, rows))))
+            silo.append(s)
+    # effective counts are not whole numbers
+    return clusters_of(np.array(counts) * rng.uniform(0.6, 1.0, (len(counts), 1)), silo)
+
+
+def test_gain_is_the_change_of_the_evidence(seed):
+    clusters = draw_clusters(np.random.default_rng(seed), 3, 3)
+    counts = clusters.counts
+    others = np.arange(1, len(counts))
+    gains = profile_gain(as_groups(clusters), 0, others)
+    direct = [
+        log_evidence(counts[0] + counts[k], PROFILE.offsets, 0.5)
+        - log_evidence(counts[0], PROFILE.offsets, 0.5)
+        - log_evidence(counts[k], PROFILE.offsets, 0.5)
+        for k in others
+    ]
+    assert_allclose(gains, direct, rtol=1e-10, atol=1e-10)
+
+
+def test_no_gain_is_offered_within_a_silo(seed):
+    clusters = draw_clusters(np.random.default_rng(seed), 4, 4)
+    groups = as_groups(clusters)
+    for one in range(len(clusters.silo)):
+        others = np.delete(np.arange(len(clusters.silo)), one)
+        barred = np.isneginf(apart_gain(groups, one, others))
+        assert_array_equal(barred, clusters.silo[others] == clusters.silo[one])
+
+
+@pytest.mark.parametrize("silos", [2, 5, 9])
+def test_merges_are_those_of_the_full_table(seed, silos):
+    rng = np.random.default_rng(seed)
+    for _ in range(5):
+        clusters = draw_clusters(rng, silos, 4)
+        groups, info = evidence_groups(clusters, PROFILE)
+        expected, gains = naive_greedy(clusters.counts, clusters.silo)
+        assert_array_equal(together(groups), together(expected))
+        assert_allclose(info.gains, gains, rtol=1e-9, atol=1e-9)
+
+
+def test_gains_add_up_to_the_rise_of_the_evidence(seed):
+    clusters = draw_clusters(np.random.default_rng(seed), 6, 4)
+    groups, info = evidence_groups(clusters, PROFILE)
+    alone = total_evidence(np.arange(len(groups)), clusters.counts)
+    assert_allclose(sum(info.gains), total_evidence(groups, clusters.counts) - alone, rtol=1e-9)
+
+
+@pytest.mark.parametrize("present", [[(0, 1), (0, 1), (0, 1)], [(0, 1), (1, 2), (2, 0)]])
+def test_separable_clusters_get_the_best_of_all_groupings(present):
+    profiles = np.array(
+        [[0.9, 0.1, 0.8, 0.1, 0.1, 0.9, 0.1], [0.1, 0.9, 0.1, 0.8, 0.1, 0.9, 0.1],
+         [0.5, 0.5, 0.1, 0.1, 0.8, 0.1, 0.9]]
+    )  # fmt: skip
+    counts = np.array([200 * profiles[c] for clusters in present for c in clusters])
+    silo = np.repeat(range(3), 2)
+    clusters = clusters_of(counts, silo)
+    groups, _ = evidence_groups(clusters, PROFILE)
+    allowed = [g for g in groupings(6) if admissible(g, silo)]
+    best = max(allowed, key=lambda g: total_evidence(g, clusters.counts))
+    assert_array_equal(together(groups), together(best))
+    assert_array_equal(together(groups), together([c for clusters in present for c in clusters]))
+
+
+def test_clusters_without_information_stay_alone():
+    """No counts, no evidence either way: a gain of nothing is not a rise."""
+    counts = [[0] * 7, [9, 1, 8, 1, 1, 2, 8], [0] * 7]
+    groups, info = evidence_groups(clusters_of(counts, [0, 1, 2], [1, 10, 1]), PROFILE)
+    assert len(np.unique(groups)) == 3
+    assert info.gains == ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 10**6))
+def test_another_order_gives_the_same_groups(data, seed):
+    rng = np.random.default_rng(seed)
+    present = [
+        rng.choice(4, rng.integers(1, 5), replace=False) for _ in range(rng.integers(1, 6))
+    ]
+    releases = draw_releases(rng, present, rows=int(rng.integers(1, 30)), concentration=1.0)
+    silos = data.draw(st.permutations(range(len(releases))))
+    labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
+    before, told = evidence_groups(local_clusters(releases), PROFILE)
+    after, retold = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
+    by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
+    assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
+    assert told == retold
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_ties_are_broken_by_what_the_clusters_are(data):
+    """One silo offers two identical clusters; only one of them can be taken."""
+    twin, near = [9.0, 1, 5, 3, 2, 8, 2], [9.0, 1, 5, 3, 2, 7, 3]
+    releases = [
+        make_release(counts, place=place, silo=name)
+        for place, (name, counts) in enumerate(
+            [("a", [twin]), ("b", [twin, near]), ("c", [near, twin]), ("d", [twin])]
+        )
+    ]
+    silos = data.draw(st.permutations(range(4)))
+    labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
+    before, _ = evidence_groups(local_clusters(releases), PROFILE)
+    after, _ = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
+    by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
+    assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
+
+
+def test_outdated_partners_are_looked_at_again():
+    """The best partner of the first group leaves with another; it must find the next best."""
+    table = np.full((4, 4), -np.inf)
+    for (a, b), gain in {(0, 1): 5.0, (1, 2): 9.0, (0, 3): 2.0}.items():
+        table[a, b] = table[b, a] = gain
+    gone = set()
+
+    def gain(groups, one, others):
+        merged = groups.counts[:, 0] > 1
+        return np.array(
+            [-np.inf if merged[one] or merged[o] or o in gone else table[one, o] for o in others]
+        )
+
+    counts = np.ones((4, 7))
+    groups = Groups(
+        PROFILE, counts, np.zeros(4), np.ones((4, 4), dtype=int), np.eye(4, dtype=bool)
+    )
+    merges = greedy_merges(groups, gain)
+    assert [(m.one, m.other, m.gain) for m in merges] == [(1, 2, 9.0), (0, 3, 2.0)]

@@ -1,0 +1,38 @@
+"""What `import silomix` offers, and what it does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import silomix
+from silomix.errors import MissingDependency
+
+
+def test_every_public_name_is_there():
+    for name in silomix.__all__:
+        assert getattr(silomix, name) is not None, name
+
+
+def test_the_estimator_is_imported_when_it_is_asked_for():
+    code = (
+        "import sys, silomix\n"
+        "assert 'sklearn' not in sys.modules\n"
+        "assert silomix.FederatedMixture.__name__ == 'FederatedMixture'\n"
+        "assert 'sklearn' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_estimator_names_its_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "silomix.estimator", raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[sklearn\]'"):
+        _ = silomix.FederatedMixture
+
+
+def test_unknown_names_are_unknown():
+    with pytest.raises(AttributeError, match="module 'silomix' has no attribute 'fitt'"):
+        _ = silomix.fitt
