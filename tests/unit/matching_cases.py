@@ -10,12 +10,19 @@ from silomix.matching.divergence import divergence_cost
 from silomix.matching.records import local_clusters
 from silomix.messages import DivergenceReply
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
-from silomix.types import Prior, Schema, Shard, Variable
-from unit.aggregation_cases import dirichlet_levels
+from silomix.types import Correspondence, Prior, Schema, Shard, Variable
+from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
 
 PRIOR = Prior()
 SIZES = (2, 3, 2)
 """Levels of the variables where nothing else is said."""
+
+PEAKS = np.array(
+    [[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 1, 1, 1, 1],
+     [0, 0, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 1, 1, 0, 1, 2, 0, 1, 2],
+     [0, 1, 0, 1, 1, 2, 0, 2, 0, 1], [1, 0, 1, 0, 2, 0, 1, 1, 2, 0]]
+)  # fmt: skip
+"""(cluster, variable), the usual level of each planted cluster: any two differ in five or more."""
 
 
 def offsets_of(sizes):
@@ -76,6 +83,36 @@ def draw_releases(rng, present, *, rows=60, sizes=SIZES, concentration=0.3):
     ]
 
 
+def plant_rows(seed, holds, rows, *, missing=0.0, sharpness=0.9):
+    """Rows of silos that hold some of six clusters, no two of which are alike.
+
+    Random profiles may come out close, and then no matching has to be right.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.array(PAPER_SIZES)
+    codes, labels = [], []
+    for n, held in zip(rows, holds, strict=True):
+        label = rng.permutation(np.resize(np.flatnonzero(held), n))
+        usual = PEAKS[label] % sizes
+        cells = np.where(
+            rng.random(usual.shape) < sharpness, usual, rng.integers(0, sizes, usual.shape)
+        )
+        cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
+        codes.append(cells.astype(np.uint8))
+        labels.append(label)
+    releases = [
+        conjugate_release(rng, place, part, label, sizes, PRIOR, len(rows), 400)
+        for place, (part, label) in enumerate(zip(codes, labels, strict=True))
+    ]
+    truth = Correspondence(
+        silos=tuple(release.silo for release in releases),
+        groups=tuple(np.flatnonzero(held) for held in holds),
+        sizes=tuple(release.sizes for release in releases),
+        method="truth",
+    )
+    return Case(releases, truth, codes, labels, sizes, PRIOR)
+
+
 def rearrange(releases, silos, labels):
     """List the silos in another order and number their clusters anew."""
     return [
@@ -84,6 +121,7 @@ def rearrange(releases, silos, labels):
 
 
 def _renumber(release, order):
+    order = list(order)
     by_cluster = ("sizes", "medians", "mean", "concentration", "effective_counts")
     return replace(
         release,
@@ -95,7 +133,7 @@ def _renumber(release, order):
 
 def rearrange_groups(groups, silos, labels):
     """What `rearrange` does, to one array of groups for each silo."""
-    return np.concatenate([groups[s][labels[s]] for s in silos])
+    return np.concatenate([groups[s][list(labels[s])] for s in silos])
 
 
 def clusters_of(counts, silo, members=None):

@@ -97,7 +97,10 @@ def test_clusters_of_one_silo_may_merge():
 
 def test_answer_depends_on_which_level_is_last():
     """The documented price of dropping one: the same two clusters, levels in another order."""
-    first, second = np.array([[0.0, 1, 0.5, 0.5, 0.0, 0, 1]]), np.array([[0.0, 1, 0.5, 0.1, 0.4, 0, 1]])
+    first, second = (
+        np.array([[0.0, 1, 0.5, 0.5, 0.0, 0, 1]]),
+        np.array([[0.0, 1, 0.5, 0.1, 0.4, 0, 1]]),
+    )
     swapped = [0, 1, 3, 4, 2, 5, 6]
     seen = [
         cdist(free_coordinates(first[:, o], OFFSETS), free_coordinates(second[:, o], OFFSETS))

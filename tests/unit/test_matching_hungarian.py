@@ -53,7 +53,9 @@ def test_info_names_the_reference(seed):
 def test_clusters_beyond_the_reference_open_groups():
     one = [[30, 0, 30, 0, 0, 30, 0]]
     three = [[30, 0, 30, 0, 0, 30, 0], [0, 30, 0, 30, 0, 0, 30], [0, 30, 0, 0, 30, 30, 0]]
-    releases = [make_release(counts, place=place) for place, counts in enumerate([one, three, three])]
+    releases = [
+        make_release(counts, place=place) for place, counts in enumerate([one, three, three])
+    ]
     groups, info = hungarian_groups(releases, reference=0)
     assert_array_equal(groups, [0, 0, 1, 2, 0, 3, 4])
     assert info.reference == "silo 0"

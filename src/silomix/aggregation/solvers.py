@@ -53,8 +53,8 @@ STOPPED = 99
 GROW, SHRINK = 1.5, 0.5
 SHORTEST = 1e-5
 """A start whose blocks all move by less is at rest."""
-LEAST_SHARE = 1e-3
-"""`lbfgs` starts no weight lower: from an edge the way back is long."""
+LEAST_SHARE = 0.3
+"""Of an even share: `lbfgs` starts no weight lower, since in logs the way back is long."""
 NEAR_FLOOR = 0.05
 """How close to the floor, in floors, the softmax of `lbfgs` lets a weight come."""
 HIGHEST_LOG = 3.0
@@ -113,7 +113,7 @@ def _lbfgs_from(
 ) -> Solution:
     held = objective.held
     logs = softmax_inverse(project(start, held, floor), held, floor)
-    logs = np.maximum(logs, np.log(LEAST_SHARE))
+    logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
     trace: list[float] = []
     accepted: list[float] = []
 
@@ -138,7 +138,7 @@ def _lbfgs_from(
         accepted.append(-intermediate_result.fun)
 
     # below these logs a weight is the floor to all intents, and has no slope to come back on
-    lowest = np.log(min(NEAR_FLOOR * floor, LEAST_SHARE))
+    lowest = np.log(min(NEAR_FLOOR * floor, LEAST_SHARE / len(held)))
     run = minimize(
         downhill,
         logs[held] * scales,

@@ -125,7 +125,7 @@ def sample_groupings(
         for of_silo in blocks.of_silo:
             if len(of_silo) > 1:
                 one, other = rng.choice(of_silo, 2, replace=False)
-                exchange(state, blocks, (one, other), rng.standard_exponential(), profile)
+                exchange(state, blocks, (one, other), rng.logistic(), profile)
         if sweep >= BURN_IN:
             together += state.group[:, None] == state.group
     return together / sweeps
@@ -188,18 +188,20 @@ def exchange(
     state: State,
     blocks: Blocks,
     pair: tuple[int, int],
-    exponential: float,
+    threshold: float,
     profile: Profile,
 ) -> None:
-    """Let two blocks of one silo change places, by Metropolis.
+    """Draw which of two blocks of one silo is in which of their groups.
 
-    One at a time they could do so only by way of a group of their own.
+    One at a time they could change places only by way of a group of their own. The odds of a
+    change are the ratio of the evidence, which a logistic threshold draws; Metropolis would
+    always exchange equal blocks, and two silos doing so in each sweep come back to the start.
     """
     one, other = pair
     groups = state.group[[one, other]]
     shift = blocks.counts[other] - blocks.counts[one]
     changed = profile.evidence(state.counts[groups] + np.stack([shift, -shift]))
-    if changed.sum() - state.evidence[groups].sum() > -exponential:
+    if changed.sum() - state.evidence[groups].sum() > threshold:
         move(state, blocks, one, groups[1], profile)
         move(state, blocks, other, groups[0], profile)
 

@@ -62,7 +62,7 @@ class Absorption:
     ----------
     clusters : the local clusters of the small group.
     into : those of the group that took it.
-    gain : rise of the log evidence.
+    gain : rise of the log evidence, with the odds that a small group had to beat.
     """
 
     clusters: tuple[LocalCluster, ...]

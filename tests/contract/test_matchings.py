@@ -1,0 +1,160 @@
+"""Every matching does what the pipeline relies on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from silomix.matching import match
+from silomix.study.settings import MATCHINGS
+from unit.aggregation_cases import make_case
+from unit.matching_cases import (
+    PRIOR,
+    QuietSilos,
+    RowSilos,
+    draw_releases,
+    offsets_of,
+    plant_rows,
+    rearrange,
+    rearrange_groups,
+    together,
+)
+
+WORDS = sorted(MATCHINGS)
+PLAIN = {word: MATCHINGS[word].model_copy(update={"absorb": 0}) for word in WORDS}
+"""Without folding, which is the same for all."""
+
+NON_NESTED = [[1, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+"""No silo holds every cluster: the design of Fendler et al. (2026), table 1."""
+
+
+@pytest.fixture(params=WORDS)
+def word(request):
+    return request.param
+
+
+def run(case, word, seed=0):
+    found, _ = match(
+        case.releases,
+        PLAIN[word],
+        RowSilos(case.releases, case.codes, case.sizes),
+        prior=PRIOR,
+        offsets=case.offsets,
+        seed=seed,
+    )
+    return found
+
+
+def assert_sound(found, releases):
+    """All that `Correspondence` promises."""
+    assert found.silos == tuple(release.silo for release in releases)
+    assert [len(group) for group in found.groups] == [release.clusters for release in releases]
+    ids, sizes = np.concatenate(found.groups), np.concatenate(found.sizes)
+    assert set(ids) == set(range(found.clusters))
+    rows = np.bincount(ids, weights=sizes)
+    assert (np.diff(rows) <= 0).all()
+    assert found.confidence.shape == (len(ids), len(ids))
+    assert ((found.confidence >= 0) & (found.confidence <= 1)).all()
+    assert len(str(found).splitlines()) == 1 + len(ids)
+
+
+def assert_is_truth(found, case):
+    truth = np.concatenate(case.correspondence.groups)
+    assert_array_equal(together(np.concatenate(found.groups)), together(truth))
+
+
+def test_finds_clusters_that_all_silos_hold(word, seed):
+    case = plant_rows(seed, np.ones((4, 5)), (600, 500, 400, 500))
+    found = run(case, word)
+    assert found.method == word
+    assert_sound(found, case.releases)
+    assert_is_truth(found, case)
+
+
+@pytest.mark.parametrize("word", ["divergence", "ball", "evidence"])
+def test_finds_clusters_that_no_silo_holds_all_of(word, seed):
+    case = plant_rows(seed, NON_NESTED, (600, 600, 400, 300))
+    found = run(case, word)
+    assert_sound(found, case.releases)
+    assert_is_truth(found, case)
+
+
+def test_hungarian_is_never_right_where_no_silo_holds_all(seed):
+    for each in range(5):
+        case = plant_rows([seed, each], NON_NESTED, (600, 600, 400, 300))
+        assert run(case, "hungarian").clusters == 5
+
+
+def test_disjoint_silos_share_nothing(word, seed):
+    """Hungarian has to match them all the same, and divergence may."""
+    case = plant_rows(seed, [[1, 1, 0, 0], [0, 0, 1, 1]], (300, 300))
+    found = run(case, word)
+    assert_sound(found, case.releases)
+    if word in ("ball", "evidence"):
+        assert found.clusters == 4
+
+
+def test_one_silo_keeps_its_clusters(word, seed):
+    case = plant_rows(seed, np.ones((1, 4)), (300,))
+    found = run(case, word)
+    assert_sound(found, case.releases)
+    assert found.clusters == 4
+
+
+def test_a_silo_of_one_row(word, seed):
+    case = plant_rows(seed, [[1, 1], [1, 0]], (300, 1))
+    assert_sound(run(case, word), case.releases)
+
+
+def test_silos_of_one_cluster(word, seed):
+    case = plant_rows(seed, np.ones((3, 1)), (200, 150, 100))
+    found = run(case, word)
+    assert_sound(found, case.releases)
+    assert found.clusters == 1
+
+
+def test_a_hundred_silos(word, seed):
+    case = plant_rows(seed, np.ones((100, 2)), (40,) * 100)
+    found = run(case, word)
+    assert_sound(found, case.releases)
+    assert_is_truth(found, case)
+
+
+def test_same_seed_same_answer(word, seed):
+    case = make_case(seed, rows=(80, 70, 60), spread=1.0)
+    one, again = run(case, word, seed), run(case, word, seed)
+    assert_array_equal(np.concatenate(one.groups), np.concatenate(again.groups))
+    assert_array_equal(one.confidence, again.confidence)
+
+
+@pytest.mark.parametrize("word", ["hungarian", "ball", "evidence"])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), number=st.integers(0, 10**6))
+def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, number):
+    """Divergence takes the silos in turn, so it is not asked to."""
+    rng = np.random.default_rng(number)
+    present = [rng.choice(4, rng.integers(1, 5), replace=False) for _ in range(4)]
+    # rows differ between silos, so that the reference of hungarian is never a tie
+    releases = draw_releases(rng, present, rows=20, concentration=1.0)
+    silos = data.draw(st.permutations(range(4)))
+    labels = [data.draw(st.permutations(range(release.clusters))) for release in releases]
+    moved = rearrange(releases, silos, labels)
+    before, after = (
+        match(
+            some,
+            MATCHINGS[word],
+            QuietSilos(some),
+            prior=PRIOR,
+            offsets=offsets_of((2, 3, 2)),
+            seed=1,
+        )[0]
+        for some in (releases, moved)
+    )
+    expected = rearrange_groups(before.groups, silos, labels)
+    assert_array_equal(together(np.concatenate(after.groups)), together(expected))
+    places = np.split(np.arange(len(expected)), np.cumsum([r.clusters for r in releases])[:-1])
+    order = rearrange_groups(places, silos, labels)
+    assert_array_equal(after.confidence, before.confidence[np.ix_(order, order)])

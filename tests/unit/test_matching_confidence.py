@@ -1,0 +1,152 @@
+"""The block Gibbs sampler, against every grouping of a few clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binomtest
+
+from silomix.matching import confidence as module
+from silomix.matching.confidence import co_occurrence
+from silomix.matching.greedy import Profile
+from silomix.matching.records import local_clusters
+from unit.matching_cases import (
+    SIZES,
+    admissible,
+    clusters_of,
+    draw_releases,
+    groupings,
+    offsets_of,
+    rearrange,
+    rearrange_groups,
+    together,
+)
+
+FALSE_ALARM = 1e-4
+"""Probability that the right sampler fails one of these tests at a random seed."""
+
+CHAINS = 400
+"""Independent chains, of which only the last grouping is looked at."""
+
+PROFILE = Profile(offsets_of(SIZES), 0.5)
+
+UNSURE = np.array(
+    [[4, 1, 2, 2, 1, 3, 2], [2, 3, 1, 2, 2, 2, 3], [4, 2, 3, 2, 1, 3, 3],
+     [1, 3, 1, 1, 2, 1, 3], [3, 2, 2, 2, 1, 3, 2]], dtype=float
+)  # fmt: skip
+SILO = np.array([0, 0, 1, 1, 2])
+
+
+def exact(counts, silo, profile=PROFILE):
+    """Probability that two clusters share a group, by enumeration: (local, local)."""
+    allowed = [np.array(g) for g in groupings(len(silo)) if admissible(g, silo)]
+    logs = np.array(
+        [sum(profile.evidence(counts[g == k].sum(axis=0)) for k in set(g)) for g in allowed]
+    )
+    masses = np.exp(logs - logs.max())
+    return np.einsum("g,gab->ab", masses / masses.sum(), [together(g) for g in allowed])
+
+
+@pytest.fixture(autouse=True)
+def short_burn_in(monkeypatch):
+    """Five clusters forget their start sooner than two thousand."""
+    monkeypatch.setattr(module, "BURN_IN", 15)
+
+
+def last_groupings(start, seed, counts=UNSURE, silo=SILO):
+    """How many of the chains end with two clusters in one group: (local, local)."""
+    clusters = clusters_of(counts, silo)
+    streams = np.random.default_rng(seed).spawn(CHAINS)
+    ends = [co_occurrence(clusters, start, PROFILE, rng, sweeps=1) for rng in streams]
+    return np.sum(ends, axis=0).astype(int)
+
+
+def smallest_p_value(hits, probability):
+    """Of a binomial test for each pair that can share a group, times the number of pairs."""
+    pairs = [pair for pair in zip(*np.triu_indices(len(hits), 1), strict=True) if probability[pair]]
+    return len(pairs) * min(
+        binomtest(int(hits[pair]), CHAINS, probability[pair]).pvalue for pair in pairs
+    )
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("start", [[0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [0, 1, 1, 0, 1]])
+def test_frequencies_are_those_of_all_groupings(seed, start):
+    hits = last_groupings(np.array(start), seed)
+    assert smallest_p_value(hits, exact(UNSURE, SILO)) > FALSE_ALARM
+    assert hits[0, 1] == hits[2, 3] == 0
+
+
+@pytest.mark.statistical
+def test_the_same_check_catches_a_wrong_prior(seed):
+    hits = last_groupings(np.arange(5), seed)
+    wrong = exact(UNSURE, SILO, Profile(PROFILE.offsets, 2.0))
+    assert smallest_p_value(hits, wrong) < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_two_clusters_of_a_silo_can_change_places(seed):
+    """Many rows bar every way but an exchange; both ways to pair them are equally likely."""
+    near = 40 * np.array([5.0, 5, 4, 3, 3, 5, 5])
+    counts = np.stack([near, near, near, near])
+    hits = last_groupings(np.array([0, 1, 0, 1]), seed, counts, np.array([0, 0, 1, 1]))
+    assert binomtest(int(hits[0, 2]), CHAINS, 0.5).pvalue > FALSE_ALARM
+
+
+def test_sure_pairs_are_told_so():
+    first, second = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]
+    clusters = clusters_of([first, second, second, first], [0, 0, 1, 1])
+    found = co_occurrence(clusters, np.array([0, 1, 1, 0]), PROFILE, np.random.default_rng(0))
+    assert_array_equal(found, together([0, 1, 1, 0]))
+
+
+def test_a_wrong_start_is_left():
+    """A matching that paired the wrong clusters is not confirmed by its own pairs."""
+    first, second = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]
+    clusters = clusters_of([first, second, first, second], [0, 0, 1, 1])
+    found = co_occurrence(clusters, np.array([0, 1, 1, 0]), PROFILE, np.random.default_rng(0))
+    assert_array_equal(found, together([0, 1, 0, 1]))
+
+
+def test_clusters_folded_within_a_silo_stay_together(seed):
+    clusters = clusters_of(UNSURE, SILO)
+    found = co_occurrence(clusters, np.array([0, 0, 1, 2, 0]), PROFILE, np.random.default_rng(seed))
+    assert found[0, 1] == 1.0
+    assert_array_equal(found[0], found[1])
+    assert found[2, 3] == 0.0
+
+
+def test_one_silo_has_nothing_to_share(seed):
+    clusters = clusters_of(UNSURE, np.zeros(5, dtype=int))
+    found = co_occurrence(clusters, np.arange(5), PROFILE, np.random.default_rng(seed))
+    assert_array_equal(found, np.eye(5))
+
+
+def test_table_is_symmetric_with_ones_on_the_diagonal(seed):
+    found = co_occurrence(
+        clusters_of(UNSURE, SILO), np.arange(5), PROFILE, np.random.default_rng(seed)
+    )
+    assert_array_equal(found, found.T)
+    assert_array_equal(np.diag(found), np.ones(5))
+    assert 0 < found[0, 2] < 1
+
+
+def test_another_order_gives_the_same_frequencies(seed):
+    rng = np.random.default_rng(seed)
+    releases = draw_releases(rng, [range(3), range(2), (1, 2)], rows=12, concentration=1.0)
+    silos, labels = (2, 0, 1), [(2, 0, 1), (1, 0), (1, 0)]
+    groups = [np.array([0, 1, 2]), np.array([0, 1]), np.array([1, 2])]
+    before = co_occurrence(
+        local_clusters(releases), np.concatenate(groups), PROFILE, np.random.default_rng(seed)
+    )
+    moved = rearrange_groups(groups, silos, labels)
+    # the numbers of the groups mean nothing
+    after = co_occurrence(
+        local_clusters(rearrange(releases, silos, labels)),
+        np.array([7, 3, 5])[moved],
+        PROFILE,
+        np.random.default_rng(seed),
+    )
+    places = rearrange_groups(np.split(np.arange(7), [3, 5]), silos, labels)
+    assert_allclose(after, before[np.ix_(places, places)], rtol=0, atol=0)
