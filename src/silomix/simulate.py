@@ -247,9 +247,7 @@ def _table(
 def _in_words(variable: Variable, codes: NDArray[np.int64]) -> pd.Categorical:
     observed = [level for level in variable.levels if level != MISSING_LEVEL]
     # the extra last entry is where the code -1 of an empty cell looks itself up
-    place = [
-        -1 if level == MISSING_LEVEL else observed.index(level) for level in variable.levels
-    ]
+    place = [-1 if level == MISSING_LEVEL else observed.index(level) for level in variable.levels]
     places: NDArray[np.int64] = np.array([*place, -1])[codes]
     return pd.Categorical.from_codes(places, categories=pd.Index(observed, dtype="str"))
 

@@ -50,6 +50,7 @@ def some_starts(objective, count, seed):
 
 @pytest.mark.parametrize("name", CASES)
 def test_lbfgs_is_as_good_as_psgd_from_the_same_start_and_quick(seed, name):
+    """The same but for the lift off the edges that `lbfgs` gives every start."""
     case, objective = make_objective(seed, name)
     rows = np.array([release.rows for release in case.releases])
     starts = [size_weights(rows, case.correspondence), *some_starts(objective, 3, seed)]

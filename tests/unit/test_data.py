@@ -276,9 +276,7 @@ def test_missing_level_already_in_the_text_is_the_same_level():
 )
 def test_column_missing_in_full_keeps_its_place(missing, level, code):
     frame = pl.DataFrame({"x": [None, None], "y": ["a", "b"]})
-    with pytest.warns(
-        DataWarning, match="the table: column 'x' is missing in every row"
-    ) as seen:
+    with pytest.warns(DataWarning, match="the table: column 'x' is missing in every row") as seen:
         shard = load(frame, missing=missing)
     assert len(seen) == 1
     assert shard.schema.variables[0].levels == (level,)
@@ -391,9 +389,7 @@ def test_continuous_column(values, tmp_path):
     frame = pd.DataFrame({"x": values * 2, "y": "a"})
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, tmp_path / "t.csv"):
-        with pytest.raises(
-            DataError, match=r"column 'x' has 51 distinct .* looks continuous: bin"
-        ):
+        with pytest.raises(DataError, match=r"column 'x' has 51 distinct .* looks continuous: bin"):
             load(table)
     assert len(levels(frame.iloc[:50])["x"]) == 50
 
@@ -467,9 +463,7 @@ def test_not_a_table():
 def test_file_that_is_absent_or_of_unknown_kind(tmp_path):
     with pytest.raises(DataError, match=r"t\.csv: no such file; check the path"):
         read_table(tmp_path / "t.csv")
-    with pytest.raises(
-        DataError, match=r"t\.xlsx: unknown kind of file; .* \.csv, .*\.parquet"
-    ):
+    with pytest.raises(DataError, match=r"t\.xlsx: unknown kind of file; .* \.csv, .*\.parquet"):
         read_table(tmp_path / "t.xlsx")
 
 

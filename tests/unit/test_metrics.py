@@ -81,9 +81,7 @@ def test_the_variation_of_information_is_never_negative_and_zero_for_equal_parti
 
 
 def test_the_variation_of_information_is_in_nats():
-    assert variation_of_information([0, 0, 0, 0], ["a", "b", "c", "d"]) == pytest.approx(
-        np.log(4)
-    )
+    assert variation_of_information([0, 0, 0, 0], ["a", "b", "c", "d"]) == pytest.approx(np.log(4))
 
 
 @pytest.mark.parametrize("compare", [adjusted_rand_index, variation_of_information])
@@ -200,9 +198,7 @@ def test_relative_bias_has_the_papers_sign():
 
 
 def test_relative_bias_is_nan_where_the_truth_is_zero_or_there_is_no_estimate():
-    assert_array_equal(
-        relative_bias([[0.0], [0.5]], [0.5, np.nan]), [[np.nan] * 2, [0, np.nan]]
-    )
+    assert_array_equal(relative_bias([[0.0], [0.5]], [0.5, np.nan]), [[np.nan] * 2, [0, np.nan]])
 
 
 def test_relative_bias_refuses_shapes_that_do_not_fit():

@@ -234,9 +234,7 @@ def test_average_silhouettes_of_candidates_in_their_order(seed):
     draws, _ = planted(np.random.default_rng(seed), noise=0.3)
     apart = apart_of(draws)
     candidates = linkage_cuts(apart, 6)
-    expected = [
-        silhouette_score(apart.astype(float), c, metric="precomputed") for c in candidates
-    ]
+    expected = [silhouette_score(apart.astype(float), c, metric="precomputed") for c in candidates]
     assert_allclose(average_silhouettes(apart, candidates), expected, rtol=1e-12)
 
 

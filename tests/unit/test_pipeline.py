@@ -137,9 +137,7 @@ def test_a_cluster_held_by_one_silo_only(seed):
     table, truth = simulated(rows=1600)
     found = fit(table, silo="silo", seed=seed, **QUICK)
     sixth = np.bincount(found.labels[truth.labels == 5]).argmax()
-    np.testing.assert_array_equal(
-        found.correspondence.held[:, sixth], [False, True, False, False]
-    )
+    np.testing.assert_array_equal(found.correspondence.held[:, sixth], [False, True, False, False])
     assert found.silo_weights.profiles[1, sixth] == 1.0
 
 

@@ -90,12 +90,8 @@ def test_match_undoes_label_switching_exactly(seed):
 def test_the_numbers_of_the_components_never_matter(relabel, number, noise):
     """With few rows, equal overlaps and empty components are common."""
     rng = np.random.default_rng(number)
-    labels = np.where(
-        rng.random((20, 6)) < noise, rng.integers(0, 5, (20, 6)), [0, 0, 1, 1, 2, 2]
-    )
-    draws = make_draws(
-        labels, rng.dirichlet(np.ones(5), 20), rng.dirichlet(np.ones(3), (20, 5))
-    )
+    labels = np.where(rng.random((20, 6)) < noise, rng.integers(0, 5, (20, 6)), [0, 0, 1, 1, 2, 2])
+    draws = make_draws(labels, rng.dirichlet(np.ones(5), 20), rng.dirichlet(np.ones(3), (20, 5)))
     left = local_posterior(draws, [0, 0, 0, 1, 1, 2], relabel)
     right = local_posterior(switch(draws, rng), [0, 0, 0, 1, 1, 2], relabel)
     if relabel == "match":
@@ -230,9 +226,7 @@ def test_one_cluster_has_all_the_weight(seed):
 
 def test_unknown_words_list_the_choices(seed):
     draws = aligned(np.random.default_rng(seed))
-    with pytest.raises(
-        SettingsError, match=r"relabel 'mean' is unknown.*\['match', 'average'\]"
-    ):
+    with pytest.raises(SettingsError, match=r"relabel 'mean' is unknown.*\['match', 'average'\]"):
         local_posterior(draws, relabel="mean")
     with pytest.raises(SettingsError, match=r"partition 'ward' is unknown"):
         local_posterior(draws, "ward")

@@ -132,9 +132,7 @@ def test_the_variables_are_independent_within_a_cluster(seed):
 
 def first_levels(truths):
     """Probabilities of the first level of each variable, by its number of levels."""
-    first = np.concatenate(
-        [t.probabilities[:, [lv == "1" for _, lv in t.levels]] for t in truths]
-    )
+    first = np.concatenate([t.probabilities[:, [lv == "1" for _, lv in t.levels]] for t in truths])
     return {2: first[:, :4].ravel(), 3: first[:, 4:].ravel()}
 
 
@@ -229,9 +227,7 @@ def test_the_smallest_table_has_one_row_in_each_silo():
 
 
 def digest(table):
-    return hashlib.sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()[
-        :16
-    ]
+    return hashlib.sha256(table.to_csv(index=False, lineterminator="\n").encode()).hexdigest()[:16]
 
 
 # Cells, not floats: a level changes only if NumPy changes its streams or the code its draws.

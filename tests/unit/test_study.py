@@ -174,13 +174,9 @@ studies = st.builds(
     seed=st.integers(0, 2**63 - 1),
     missing=st.sampled_from(["marginalise", "level"]),
     silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
-    model=st.builds(
-        ModelSettings, components=st.integers(1, 255), alpha=positive, beta=positive
-    ),
+    model=st.builds(ModelSettings, components=st.integers(1, 255), alpha=positive, beta=positive),
     matching=matchings,
-    aggregation=st.builds(
-        Aggregation, method=st.sampled_from(list(AGGREGATIONS)), solver=solvers
-    ),
+    aggregation=st.builds(Aggregation, method=st.sampled_from(list(AGGREGATIONS)), solver=solvers),
     polish=st.builds(Polish, rounds=st.just("until") | st.integers(0, 50)),
     variables=st.lists(
         st.builds(
@@ -251,9 +247,7 @@ def test_digest_ignores_the_order_and_the_layout_of_the_file(study, document, tm
     shuffled = tomli_w.dumps(backwards(document))
     assert digest(read(shuffled, tmp_path)) == digest(study)
     assert digest(read("\ufeff" + shuffled.replace("\n", "\r\n"), tmp_path)) == digest(study)
-    assert digest(read(put(document, ("aggregation", "floor"), 1e-6), tmp_path)) == digest(
-        study
-    )
+    assert digest(read(put(document, ("aggregation", "floor"), 1e-6), tmp_path)) == digest(study)
 
 
 def test_a_whole_number_and_its_decimal_are_one_setting(document, tmp_path):
@@ -411,10 +405,7 @@ WRONG_VALUES = [
     (
         ("polish", "rounds"),
         "untl",
-        (
-            "[polish] rounds is 'untl'; it must be 'until' or a whole number; did you "
-            "mean 'until'?"
-        ),
+        ("[polish] rounds is 'untl'; it must be 'until' or a whole number; did you mean 'until'?"),
     ),
     (("schedule",), [{}], "schedule is a list; it must be a table of settings"),
     (("variables",), {"name": 1}, "variables is a table; it must be a list"),
@@ -561,8 +552,7 @@ toml_values = st.recursive(
         st.dates(),
     ),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text("ab'", min_size=1), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab'", min_size=1), inner, max_size=3)
     ),
     max_leaves=5,
 )
@@ -637,9 +627,7 @@ def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path):
     path = tmp_path / "study.toml"
     with path.open("wb") as file:
         file.truncate(100_000_000)
-    with pytest.raises(
-        SettingsError, match=r"is larger than 5 MB; is it really a study file\?"
-    ):
+    with pytest.raises(SettingsError, match=r"is larger than 5 MB; is it really a study file\?"):
         read_study(path)
 
 
@@ -687,9 +675,7 @@ def test_writing_replaces_a_file_and_leaves_no_scratch(study, tmp_path):
 
 def test_defaults_are_those_of_the_documentation(study):
     assert study.model == ModelSettings(components=15, alpha=0.5, beta=0.5, fractionate=True)
-    assert study.schedule == ScheduleSettings(
-        iterations=20_000, burn_in=10_000, chains=2, thin=10
-    )
+    assert study.schedule == ScheduleSettings(iterations=20_000, burn_in=10_000, chains=2, thin=10)
     assert study.sampling.kept * study.sampling.chains == 2_000
     assert (study.missing, study.seed) == ("marginalise", 0)
     assert study.local == LocalSettings(
@@ -716,9 +702,7 @@ def test_defaults_are_those_of_the_documentation(study):
 def test_the_paper_preset_is_that_of_the_documentation():
     paper = make_study(SCHEMA, SILOS, preset="paper")
     assert paper.model == ModelSettings(components=15, alpha=0.5, beta=0.5, fractionate=True)
-    assert paper.schedule == ScheduleSettings(
-        iterations=50_000, burn_in=25_000, chains=1, thin=5
-    )
+    assert paper.schedule == ScheduleSettings(iterations=50_000, burn_in=25_000, chains=1, thin=5)
     assert paper.sampling.kept == 5_000
     assert (paper.local.partition, paper.local.relabel) == ("pam", "average")
     assert not paper.local.one_cluster
@@ -742,9 +726,7 @@ def test_the_records_have_the_defaults_of_the_documentation():
 
 
 def test_keywords_win_over_the_preset():
-    study = make_study(
-        SCHEMA, SILOS, preset="paper", components=7, polish=2, assign="posterior"
-    )
+    study = make_study(SCHEMA, SILOS, preset="paper", components=7, polish=2, assign="posterior")
     assert (study.model.components, study.polish.rounds, study.assign) == (7, 2, "posterior")
     assert study.local.partition == "pam"
 
@@ -862,10 +844,7 @@ WRONG_CALLS = [
     ({"solver": 3}, "solver is '3'; it must be 'lbfgs', 'psgd' or 'few-rounds'"),
     (
         {"aggregation": "vmc"},
-        (
-            "aggregation is 'vmc'; it must be 'vcmc', 'cmc', 'uniform' or 'product'; did "
-            "you mean"
-        ),
+        ("aggregation is 'vmc'; it must be 'vcmc', 'cmc', 'uniform' or 'product'; did you mean"),
     ),
     (
         {"aggregation": Aggregation(floor=0.5)},

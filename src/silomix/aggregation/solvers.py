@@ -5,7 +5,7 @@ scale: about ten evaluations from the silos' sizes, twenty from anywhere.
 
 `psgd` is the projected stochastic gradient of Fendler et al. (2026), section 4.4, and `few_rounds`
 the paper's strategy for silos that answer only a few times. The paper gives no step size. Both use
-one rule, which needs no tuning (`_step`, `_next_lengths`): each block of weights moves along its
+one rule, which needs no tuning (`_step`, `_factors`): each block of weights moves along its
 own gradient by its own length, at first half a mean weight of the block; a step is taken when the
 objective rises and taken back when it does not; a block's length then grows by half where its
 gradient kept its direction and is halved where it turned, as in Rprop (Riedmiller and Braun, 1993)
@@ -96,7 +96,8 @@ def lbfgs(
 ) -> Solution:
     """Climb from each start by L-BFGS on the logs of a softmax; the best ELBO wins.
 
-    A run stops when a step raises the objective by less than `settings.tolerance`.
+    A run stops when a step raises the objective by less than `settings.tolerance`. Starts are
+    first lifted off the edges: no weight begins below `LEAST_SHARE` of an even one.
 
     Parameters
     ----------

@@ -102,9 +102,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
 def _check_header(header: Iterable[str]) -> None:
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
-        raise DataError(
-            f"column names {repeated} stand more than once; rename or drop the others"
-        )
+        raise DataError(f"column names {repeated} stand more than once; rename or drop the others")
 
 
 def _read_parquet(path: Path) -> nw.DataFrame[Any]:

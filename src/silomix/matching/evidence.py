@@ -24,7 +24,9 @@ def evidence_groups(
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
     weights: that belongs to a model with one vector of weights for all silos, and would merge
     clusters that live in different silos. Two groups that share a silo do not merge: the silo
-    has told its clusters apart.
+    has told its clusters apart. All groupings are equally likely beforehand, and the ways to
+    split a group double with each member: from about a hundred silos on, with few rows in a
+    cluster, copies of one cluster may stay in two groups by chance differences alone.
 
     Returns
     -------

@@ -207,9 +207,7 @@ def _derive_schedule(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
     stated_kept = values.pop(KEYWORDS["kept"], KEPT)
     kept = _whole(stated_kept, 1)
     if kept is None:
-        raise SettingsError(
-            f"kept is {quote(stated_kept)}; it must be a whole number, at least 1"
-        )
+        raise SettingsError(f"kept is {quote(stated_kept)}; it must be a whole number, at least 1")
     iterations = _whole(values.get(KEYWORDS["iterations"], ScheduleSettings().iterations), 1)
     chains = _whole(values.get(KEYWORDS["chains"], ScheduleSettings().chains), 1)
     if iterations is not None:
