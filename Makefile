@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint format bench docs clean
+.PHONY: demo test slow lint format bench reproduce docs clean
 
 demo: .venv/.core
 	$(BIN)/silomix demo --out demo-output
@@ -15,6 +15,7 @@ test: .venv/.dev
 
 slow: .venv/.dev
 	$(BIN)/pytest -m slow
+	$(BIN)/python reproduction/cells.py --datasets 40
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
@@ -28,6 +29,11 @@ format: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/aggregation.py
+
+reproduce: .venv/.dev
+	$(BIN)/python reproduction/cells.py --datasets 40
+	$(BIN)/python reproduction/solvers.py --datasets 10
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html

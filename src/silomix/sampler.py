@@ -45,6 +45,8 @@ SECONDS_PER_CALL = 0.1
 ROWS_TO_SHARE = 20_000
 """From here on sharing a sweep's rows among threads pays for the hand-over."""
 
+CATEGORICAL = Categorical()
+
 logger = logging.getLogger("silomix")
 
 
@@ -88,6 +90,7 @@ def sample_shard(
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
+    family: Family = CATEGORICAL,
 ) -> Draws:
     """Sample one silo's posterior.
 
@@ -98,8 +101,8 @@ def sample_shard(
     progress : called now and then from this thread.
     checkpoint : a folder; a run that was stopped in any way goes on from there, identical.
     checkpoint_every : sweeps between checkpoints.
+    family : of the components' distributions.
     """
-    family = Categorical()
     schedule = job.schedule
     plan = family.prepare(shard, job.components, *job.prior.share(job.silos))
     shapes = _shapes(shard.rows, family.columns(shard.schema), job)
