@@ -4,7 +4,7 @@
 
 1. `few-rounds` (10 exchanges, 300 starts) against `psgd` (3 starts, up to 1000 steps), the paper's
    comparison: which reaches the higher relaxed ELBO; a difference under 0.1 is a tie.
-2. `lbfgs` against `psgd` from the same start, which `lbfgs` first lifts off the simplex's edges: how
+2. `lbfgs` against `psgd` from the same start, which `lbfgs` lifts off the simplex's edges: how
    far below it ends, and in how many evaluations.
 
 Both of the paper's solvers use the step rule of `silomix.aggregation.solvers`.

@@ -101,7 +101,7 @@ def test_exact_strategy(seed):
 
 
 def test_one_silo(seed):
-    table, truth = simulated(rows=600)
+    table, truth = simulated(rows=1600)
     found = fit(table.drop(columns="silo"), seed=seed, **QUICK)
     assert found.silos == ("all",)
     assert adjusted_rand_index(truth.labels, found.labels) > 0.85
