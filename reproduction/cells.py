@@ -132,13 +132,14 @@ def done_lines():
     return pd.read_csv(RESULTS)
 
 
-def run_missing(datasets, methods, jobs):
+def run_missing(datasets, methods, cells, jobs):
     """Run every data set that has no line yet, `jobs` at a time, data set by data set."""
     done = set(done_lines()[["design", "separability", "seed", "method"]].itertuples(index=False))
     todo = [
         (design, separability, FIRST_SEED + number, method)
         for number in range(datasets)
         for design, separability in CELLS
+        if not cells or f"{design} {separability}" in cells
         for method in methods
         if (design, separability, FIRST_SEED + number, method) not in {tuple(d) for d in done}
     ]
@@ -196,9 +197,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=40)
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--cells", default="", help='for example "nested poor,non-nested easy"')
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
-    run_missing(chosen.datasets, chosen.methods.split(","), chosen.jobs)
+    cells = [cell for cell in chosen.cells.split(",") if cell]
+    run_missing(chosen.datasets, chosen.methods.split(","), cells, chosen.jobs)
     summary = summarise(done_lines())
     with pd.option_context("display.width", 250, "display.max_columns", 30):
         print(summary.round(3).to_string(index=False))
