@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.data import expand, load, read_table
-from silomix.errors import MissingDependency, SettingsError
+from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.pipeline import run_study
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from silomix.types import Draws, Missing, Schema
 
 SPLIT_STREAM = 0x73706C
+SILO_NAMES = {"silo", "site", "hospital", "centre", "center", "shard"}
+"""A table with such a column and no `silo=` was probably meant to be split by it."""
 
 
 def sample(
@@ -203,6 +206,14 @@ def _split(
         return roster.names, roster.places
     rows = len(frame)
     if shards is None:
+        likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
+        if likely:
+            warnings.warn(
+                f"the table has a column {likely[0]!r}, which is taken for a variable; if it names the "
+                f"silos, give silo={likely[0]!r}",
+                DataWarning,
+                stacklevel=3,
+            )
         return ("all",), np.zeros(rows, dtype=np.int64)
     if at_least("shards", shards, 1) > rows:
         raise SettingsError(f"shards is {shards}, more than the {rows} rows of the table")

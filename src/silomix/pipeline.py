@@ -85,7 +85,7 @@ def run_study(
         silos={release.silo: release.diagnostics for release in releases},
         elbo=aggregated.elbo_trace,
         polish=_polish_trace(polished) if polished else None,
-        notes=(*aggregated.notes, *_empty_notes(sizes)),
+        notes=(*aggregated.notes, *_matching_notes(study), *_empty_notes(sizes)),
     )
     return Posterior(
         study=study,
@@ -300,6 +300,12 @@ def _polish_trace(polished: Polished) -> PolishTrace:
         rounds=polished.rounds,
         still_moving=polished.still_moving,
     )
+
+
+def _matching_notes(study: Study) -> list[str]:
+    if study.matching.method != "hungarian":
+        return []
+    return ["Hungarian matching joins clusters that differ, unless one silo holds every cluster."]
 
 
 def _empty_notes(sizes: NDArray[np.int64]) -> list[str]:

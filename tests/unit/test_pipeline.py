@@ -8,7 +8,7 @@ import pytest
 
 import silomix
 from silomix.api import fit
-from silomix.errors import DataError, MissingDependency, SamplingWarning, SettingsError
+from silomix.errors import DataError, DataWarning, MissingDependency, SamplingWarning, SettingsError
 from silomix.metrics import adjusted_rand_index
 
 QUICK = {"iterations": 1500, "progress": False}
@@ -248,6 +248,18 @@ def test_the_paper_preset_names_the_missing_extra(monkeypatch):
     monkeypatch.setattr("silomix.api.find_spec", lambda _: None)
     with pytest.raises(MissingDependency, match=r"silomix\[pam\]"):
         fit(table, silo="silo", preset="paper")
+
+
+def test_a_forgotten_silo_column_is_named(seed):
+    table, _ = simulated(rows=200)
+    with pytest.warns(DataWarning, match="give silo='silo'"):
+        fit(table, seed=seed, **QUICK)
+
+
+def test_hungarian_matching_says_what_it_takes_for_granted(seed):
+    table, _ = simulated(rows=400)
+    found = fit(table, silo="silo", seed=seed, matching="hungarian", **QUICK)
+    assert any("Hungarian" in note for note in found.diagnostics.notes)
 
 
 def test_an_empty_cell_in_the_silo_column_is_refused():

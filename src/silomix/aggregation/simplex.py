@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import qmc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,6 +94,8 @@ def hypercube(count: int, held: NDArray[np.bool_], rng: np.random.Generator) -> 
     closed form of Fendler et al. (2026), section 4.4: a block of n entries takes n − 1
     coordinates, and each point alone is uniform on its simplices.
     """
+    from scipy.stats import qmc  # late: it takes half a second to import
+
     entries = held.sum(axis=0)
     points = np.zeros((count, *held.shape))
     coordinates = int((entries - 1).sum())
