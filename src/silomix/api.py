@@ -209,8 +209,8 @@ def _split(
         likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
         if likely:
             warnings.warn(
-                f"the table has a column {likely[0]!r}, which is taken for a variable; if it names the "
-                f"silos, give silo={likely[0]!r}",
+                f"the table has a column {likely[0]!r}, which is taken for a variable; if it names "
+                f"the silos, give silo={likely[0]!r}",
                 DataWarning,
                 stacklevel=3,
             )
