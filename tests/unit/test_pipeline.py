@@ -8,7 +8,7 @@ import pytest
 
 import silomix
 from silomix.api import fit
-from silomix.errors import DataError, DataWarning, MissingDependency, SamplingWarning, SettingsError
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.metrics import adjusted_rand_index
 
 QUICK = {"iterations": 1500, "progress": False}
@@ -267,7 +267,3 @@ def test_an_empty_cell_in_the_silo_column_is_refused():
     table.loc[3, "silo"] = None
     with pytest.raises(DataError, match="data row 4"):
         fit(table, silo="silo", **QUICK)
-
-
-def test_sampling_warnings_are_ours():
-    assert issubclass(SamplingWarning, UserWarning)
