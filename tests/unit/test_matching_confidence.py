@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lgamma
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -38,12 +40,14 @@ UNSURE = np.array(
 SILO = np.array([0, 0, 1, 1, 2])
 
 
+def of_group(counts, profile):
+    return lgamma(len(counts)) + profile.evidence(counts.sum(axis=0))
+
+
 def exact(counts, silo, profile=PROFILE):
     """Probability that two clusters share a group, by enumeration: (local, local)."""
     allowed = [np.array(g) for g in groupings(len(silo)) if admissible(g, silo)]
-    logs = np.array(
-        [sum(profile.evidence(counts[g == k].sum(axis=0)) for k in set(g)) for g in allowed]
-    )
+    logs = np.array([sum(of_group(counts[g == k], profile) for k in set(g)) for g in allowed])
     masses = np.exp(logs - logs.max())
     return np.einsum("g,gab->ab", masses / masses.sum(), [together(g) for g in allowed])
 

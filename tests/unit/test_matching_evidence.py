@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import lgamma
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.families.evidence import log_evidence
+from silomix.matching import evidence as module
 from silomix.matching.evidence import apart_gain, evidence_groups
 from silomix.matching.greedy import Groups, Profile, greedy_merges, profile_gain
 from silomix.matching.records import local_clusters
@@ -34,7 +36,10 @@ PROFILE = Profile(offsets_of(SIZES), 0.5)
 
 def total_evidence(groups, counts):
     groups = np.asarray(groups)
-    return sum(PROFILE.evidence(counts[groups == g].sum(axis=0)) for g in np.unique(groups))
+    return sum(
+        lgamma((groups == g).sum()) + PROFILE.evidence(counts[groups == g].sum(axis=0))
+        for g in np.unique(groups)
+    )
 
 
 def naive_greedy(counts, silo):
@@ -48,6 +53,8 @@ def naive_greedy(counts, silo):
                 continue
             one, other = counts[groups[a]].sum(axis=0), counts[groups[b]].sum(axis=0)
             gain = PROFILE.evidence(one + other) - PROFILE.evidence(one) - PROFILE.evidence(other)
+            ways = lgamma(len(groups[a]) + len(groups[b]))
+            gain += ways - lgamma(len(groups[a])) - lgamma(len(groups[b]))
             if gain > best:
                 best, pair = gain, (a, b)
         if pair is None:
@@ -134,6 +141,24 @@ def test_separable_clusters_get_the_best_of_all_groupings(present):
     best = max(allowed, key=lambda g: total_evidence(g, clusters.counts))
     assert_array_equal(together(groups), together(best))
     assert_array_equal(together(groups), together([c for clusters in present for c in clusters]))
+
+
+def test_many_small_copies_become_one_group(seed, monkeypatch):
+    """Were all groupings equally likely, chance would keep copies of one cluster apart."""
+    rng = np.random.default_rng(seed)
+    sizes = (3,) * 10
+    profile = Profile(offsets_of(sizes), 0.5)
+    planted = draw_profiles(rng, 10, sizes, concentration=0.3)
+    clusters = local_clusters(
+        [
+            make_release([draw_counts(rng, p, 8, sizes) for p in planted], place=s, sizes=sizes)
+            for s in range(100)
+        ]
+    )
+    with_prior = len(np.unique(evidence_groups(clusters, profile)[0]))
+    monkeypatch.setattr(module, "membership_gain", lambda one, others: np.zeros(len(others)))
+    without = len(np.unique(evidence_groups(clusters, profile)[0]))
+    assert with_prior == 10 < without
 
 
 def test_clusters_without_information_stay_alone():

@@ -74,9 +74,9 @@ def co_occurrence(
     """Return how often each two local clusters share a group, over sampled groupings.
 
     Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
-    starts from `groups`. A grouping's probability is proportional to the product of its
-    groups' profile evidence: every grouping in which no group has two blocks of one silo is
-    equally likely beforehand. Clusters of one silo that share a group in `groups` were put
+    starts from `groups`. A grouping's probability is proportional to the product over its
+    groups of Γ(blocks in it) and their profile evidence, as in `evidence_groups`; no group has
+    two blocks of one silo. Clusters of one silo that share a group in `groups` were put
     there on purpose and stay together.
 
     Parameters
@@ -159,6 +159,8 @@ def draw_group(state: State, blocks: Blocks, block: int, uniform: float, profile
     empty = own if lonely else np.argmin(state.members)
     choices = np.concatenate((others, (own, empty)))
     scores = state.gains[block, choices]
+    without = state.members[choices] - (choices == own)
+    scores[:-1] += np.log(np.maximum(without[:-1], 1))  # alone: odds 1, like an empty group
     scores[-1] = -np.inf if lonely else blocks.alone[block]
     masses = np.exp(scores - scores.max()).cumsum()
     to = int(choices[masses.searchsorted(uniform * masses[-1], side="right")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import gammaln
 
 from silomix.matching.greedy import join_groups, profile_gain
 from silomix.matching.records import MatchingInfo
@@ -24,9 +25,11 @@ def evidence_groups(
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
     weights: that belongs to a model with one vector of weights for all silos, and would merge
     clusters that live in different silos. Two groups that share a silo do not merge: the silo
-    has told its clusters apart. All groupings are equally likely beforehand, and the ways to
-    split a group double with each member: from about a hundred silos on, with few rows in a
-    cluster, copies of one cluster may stay in two groups by chance differences alone.
+    has told its clusters apart. Beforehand a grouping is as likely as under the top level of a
+    hierarchical Dirichlet process (Teh et al., 2006): the next local cluster joins a group with
+    odds of the number of its members, or opens one with odds 1. Were all groupings equally
+    likely, the ways to split a group would double with each member, and among a hundred silos
+    chance alone would keep copies of one cluster apart.
 
     Returns
     -------
@@ -42,5 +45,13 @@ def apart_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[n
     """Return the gain of joining each of the others; −inf where a silo is in both: (other,)."""
     shared = groups.held[others][:, groups.held[one]].any(axis=1)
     gains = np.full(len(others), -np.inf)
-    gains[~shared] = profile_gain(groups, one, others[~shared])
+    apart = others[~shared]
+    gains[~shared] = profile_gain(groups, one, apart) + membership_gain(
+        groups.held[one].sum(), groups.held[apart].sum(axis=1)
+    )
     return gains
+
+
+def membership_gain(one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
+    return np.asarray(gammaln(one + others) - gammaln(one) - gammaln(others))
