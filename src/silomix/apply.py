@@ -12,7 +12,7 @@ from silomix.data import load
 from silomix.errors import StudyMismatch
 from silomix.progress import reporting
 from silomix.sampler import cores
-from silomix.silo import Silo, local_result
+from silomix.silo import Silo, sample_locally
 
 if TYPE_CHECKING:
     from silomix.data.reading import Table
@@ -46,7 +46,7 @@ def apply_study(
         )
     shard = load(table, schema=study.table_schema, frequency=frequency, where=silo)
     with reporting(None) as report:
-        return local_result(
+        return sample_locally(
             Silo(
                 name=silo,
                 place=study.silos.index(silo),

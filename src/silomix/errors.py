@@ -27,6 +27,31 @@ class FileError(SilomixError):
     """A saved result cannot be read or written: damaged, foreign, or of another version."""
 
 
+class MessageError(SilomixError):
+    """A message is damaged, too large, of another version, or not what was asked for."""
+
+
+class PolicyRefusal(SilomixError):
+    """The silo's own policy does not let this out; its owner decides, not the asker.
+
+    Attributes
+    ----------
+    code : what the asker is told, one of `silomix.messages.REFUSALS`.
+    """
+
+    def __init__(self, message: str, code: str = "policy") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SiloError(SilomixError):
+    """A silo answered with an error code, or not at all; what went wrong is in its own log."""
+
+
+class OpenQuestion(SilomixError):
+    """The silos still have to answer: the message says who must do what."""
+
+
 class MissingDependency(SilomixError, ImportError):
     """An optional package is needed for what was asked; the message names the extra."""
 

@@ -91,7 +91,7 @@ def run_study(
         study=study,
         **vars(parts),
         diagnostics=diagnostics,
-        provenance=make_provenance(study, releases, tally.sent),
+        provenance=make_provenance(study, releases, tally.sent, tally.answered),
     )
 
 
@@ -177,7 +177,10 @@ def reweigh(
 def assign_rows(
     parts: Parts, silos: Silos, groups: Sequence[NDArray[np.int64]] | None
 ) -> NDArray[np.int64]:
-    """Have every silo find its rows' clusters; return how many rows each cluster got."""
+    """Have every silo find its rows' clusters; return how many rows each cluster got.
+
+    A silo may withhold a count: then the total is not known, and −1.
+    """
     replies: Mapping[str, AssignReply] = silos.ask(
         {
             name: AssignRows(
@@ -188,7 +191,8 @@ def assign_rows(
             for place, name in enumerate(silos.names)
         }
     )
-    return np.sum([replies[name].sizes for name in silos.names], axis=0)
+    sizes = np.array([replies[name].sizes for name in silos.names])
+    return np.where((sizes < 0).any(axis=0), -1, sizes.sum(axis=0))
 
 
 def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior:
@@ -222,7 +226,7 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
         diagnostics=PosteriorDiagnostics(
             silos={}, chains=_judge(draws), notes=(*notes, *_empty_notes(sizes))
         ),
-        provenance=make_provenance(study, [], silos.sent),
+        provenance=make_provenance(study, [], silos.sent, silos.answered),
     )
 
 
@@ -261,11 +265,12 @@ class Global:
 
 
 class Tally:
-    """Silos that count the bytes of their replies, by silo and kind."""
+    """Silos that count their replies and the bytes of them, by silo and kind."""
 
     def __init__(self, silos: Silos) -> None:
         self._silos = silos
         self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+        self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -278,6 +283,7 @@ class Tally:
         for name, reply in replies.items():
             kind = type(reply).__name__
             self.sent[name][kind] = self.sent[name].get(kind, 0) + count_bytes(reply)
+            self.answered[name][kind] = self.answered[name].get(kind, 0) + 1
         return replies
 
 

@@ -1,21 +1,34 @@
 """LocalPosterior -> Release: the only door out of a silo.
 
-What a silo hands over is one of the records of this module and nothing else. Disclosure rules will
-be applied here, and only here.
+What a silo hands over is one of the records of this module and nothing else. The silo's policy is
+applied here, and only here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import betaincinv
+
+from silomix.disclosure import (
+    check_rows,
+    check_tier,
+    disclose,
+    fold_small,
+    folding_check,
+    outgoing,
+)
+from silomix.policy import OPEN, echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from silomix.disclosure import Check
+    from silomix.policy import Policy
     from silomix.types import Diagnostics, LocalPosterior, Prior
 
 Tier = Literal["summary", "draws"]
@@ -49,9 +62,10 @@ class Release:
     Attributes
     ----------
     silo, place : its name, and its place in the roster.
-    rows : n_s.
+    rows : n_s, the sum of the sizes: under a policy that rounds, a rounded number.
     sizes : (cluster,), rows of each local cluster.
-    medians : (cluster, level), posterior medians of the level probabilities.
+    medians : (cluster, level), posterior medians of the level probabilities; in tier "summary",
+        those of the fitted Dirichlets.
     mean : (cluster, level), posterior means.
     concentration : (cluster, variable), of the Dirichlet fitted to the draws by moments.
     effective_counts : (cluster, level): mean × concentration less the prior, so that doubt about
@@ -60,6 +74,8 @@ class Release:
     weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
     diagnostics : what the silo says of its run.
     study : digest of the study it was made under.
+    policy : the silo's policy, echoed: `silomix.policy.Policy(**policy)`.
+    checks : what the policy's rules did, as far as that may be said outside.
     """
 
     silo: str
@@ -75,6 +91,8 @@ class Release:
     probabilities: NDArray[np.float32] | None
     diagnostics: ReleasedDiagnostics
     study: str
+    policy: Mapping[str, Any] = field(default_factory=lambda: echo(OPEN))
+    checks: tuple[Check, ...] = ()
 
     @property
     def clusters(self) -> int:
@@ -83,31 +101,92 @@ class Release:
 
 
 def make_release(
-    local: LocalPosterior, *, silo: str, place: int, study: str, tier: Tier = "draws"
+    local: LocalPosterior,
+    *,
+    silo: str,
+    place: int,
+    study: str,
+    tier: Tier = "draws",
+    policy: Policy = OPEN,
 ) -> Release:
-    """Hand over one silo's posterior."""
+    """Hand over one silo's posterior, as far as its policy allows.
+
+    Raises
+    ------
+    PolicyRefusal
+        When the policy does not allow the tier, or the silo has too few rows.
+    """
+    release = prepare_release(local, silo=silo, place=place, study=study, tier=tier, policy=policy)
+    return replace(release, checks=outgoing(release.checks))
+
+
+def prepare_release(
+    local: LocalPosterior, *, silo: str, place: int, study: str, tier: Tier, policy: Policy
+) -> Release:
+    """Return what `make_release` hands over, with checks that only the silo may see."""
+    check_rows(local.draws.shard.rows, policy, silo)
+    check_tier(tier, policy, silo)
+    folded = fold_small(local, policy.minimum_count)
     offsets = local.draws.shard.schema.offsets
     _, beta = local.draws.prior.share(local.draws.silos)
-    mean, concentration = fit_dirichlet(local.probabilities, offsets)
-    sizes_of_variables = np.diff(offsets)
-    counts = mean * np.repeat(concentration, sizes_of_variables, axis=1) - beta
+    found = disclose(
+        folded.sizes,
+        *fit_dirichlet(folded.probabilities, offsets),
+        offsets,
+        beta=beta,
+        policy=policy,
+    )
+    folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
+    draws = folded.probabilities if tier == "draws" else None
+    diagnostics = released_diagnostics(
+        local.draws.diagnostics, prior_draws=float(folded.prior_draws.max())
+    )
     return Release(
         silo=silo,
         place=place,
-        rows=local.draws.shard.rows,
-        sizes=local.sizes,
-        medians=np.median(local.probabilities, axis=0).astype(np.float64),
-        mean=mean,
-        concentration=concentration,
-        effective_counts=np.maximum(counts, 0.0),
+        rows=int(found.sizes.sum()),
+        sizes=found.sizes,
+        medians=release_medians(found.mean, found.concentration, offsets, draws),
+        mean=found.mean,
+        concentration=found.concentration,
+        effective_counts=effective_counts(found.mean, found.concentration, offsets, beta),
         tier=tier,
-        weights=local.weights if tier == "draws" else None,
-        probabilities=local.probabilities if tier == "draws" else None,
-        diagnostics=released_diagnostics(
-            local.draws.diagnostics, prior_draws=float(local.prior_draws.max())
-        ),
+        weights=folded.weights if tier == "draws" else None,
+        probabilities=draws,
+        diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
         study=study,
+        policy=echo(policy),
+        checks=(*folding, *found.checks),
     )
+
+
+def release_medians(
+    mean: NDArray[np.float64],
+    concentration: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    draws: NDArray[np.floating] | None,
+) -> NDArray[np.float64]:
+    """Return the medians of the level probabilities, (cluster, level).
+
+    Of the draws, (draw, cluster, level), where they are released; else of the Beta distributions
+    that are the margins of the fitted Dirichlets. Both sides of the door compute them so.
+    """
+    if draws is not None:
+        return np.median(draws, axis=0).astype(np.float64)
+    spread = np.repeat(concentration, np.diff(offsets), axis=1)
+    inner = np.clip(mean, 1e-12, 1 - 1e-12)
+    return np.asarray(betaincinv(inner * spread, (1 - inner) * spread, 0.5), dtype=np.float64)
+
+
+def effective_counts(
+    mean: NDArray[np.float64],
+    concentration: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float,
+) -> NDArray[np.float64]:
+    """Return mean × concentration less the prior, at least zero: (cluster, level)."""
+    counts = mean * np.repeat(concentration, np.diff(offsets), axis=1) - beta
+    return np.maximum(counts, 0.0)
 
 
 def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedDiagnostics:
@@ -118,6 +197,16 @@ def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedD
         rhat={name: trace.rhat for name, trace in found.traces.items()},
         ess={name: trace.ess for name, trace in found.traces.items()},
         prior_draws=prior_draws,
+    )
+
+
+def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
+    """Keep the digits that a person reads."""
+    return replace(
+        found,
+        rhat={name: round(value, 3) for name, value in found.rhat.items()},
+        ess={name: float(round(value, -1)) for name, value in found.ess.items()},
+        prior_draws=round(found.prior_draws, 2),
     )
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
+from silomix.disclosure import check_distinct_rows, fold_small, round_counts, withhold_small
+from silomix.errors import (
+    DataError,
+    MessageError,
+    MissingDependency,
+    PolicyRefusal,
+    SettingsError,
+    StudyMismatch,
+)
 from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
 from silomix.kernels.reference import chain_key, fold
@@ -24,50 +34,49 @@ from silomix.messages import (
     LogLikelihoodReply,
     PolishReply,
     PolishRound,
+    Received,
+    Refused,
     SampleLocally,
+    ShareReleases,
 )
+from silomix.messages.binary import digest as digest_question
+from silomix.messages.checks import check_query
 from silomix.partition import partition
+from silomix.policy import OPEN, UNLIMITED, Policy
 from silomix.posterior import row_membership
 from silomix.relabel import local_posterior
 from silomix.release import make_release
 from silomix.sampler import Job, sample_shard
+from silomix.store import Kept, Store
 from silomix.study import digest
+from silomix.types import Correspondence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
     from silomix.messages import Query
     from silomix.release import Release
     from silomix.sampler import Progress
     from silomix.study import Study
-    from silomix.types import LocalPosterior, Shard
+    from silomix.types import LocalPosterior, MatchedDraws, Shard
 
 POLISH_STREAM = 1 << 20
 """Stands where a chain's number would, far from any."""
 DIVERGENCE_STREAM = 0x646976
 
-
-class Store:
-    """What a silo keeps between questions; everything in it can be made again."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.local: LocalPosterior | None = None
-        self.layout: Layout | None = None
-        self.membership: NDArray[np.float32] | None = None
+log = logging.getLogger("silomix.silo")
 
 
 @dataclass(frozen=True, eq=False)
 class Silo:
-    """One silo: its rows, the study it takes part in, and its store.
+    """One silo: its rows, the study it takes part in, its own policy, and its store.
 
     Attributes
     ----------
     name, place : as in the study's roster.
+    policy : what it lets out; nobody else can change it.
     threads : cores its answers may use; they do not change them.
     checkpoint : folder for its sampler's checkpoints, or None.
     progress : told how far its sampler is.
@@ -78,25 +87,89 @@ class Silo:
     shard: Shard
     study: Study
     store: Store = field(default_factory=Store)
+    policy: Policy = OPEN
     threads: int = 1
     checkpoint: Path | None = None
     progress: Callable[[Progress], None] | None = None
 
 
 def answer(query: Query, silo: Silo) -> Any:
-    """Answer one question about the silo's rows."""
+    """Answer one question about the silo's rows, if its policy lets it.
+
+    Raises
+    ------
+    PolicyRefusal
+        When it does not.
+    """
+    permit(query, silo)
     return HANDLERS[type(query)](query, silo)
 
 
-def local_result(silo: Silo) -> LocalPosterior:
-    """Return the silo's own posterior, sampling it if the store has none."""
+def answer_or_refuse(query: Query, silo: Silo) -> Any:
+    """Answer a question from elsewhere; whatever goes wrong, only a code leaves.
+
+    The text of an error may quote a row: it goes to the silo's own log.
+    """
+    try:
+        check_query(query, silo.study, silo.name)
+        return answer(query, silo)
+    except Exception as error:
+        code = refusal_code(error)
+        log.exception("%s: %s refused: %s", silo.name, type(query).__name__, code)
+        return Refused(code)
+
+
+def refusal_code(error: Exception) -> str:
+    """Return what may be said of an error outside: one of `silomix.messages.REFUSALS`."""
+    if isinstance(error, PolicyRefusal):
+        return error.code
+    for kind, code in CODES.items():
+        if isinstance(error, kind):
+            return code
+    return "failed"
+
+
+CODES: dict[type[Exception], str] = {
+    StudyMismatch: "study",
+    MessageError: "question",
+    DataError: "data",
+    SettingsError: "study",
+    MissingDependency: "dependency",
+}
+
+
+def permit(query: Query, silo: Silo) -> None:
+    """Refuse a question that the silo's policy does not allow, or not once more.
+
+    A question asked twice gets the same answer and counts once.
+    """
+    kind = LIMITED.get(type(query))
+    if kind is None:
+        return
+    limit: int = getattr(silo.policy.exchanges, kind)
+    if limit >= UNLIMITED:
+        return
+    if limit == 0:
+        raise PolicyRefusal(
+            f"{silo.name}: its policy does not allow {kind}; its owner can change "
+            f"exchanges.{kind} in the policy file, or the study can do without",
+        )
+    question = digest_question(query)
     with silo.store.lock:
-        if silo.store.local is None:
-            silo.store.local = _sample(silo)
-        return silo.store.local
+        asked = silo.store.ledger.get(kind, [])
+        if question in asked:
+            return
+        if len(asked) >= limit:
+            raise PolicyRefusal(
+                f"{silo.name}: its policy allows {limit} questions about {kind} and all were "
+                "asked; ask fewer in this study, or let the policy's owner allow more",
+                code="limit",
+            )
+        silo.store.note(kind, question)
 
 
-def _sample(silo: Silo) -> LocalPosterior:
+def sample_locally(silo: Silo) -> LocalPosterior:
+    """Return the silo's own posterior: sample, partition, relabel."""
     study = silo.study
     job = Job(
         components=study.model.components,
@@ -124,6 +197,26 @@ def _sample(silo: Silo) -> LocalPosterior:
     return local_posterior(draws, clusters, settings.relabel)
 
 
+def _kept(silo: Silo) -> Kept:
+    """Return what the silo's sampling gave, sampling if the store has nothing."""
+    with silo.store.lock:
+        if silo.store.kept is None:
+            sampled = sample_locally(silo)
+            local = fold_small(sampled, silo.policy.minimum_count)
+            release = make_release(
+                sampled,
+                silo=silo.name,
+                place=silo.place,
+                study=digest(silo.study),
+                tier=silo.study.tier,
+                policy=silo.policy,
+            )
+            kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
+            silo.store.keep(kept)
+            return kept
+        return silo.store.kept
+
+
 def _layout(silo: Silo) -> Layout:
     with silo.store.lock:
         if silo.store.layout is None:
@@ -131,30 +224,74 @@ def _layout(silo: Silo) -> Layout:
         return silo.store.layout
 
 
+def _rows(silo: Silo) -> DistinctRows:
+    with silo.store.lock:
+        if silo.store.rows is None:
+            silo.store.rows = distinct_rows(silo.shard.codes)
+        return silo.store.rows
+
+
+def _matched(silo: Silo, key: str) -> MatchedDraws:
+    """Return the matched draws that the silo was shown."""
+    with silo.store.lock:
+        shared = silo.store.shared
+        if shared is None or shared.key != key:
+            raise PolicyRefusal(
+                f"{silo.name}: the question refers to releases that were not shared with it; "
+                "share them first",
+                code="order",
+            )
+        if silo.store.matched is None:
+            silo.store.matched = matched_draws(
+                shared.releases,
+                Correspondence(
+                    silos=silo.study.silos,
+                    groups=shared.groups,
+                    sizes=tuple(release.sizes for release in shared.releases),
+                    method=silo.study.matching.method,
+                ),
+                shared.draws,
+                silo.study.prior,
+                silo.study.table_schema.offsets,
+                silo.study.seed,
+            )
+        return silo.store.matched
+
+
 def _release(_: SampleLocally, silo: Silo) -> Release:
-    return make_release(
-        local_result(silo),
-        silo=silo.name,
-        place=silo.place,
-        study=digest(silo.study),
-        tier=silo.study.tier,
-    )
+    return _kept(silo).release
 
 
 def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
-    local, study = local_result(silo), silo.study
+    kept, study = _kept(silo), silo.study
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
-    mean = local.weights.mean(axis=0)
-    cost = divergence_cost(query, silo.shard, mean, local.probabilities, study.prior, rng)
+    mean = kept.weights.mean(axis=0)
+    cost = divergence_cost(query, silo.shard, mean, kept.probabilities, study.prior, rng)
     return DivergenceReply(cost)
 
 
+def _share(query: ShareReleases, silo: Silo) -> Received:
+    with silo.store.lock:
+        silo.store.share(query)
+    return Received()
+
+
 def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
-    return silo_log_likelihood(query, silo.shard.codes, silo.shard.schema.sizes)
+    matched = _matched(silo, query.shared)
+    draws, clusters = matched.weights.shape[1:]
+    if query.last > draws or query.profiles.shape[2] != clusters:
+        raise MessageError(
+            f"{silo.name}: the question is about draws up to {query.last} of "
+            f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
+        )
+    sizes = silo.shard.schema.sizes
+    return silo_log_likelihood(query, matched, _rows(silo), sizes, silo.threads)
 
 
 def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:
-    return distinct_rows(silo.shard.codes)
+    rows = _rows(silo)
+    check_distinct_rows(rows.counts, silo.policy, silo.name)
+    return replace(rows, counts=round_counts(rows.counts, silo.policy))
 
 
 def _polish(query: PolishRound, silo: Silo) -> PolishReply:
@@ -178,18 +315,26 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
         membership = found.membership.astype(np.float32)
     else:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
-        labels = query.groups[local_result(silo).partition.labels]
-        membership[np.arange(silo.shard.rows), labels] = 1.0
-    silo.store.membership = membership
+        membership[np.arange(silo.shard.rows), query.groups[_kept(silo).labels]] = 1.0
+    silo.store.assign(membership)
     sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
-    return AssignReply(sizes, membership.sum(axis=0, dtype=np.float64))
+    return AssignReply(withhold_small(sizes, silo.policy))
 
 
 HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {
     SampleLocally: _release,
     DivergenceCost: _divergence,
+    ShareReleases: _share,
     LogLikelihood: _log_likelihood,
     CountDistinctRows: _distinct_rows,
     PolishRound: _polish,
     AssignRows: _assign,
 }
+
+LIMITED: dict[type, str] = {
+    DivergenceCost: "divergence",
+    LogLikelihood: "gradients",
+    CountDistinctRows: "distinct_rows",
+    PolishRound: "polish",
+}
+"""Which of a policy's limits counts which question."""

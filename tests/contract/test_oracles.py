@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.matched import matched_draws
+from silomix.aggregation.matched import some_draws
 from silomix.aggregation.objective import Objective, evaluate
 from silomix.aggregation.oracles import contingency, federated, pooled
 from silomix.aggregation.simplex import hypercube
-from silomix.messages import CountDistinctRows, LogLikelihood
-from unit.aggregation_cases import make_case
+from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
+from unit.aggregation_cases import make_case, share_of
 
 ORACLES = {
-    "pooled": lambda case, silos, threads: pooled(np.concatenate(case.codes), case.sizes, threads),
-    "contingency": lambda case, silos, threads: contingency(silos, case.sizes, threads),
-    "federated": lambda case, silos, threads: federated(silos),
+    "pooled": lambda case, silos, share, threads: pooled(
+        np.concatenate(case.codes), case.sizes, threads
+    ),
+    "contingency": lambda case, silos, share, threads: contingency(silos, case.sizes, threads),
+    "federated": lambda case, silos, share, threads: federated(silos, share),
 }
 AGREE = 1e-10
 HOLDS = [[1, 1, 0, 1], [1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 0, 0]]
@@ -33,22 +37,23 @@ def case(seed):
     return make_case(seed, rows=(150, 90, 120, 30), holds=HOLDS, missing=0.1)
 
 
-def objective_with(case, oracle, seed):
-    matched = matched_draws(case.releases, case.correspondence, 30, case.prior, case.offsets, seed)
-    return Objective(matched, oracle, case.prior, case.sizes)
+def objective_with(case, make_oracle, seed, silos=None, threads=1):
+    share = share_of(case, 30, seed)
+    oracle = make_oracle(case, silos or case.silos, share, threads)
+    return Objective(share.matched, oracle, case.prior, case.sizes)
 
 
 @pytest.fixture
 def expected(case, seed):
     """The objective of rows at hand, at four points."""
-    objective = objective_with(case, ORACLES["pooled"](case, case.silos, 1), seed)
+    objective = objective_with(case, ORACLES["pooled"], seed)
     points = hypercube(4, objective.held, np.random.default_rng(seed))
     return points, evaluate(objective, points)
 
 
 def test_the_elbo_and_its_gradient_are_the_same(case, seed, make_oracle, expected):
     points, known = expected
-    found = evaluate(objective_with(case, make_oracle(case, case.silos, 1), seed), points)
+    found = evaluate(objective_with(case, make_oracle, seed), points)
     assert_allclose(found.value, known.value, rtol=AGREE)
     assert_allclose(found.gradient, known.gradient, rtol=AGREE)
 
@@ -56,13 +61,13 @@ def test_the_elbo_and_its_gradient_are_the_same(case, seed, make_oracle, expecte
 def test_one_row_less_would_be_noticed(case, seed, make_oracle, expected):
     points, known = expected
     case.codes[1] = case.codes[1][1:]
-    found = evaluate(objective_with(case, make_oracle(case, case.silos, 1), seed), points)
+    found = evaluate(objective_with(case, make_oracle, seed), points)
     assert (np.abs(found.value - known.value) > 1e3 * AGREE * np.abs(known.value)).all()
 
 
 def test_points_asked_together_get_the_answers_they_get_alone(case, seed, make_oracle, expected):
     points, _ = expected
-    objective = objective_with(case, make_oracle(case, case.silos, 1), seed)
+    objective = objective_with(case, make_oracle, seed)
     together = evaluate(objective, points)
     for start in range(len(points)):
         alone = evaluate(objective, points[start : start + 1])
@@ -73,7 +78,7 @@ def test_points_asked_together_get_the_answers_they_get_alone(case, seed, make_o
 def test_threads_do_not_change_a_bit(case, seed, make_oracle, expected):
     points, _ = expected
     one, three = (
-        evaluate(objective_with(case, make_oracle(case, case.silos, threads), seed), points)
+        evaluate(objective_with(case, make_oracle, seed, threads=threads), points)
         for threads in (1, 3)
     )
     assert_array_equal(one.value, three.value)
@@ -85,10 +90,27 @@ def test_what_each_oracle_asks(case, seed, expected):
     for name, kinds in (
         ("pooled", []),
         ("contingency", [CountDistinctRows]),
-        ("federated", [LogLikelihood] * 3),
+        ("federated", [ShareReleases] + [LogLikelihood] * 3),
     ):
         silos = case.silos
-        objective = objective_with(case, ORACLES[name](case, silos, 1), seed)
+        objective = objective_with(case, ORACLES[name], seed, silos)
         for _ in range(3):
             evaluate(objective, points)
         assert [type(query) for query in silos.asked] == kinds
+
+
+def test_some_of_the_draws_can_be_asked_about(case, seed, make_oracle, expected):
+    """A stochastic step looks at a part of the draws; the silo must take the same part."""
+    points, _ = expected
+    known, found = (
+        evaluate(
+            replace(whole, matched=some_draws(whole.matched, 10, 25), first=10),
+            points,
+        )
+        for whole in (
+            objective_with(case, ORACLES["pooled"], seed),
+            objective_with(case, make_oracle, seed),
+        )
+    )
+    assert_allclose(found.value, known.value, rtol=AGREE)
+    assert_allclose(found.gradient, known.gradient, rtol=AGREE)

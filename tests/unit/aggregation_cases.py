@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
-from silomix.messages import CountDistinctRows, LogLikelihood
+from silomix.messages import CountDistinctRows, LogLikelihood, Received, ShareReleases
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
 from silomix.types import Correspondence, Prior
 
@@ -39,7 +40,7 @@ class FakeSilos:
     """Answers as silos would, and remembers what it was asked."""
 
     def __init__(self, case):
-        self.case, self.asked = case, []
+        self.case, self.asked, self.shared = case, [], None
 
     @property
     def names(self):
@@ -47,14 +48,24 @@ class FakeSilos:
 
     def ask(self, query):
         self.asked.append(query)
-        answer = {LogLikelihood: self._log_likelihood, CountDistinctRows: self._rows}
+        answer = {
+            ShareReleases: self._share,
+            LogLikelihood: self._log_likelihood,
+            CountDistinctRows: self._rows,
+        }
         return {
             name: answer[type(query)](query, codes)
             for name, codes in zip(self.names, self.case.codes, strict=True)
         }
 
+    def _share(self, query, _):
+        self.shared = query
+        return Received()
+
     def _log_likelihood(self, query, codes):
-        return silo_log_likelihood(query, codes, self.case.sizes)
+        assert query.shared == self.shared.key
+        rows = distinct_rows(codes)
+        return silo_log_likelihood(query, self.shared.matched, rows, self.case.sizes)
 
     def _rows(self, _, codes):
         return distinct_rows(codes)
@@ -103,6 +114,14 @@ def make_case(
         method="truth",
     )
     return Case(releases, correspondence, codes, labels, sizes, prior)
+
+
+def share_of(case, draws, seed):
+    """What the silos of a case are shown before they are asked about points."""
+    matched = matched_draws(
+        case.releases, case.correspondence, draws, case.prior, case.offsets, seed
+    )
+    return ShareReleases(tuple(case.releases), case.correspondence.groups, draws, matched)
 
 
 def level_counts(codes, sizes):

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.aggregation import Aggregated, aggregate
 from silomix.aggregation.matched import combine
-from silomix.errors import SettingsError
-from silomix.messages import CountDistinctRows, LogLikelihood
+from silomix.errors import PolicyRefusal, SettingsError
+from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 from silomix.types import Correspondence, Prior
 from unit.aggregation_cases import conjugate_release, make_case
@@ -94,7 +94,8 @@ def test_every_oracle_gives_the_same_aggregation(case, oracle):
     silos = case.silos
     found, known = run(case, silos, oracle=oracle), run(case)
     kinds = {type(query) for query in silos.asked}
-    assert kinds == {LogLikelihood if oracle == "federated" else CountDistinctRows}
+    expected = {ShareReleases, LogLikelihood} if oracle == "federated" else {CountDistinctRows}
+    assert kinds == expected
     # steps of rounding size, and a stop within 1e-4 of the maximum
     assert_allclose(found.elbo, known.elbo, atol=1e-3)
     assert_allclose(found.silo_weights.weights, known.silo_weights.weights, atol=1e-2)
@@ -123,7 +124,8 @@ def test_every_solver_improves_on_the_uniform_average(case, solver):
 def test_the_objective_looks_at_the_first_draws_alone(case):
     silos = case.silos
     run(case, silos, oracle="federated", draws=16, count=60)
-    assert {query.matched.weights.shape[1] for query in silos.asked} == {16}
+    asked = [query for query in silos.asked if isinstance(query, LogLikelihood)]
+    assert {(query.first, query.last) for query in asked} == {(0, 16)}
     assert_same(
         run(case, draws=16, count=16), run(case, draws=1000, count=16)
     )  # no more than there are
@@ -256,3 +258,18 @@ def test_summaries_aggregate_too(case):
     ]
     found = run(replace(case, releases=summaries))
     assert_allclose(found.weights.mean(axis=0), run(case).weights.mean(axis=0), atol=0.1)
+
+
+def test_a_release_that_may_not_be_shown_is_not(case):
+    silos = case.silos
+    private = replace(case.releases[1], policy=case.releases[1].policy | {"share": False})
+    hidden = replace(case, releases=[case.releases[0], private, *case.releases[2:]])
+    with pytest.raises(PolicyRefusal) as error:
+        run(hidden, silos, oracle="federated")
+    assert str(error.value) == (
+        "silo-1: its policy does not let its release be shown to the other silos, which the "
+        'federated oracle needs; choose aggregation "product", "cmc" or "uniform", or let the '
+        "policy's owner set share = true"
+    )
+    assert silos.asked == []
+    run(hidden, silos, method="product")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.matched import SMALLEST, combine, first_draws, matched_draws
+from silomix.aggregation.matched import SMALLEST, combine, matched_draws, some_draws
 from silomix.errors import StudyMismatch
 from silomix.types import Correspondence, MatchedDraws, SiloWeights
 from unit.aggregation_cases import PRIOR, make_case
@@ -131,10 +131,10 @@ def test_a_summary_is_drawn_afresh(case):
 
 def test_the_first_draws_are_the_first(case):
     matched = match(case)
-    few = first_draws(matched, 12)
+    few = some_draws(matched, 0, 12)
     assert_array_equal(few.weights, matched.weights[:, :12])
     assert_array_equal(few.probabilities, matched.probabilities[:, :12])
-    assert first_draws(matched, 1000).weights.shape == matched.weights.shape
+    assert some_draws(matched, 0, 1000).weights.shape == matched.weights.shape
 
 
 def test_combine_is_the_weighted_sum(case, seed):

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from silomix.aggregation.matched import matched_draws
-from silomix.aggregation.oracles import contingency, distinct_rows, federated
+from silomix.aggregation.oracles import Question, contingency, distinct_rows, federated
 from silomix.errors import StudyMismatch
-from silomix.messages import DistinctRows, LogLikelihood
-from unit.aggregation_cases import make_case
+from silomix.messages import DistinctRows, Received
+from unit.aggregation_cases import make_case, share_of
 
 
 @pytest.mark.parametrize("variables", [1, 2, 45, 94, 200])
@@ -115,12 +114,16 @@ def test_distinct_rows_of_another_study_are_refused(case, change):
     assert str(error.value) == f"silo-1: {UNFIT[change]}"
 
 
+def short_value(reply):
+    return reply if isinstance(reply, Received) else replace(reply, value=reply.value[:2])
+
+
 def test_a_reply_to_another_question_is_refused(case, seed):
-    matched = matched_draws(case.releases, case.correspondence, 5, case.prior, case.offsets, seed)
+    share = share_of(case, 5, seed)
     half = np.full((3, 2), 0.5), np.full((3, 2, 2), 0.5)
-    oracle = federated(Changed(case.silos, lambda reply: replace(reply, value=reply.value[:2])))
+    oracle = federated(Changed(case.silos, short_value), share)
     with pytest.raises(StudyMismatch) as error:
-        oracle(LogLikelihood(matched, *half))
+        oracle(Question(share.matched, 0, *half))
     assert str(error.value) == (
         "silo-1: its log-likelihood and gradient have shapes ((2,), (3, 2), (3, 2, 2)), the "
         "question asked for ((3,), (3, 2), (3, 2, 2)); answer the question of this round"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.matched import first_draws, matched_draws
+from silomix.aggregation.matched import matched_draws, some_draws
 from silomix.aggregation.objective import Objective, evaluate
 from silomix.aggregation.oracles import pooled
 from silomix.aggregation.simplex import hypercube, join
@@ -233,7 +233,7 @@ def test_one_draw_and_one_cluster_can_be_solved(seed, solve):
     matched = matched_draws(case.releases, case.correspondence, 8, case.prior, case.offsets, seed)
     oracle = pooled(np.concatenate(case.codes), case.sizes)
     for draws in (1, 8):
-        few = first_draws(matched, draws)
+        few = some_draws(matched, 0, draws)
         objective = Objective(few, oracle, case.prior, case.sizes)
         found = solve(objective, some_starts(objective, 2, seed))
         assert np.isfinite(found.elbo)

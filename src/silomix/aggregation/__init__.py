@@ -12,6 +12,7 @@ from silomix.aggregation.matched import SMALLEST, STREAM, combine, matched_draws
 from silomix.aggregation.product import draw, multiply
 from silomix.aggregation.vcmc import Model, size_weights, solve
 from silomix.errors import SettingsError
+from silomix.messages import ShareReleases
 from silomix.types import SiloWeights
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def aggregate(
         rows=np.array([release.rows for release in releases], dtype=np.int64),
         settings=settings,
         silos=silos,
+        share=ShareReleases(tuple(releases), correspondence.groups, count, matched),
         offsets=offsets,
         model=Model(prior, np.diff(offsets), seed, threads),
     )
@@ -110,13 +112,14 @@ class _Job:
     rows: NDArray[np.int64]
     settings: Aggregation
     silos: Silos
+    share: ShareReleases
     offsets: NDArray[np.int64]
     model: Model
 
 
 def _vcmc(job: _Job) -> Aggregated:
     start = size_weights(job.rows, job.correspondence)
-    found = solve(job.matched, start, job.settings, job.silos, job.model)
+    found = solve(job.matched, start, job.settings, job.silos, job.share, job.model)
     weights, probabilities = mix(job.matched, found.weights, found.profiles)
     return Aggregated(
         weights=weights,

@@ -86,9 +86,10 @@ def mixture(shares: NDArray[np.float64], profiles: NDArray[np.float64]) -> NDArr
     return np.einsum("tk,tkd->td", parts, profiles)
 
 
-def first_draws(matched: MatchedDraws, count: int) -> MatchedDraws:
-    """Return the first `count` draws: a random subsample, since their order is random."""
-    return MatchedDraws(matched.weights[:, :count], matched.probabilities[:, :count], matched.held)
+def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
+    """Return the draws from `first` up to and without `last`: random ones, as their order is."""
+    some = slice(first, last)
+    return MatchedDraws(matched.weights[:, some], matched.probabilities[:, some], matched.held)
 
 
 def combine(

@@ -27,8 +27,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.aggregation.matched import mix, mix_gradient
+from silomix.aggregation.oracles import Question
 from silomix.aggregation.simplex import blocks_held, join, split
-from silomix.messages import LogLikelihood
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,7 @@ class Objective:
     prior : of the pooled model.
     sizes : (variable,), K_q.
     log_determinant : the reading of the log-determinants.
+    first : place of the first of the draws among all that were matched.
     """
 
     matched: MatchedDraws
@@ -57,6 +58,7 @@ class Objective:
     prior: Prior
     sizes: NDArray[np.int64]
     log_determinant: LogDeterminant = "coordinates"
+    first: int = 0
 
     @property
     def held(self) -> NDArray[np.bool_]:
@@ -80,7 +82,7 @@ class Evaluation(NamedTuple):
 def evaluate(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
     """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
     weights, profiles = split(points)
-    data = objective.oracle(LogLikelihood(objective.matched, weights, profiles))
+    data = objective.oracle(Question(objective.matched, objective.first, weights, profiles))
     prior = log_prior(objective, points)
     determinant = log_determinants(objective, points)
     return Evaluation(

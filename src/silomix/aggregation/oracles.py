@@ -1,18 +1,18 @@
 """Where the data term of the objective comes from.
 
-An oracle answers the question `silomix.messages.LogLikelihood` for all silos together: the mean
-over draws of log p(X | θ̂_t), and its gradient in (λ, μ), at any number of points. Three of them,
+An oracle answers a `Question` for all silos together: the mean over draws of log p(X | θ̂_t), and
+its gradient in (λ, μ), at any number of points. Three of them,
 the same number to rounding: `pooled` has the rows, `contingency` asks every silo once how often
 each distinct row occurs, `federated` asks every silo each time and adds up.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.aggregation.matched import mix, mix_gradient
+from silomix.aggregation.matched import mix, mix_gradient, some_draws
 from silomix.errors import StudyMismatch
 from silomix.kernels.likelihood import expected_counts
 from silomix.messages import (
@@ -27,9 +27,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.messages import Silos
+    from silomix.messages import ShareReleases, Silos
+    from silomix.types import MatchedDraws
 
-    Oracle = Callable[[LogLikelihood], LogLikelihoodReply]
+    Oracle = Callable[["Question"], LogLikelihoodReply]
+
+
+class Question(NamedTuple):
+    """Where the data term is wanted.
+
+    Attributes
+    ----------
+    matched : the draws the mean is over.
+    first : place of the first of them among all draws that were matched.
+    weights : (start, silo), λ.
+    profiles : (start, silo, cluster), μ.
+    """
+
+    matched: MatchedDraws
+    first: int
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
 
 
 def pooled(
@@ -49,13 +67,20 @@ def contingency(silos: Silos, sizes: NDArray[np.int64], threads: int = 1) -> Ora
     return _of_rows(distinct_rows(codes, counts), sizes, threads)
 
 
-def federated(silos: Silos) -> Oracle:
-    """Return an oracle that asks every silo each time: no row, and no count of rows, moves."""
+def federated(silos: Silos, share: ShareReleases) -> Oracle:
+    """Return an oracle that asks every silo each time: no row, and no count of rows, moves.
 
-    def ask(query: LogLikelihood) -> LogLikelihoodReply:
-        replies: Mapping[str, LogLikelihoodReply] = silos.ask(query)
+    The silos are shown the releases once; the questions then carry points alone.
+    """
+    silos.ask(share)
+
+    def ask(question: Question) -> LogLikelihoodReply:
+        last = question.first + question.matched.weights.shape[1]
+        replies: Mapping[str, LogLikelihoodReply] = silos.ask(
+            LogLikelihood(share.key, question.first, last, question.weights, question.profiles)
+        )
         for name in silos.names:
-            _check_reply(name, replies[name], query)
+            _check_reply(name, replies[name], question)
         ordered = [replies[name] for name in silos.names]
         return LogLikelihoodReply(
             np.sum([reply.value for reply in ordered], axis=0),
@@ -68,16 +93,19 @@ def federated(silos: Silos) -> Oracle:
 
 def silo_log_likelihood(
     query: LogLikelihood,
-    codes: NDArray[np.unsignedinteger],
+    matched: MatchedDraws,
+    rows: DistinctRows,
     sizes: NDArray[np.int64],
     threads: int = 1,
 ) -> LogLikelihoodReply:
-    """Answer the question for one silo's rows: codes (row, variable), sizes (variable,)."""
-    return rows_log_likelihood(query, distinct_rows(codes), sizes, threads)
+    """Answer for one silo's rows, from the draws that were shared with it; sizes (variable,)."""
+    some = some_draws(matched, query.first, query.last)
+    question = Question(some, query.first, query.weights, query.profiles)
+    return rows_log_likelihood(question, rows, sizes, threads)
 
 
 def rows_log_likelihood(
-    query: LogLikelihood, rows: DistinctRows, sizes: NDArray[np.int64], threads: int = 1
+    question: Question, rows: DistinctRows, sizes: NDArray[np.int64], threads: int = 1
 ) -> LogLikelihoodReply:
     """Answer the question for distinct rows.
 
@@ -86,11 +114,11 @@ def rows_log_likelihood(
     """
     values, by_weights, by_profiles = [], [], []
     # point by point: the global draws of all of them would fill the memory
-    for weights, profiles in zip(query.weights, query.profiles, strict=True):
-        shares, probabilities = mix(query.matched, weights, profiles)
+    for weights, profiles in zip(question.weights, question.profiles, strict=True):
+        shares, probabilities = mix(question.matched, weights, profiles)
         expected = expected_counts(shares, probabilities, rows.codes, rows.counts, sizes, threads)
         gradient = mix_gradient(
-            query.matched, expected.members / shares, expected.cells / probabilities
+            question.matched, expected.members / shares, expected.cells / probabilities
         )
         values.append(expected.log_likelihood.mean())
         by_weights.append(gradient[0])
@@ -135,7 +163,7 @@ def _pack(codes: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
 
 
 def _of_rows(rows: DistinctRows, sizes: NDArray[np.int64], threads: int) -> Oracle:
-    return lambda query: rows_log_likelihood(query, rows, sizes, threads)
+    return lambda question: rows_log_likelihood(question, rows, sizes, threads)
 
 
 def _check_rows(name: str, rows: DistinctRows, sizes: NDArray[np.int64]) -> None:
@@ -157,9 +185,9 @@ def _check_rows(name: str, rows: DistinctRows, sizes: NDArray[np.int64]) -> None
         )
 
 
-def _check_reply(name: str, reply: LogLikelihoodReply, query: LogLikelihood) -> None:
+def _check_reply(name: str, reply: LogLikelihoodReply, question: Question) -> None:
     found = (reply.value.shape, reply.weights.shape, reply.profiles.shape)
-    wanted = (query.weights.shape[:1], query.weights.shape, query.profiles.shape)
+    wanted = (question.weights.shape[:1], question.weights.shape, question.profiles.shape)
     if found != wanted:
         raise StudyMismatch(
             f"{name}: its log-likelihood and gradient have shapes {found}, the question asked "

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import minimize
 
+from silomix.aggregation.matched import some_draws
 from silomix.aggregation.objective import Evaluation, determinant_factors, evaluate
 from silomix.aggregation.simplex import (
     TINY,
@@ -35,7 +36,6 @@ from silomix.aggregation.simplex import (
     softmax_inverse,
     split,
 )
-from silomix.types import MatchedDraws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +185,7 @@ def psgd(
     draws = objective.matched.weights.shape[1]
     edges = np.linspace(0, draws, min(BATCHES, draws) + 1).astype(int)
     parts = [
-        replace(objective, matched=_some(objective.matched, first, last))
+        replace(objective, matched=some_draws(objective.matched, first, last), first=int(first))
         for first, last in pairwise(edges)
     ]
 
@@ -299,12 +299,6 @@ def _factors(
     all_back = ~better[:, None] & ~turned.any(axis=1, keepdims=True)
     kept = np.where(better[:, None], GROW, 1.0)
     return np.where(turned | all_back, SHRINK, kept)
-
-
-def _some(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
-    return MatchedDraws(
-        matched.weights[:, first:last], matched.probabilities[:, first:last], matched.held
-    )
 
 
 def _solution(

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from silomix.aggregation.matched import STREAM, first_draws
+from silomix.aggregation.matched import STREAM, some_draws
 from silomix.aggregation.objective import Objective
 from silomix.aggregation.oracles import contingency, federated
 from silomix.aggregation.simplex import hypercube, join
 from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.errors import PolicyRefusal
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from silomix.aggregation.oracles import Oracle
     from silomix.aggregation.solvers import Solution
-    from silomix.messages import Silos
+    from silomix.messages import ShareReleases, Silos
+    from silomix.release import Release
     from silomix.study import Aggregation
     from silomix.types import Correspondence, MatchedDraws, Prior
 
@@ -50,47 +54,64 @@ def solve(
     size_point: NDArray[np.float64],
     settings: Aggregation,
     silos: Silos,
+    share: ShareReleases,
     model: Model,
 ) -> Solution:
     """Maximise the relaxed ELBO on the first `settings.draws` draws.
 
-    "lbfgs" starts at the silos' sizes and then from a Latin hypercube; the paper's solvers
-    start from the hypercube alone.
+    "lbfgs" and "few-rounds" start at the silos' sizes and then from a Latin hypercube: with
+    three exchanges a good start is worth more than a hundred random ones. The paper starts from
+    the hypercube alone, and so does "psgd".
 
     Parameters
     ----------
     size_point : (silo, block), from `size_weights`.
+    share : what the silos are shown if they are asked about points.
     """
     objective = Objective(
-        matched=first_draws(matched, settings.draws),
-        oracle=choose_oracle(settings, silos, model),
+        matched=some_draws(matched, 0, settings.draws),
+        oracle=choose_oracle(settings, silos, share, model),
         prior=model.prior,
         sizes=model.sizes,
         log_determinant=settings.log_determinant,
     )
     solver, floor = settings.solver, settings.floor
     rng = np.random.default_rng([model.seed, STREAM, STARTS])
-    if isinstance(solver, Lbfgs):
-        others = hypercube(solver.starts - 1, objective.held, rng)
-        return lbfgs(objective, np.concatenate([size_point[None], others]), solver, floor)
-    starts = hypercube(solver.starts, objective.held, rng)
     if isinstance(solver, Psgd):
         steps = np.random.default_rng([model.seed, STREAM, STEPS])
-        return psgd(objective, starts, solver, floor, steps)
+        return psgd(objective, hypercube(solver.starts, objective.held, rng), solver, floor, steps)
+    others = hypercube(solver.starts - 1, objective.held, rng)
+    starts = np.concatenate([size_point[None], others])
+    if isinstance(solver, Lbfgs):
+        return lbfgs(objective, starts, solver, floor)
     if isinstance(solver, FewRounds):
         return few_rounds(objective, starts, solver, floor)
     assert_never(solver)
 
 
-def choose_oracle(settings: Aggregation, silos: Silos, model: Model) -> Oracle:
+def choose_oracle(
+    settings: Aggregation, silos: Silos, share: ShareReleases, model: Model
+) -> Oracle:
     """Return the oracle that the settings name.
 
     "pooled" and "contingency" both let the rows come to the coordinator, and both fetch them
     as distinct rows with counts: the order of rows is no part of a likelihood.
     """
     if settings.oracle == "federated":
-        return federated(silos)
+        check_may_be_shown(share.releases)
+        return federated(silos, share)
     return contingency(silos, model.sizes, model.threads)
+
+
+def check_may_be_shown(releases: Sequence[Release]) -> None:
+    """Refuse to show a release to the other silos where its silo's policy does not allow it."""
+    for release in releases:
+        if not release.policy["share"]:
+            raise PolicyRefusal(
+                f"{release.silo}: its policy does not let its release be shown to the other silos, "
+                'which the federated oracle needs; choose aggregation "product", "cmc" or '
+                '"uniform", or let the policy\'s owner set share = true'
+            )
 
 
 def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDArray[np.float64]:

@@ -125,6 +125,7 @@ def _attributes(posterior: Posterior) -> dict[str, Any]:
         "silos": json.dumps(made.silos),
         "releases": json.dumps(dict(made.releases)),
         "sent": json.dumps({silo: dict(kinds) for silo, kinds in made.sent.items()}),
+        "answered": json.dumps({silo: dict(kinds) for silo, kinds in made.answered.items()}),
         "trusted": int(posterior.diagnostics.trusted),
         "verdict": posterior.diagnostics.verdict,
     }

@@ -97,6 +97,7 @@ class ProvenanceEntry(Entry):
     silos: Annotated[list[str], Field(min_length=1)]
     releases: dict[str, str]
     sent: dict[str, dict[str, int]]
+    answered: dict[str, dict[str, int]]
 
 
 class Manifest(Entry):

@@ -32,6 +32,7 @@ class Provenance:
     silos : the silos that took part, in the order of the roster and of every silo axis.
     releases : by silo, digest of its release; empty where silos made none.
     sent : by silo, and by kind of reply, the bytes that left it.
+    answered : by silo, and by kind of reply, how many questions it answered.
     """
 
     version: str
@@ -40,12 +41,14 @@ class Provenance:
     silos: tuple[str, ...]
     releases: Mapping[str, str]
     sent: Mapping[str, Mapping[str, int]]
+    answered: Mapping[str, Mapping[str, int]]
 
 
 def make_provenance(
     study: Study,
     releases: Iterable[Release],
     sent: Mapping[str, Mapping[str, int]],
+    answered: Mapping[str, Mapping[str, int]],
     *,
     silos: Sequence[str] | None = None,
 ) -> Provenance:
@@ -56,6 +59,7 @@ def make_provenance(
     study : its settings.
     releases : of every silo that made one.
     sent : by silo and kind of reply, bytes, as `count_bytes` counts them.
+    answered : by silo and kind of reply, how many.
     silos : those that took part; the whole roster when left out.
     """
     return Provenance(
@@ -65,6 +69,7 @@ def make_provenance(
         silos=tuple(study.silos if silos is None else silos),
         releases={release.silo: fingerprint(release) for release in releases},
         sent={silo: dict(kinds) for silo, kinds in sent.items()},
+        answered={silo: dict(kinds) for silo, kinds in answered.items()},
     )
 
 

@@ -171,5 +171,11 @@ class Posterior:
         """Return the draws, traces and provenance as an xarray DataTree, for ArviZ."""
         return make_datatree(self)
 
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML page, which opens offline, and return its path."""
+        from silomix.report import write_report  # looks upward
+
+        return write_report(self, path)
+
     def __repr__(self) -> str:
         return describe(self)

@@ -15,6 +15,7 @@ from silomix.study.settings import (
     MATCHINGS,
     SOLVERS,
     Aggregation,
+    FewRounds,
     ScheduleSettings,
 )
 from silomix.study.study import Study
@@ -90,8 +91,15 @@ PRESETS: dict[str, dict[str, object]] = {
         "strategy": "consensus",
         "assign": "matching",
     },
+    "files": {
+        "tier": "summary",
+        "oracle": "federated",
+        "solver": FewRounds(rounds=3, starts=100),
+        "polish": 0,
+    },
 }
-"""Named sets of keywords; "paper" is the method of Fendler et al. (2026)."""
+"""Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
+answer by hand, and asks what the default policy of a silo allows."""
 
 
 def default_thin(iterations: int, burn_in: int, chains: int, kept: int = KEPT) -> int:
@@ -117,7 +125,8 @@ def make_study(
     ----------
     schema : the variables every silo has.
     silos : their names, in the order that random streams are dealt in.
-    preset : "paper" for the method of Fendler et al. (2026); other keywords win over it.
+    preset : "paper" for the method of Fendler et al. (2026), "files" for silos that answer by
+        file; other keywords win over it.
     settings : those of `KEYWORDS`, by word or, where there are options, by record. Left out,
         `burn_in` is half of `iterations` and `thin` keeps about `kept` draws of each silo.
 
@@ -129,6 +138,7 @@ def make_study(
     _check_keywords(preset, settings)
     chosen = _state(PRESETS[preset]) if preset else {}
     stated = _state({"seed": seed, **settings})
+    chosen = _without_other_solver(chosen, stated)
     if stated.keys() >= {KEYWORDS["thin"], KEYWORDS["kept"]}:
         raise SettingsError("thin and kept both say what a silo keeps; give one of them")
     methods = _state({"matching": Study.model_fields["matching"].default})
@@ -170,6 +180,15 @@ def _state(keywords: Mapping[str, object]) -> dict[KeyPath, object]:
                 raise SettingsError(f"{_keyword_place({}, path)} is given twice, as {both}")
             stated[path] = leaf
     return stated
+
+
+def _without_other_solver(
+    chosen: Mapping[KeyPath, object], stated: Mapping[KeyPath, object]
+) -> dict[KeyPath, object]:
+    """Return a preset's choices without its solver's options where the call names another."""
+    method = KEYWORDS["solver"]
+    same = stated.get(method, chosen.get(method)) == chosen.get(method)
+    return {path: value for path, value in chosen.items() if same or path[:-1] != method[:-1]}
 
 
 def _leaves(keyword: str, value: object) -> Iterator[tuple[KeyPath, object]]:

@@ -94,7 +94,7 @@ def find_problems(
     order = {name: position for position, name in enumerate(record.model_fields)}
     return sorted(
         islice(found, MOST_LISTED + 1),
-        key=lambda problem: order.get(str(problem.path[0]), len(order)),
+        key=lambda problem: order.get(str(problem.path[0]) if problem.path else "", len(order)),
     )
 
 

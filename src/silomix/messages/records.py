@@ -7,6 +7,8 @@ question. Every transport implements `Silos.ask`; none contains statistics.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from silomix.release import Release
     from silomix.types import MatchedDraws
 
 
@@ -48,17 +51,52 @@ class DivergenceReply:
 
 
 @dataclass(frozen=True, eq=False)
+class ShareReleases:
+    """Show a silo all silos' releases, and which of their clusters are the same.
+
+    From these a silo makes the matched draws itself, the same numbers as everyone, so that the
+    questions that follow need only carry aggregation weights.
+
+    Attributes
+    ----------
+    releases : of all silos, in the order of the roster.
+    groups : for each silo (local cluster,), the global cluster of each.
+    draws : how many draws of each silo to make.
+    matched : what the above come to, where asker and silo share a memory; it does not travel.
+    """
+
+    releases: tuple[Release, ...]
+    groups: tuple[NDArray[np.int64], ...]
+    draws: int
+    matched: MatchedDraws | None = None
+
+    @property
+    def key(self) -> str:
+        """Tell sharings of one study apart: a refined matching shares again."""
+        groups = json.dumps([group.tolist() for group in self.groups])
+        return hashlib.sha256(f"{self.draws} {groups}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Received:
+    """The silo has what it was shown."""
+
+
+@dataclass(frozen=True, eq=False)
 class LogLikelihood:
     """Ask for the log-likelihood of the silo's rows, and its gradient, at aggregation weights.
 
     Attributes
     ----------
-    matched : the matched releases, from which the silo forms the global draws itself.
+    shared : key of the sharing whose releases the weights are for.
+    first, last : the matched draws to take, from `first` up to and without `last`.
     weights : (start, silo), λ at each starting point asked about.
     profiles : (start, silo, cluster), μ.
     """
 
-    matched: MatchedDraws
+    shared: str
+    first: int
+    last: int
     weights: NDArray[np.float64]
     profiles: NDArray[np.float64]
 
@@ -160,16 +198,46 @@ class AssignReply:
 
     Attributes
     ----------
-    sizes : (cluster,), rows by most probable cluster.
-    expected : (cluster,), sums of the probabilities.
+    sizes : (cluster,), rows by most probable cluster; −1 where the silo's policy withholds it.
     """
 
     sizes: NDArray[np.int64]
-    expected: NDArray[np.float64]
 
+
+@dataclass(frozen=True)
+class Refused:
+    """A silo's answer when it has none: a code, never the text of what went wrong.
+
+    Attributes
+    ----------
+    code : one of `REFUSALS`.
+    """
+
+    code: str
+
+
+REFUSALS = {
+    "policy": "its policy does not allow this question",
+    "limit": "its policy allows no more questions of this kind in one study",
+    "too-few-rows": "it has fewer rows than its policy's minimum",
+    "study": "it takes part in another study",
+    "question": "it could not read the question, or the question does not fit the study",
+    "order": "it was not shown the releases this question refers to",
+    "data": "its table does not fit the study",
+    "dependency": "a package it needs is not installed there",
+    "died": "its worker died",
+    "failed": "something went wrong there",
+}
+"""What a silo may say when it does not answer; the details are in its own log."""
 
 Query = (
-    SampleLocally | DivergenceCost | LogLikelihood | CountDistinctRows | PolishRound | AssignRows
+    SampleLocally
+    | DivergenceCost
+    | ShareReleases
+    | LogLikelihood
+    | CountDistinctRows
+    | PolishRound
+    | AssignRows
 )
 
 

@@ -1,0 +1,16 @@
+"""The folder a data officer reads: a release as csv, json, txt and png."""
+
+from __future__ import annotations
+
+from silomix.airlock.reading import Contents, read_contents, read_release
+from silomix.airlock.words import explain, inferences
+from silomix.airlock.writing import write_release
+
+__all__ = [
+    "Contents",
+    "explain",
+    "inferences",
+    "read_contents",
+    "read_release",
+    "write_release",
+]

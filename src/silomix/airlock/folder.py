@@ -1,0 +1,164 @@
+"""The files of a release folder: listed, vouched for by the manifest, not too large."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from silomix.airlock.format import (
+    CHECKS,
+    FORMAT,
+    KIND,
+    LARGEST_FILE,
+    LARGEST_FOLDER,
+    LARGEST_MANIFEST,
+    MANIFEST,
+    MOST_LINES,
+    NOT_INCLUDED,
+    PART,
+    PICTURE,
+    PROFILE,
+    README,
+    SIZES,
+    Manifest,
+    part_name,
+)
+from silomix.errors import FileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PNG = b"\x89PNG\r\n\x1a\n"
+FOR_PEOPLE = {README, NOT_INCLUDED, PICTURE}
+ALWAYS = {README, NOT_INCLUDED, SIZES, CHECKS, part_name(PROFILE, 1)}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read `manifest.json`, of a known format and within its limits."""
+    path = folder / MANIFEST
+    content = _read_file(path, LARGEST_MANIFEST)
+    try:
+        document = json.loads(content.decode())
+        json.dumps(document, ensure_ascii=False).encode()  # escapes may hide half characters
+    except RecursionError:
+        raise FileError(f"{path} is nested too deeply for a manifest") from None
+    except ValueError:
+        raise FileError(f"{path} is damaged: it is not JSON text; get the folder again") from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise FileError(f"{path} does not say {KIND!r}; is this really a release folder?")
+    version = document.get("format")
+    if version != FORMAT:
+        raise FileError(
+            f"{path} is of format {version!r:.20}, and this silomix reads format {FORMAT}; use "
+            "the version of silomix that it was made with"
+        )
+    try:
+        return Manifest.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise FileError(f"{path} is damaged: {place!r:.80}: {first['msg']}") from None
+
+
+def read_tables(folder: Path, manifest: Manifest) -> dict[str, list[list[str]]]:
+    """Return the rows of every table by its file's name, headings first, all files checked."""
+    names = _table_names(folder, manifest)
+    _check_listing(folder, manifest)
+    for name in FOR_PEOPLE & manifest.files.keys():
+        _check_other(folder, name, manifest)
+    return {name: _read_table(folder, name, manifest) for name in names}
+
+
+def _table_names(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the names of the tables; refuse a name that no release has."""
+    tables = []
+    for name in manifest.files:
+        part = PART.fullmatch(name)
+        if part and part[1] != PROFILE and manifest.tier == "summary":
+            raise FileError(f"{folder / name} has draws, which a release of tier summary has not")
+        if part or name in {SIZES, CHECKS}:
+            tables.append(name)
+        elif name not in FOR_PEOPLE:
+            raise FileError(f"{folder / MANIFEST} lists {name!r:.80}, which no release has")
+    return tables
+
+
+def _check_listing(folder: Path, manifest: Manifest) -> None:
+    """Refuse files that should not be there, are not there, or are not files."""
+    try:
+        with os.scandir(folder) as entries:
+            found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
+    except OSError as error:
+        raise FileError(f"{folder} cannot be read: {error.strerror}; check the path") from None
+    expected = {MANIFEST, *manifest.files}
+    for name in sorted(expected | ALWAYS):
+        if not found.get(name):
+            raise FileError(f"{folder / name} is missing, or no file; get the folder again")
+    for name in sorted(found.keys() - expected):
+        raise FileError(f"{folder} has {name!r:.80}, which is not in its manifest; remove it")
+    total = sum(entry.bytes for entry in manifest.files.values())
+    if total > LARGEST_FOLDER:
+        raise FileError(f"{folder} has {total:,} bytes, and {LARGEST_FOLDER:,} are the most")
+
+
+def _check_other(folder: Path, name: str, manifest: Manifest) -> None:
+    """Check a file for people: its checksum, and that it is text, or a picture."""
+    content = _read_checked(folder, name, manifest)
+    if name == PICTURE:
+        if not content.startswith(PNG):
+            raise FileError(f"{folder / name} is no PNG picture; get the folder again")
+    else:
+        _decode(folder / name, content)
+
+
+def _read_table(folder: Path, name: str, manifest: Manifest) -> list[list[str]]:
+    """Return the rows of a table, its heading first."""
+    path = folder / name
+    text = _decode(path, _read_checked(folder, name, manifest))
+    if text.count("\n") > MOST_LINES:
+        raise FileError(f"{path} has more than {MOST_LINES:,} lines")
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise FileError(f"{path} is damaged: {error}") from None
+    if len(rows) - 1 != manifest.files[name].rows:
+        raise FileError(
+            f"{path} has {len(rows) - 1} rows, and {MANIFEST} says {manifest.files[name].rows}"
+        )
+    return rows
+
+
+def _read_checked(folder: Path, name: str, manifest: Manifest) -> bytes:
+    entry, path = manifest.files[name], folder / name
+    content = _read_file(path, LARGEST_FILE)
+    if len(content) != entry.bytes or hashlib.sha256(content).hexdigest() != entry.sha256:
+        raise FileError(
+            f"{path} was changed or damaged: it does not fit its checksum in {MANIFEST}"
+        )
+    return content
+
+
+def _read_file(path: Path, largest: int) -> bytes:
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise FileError(f"{path} is missing, or no file; is this really a release folder?")
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}; check the path") from None
+    if len(content) > largest:
+        raise FileError(f"{path} is larger than {largest:,} bytes, the most a release may have")
+    return content
+
+
+def _decode(path: Path, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise FileError(f"{path} is damaged: it is not UTF-8 text") from None

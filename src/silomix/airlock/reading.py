@@ -1,0 +1,294 @@
+"""Folder -> Release; `silomix.airlock.format` says what is in it. Nothing in it is believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.airlock.checks import (
+    check_draws,
+    check_levels,
+    check_profile,
+    check_sizes,
+    number,
+    whole,
+)
+from silomix.airlock.folder import read_manifest, read_tables
+from silomix.airlock.format import (
+    CHECKS,
+    CHECKS_HEADING,
+    MANIFEST,
+    PART,
+    PROBABILITIES,
+    PROFILE,
+    PROFILE_HEADING,
+    SIZES,
+    SIZES_HEADING,
+    WEIGHTS,
+    part_name,
+    probabilities_heading,
+    weights_heading,
+)
+from silomix.disclosure import Check
+from silomix.errors import FileError, SettingsError, StudyMismatch
+from silomix.policy import Policy, echo, policy_digest
+from silomix.release import Release, ReleasedDiagnostics, effective_counts, release_medians
+from silomix.study import digest
+from silomix.study.problems import file_place
+from silomix.study.record import validate
+from silomix.types import Schema, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.airlock.format import Manifest
+    from silomix.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """What a release folder says by itself, without the study it was made for.
+
+    Attributes
+    ----------
+    manifest : its `manifest.json`.
+    policy : the silo's, as echoed.
+    schema : variables and levels, as its profile names them.
+    sizes : (cluster,)
+    mean : (cluster, level); concentration : (cluster, variable)
+    checks : what the policy's rules did.
+    weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
+    """
+
+    manifest: Manifest
+    policy: Policy
+    schema: Schema
+    sizes: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    concentration: NDArray[np.float64]
+    checks: tuple[Check, ...]
+    weights: NDArray[np.float32] | None
+    probabilities: NDArray[np.float32] | None
+
+    def release(self, beta: float = 0.0) -> Release:
+        """Return the release.
+
+        `beta` is the silo's prior concentration of a level, which its effective counts need.
+        """
+        entry, offsets = self.manifest, self.schema.offsets
+        return Release(
+            silo=entry.silo,
+            place=entry.place,
+            rows=entry.rows,
+            sizes=self.sizes,
+            medians=release_medians(self.mean, self.concentration, offsets, self.probabilities),
+            mean=self.mean,
+            concentration=self.concentration,
+            effective_counts=effective_counts(self.mean, self.concentration, offsets, beta),
+            tier=entry.tier,
+            weights=self.weights,
+            probabilities=self.probabilities,
+            diagnostics=ReleasedDiagnostics(**dict(entry.diagnostics)),
+            study=entry.study,
+            policy=echo(self.policy),
+            checks=self.checks,
+        )
+
+
+def read_release(folder: str | Path, study: Study, silo: str | None = None) -> Release:
+    """Read a release that `write_release` wrote, for this study.
+
+    Parameters
+    ----------
+    silo : the silo it must be of; any of the roster when left out.
+
+    Raises
+    ------
+    FileError
+        When a file is missing, damaged, too large, or says what cannot be.
+    StudyMismatch
+        When the release is of another study or another silo.
+    """
+    source = Path(folder)
+    manifest = read_manifest(source)
+    if manifest.study != digest(study):
+        raise StudyMismatch(
+            f"{source / MANIFEST} is a release for the study {manifest.study[:12]!r} and this is "
+            f"{digest(study)[:12]!r}; release again with this study file"
+        )
+    if manifest.silo not in study.silos or silo not in {None, manifest.silo}:
+        wanted = repr(silo) if silo is not None else f"one of {', '.join(study.silos)}"
+        raise StudyMismatch(
+            f"{source / MANIFEST} is a release of the silo {manifest.silo!r}, and it must be of "
+            f"{wanted}; put each silo's release in its own place"
+        )
+    if study.silos.index(manifest.silo) != manifest.place or manifest.tier != study.tier:
+        raise StudyMismatch(
+            f"{source / MANIFEST} says place {manifest.place} and tier {manifest.tier!r}; the "
+            f"study has {manifest.silo!r} in place {study.silos.index(manifest.silo)} and tier "
+            f"{study.tier!r}"
+        )
+    contents = _read_contents(source, manifest)
+    if contents.schema.levels != study.table_schema.levels:
+        raise StudyMismatch(
+            f"{source / part_name(PROFILE, 1)} has other variables or levels than the study; "
+            "release again with this study file"
+        )
+    return contents.release(study.prior.share(len(study.silos))[1])
+
+
+def read_contents(folder: str | Path) -> Contents:
+    """Read a release folder by itself.
+
+    Raises
+    ------
+    FileError
+        When a file is missing, damaged, too large, or says what cannot be.
+    """
+    source = Path(folder)
+    return _read_contents(source, read_manifest(source))
+
+
+def _read_contents(folder: Path, manifest: Manifest) -> Contents:
+    policy = _read_policy(folder / MANIFEST, manifest)
+    tables = read_tables(folder, manifest)
+    sizes = _read_sizes(folder / SIZES, tables[SIZES], manifest)
+    check_sizes(folder / SIZES, sizes, manifest.rows, policy)
+    profile = _joined(folder, PROFILE, tables, PROFILE_HEADING)
+    source = folder / part_name(PROFILE, 1)
+    schema = _read_schema(source, profile, manifest.clusters)
+    mean, concentration = check_profile(source, profile, sizes, schema, policy)
+    weights, probabilities = (
+        _read_draws(folder, tables, manifest, schema) if manifest.tier == "draws" else (None, None)
+    )
+    return Contents(
+        manifest=manifest,
+        policy=policy,
+        schema=schema,
+        sizes=sizes,
+        mean=mean,
+        concentration=concentration,
+        checks=_read_checks(folder / CHECKS, tables[CHECKS]),
+        weights=weights,
+        probabilities=probabilities,
+    )
+
+
+def _read_policy(path: Path, manifest: Manifest) -> Policy:
+    place = partial(file_place, manifest.policy)
+    try:
+        policy = validate(Policy, manifest.policy, source="its policy", place=place, complete=True)
+    except SettingsError as error:
+        raise FileError(f"{path} is damaged, or of another version: {error}") from None
+    if manifest.policy_digest != policy_digest(policy):
+        raise FileError(
+            f"{path} is damaged: its policy has the digest {policy_digest(policy)}, and it says "
+            f"{manifest.policy_digest!r:.40}"
+        )
+    if manifest.tier not in policy.tiers:
+        raise FileError(f"{path} has a release of tier {manifest.tier!r} that its policy forbids")
+    if (manifest.draws is None) != (manifest.tier == "summary"):
+        raise FileError(f"{path} is damaged: tier {manifest.tier!r}, draws {manifest.draws!r}")
+    return policy
+
+
+def _joined(
+    folder: Path, table: str, tables: Mapping[str, list[list[str]]], heading: list[str]
+) -> list[list[str]]:
+    """Return the rows of a table in all its files, one after the other, without headings."""
+    rows: list[list[str]] = []
+    parts = [PART.fullmatch(name) for name in tables]
+    for place in range(sum(part is not None and part[1] == table for part in parts)):
+        name = part_name(table, place + 1)
+        if name not in tables:
+            raise FileError(f"{folder / name} is missing; get the folder again")
+        _check_heading(folder / name, tables[name], heading)
+        rows += tables[name][1:]
+    return rows
+
+
+def _check_heading(path: Path, rows: list[list[str]], heading: list[str]) -> None:
+    if not rows or rows[0] != heading:
+        raise FileError(f"{path} must have the columns {', '.join(heading)[:200]}")
+    if any(len(row) != len(heading) for row in rows):
+        raise FileError(f"{path} is damaged: a row does not have {len(heading)} values")
+
+
+def _read_sizes(path: Path, rows: list[list[str]], manifest: Manifest) -> NDArray[np.int64]:
+    _check_heading(path, rows, SIZES_HEADING)
+    if [row[0] for row in rows[1:]] != [str(c) for c in range(manifest.clusters)]:
+        raise FileError(
+            f"{path} must have a row for each of {manifest.clusters} clusters, in order"
+        )
+    return np.array([whole(path, row[1]) for row in rows[1:]], dtype=np.int64)
+
+
+def _read_schema(path: Path, rows: list[list[str]], clusters: int) -> Schema:
+    """Return the schema that a profile names, the same for every cluster."""
+    if not rows or len(rows) % clusters:
+        raise FileError(f"{path} has {len(rows)} rows, which {clusters} clusters cannot share")
+    levels = [(row[1], row[2]) for row in rows[: len(rows) // clusters]]
+    check_levels(path, levels)
+    for place, row in enumerate(rows):
+        cluster, column = divmod(place, len(levels))
+        if row[0] != str(cluster) or (row[1], row[2]) != levels[column]:
+            raise FileError(
+                f"{path} is damaged: row {place + 1} is not of the cluster or level due"
+            )
+    names = dict.fromkeys(variable for variable, _ in levels)
+    return Schema(
+        tuple(Variable(name, tuple(lv for var, lv in levels if var == name)) for name in names)
+    )
+
+
+def _read_checks(path: Path, rows: list[list[str]]) -> tuple[Check, ...]:
+    _check_heading(path, rows, CHECKS_HEADING)
+    return tuple(
+        Check(
+            rule=_line(path, row[0]),
+            where=_line(path, row[1]),
+            threshold=whole(path, row[2]),
+            cells=whole(path, row[3]),
+            changed=whole(path, row[4]) if row[4] else None,
+            result=_line(path, row[5]),
+        )
+        for row in rows[1:]
+    )
+
+
+def _line(path: Path, text: str) -> str:
+    if not text.isprintable() or len(text) > 100:
+        raise FileError(f"{path} is damaged: {text!r:.60} is no short line of text")
+    return text
+
+
+def _read_draws(
+    folder: Path, tables: Mapping[str, list[list[str]]], manifest: Manifest, schema: Schema
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    clusters, levels, draws = manifest.clusters, schema.levels, manifest.draws or 0
+    weights = _joined(folder, WEIGHTS, tables, weights_heading(clusters))
+    path = folder / part_name(WEIGHTS, 1)
+    if [row[0] for row in weights] != [str(draw) for draw in range(len(weights))]:
+        raise FileError(f"{path} must have a row for each draw, in order")
+    probabilities = _joined(folder, PROBABILITIES, tables, probabilities_heading(levels))
+    other = folder / part_name(PROBABILITIES, 1)
+    due = ((str(draw), str(cluster)) for draw in range(draws) for cluster in range(clusters))
+    if len(weights) != draws or len(probabilities) != draws * clusters:
+        raise FileError(f"{path} and {other.name} must have {draws} draws, as {MANIFEST} says")
+    if any((row[0], row[1]) != place for row, place in zip(probabilities, due, strict=True)):
+        raise FileError(f"{other} must have a row for each draw and cluster, in order")
+    shares = _numbers(path, weights, 1)
+    profiles = _numbers(other, probabilities, 2).reshape(draws, clusters, len(levels))
+    check_draws(path, shares, np.array([0, clusters]))
+    check_draws(other, profiles, schema.offsets)
+    return shares, profiles
+
+
+def _numbers(path: Path, rows: list[list[str]], start: int) -> NDArray[Any]:
+    return np.array([[number(path, cell) for cell in row[start:]] for row in rows], np.float32)

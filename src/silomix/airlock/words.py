@@ -1,0 +1,180 @@
+"""What a release is and what it tells, in the words of the people who must decide about it."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from silomix.airlock.format import README
+from silomix.disclosure import least_units
+from silomix.policy import UNLIMITED, Policy, policy_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from silomix.release import Release
+    from silomix.types import Schema
+
+WIDTH = 88
+
+FILES = {
+    "README.txt": "this page",
+    "manifest.json": "what the folder holds, with a checksum of every file",
+    "cluster_sizes.csv": "rows of each cluster",
+    "profile.csv": "for each cluster, how common each level of each variable is",
+    "checks.csv": "the rules of the policy, and what they did",
+    "not_included.txt": "what is kept in the silo",
+    "profile.png": "profile.csv as a picture",
+    "weights.csv": "posterior draws of the clusters' shares",
+    "probabilities.csv": "posterior draws of profile.csv",
+}
+
+NOT_INCLUDED_TEXT = """\
+These never leave the silo in a release:
+
+- rows of the table, or any value of a single row
+- identifiers
+- the cluster of any row
+- any row's probabilities of its clusters
+- matrices with a line for each row
+- logs, and the text of error messages
+"""
+
+
+PURPOSE = (
+    "One silo's part in a study that clusters the rows of several silos without pooling them. The "
+    "rows were clustered inside the silo; only this folder is meant to leave it."
+)
+
+PERSONS = (
+    "About a person known to be in this silo, some of whose values are known: which cluster is "
+    "likely, and so how likely the other values are."
+)
+
+COMPARING = (
+    "More than this by comparing with other tables or earlier releases of the same rows: rounding "
+    "hides a count once, not from someone who sees it rounded in several ways. No noise was "
+    "added, and this is not differential privacy."
+)
+
+
+def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
+    """Return what a release is, and what it tells, as sentences under headings."""
+    policy = Policy(**release.policy)
+    return {
+        "What this is": _what(release, schema, policy),
+        "What the policy did": what_rules_did(release),
+        "What a recipient could infer": inferences(policy, release.tier),
+        "What may still be asked": further_questions(policy),
+    }
+
+
+def readme(release: Release, schema: Schema, files: Sequence[str]) -> str:
+    """Return the text of `README.txt`."""
+    title = f"Release of the silo {release.silo}"
+    parts = [title, "=" * len(title), ""]
+    for heading, sentences in explain(release, schema).items():
+        parts += _section(heading, [_bullet(sentence) for sentence in sentences])
+    listed = [f"  {name:<20} {FILES[name]}" for name in FILES if name in {README, *files}]
+    return "\n".join(parts + _section("Files", listed)).rstrip() + "\n"
+
+
+def _section(heading: str, lines: Sequence[str]) -> list[str]:
+    return [heading, "-" * len(heading), *lines, ""]
+
+
+def _bullet(sentence: str) -> str:
+    return fill(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ")
+
+
+def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
+    held = (
+        "posterior draws of the clusters' shares and profiles, and summaries of them"
+        if release.tier == "draws"
+        else "the size and the profile of each cluster, and how sure they are"
+    )
+    rounded = ", rounded" if policy.round_to > 1 else ""
+    variables = _count(len(schema.variables), "variable")
+    called = f"policy {policy.name!r}, digest {policy_digest(policy)}"
+    return [
+        PURPOSE,
+        f"It holds {held}, for {variables}. It has no line about a single row.",
+        f"{_count(release.clusters, 'cluster')}, {release.rows:,} rows in all{rounded}.",
+        f"Study {release.study[:16]}; tier {release.tier!r}; {called}.",
+        release.diagnostics.verdict,
+    ]
+
+
+def what_rules_did(release: Release) -> list[str]:
+    """Return one sentence for each check of a release."""
+    if not release.checks:
+        return ["Nothing: the policy has no rule, and every number leaves as it is."]
+    return [
+        f"{check.rule} ({check.where}, threshold {check.threshold}, {check.cells} numbers): "
+        + check.result
+        + (f", {check.changed} times" if check.changed else "")
+        + (f"; {check.inside}" if check.inside else "")
+        for check in release.checks
+    ]
+
+
+def inferences(policy: Policy, tier: str) -> list[str]:
+    """Return what someone who holds the folder could work out from it."""
+    base, least = policy.round_to, least_units(policy) * policy.round_to
+    found = []
+    if tier == "draws":
+        found.append(
+            "The count behind every probability, usually to within one: the mean of many draws "
+            "times the cluster's size is the number of its rows with that level. Rounded sizes "
+            "do not prevent this."
+        )
+    elif not policy.has_rules:
+        found.append(
+            "The count behind every probability, usually to within one: mean times size is the "
+            "number of the cluster's rows with that level. Small counts can point to persons."
+        )
+    else:
+        width = f"to the nearest {base}" if base > 1 else "exactly"
+        found.append(
+            f"How many rows of a cluster have each level, {width}: mean times size. The size of "
+            "each cluster likewise."
+        )
+    if tier == "summary" and least:
+        found.append(
+            f"That a level shown with the smallest possible count has few rows in the cluster: "
+            f"anything from none to about {least + base // 2}. Which of these, the folder does "
+            "not say."
+        )
+    return [
+        *found,
+        "Which values go together: what each cluster is like, and which are common in the silo.",
+        PERSONS,
+        COMPARING,
+    ]
+
+
+def further_questions(policy: Policy) -> list[str]:
+    """Return what the policy lets a coordinator ask next."""
+    asked = [_limit(what, getattr(policy.exchanges, kind)) for kind, what in QUESTIONS.items()]
+    shown = "may" if policy.share else "may not"
+    return [*asked, f"This release {shown} be shown to the other silos of the study."]
+
+
+QUESTIONS: Mapping[str, str] = {
+    "divergence": "How well other clusters fit the rows (divergence)",
+    "gradients": "The rows' log-likelihood and its gradient (gradients)",
+    "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
+    "polish": "Sampled counts of each level in each cluster (polish)",
+}
+
+
+def _limit(what: str, limit: int) -> str:
+    if limit == 0:
+        return f"{what}: never."
+    if limit >= UNLIMITED:
+        return f"{what}: without limit."
+    return f"{what}: {_count(limit, 'time')} in one study."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,431 @@
+"""Disclosure rules: what happens to a silo's numbers before they leave it.
+
+A release is treated as a frequency table, because the mean of a cluster's draws times its size is a
+count to within one. Small clusters are folded into their neighbours, counts are rounded, and no
+released number stands for fewer rows than the policy's minimum. Rules are pure functions; each
+says what it did in a `Check`, and `outgoing` takes from the checks what only the silo may know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.errors import PolicyRefusal
+from silomix.partition import largest_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from silomix.policy import Policy
+    from silomix.types import LocalPosterior
+
+WITHHELD = -1
+"""Stands for a count that the policy does not let out."""
+
+CLUSTER, SILO, UNIFORM = 0, 1, 2
+"""What a released profile is of: the cluster, the whole silo, or nothing at all."""
+
+ROUNDING = 1e-9
+"""Shares that are whole but for floating point count as whole."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one rule did.
+
+    Attributes
+    ----------
+    rule, where : the rule, and the numbers it was applied to.
+    threshold : the policy's number.
+    cells : how many numbers it was applied to.
+    changed : how many it changed; None where that would say something about a number.
+    result : "applied", "not needed" or "passed".
+    inside : details that only the silo may see; empty in a release.
+    """
+
+    rule: str
+    where: str
+    threshold: int
+    cells: int
+    changed: int | None
+    result: str
+    inside: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Disclosed:
+    """Numbers that may leave.
+
+    Attributes
+    ----------
+    sizes : (cluster,)
+    mean : (cluster, level)
+    concentration : (cluster, variable)
+    checks : what the rules did, details included.
+    """
+
+    sizes: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    concentration: NDArray[np.float64]
+    checks: tuple[Check, ...]
+
+
+def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return the checks without what only the silo may see.
+
+    How many counts rounding changed is left out too: "none" would say that all were exact.
+    """
+    return tuple(
+        replace(check, inside="", changed=check.changed if check.rule in TELLING else None)
+        for check in checks
+    )
+
+
+TELLING = {"small clusters folded", "silo-wide profile", "uniform profile"}
+"""Rules that may say how often they were needed: the released sizes say as much."""
+
+
+def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
+    """Fold clusters of fewer than `minimum` rows into their nearest ones, smallest first.
+
+    Labels and sizes follow; draw by draw weights add, and profiles are mixed by weight. Clusters
+    are numbered anew, largest first. The same posterior comes back where no cluster is small.
+    """
+    groups = fold_groups(local.sizes, local.probabilities.mean(axis=0), minimum)
+    if len(np.unique(groups)) == len(groups):
+        return local
+    labels, sizes = largest_first(groups[local.partition.labels])
+    new = np.zeros(len(groups), dtype=np.int64)
+    new[local.partition.labels] = labels
+    clusters = len(sizes)
+    weights = np.zeros((len(local.weights), clusters))
+    mixed = np.zeros((len(weights), clusters, local.probabilities.shape[2]))
+    prior_draws = np.ones(clusters)
+    for old, cluster in enumerate(new):
+        weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
+        weights[:, cluster] += weight
+        mixed[:, cluster] += weight[:, None] * local.probabilities[:, old]
+        prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
+    return replace(
+        local,
+        weights=weights.astype(np.float32),
+        probabilities=(mixed / weights[:, :, None]).astype(np.float32),
+        partition=replace(local.partition, labels=labels, sizes=sizes),
+        prior_draws=prior_draws,
+    )
+
+
+def fold_groups(
+    sizes: NDArray[np.int64], mean: NDArray[np.floating], minimum: int
+) -> NDArray[np.int64]:
+    """Return the cluster that each ends up in, (cluster,).
+
+    Nearest by Hellinger distance between mean profiles, taken over all variables at once.
+
+    Parameters
+    ----------
+    sizes : (cluster,)
+    mean : (cluster, level)
+    minimum : rows from which a cluster stands for itself.
+    """
+    groups = np.arange(len(sizes))
+    rows = sizes.astype(np.float64)
+    totals = rows[:, None] * mean
+    alive = sizes >= 0
+    while alive.sum() > 1:
+        small = np.flatnonzero(alive & (rows < minimum))
+        if not len(small):
+            break
+        one = small[np.argmin(rows[small])]
+        others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
+        roots = np.sqrt(totals / np.maximum(rows, 1.0)[:, None])
+        gaps = ((roots[others] - roots[one]) ** 2).sum(axis=1)
+        into = others[np.argmin(gaps)]
+        groups[groups == one] = into
+        rows[into] += rows[one]
+        totals[into] += totals[one]
+        alive[one] = False
+    return groups
+
+
+def disclose(
+    sizes: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    concentration: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    *,
+    beta: float,
+    policy: Policy,
+) -> Disclosed:
+    """Apply the policy to one silo's sizes and fitted profiles, small clusters folded already.
+
+    Parameters
+    ----------
+    sizes : (cluster,), rows.
+    mean : (cluster, level); concentration : (cluster, variable)
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : the silo's prior concentration of a level.
+    """
+    if not policy.has_rules:
+        return Disclosed(sizes, mean, concentration, ())
+    released = np.maximum(round_counts(sizes, policy), policy.round_to)
+    levels = np.diff(offsets)
+    basis = profile_basis(released, levels, policy)
+    overall = (sizes @ mean) / sizes.sum()
+    profile = np.empty_like(mean)
+    for cluster, rows in enumerate(released):
+        for variable, (start, end) in enumerate(pairwise(offsets)):
+            where = basis[cluster, variable]
+            source, of = (mean[cluster], rows) if where == CLUSTER else (overall, released.sum())
+            profile[cluster, start:end] = (
+                1.0 / (end - start)
+                if where == UNIFORM
+                else round_profile(source[start:end], int(of), policy)
+            )
+    full = released[:, None] + levels * beta
+    coarse = np.select(
+        [basis == CLUSTER, basis == SILO],
+        [coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
+        levels * beta,
+    )
+    checks = (
+        *_size_checks(sizes, released, policy),
+        *_profile_checks(mean, profile, basis, released, levels, policy),
+        _concentration_check(concentration, coarse, policy),
+    )
+    return Disclosed(released, profile, coarse, checks)
+
+
+def round_counts(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Round counts to the policy's base, and to no less than its minimum: same axes."""
+    base = policy.round_to
+    return np.maximum((counts + base // 2) // base, least_units(policy)) * base
+
+
+def withhold_small(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Round counts that reach the policy's minimum; the others are withheld, zeros too."""
+    return np.where(counts < policy.minimum_count, WITHHELD, round_counts(counts, policy))
+
+
+def least_units(policy: Policy) -> int:
+    """Return the smallest multiple of the base that reaches the minimum, in units of the base."""
+    return -(-policy.minimum_count // policy.round_to)
+
+
+def profile_basis(
+    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
+) -> NDArray[np.int64]:
+    """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
+
+    A cluster with too few rows for every level to reach the minimum has no profile of its own
+    to release. It depends on released numbers alone, so everyone can tell.
+
+    Parameters
+    ----------
+    sizes : (cluster,), as released.
+    levels : (variable,), how many each has.
+    """
+    least = levels * least_units(policy) * policy.round_to
+    whole = np.where(least > sizes.sum(), UNIFORM, SILO)
+    return np.where(least > sizes[:, None], whole, CLUSTER)
+
+
+def round_profile(mean: NDArray[np.float64], rows: int, policy: Policy) -> NDArray[np.float64]:
+    """Return a profile whose levels, times the rows, are rounded counts: (level,).
+
+    Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
+    minimum are raised to it, the others share the rest in proportion, and what rounding leaves
+    over goes to the largest remainders.
+
+    Parameters
+    ----------
+    mean : (level,), sums to one.
+    rows : a multiple of the base, enough for every level to reach the minimum.
+    """
+    units, least = rows // policy.round_to, least_units(policy)
+    raised = np.zeros(len(mean), dtype=bool)
+    while True:
+        left = units - least * raised.sum()
+        share = np.where(raised, least, mean * left / mean[~raised].sum())
+        low = share < least - ROUNDING
+        if not low.any():
+            break
+        raised |= low
+    counts = np.floor(share + ROUNDING)
+    over = round(units - counts.sum())
+    order = np.argsort(-np.where(raised, -1.0, share - counts), kind="stable")
+    counts[order[:over]] += 1
+    return counts / units
+
+
+def coarse_concentration(
+    concentration: NDArray[np.float64], full: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Round concentrations to half octaves below that of a cluster whose members are certain.
+
+    With certain members the concentration is the cluster's exact size plus the prior's, up to
+    the noise of a finite number of draws: rounded finely, its average over the variables would
+    give the size back. So whatever is near the full weight of the released size becomes it, and
+    the rest the middle of its step.
+
+    Parameters
+    ----------
+    concentration : (cluster, variable)
+    full : (cluster, variable), released size plus prior.
+    """
+    steps = np.maximum(np.floor(2 * np.log2(full / concentration)), 0)
+    return full * np.where(steps == 0, 1.0, 2 ** (-steps / 2 - 0.25))
+
+
+def check_rows(rows: int, policy: Policy, silo: str) -> None:
+    """Refuse a release of fewer rows than the policy's minimum."""
+    if rows < policy.minimum_count:
+        raise PolicyRefusal(
+            f"{silo}: it has {rows} rows and its policy {policy.name!r} lets nothing out that "
+            f"stands for fewer than {policy.minimum_count}; leave this silo out of the study, or "
+            "let the policy's owner lower minimum_count",
+            code="too-few-rows",
+        )
+
+
+def check_tier(tier: str, policy: Policy, silo: str) -> None:
+    """Refuse a tier that the policy does not allow."""
+    if tier not in policy.tiers:
+        raise PolicyRefusal(
+            f"{silo}: the study asks for a release of tier {tier!r} and its policy "
+            f"{policy.name!r} allows {' and '.join(map(repr, policy.tiers))}; set the study's tier "
+            "to that, or let the policy's owner allow more"
+        )
+
+
+def check_distinct_rows(counts: NDArray[np.int64], policy: Policy, silo: str) -> Check:
+    """Refuse to hand over distinct rows unless each occurs often enough.
+
+    Parameters
+    ----------
+    counts : (distinct row,), how often each occurs.
+    """
+    low = int((counts < policy.minimum_count).sum())
+    if low:
+        unique = (counts == 1).sum() / counts.sum()
+        raise PolicyRefusal(
+            f"{silo}: {low} of its {len(counts)} distinct rows occur fewer than "
+            f"{policy.minimum_count} times, and {unique:.1%} of its rows are unique, so its policy "
+            f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
+            "fewer variables"
+        )
+    return Check("distinct rows", "counts", policy.minimum_count, len(counts), 0, "passed")
+
+
+def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: Policy) -> Check:
+    """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
+    folded = len(before) - len(after)
+    small = ", ".join(str(size) for size in before[before < policy.minimum_count])
+    return Check(
+        rule="small clusters folded",
+        where="clusters",
+        threshold=policy.minimum_count,
+        cells=len(after),
+        changed=folded,
+        result="applied" if folded else "not needed",
+        inside=f"clusters of {small} rows went into their nearest ones" if folded else "",
+    )
+
+
+def _size_checks(
+    sizes: NDArray[np.int64], released: NDArray[np.int64], policy: Policy
+) -> list[Check]:
+    changes = ", ".join(
+        f"{before} to {after}" for before, after in zip(sizes, released, strict=True)
+    )
+    return [
+        Check(
+            rule="counts rounded",
+            where="cluster sizes",
+            threshold=policy.round_to,
+            cells=len(sizes),
+            changed=int((sizes != released).sum()),
+            result="applied" if policy.round_to > 1 else "not needed",
+            inside=changes,
+        ),
+        Check(
+            rule="minimum count",
+            where="cluster sizes",
+            threshold=policy.minimum_count,
+            cells=len(sizes),
+            changed=0,
+            result="passed",
+        ),
+    ]
+
+
+def _profile_checks(
+    mean: NDArray[np.float64],
+    profile: NDArray[np.float64],
+    basis: NDArray[np.int64],
+    released: NDArray[np.int64],
+    levels: NDArray[np.int64],
+    policy: Policy,
+) -> list[Check]:
+    own = np.repeat(basis == CLUSTER, levels, axis=1)
+    low = own & (mean * released[:, None] < least_units(policy) * policy.round_to)
+    moved = np.abs(profile - mean)[own].max(initial=0.0)
+    silo, uniform = int((basis == SILO).sum()), int((basis == UNIFORM).sum())
+    wanted = policy.minimum_count
+    return [
+        Check(
+            rule="counts rounded",
+            where="profiles",
+            threshold=policy.round_to,
+            cells=int(own.sum()),
+            changed=int((own & (profile != mean)).sum()),
+            result="applied",
+            inside=f"no probability moved by more than {moved:.3f}",
+        ),
+        Check(
+            rule="minimum count",
+            where="profiles",
+            threshold=wanted,
+            cells=int(own.sum()),
+            changed=int(low.sum()),
+            result="applied" if wanted else "not needed",
+            inside=f"{low.sum()} levels were under it and were raised to it",
+        ),
+        Check(
+            rule="silo-wide profile",
+            where="profiles",
+            threshold=wanted,
+            cells=basis.size,
+            changed=silo,
+            result="applied" if silo else "not needed",
+        ),
+        Check(
+            rule="uniform profile",
+            where="profiles",
+            threshold=wanted,
+            cells=basis.size,
+            changed=uniform,
+            result="applied" if uniform else "not needed",
+        ),
+    ]
+
+
+def _concentration_check(
+    concentration: NDArray[np.float64], coarse: NDArray[np.float64], policy: Policy
+) -> Check:
+    ratio = coarse / concentration
+    return Check(
+        rule="steps of half octaves",
+        where="concentrations",
+        threshold=policy.round_to,
+        cells=concentration.size,
+        changed=int((coarse != concentration).sum()),
+        result="applied",
+        inside=f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}",
+    )

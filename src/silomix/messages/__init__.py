@@ -1,0 +1,43 @@
+"""What a coordinator may ask and a silo may answer: the records, and how they travel."""
+
+from __future__ import annotations
+
+from silomix.messages.records import (
+    REFUSALS,
+    AssignReply,
+    AssignRows,
+    CountDistinctRows,
+    DistinctRows,
+    DivergenceCost,
+    DivergenceReply,
+    LogLikelihood,
+    LogLikelihoodReply,
+    PolishReply,
+    PolishRound,
+    Query,
+    Received,
+    Refused,
+    SampleLocally,
+    ShareReleases,
+    Silos,
+)
+
+__all__ = [
+    "REFUSALS",
+    "AssignReply",
+    "AssignRows",
+    "CountDistinctRows",
+    "DistinctRows",
+    "DivergenceCost",
+    "DivergenceReply",
+    "LogLikelihood",
+    "LogLikelihoodReply",
+    "PolishReply",
+    "PolishRound",
+    "Query",
+    "Received",
+    "Refused",
+    "SampleLocally",
+    "ShareReleases",
+    "Silos",
+]

@@ -1,0 +1,29 @@
+"""What a silo lets out: its own policy, as a file that no coordinator can override."""
+
+from __future__ import annotations
+
+from silomix.policy.file import find_policy, read_policy, write_policy
+from silomix.policy.record import (
+    OPEN,
+    PRESETS,
+    UNLIMITED,
+    Exchanges,
+    Policy,
+    echo,
+    policy_digest,
+    policy_named,
+)
+
+__all__ = [
+    "OPEN",
+    "PRESETS",
+    "UNLIMITED",
+    "Exchanges",
+    "Policy",
+    "echo",
+    "find_policy",
+    "policy_digest",
+    "policy_named",
+    "read_policy",
+    "write_policy",
+]

@@ -1,0 +1,112 @@
+"""The policy file: `policy.toml`, complete, or a preset and what is changed in it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tomllib
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from silomix.errors import SettingsError
+from silomix.policy.record import PRESETS, Policy, policy_named
+from silomix.study.problems import file_place, quote
+from silomix.study.record import validate
+
+LARGEST_FILE = 100_000
+"""Bytes; a policy takes a few hundred."""
+
+HEADER = """\
+# A silomix policy: what this silo lets out. The silo owns it; no study can override it.
+# minimum_count: fewest rows behind a released number (0: no rule). round_to: 1 for no rounding.
+# [exchanges]: questions of each kind that may be answered in one study, 0 for none.
+"""
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read a policy file.
+
+    With `preset = "..."` the file changes single values of a preset; without, it states every
+    value, since a default may differ between versions. A changed preset without a name of its
+    own is called "changed from ...".
+
+    Raises
+    ------
+    SettingsError
+        With all that is wrong in the file, in its own words.
+    """
+    source = Path(path)
+    document = _parse(source)
+    stated = _from_preset(document, source) if "preset" in document else document
+    place = partial(file_place, document)
+    policy = validate(Policy, stated, source=str(source), place=place, complete=True)
+    started = PRESETS.get(str(document.get("preset")))
+    if started is None or policy == started or "name" in document:
+        return policy
+    return policy.model_copy(update={"name": f"changed from {started.name}"})
+
+
+def write_policy(policy: Policy, path: str | Path) -> Path:
+    """Write the policy file, whole or not at all, and return its path."""
+    target = Path(path)
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    text = HEADER + tomli_w.dumps(policy.model_dump(mode="json"))
+    try:
+        with scratch.open("xb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(target)
+    except OSError as error:
+        raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
+    return target
+
+
+def find_policy(word: str) -> Policy:
+    """Return the preset of that name, or else what the policy file of that path says."""
+    if word in PRESETS:
+        return PRESETS[word]
+    path = Path(word)
+    # a word with neither folder nor suffix was meant to be a preset
+    return policy_named(word) if path.name == word and not path.suffix else read_policy(path)
+
+
+def _from_preset(document: dict[str, Any], source: Path) -> dict[str, Any]:
+    """Return the preset's values with those of the file in their place."""
+    preset = document["preset"]
+    if not isinstance(preset, str) or preset not in PRESETS:
+        known = ", ".join(map(repr, PRESETS))
+        raise SettingsError(f"{source}: preset is {quote(preset)}; it must be one of {known}")
+    changed = {key: value for key, value in document.items() if key != "preset"}
+    values = PRESETS[preset].model_dump(mode="json")
+    exchanges = changed.get("exchanges")
+    if isinstance(exchanges, dict):
+        changed["exchanges"] = values["exchanges"] | exchanges
+    return values | changed
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """Return what the TOML file says."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    if len(content) > LARGEST_FILE:
+        limit = f"{LARGEST_FILE // 1000} kB"
+        raise SettingsError(f"{path} is larger than {limit}; is it really a policy file?")
+    try:
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not UTF-8 text; save it with the encoding UTF-8") from None
+    except RecursionError:
+        raise SettingsError(f"{path} nests tables or lists too deeply for a policy") from None
+    except ValueError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None

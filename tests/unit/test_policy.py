@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from silomix.errors import SettingsError
+from silomix.policy import (
+    OPEN,
+    PRESETS,
+    UNLIMITED,
+    Exchanges,
+    Policy,
+    echo,
+    find_policy,
+    policy_digest,
+    policy_named,
+    read_policy,
+    write_policy,
+)
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("word", "minimum", "base"),
+    [
+        ("default", 10, 5),
+        ("opensafely", 8, 5),
+        ("ukllc", 10, 5),
+        ("omop", 5, 1),
+        ("pcornet", 11, 1),
+        ("open", 0, 1),
+    ],
+)
+def test_presets(word, minimum, base):
+    policy = policy_named(word)
+    assert (policy.name, policy.minimum_count, policy.round_to) == (word, minimum, base)
+    assert policy.has_rules == (word != "open")
+    if word != "open":
+        assert policy.tiers == ("summary",)
+        assert policy.share
+        assert policy.exchanges == Exchanges(divergence=3, gradients=3, distinct_rows=1, polish=0)
+
+
+def test_open_allows_everything():
+    assert set(OPEN.tiers) == {"summary", "draws"}
+    assert set(OPEN.exchanges.model_dump().values()) == {UNLIMITED}
+
+
+def test_an_unknown_preset_is_named():
+    with pytest.raises(SettingsError, match=r"no policy 'opensafley'.*did you mean 'opensafely'"):
+        policy_named("opensafley")
+
+
+@pytest.mark.parametrize("word", PRESETS)
+def test_a_file_reads_back(tmp_path, word):
+    path = write_policy(PRESETS[word], tmp_path / "policy.toml")
+    assert read_policy(path) == PRESETS[word]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_echo_reads_back():
+    assert Policy(**echo(OPEN)) == OPEN
+
+
+def test_a_file_may_change_a_preset(tmp_path):
+    text = 'preset = "opensafely"\nminimum_count = 20\n[exchanges]\npolish = 2\n'
+    policy = read_policy(write(tmp_path / "p.toml", text))
+    assert policy.minimum_count == 20
+    assert policy.round_to == 5
+    assert policy.exchanges == Exchanges(polish=2)
+    assert policy.name == "changed from opensafely"
+    same = read_policy(write(tmp_path / "p.toml", 'preset = "opensafely"\n'))
+    assert same == policy_named("opensafely")
+    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}'))
+    assert named.name == "ours"
+
+
+def test_a_file_without_preset_states_everything(tmp_path):
+    with pytest.raises(SettingsError) as error:
+        read_policy(write(tmp_path / "p.toml", "minimum_count = 20\n"))
+    assert "round_to is missing; the default is round_to = 5" in str(error.value)
+    assert "exchanges is missing; add the table [exchanges]" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('preset = "strict"', r"preset is 'strict'; it must be one of 'default', 'opensafely'"),
+        ("preset = 3", "preset is 3; it must be one of"),
+        ('preset = "default"\nminimum = 3', "minimum is not a setting; did you mean 'minimum_c"),
+        ('preset = "default"\nminimum_count = -1', "minimum_count is -1; it must be at least 0"),
+        ('preset = "default"\nround_to = 0', "round_to is 0; it must be at least 1"),
+        ('preset = "default"\nround_to = 1.5', "round_to is 1.5; it must be a whole number"),
+        ('preset = "default"\ntiers = []', "tiers is empty"),
+        ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
+        ('preset = "default"\nshare = 1', "share is 1; it must be true or false"),
+        ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
+        ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
+        ('preset = "default"\nname = "a\\nb"', "name is .* one line of at most 60 characters"),
+        ("preset = ", "is not valid TOML"),
+        (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
+        (f"# {'x' * 100_000}", "is larger than 100 kB"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_its_own_words(tmp_path, text, complaint):
+    path = write(tmp_path / "p.toml", text)
+    with pytest.raises(SettingsError, match=complaint) as error:
+        read_policy(path)
+    assert str(path) in str(error.value)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(SettingsError, match=r"absent\.toml cannot be read: No such file"):
+        read_policy(tmp_path / "absent.toml")
+    (tmp_path / "p.toml").write_bytes(b"name = '\xff'")
+    with pytest.raises(SettingsError, match="is not UTF-8 text"):
+        read_policy(tmp_path / "p.toml")
+    with pytest.raises(SettingsError, match="cannot be written: No such file"):
+        write_policy(OPEN, tmp_path / "absent" / "p.toml")
+
+
+def test_a_word_or_a_path_finds_a_policy(tmp_path):
+    assert find_policy("ukllc") == PRESETS["ukllc"]
+    path = write_policy(Policy(name="ours", minimum_count=30), tmp_path / "p.toml")
+    assert find_policy(str(path)).minimum_count == 30
+    with pytest.raises(SettingsError, match="no policy 'ukl'"):
+        find_policy("ukl")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        find_policy("absent.toml")
+
+
+def test_a_digest_is_of_the_rules_alone():
+    default = PRESETS["default"]
+    digests = {policy_digest(policy) for policy in PRESETS.values()}
+    assert len(digests) == len(PRESETS) - 1  # default and ukllc have the same rules
+    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in digests)
+    assert policy_digest(Policy(name="ours")) == policy_digest(default)
+    for change in ({"share": False}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
+        assert policy_digest(Policy(**change)) != policy_digest(default)

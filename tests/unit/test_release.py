@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from silomix.errors import PolicyRefusal
+from silomix.policy import OPEN, PRESETS, Policy, echo
+from silomix.posterior.provenance import count_bytes, fingerprint
+from silomix.release import (
+    effective_counts,
+    fit_dirichlet,
+    make_release,
+    prepare_release,
+    release_draws,
+    release_medians,
+)
+from unit.release_cases import PRIOR, clustered, conditions
+
+FALSE_ALARM = 1e-4
+DEFAULT = PRESETS["default"]
+WITH_DRAWS = Policy(name="with draws", tiers=("summary", "draws"))
+
+
+def release_of(local, policy=OPEN, tier="summary"):
+    return make_release(local, silo="north", place=1, study="s" * 64, tier=tier, policy=policy)
+
+
+class TestOpen:
+    def test_draws_leave_as_they_are(self, seed):
+        local = clustered(np.random.default_rng(seed), [30, 4], (2, 3))
+        release = release_of(local, tier="draws")
+        mean, concentration = fit_dirichlet(local.probabilities, np.array([0, 2, 5]))
+        assert release.weights is local.weights
+        assert release.probabilities is local.probabilities
+        assert (release.sizes == [30, 4]).all()
+        assert release.rows == 34
+        assert (release.mean == mean).all()
+        assert (release.concentration == concentration).all()
+        assert (release.medians == np.median(local.probabilities, axis=0)).all()
+        assert release.policy == echo(OPEN)
+        assert release.checks == ()
+        assert release.diagnostics.rhat == {"log_likelihood": 1.00123}
+
+    def test_open_is_what_is_used_when_nothing_is_said(self, seed):
+        local = clustered(np.random.default_rng(seed), [30, 4], (2, 3))
+        silent = make_release(local, silo="north", place=1, study="s" * 64)
+        assert fingerprint(silent) == fingerprint(release_of(local, OPEN, "draws"))
+        assert count_bytes(silent) > 0
+
+    def test_summary_medians_are_those_of_the_fitted_dirichlets(self, seed):
+        local = clustered(np.random.default_rng(seed), [300, 200], (2, 3), draws=4000)
+        release = release_of(local)
+        assert release.weights is None
+        assert release.probabilities is None
+        np.testing.assert_allclose(
+            release.medians, np.median(local.probabilities, axis=0), atol=4 / np.sqrt(4000 * 200)
+        )
+
+
+class TestMedians:
+    def test_of_extreme_profiles_are_numbers(self):
+        mean = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9], [0.5, 0.5]])
+        for concentration in (1e-3, 1.0, 1e9):
+            found = release_medians(mean, np.full((3, 1), concentration), np.array([0, 2]), None)
+            assert np.isfinite(found).all()
+            assert ((found >= 0) & (found <= 1)).all()
+
+    def test_effective_counts_are_never_negative(self):
+        counts = effective_counts(
+            np.array([[0.01, 0.99]]), np.array([[10.0]]), np.array([0, 2]), 0.5
+        )
+        np.testing.assert_allclose(counts, [[0.0, 9.4]])
+
+
+class TestPolicy:
+    def test_rows_are_the_sum_of_the_released_sizes(self, seed):
+        release = release_of(clustered(np.random.default_rng(seed), [52, 43, 12], (2, 3)), DEFAULT)
+        assert release.sizes.tolist() == [50, 45, 10]
+        assert release.rows == 105
+        assert release.policy == echo(DEFAULT)
+        assert release.diagnostics.rhat == {"log_likelihood": 1.001}
+        assert release.diagnostics.ess == {"log_likelihood": 390.0}
+
+    def test_small_clusters_are_folded_and_said_to_be(self, seed):
+        local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
+        release = release_of(local, DEFAULT)
+        assert release.clusters == 2
+        folding = release.checks[0]
+        assert (folding.rule, folding.changed) == ("small clusters folded", 1)
+        assert folding.inside == ""
+        inside = prepare_release(
+            local, silo="n", place=0, study="s", tier="summary", policy=DEFAULT
+        )
+        assert "clusters of 7 rows" in inside.checks[0].inside
+
+    def test_too_few_rows_are_refused(self, seed):
+        local = clustered(np.random.default_rng(seed), [9], (2,))
+        with pytest.raises(PolicyRefusal, match=r"north: it has 9 rows .* fewer than 10") as error:
+            release_of(local, DEFAULT)
+        assert error.value.code == "too-few-rows"
+        assert release_of(local).rows == 9
+
+    def test_draws_leave_only_where_the_policy_says_so(self, seed):
+        local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
+        with pytest.raises(PolicyRefusal, match=r"tier 'draws' and its policy .* allows 'summary'"):
+            release_of(local, DEFAULT, "draws")
+        release = release_of(local, WITH_DRAWS, "draws")
+        ruled = release_of(local, WITH_DRAWS)
+        assert release.probabilities.shape == (400, 2, 5)
+        assert (release.sizes == ruled.sizes).all()
+        assert (release.mean == ruled.mean).all()
+
+    def test_everyone_makes_the_same_draws_of_a_summary(self, seed):
+        release = release_of(clustered(np.random.default_rng(seed), [52, 43], (2, 3)), DEFAULT)
+        weights, probabilities = release_draws(
+            release, 4000, PRIOR, 3, np.array([0, 2, 5]), np.random.default_rng(seed)
+        )
+        np.testing.assert_allclose(weights.mean(axis=0), [0.52, 0.48], atol=0.02)
+        np.testing.assert_allclose(probabilities.mean(axis=0), release.mean, atol=0.02)
+
+    def test_checks_do_not_change_the_numbers(self, seed):
+        local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
+        left = release_of(local, DEFAULT)
+        inside = prepare_release(
+            local, silo="north", place=1, study="s" * 64, tier="summary", policy=DEFAULT
+        )
+        assert fingerprint(replace(inside, checks=left.checks)) == fingerprint(left)
+
+
+def attack(release, beta):
+    """Return the guesses of how many people have each condition: (condition,).
+
+    Solves the equation of the posterior mean, (count + β)/(size + 2β), for the count.
+    """
+    return np.rint(release.mean[0, 1::2] * (release.sizes[0] + 2 * beta) - beta)
+
+
+def rounded_attack(release, _):
+    """The same where the mean times the size is a rounded count already."""
+    return release.mean[0, 1::2] * release.sizes[0]
+
+
+def best_hits(errors):
+    """How often the guesses are right once the attacker corrects them as well as can be."""
+    return max(int((np.rint(errors) == shift).sum()) for shift in SHIFTS)
+
+
+SHIFTS = range(-3, 4)
+
+
+def attack_draws(release, beta):
+    """The same from the draws alone."""
+    mean = release.probabilities.mean(axis=0, dtype=np.float64)[0, 1::2]
+    return np.rint(mean * (release.sizes[0] + 2 * beta) - beta)
+
+
+@pytest.mark.statistical
+class TestAttack:
+    """Recover how many people have a condition that one in twenty has."""
+
+    def cases(self, seed, policy, tier, guess):
+        """Errors of the guesses, and the true counts."""
+        rng = np.random.default_rng([seed, 9])
+        errors, truth = [], []
+        for rows in rng.integers(400, 1500, 15):
+            local, counts = conditions(rng, int(rows), 30, draws=1000)
+            release = release_of(local, policy, tier)
+            errors.append(guess(release, PRIOR.share(3)[1]) - counts)
+            truth.append(counts)
+        return np.concatenate(errors), np.concatenate(truth)
+
+    @pytest.mark.parametrize(
+        ("tier", "guess"), [("summary", attack), ("draws", attack), ("draws", attack_draws)]
+    )
+    def test_succeeds_without_a_policy(self, seed, tier, guess):
+        errors, _ = self.cases(seed, OPEN, tier, guess)
+        assert (np.abs(errors) <= 1).mean() > 0.95
+
+    def hits(self, seed, policy):
+        """Best hits, and the most of them that one chance in five explains."""
+        errors, truth = self.cases(seed, policy, "summary", rounded_attack)
+        kept = errors[truth > 15]  # where rounding, and not the minimum, is what hides the count
+        assert len(kept) > 300
+        return best_hits(kept), binom.ppf(1 - FALSE_ALARM / len(SHIFTS), len(kept), 1 / 5)
+
+    def test_succeeds_no_better_than_rounding_allows_with_one(self, seed):
+        hits, most = self.hits(seed, DEFAULT)  # five counts round to the same
+        assert hits <= most
+
+    def test_the_test_has_teeth(self, seed):
+        hits, most = self.hits(seed, Policy(name="fine", minimum_count=10, round_to=2))
+        assert hits > most
+
+    def test_small_counts_are_all_the_same(self, seed):
+        rng = np.random.default_rng([seed, 3])
+        local, counts = conditions(rng, 300, 60, prevalence=0.02, draws=1000)
+        released = release_of(local, DEFAULT).mean[0, 1::2] * 300
+        np.testing.assert_allclose(released[counts < 10], 10)
+        assert len(set(counts[counts < 10])) > 5
+
+    def test_draws_defeat_the_rounding(self, seed):
+        errors, _ = self.cases(seed, WITH_DRAWS, "draws", attack_draws)
+        assert (np.abs(errors) <= 1).mean() > 0.9

@@ -1,0 +1,242 @@
+"""The silo's side of the seam: what it answers, what it refuses, and what it remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import silomix
+from silomix.data import load
+from silomix.errors import (
+    CheckpointError,
+    DataError,
+    MessageError,
+    MissingDependency,
+    PolicyRefusal,
+    StudyMismatch,
+)
+from silomix.messages import (
+    REFUSALS,
+    AssignRows,
+    CountDistinctRows,
+    LogLikelihood,
+    PolishRound,
+    Refused,
+    SampleLocally,
+    ShareReleases,
+)
+from silomix.policy import OPEN, policy_named
+from silomix.silo import HANDLERS, LIMITED, Silo, answer, answer_or_refuse, refusal_code
+from silomix.store import Store, digest_rows, open_store
+from silomix.study import make_study
+
+NAMES = ["north", "south"]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    table, _ = silomix.simulate("homogeneous", rows=1200, silos=2, seed=4)
+    return load(table.drop(columns="silo"))
+
+
+@pytest.fixture(scope="module")
+def study(whole):
+    return make_study(
+        whole.schema,
+        NAMES,
+        seed=3,
+        iterations=600,
+        oracle="federated",
+        solver="few-rounds",
+        polish=2,
+    )
+
+
+def make_silo(whole, study, place=0, **options):
+    shard = silomix.types.Shard(whole.schema, whole.codes[place::2])
+    return Silo(name=NAMES[place], place=place, shard=shard, study=study, **options)
+
+
+@pytest.fixture(scope="module")
+def sampled(whole, study):
+    """Both silos, sampled once."""
+    silos = [make_silo(whole, study, place) for place in range(2)]
+    for silo in silos:
+        answer(SampleLocally(), silo)
+    return silos
+
+
+def polish_round(sampled, number=1):
+    release = sampled[0].store.kept.release
+    return PolishRound(
+        number,
+        np.full((3, release.clusters), 1 / release.clusters),
+        np.repeat(release.mean[None], 3, axis=0),
+        alpha=0.25,
+        inner_sweeps=1,
+    )
+
+
+def shared_releases(sampled):
+    releases = tuple(silo.store.kept.release for silo in sampled)
+    groups = tuple(np.arange(release.clusters) for release in releases)
+    return ShareReleases(releases, groups, 20)
+
+
+def a_point(share):
+    clusters = 1 + max(int(group.max()) for group in share.groups)
+    held = np.array([[c < len(group) for c in range(clusters)] for group in share.groups])
+    return LogLikelihood(
+        share.key, 0, 10, np.full((1, 2), 0.5), (held / held.sum(axis=0))[None].astype(float)
+    )
+
+
+def with_limits(policy, **limits):
+    return policy.model_copy(update={"exchanges": policy.exchanges.model_copy(update=limits)})
+
+
+def test_every_limited_question_has_a_handler():
+    assert LIMITED.keys() <= HANDLERS.keys()
+    assert set(LIMITED.values()) == set(type(OPEN.exchanges).model_fields)
+
+
+def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
+    silo = make_silo(whole, study, policy=policy_named("default"))
+    with pytest.raises(PolicyRefusal) as error:
+        answer(polish_round(sampled), silo)
+    assert str(error.value) == (
+        "north: its policy does not allow polish; its owner can change exchanges.polish in the "
+        "policy file, or the study can do without"
+    )
+    assert answer_or_refuse(polish_round(sampled), silo) == Refused("policy")
+
+
+def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sampled):
+    policy = with_limits(policy_named("default"), polish=2)
+    silo = make_silo(whole, study, policy=policy)
+    first = answer(polish_round(sampled, 1), silo)
+    again = answer(polish_round(sampled, 1), silo)
+    assert_array_equal(first.counts, again.counts)
+    answer(polish_round(sampled, 2), silo)
+    third = replace(polish_round(sampled, 2), inner_sweeps=2)
+    with pytest.raises(PolicyRefusal) as error:
+        answer(third, silo)
+    assert str(error.value) == (
+        "north: its policy allows 2 questions about polish and all were asked; ask fewer in this "
+        "study, or let the policy's owner allow more"
+    )
+    assert answer_or_refuse(third, silo) == Refused("limit")
+    assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
+
+
+def test_a_point_before_the_releases_is_refused(whole, study, sampled):
+    silo = make_silo(whole, study, store=Store())
+    assert answer_or_refuse(a_point(shared_releases(sampled)), silo) == Refused("order")
+
+
+def test_the_draws_made_from_shared_releases_are_everyones(sampled):
+    """In one memory they come along; elsewhere each silo makes them: the same numbers."""
+    share = shared_releases(sampled)
+    answer(share, sampled[0])
+    alone = answer(a_point(share), sampled[0])
+    answer(replace(share, matched=sampled[0].store.matched), sampled[0])
+    together = answer(a_point(share), sampled[0])
+    assert_array_equal(alone.value, together.value)
+    assert_array_equal(alone.profiles, together.profiles)
+
+
+def test_a_question_that_does_not_fit_is_refused(sampled):
+    bad = replace(polish_round(sampled), weights=np.full((3, 2), 0.5))
+    assert answer_or_refuse(bad, sampled[0]) == Refused("question")
+
+
+def test_a_point_for_other_draws_than_were_shown_is_refused(sampled):
+    share = shared_releases(sampled)
+    answer(share, sampled[0])
+    point = a_point(share)
+    assert answer_or_refuse(replace(point, first=15, last=21), sampled[0]) == Refused("question")
+    fewer = replace(point, profiles=np.full((1, 2, 1), 0.5))
+    assert answer_or_refuse(fewer, sampled[0]) == Refused("question")
+
+
+def test_the_text_of_an_error_stays_in_the_silo(whole, study, sampled, caplog):
+    def fail(query, silo):
+        raise ValueError("row 17 has the name of a patient")
+
+    silo = make_silo(whole, study)
+    before = HANDLERS[CountDistinctRows]
+    HANDLERS[CountDistinctRows] = fail
+    try:
+        rows = study.model_copy(
+            update={"aggregation": study.aggregation.model_copy(update={"oracle": "contingency"})}
+        )
+        reply = answer_or_refuse(CountDistinctRows(), replace(silo, study=rows))
+    finally:
+        HANDLERS[CountDistinctRows] = before
+    assert reply == Refused("failed")
+    assert "name of a patient" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StudyMismatch("x"), "study"),
+        (MessageError("x"), "question"),
+        (DataError("x"), "data"),
+        (MissingDependency("x"), "dependency"),
+        (PolicyRefusal("x", code="too-few-rows"), "too-few-rows"),
+        (RuntimeError("x"), "failed"),
+    ],
+)
+def test_codes_of_errors(error, code):
+    assert refusal_code(error) == code
+    assert code in REFUSALS
+
+
+class TestStoreInAFolder:
+    def identity(self, silo):
+        return {"silo": silo.name, "study": "s", "table": digest_rows(silo.shard.codes)}
+
+    def test_it_remembers_everything_across_processes(self, tmp_path, whole, study, sampled):
+        policy = with_limits(OPEN, polish=1)
+        first = make_silo(whole, study, policy=policy)
+        first = replace(first, store=open_store(tmp_path, self.identity(first)))
+        release = answer(SampleLocally(), first)
+        share = shared_releases(sampled)
+        answer(share, first)
+        value = answer(a_point(share), first).value
+        answer(polish_round(sampled), first)
+        assign = AssignRows(
+            np.full((1, release.clusters), 1 / release.clusters), release.mean[None]
+        )
+        answer(assign, first)
+
+        second = replace(first, store=open_store(tmp_path, self.identity(first)), shard=None)
+        kept = second.store.kept
+        assert_array_equal(kept.release.mean, release.mean)
+        assert_array_equal(kept.labels, first.store.kept.labels)
+        assert_array_equal(second.store.membership, first.store.membership)
+        assert answer(SampleLocally(), second).sizes.tolist() == release.sizes.tolist()
+        second = replace(second, shard=first.shard)
+        assert_array_equal(answer(a_point(share), second).value, value)
+        with pytest.raises(PolicyRefusal, match="all were asked"):
+            answer(polish_round(sampled, 2), second)
+
+    def test_of_something_else_it_is_refused(self, tmp_path, sampled):
+        open_store(tmp_path, self.identity(sampled[0]))
+        with pytest.raises(CheckpointError) as error:
+            open_store(tmp_path, {**self.identity(sampled[0]), "study": "another"})
+        assert str(error.value) == (
+            f"{tmp_path} was made for another study; give this one a folder of its own, or delete "
+            "that one if nothing in it is needed"
+        )
+
+    @pytest.mark.parametrize("name", ["answered.json", "kept.npz", "shared.bin", "membership.npy"])
+    def test_damaged_it_is_refused(self, tmp_path, sampled, name):
+        open_store(tmp_path, self.identity(sampled[0]))
+        (tmp_path / name).write_bytes(b"[1, 2")
+        with pytest.raises(CheckpointError, match="delete it: what was in it is made again"):
+            open_store(tmp_path, self.identity(sampled[0]))
