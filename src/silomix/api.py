@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from silomix.data import expand, load, read_table
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.pipeline import run_study
+from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
 from silomix.roster import read_roster
@@ -23,16 +25,18 @@ from silomix.transports.in_process import InProcess
 from silomix.types import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
     from silomix.posterior import Posterior
     from silomix.sampler import Progress
+    from silomix.transports.parallel import Joblib
     from silomix.types import Draws, Missing, Schema
 
 SPLIT_STREAM = 0x73706C
+TRANSPORTS = ("in-process", "joblib")
 SILO_NAMES = {"silo", "site", "hospital", "centre", "center", "shard"}
 """A table with such a column and no `silo=` was probably meant to be split by it."""
 
@@ -138,6 +142,8 @@ def fit(
     frequency: str | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
     checkpoint: str | Path | None = None,
+    transport: str = "in-process",
+    policy: Policy | str | Path | None = None,
     **settings: Any,
 ) -> Posterior:
     """Fit one mixture to the rows of many silos, each silo sampling its own.
@@ -155,6 +161,10 @@ def fit(
     frequency : a column of counts, for tables of patterns; its rows are repeated.
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
     checkpoint : a folder; a run stopped in any way samples on from there.
+    transport : "in-process", or "joblib" for the workers of the caller's
+        `joblib.parallel_config`, a Dask cluster among them; the result is the same.
+    policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
+        policy file; anything when left out, since the rows are here already.
     settings : of the method, by word or record: components, iterations, burn_in, chains, kept,
         thin, alpha, beta, fractionate, partition, relabel, matching, absorb, refine,
         aggregation, oracle, solver, polish, strategy, assign, tier.
@@ -165,6 +175,8 @@ def fit(
         Global draws, and the rows' labels in the order of the table.
     """
     _check_extras(preset, settings)
+    _check_transport(transport)
+    rules = _policy(policy)
     frame = read_table(table)
     if frequency is not None:
         frame = expand(frame, frequency)
@@ -173,21 +185,19 @@ def fit(
     shard = load(frame, variables=columns, missing=missing)
     study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
-        silos = InProcess(
-            [
-                Silo(
-                    name=name,
-                    place=place,
-                    shard=Shard(shard.schema, shard.codes[places == place]),
-                    study=study,
-                    checkpoint=Path(checkpoint, name) if checkpoint is not None else None,
-                )
-                for place, name in enumerate(names)
-            ],
-            threads=cores(threads),
-            report=report,
-        )
-        posterior = run_study(study, silos, threads=cores(threads), report=report)
+        parts = [
+            Silo(
+                name=name,
+                place=place,
+                shard=Shard(shard.schema, shard.codes[places == place]),
+                study=study,
+                policy=rules,
+                checkpoint=Path(checkpoint, name) if checkpoint is not None else None,
+            )
+            for place, name in enumerate(names)
+        ]
+        with _asking(transport, parts, cores(threads), report) as silos:
+            posterior = run_study(study, silos, threads=cores(threads), report=report)
     return replace(
         posterior,
         assignment=gather_assignment(silos.silos, places),
@@ -229,6 +239,40 @@ def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assig
     for place, part in enumerate(parts):
         membership[places == place] = part
     return Assignment(membership.argmax(axis=1), membership, places)
+
+
+@contextmanager
+def _asking(
+    transport: str,
+    silos: Sequence[Silo],
+    threads: int,
+    report: Callable[[Progress], None] | None,
+) -> Iterator[InProcess | Joblib]:
+    if transport == "in-process":
+        yield InProcess(silos, threads=threads, report=report)
+        return
+    from silomix.transports.parallel import Joblib
+
+    with Joblib(silos, jobs=threads, report=report) as workers:
+        yield workers
+
+
+def _check_transport(transport: str) -> None:
+    if transport not in TRANSPORTS:
+        raise SettingsError(
+            f"transport is {transport!r}; fit has the rows, so it must be one of "
+            f"{', '.join(map(repr, TRANSPORTS))}"
+        )
+    if transport == "joblib" and find_spec("joblib") is None:
+        raise MissingDependency(
+            "transport=\"joblib\" needs the package joblib: pip install 'silomix[parallel]'"
+        )
+
+
+def _policy(policy: Policy | str | Path | None) -> Policy:
+    if policy is None or isinstance(policy, Policy):
+        return policy or OPEN
+    return find_policy(policy) if isinstance(policy, str) else read_policy(policy)
 
 
 def _check_extras(preset: str | None, settings: Mapping[str, Any]) -> None:

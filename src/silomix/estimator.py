@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from sklearn.utils import Tags
 
+    from silomix.policy import Policy
     from silomix.study import Aggregation, Matching, Polish, Solver
     from silomix.types import Missing
 
@@ -34,6 +35,7 @@ PASSED_ON = (
     *("preset", "shards", "missing", "threads", "iterations", "burn_in", "chains", "thin"),
     *("alpha", "beta", "fractionate", "partition", "relabel", "matching", "absorb"),
     *("aggregation", "oracle", "solver", "polish", "strategy", "assign"),
+    *("transport", "policy"),
 )
 """Parameters that go to `silomix.fit` as they are, unless they are None."""
 
@@ -53,7 +55,8 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         that `fit` has not seen get the weights over all silos.
     preset, shards, missing, threads, iterations, burn_in, chains, thin, alpha, beta, \
 fractionate, partition, relabel, matching, absorb, aggregation, oracle, solver, polish, \
-strategy, assign : as for `silomix.fit`; None leaves them to the preset, or to its defaults.
+strategy, assign, transport, policy : as for `silomix.fit`; None leaves them to the preset, or to \
+its defaults.
     random_state : a seed, or a `RandomState` to draw one from; None is 0.
     verbose : whether to show progress on a terminal.
 
@@ -92,6 +95,8 @@ strategy, assign : as for `silomix.fit`; None leaves them to the preset, or to i
         polish: str | int | Polish | None = None,
         strategy: str | None = None,
         assign: str | None = None,
+        transport: str | None = None,
+        policy: str | Policy | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
@@ -118,6 +123,8 @@ strategy, assign : as for `silomix.fit`; None leaves them to the preset, or to i
         self.polish = polish
         self.strategy = strategy
         self.assign = assign
+        self.transport = transport
+        self.policy = policy
         self.random_state = random_state
         self.verbose = verbose
 

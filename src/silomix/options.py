@@ -27,6 +27,13 @@ TableFile = Annotated[
 SavedPosterior = Annotated[
     Path, _argument("POSTERIOR", "A posterior.silomix that fit wrote, or Posterior.save.")
 ]
+SharedStudy = Annotated[Path, _argument("STUDY", "The study file, such as study.toml.")]
+ExchangeFolder = Annotated[
+    Path, _argument("EXCHANGE", "The folder that the coordinator made, or a copy of it.")
+]
+ReleaseFolder = Annotated[
+    Path, _argument("DIR", "A release folder, as release wrote it or as another silo sent it.")
+]
 Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(DESIGNS)}.")]
 
 DemoOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for reports and tables; replaced.")]
@@ -38,11 +45,31 @@ AssignOut = Annotated[
     Path, _option(OUTPUT, "--out", "The labels, such as labels.csv: a line for each row.")
 ]
 ResultsOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for the results.")]
+ReleaseOut = Annotated[
+    Path | None, _option(OUTPUT, "--out", "Folder for the release: what the data officer reads.")
+]
+DryRun = Annotated[
+    bool, _option(OUTPUT, "--dry-run", "Show what would leave, and what each rule did; no files.")
+]
 Title = Annotated[
     str | None, _option(OUTPUT, "--title", "A line for people; not part of the digest.")
 ]
 KeepDraws = Annotated[
     bool, _option(OUTPUT, "--keep-draws", "Write draws.npz too, for summaries of your own.")
+]
+Exchange = Annotated[
+    Path, _option(OUTPUT, "--exchange", "Folder for questions and answers; made if there is none.")
+]
+PolicyFile = Annotated[
+    str | None,
+    _option(OUTPUT, "--policy", "What may leave: policy.toml, or a preset; default if left out."),
+]
+StoreFolder = Annotated[
+    Path | None,
+    _option(OUTPUT, "--store", "Folder for what stays here; next to the table by default."),
+]
+Again = Annotated[
+    bool, _option(OUTPUT, "--again", "Answer again what was refused, or cannot be read.")
 ]
 Force = Annotated[bool, _option(OUTPUT, "--force", "Replace files that exist already.")]
 Json = Annotated[bool, _option(OUTPUT, "--json", "Print the result as JSON and nothing else.")]
@@ -84,6 +111,22 @@ Names = Annotated[
 StudyFile = Annotated[
     Path | None, _option(TABLE, "--study", "Study file with all the settings; needs --silo.")
 ]
+AgreedStudy = Annotated[
+    Path | None,
+    _option(TABLE, "--study", "The study file you agreed to; questions of another are refused."),
+]
+OwnName = Annotated[str, _option(TABLE, "--silo", "This silo's name in the study.")]
+OwnTable = Annotated[
+    Path,
+    _option(TABLE, "--data", "This silo's table: CSV, TSV (or their .gz) or Parquet."),
+]
+ReleaseStudy = Annotated[
+    Path, _option(TABLE, "--study", "Study file, the same that all silos have.")
+]
+ReleaseColumn = Annotated[
+    str | None,
+    _option(TABLE, "--silo-column", "Column that says whose row it is, if others' are in it too."),
+]
 SiloColumn = Annotated[
     str | None,
     _option(TABLE, "--silo-column", "Column that says whose row it is; needs --silo."),
@@ -119,7 +162,9 @@ Frequency = Annotated[
 
 Preset = Annotated[
     str | None,
-    _option(SAMPLER, "--preset", "paper for the published method; options win over it."),
+    _option(
+        SAMPLER, "--preset", "paper, the published method, or files, to go by file; options win."
+    ),
 ]
 Components = Annotated[
     int | None,
@@ -174,6 +219,10 @@ Checkpoint = Annotated[
     Path | None,
     _option(SAMPLER, "--checkpoint", "Folder to go on from after a stop: for long runs."),
 ]
+Transport = Annotated[
+    str | None,
+    _option(SAMPLER, "--transport", "in-process (default), or joblib, with a process per core."),
+]
 
 Matching = Annotated[
     str | None,
@@ -220,4 +269,8 @@ Assign = Annotated[
 Tier = Annotated[
     str | None,
     _option(METHOD, "--tier", "What a silo releases: draws (default) or a summary of them."),
+]
+FitPolicy = Annotated[
+    str | None,
+    _option(METHOD, "--policy", "What a silo lets out: policy.toml, or a preset; open by default."),
 ]

@@ -19,9 +19,13 @@ from silomix.errors import (
     DataError,
     DataWarning,
     FileError,
+    MessageError,
     MissingDependency,
+    OpenQuestion,
+    PolicyRefusal,
     SamplingWarning,
     SettingsError,
+    SiloError,
     SilomixError,
     StudyMismatch,
 )
@@ -52,9 +56,11 @@ EXITS = (
     ),
     Exit(
         5,
-        "a checkpoint, study or saved posterior belongs to something else, or is damaged",
-        (CheckpointError, FileError, StudyMismatch),
+        "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
+        (CheckpointError, FileError, MessageError, StudyMismatch),
     ),
+    Exit(6, "a silo refused, by its policy or otherwise, or is away", (PolicyRefusal, SiloError)),
+    Exit(7, "not an error: the silos still have to answer", (OpenQuestion,)),
     Exit(130, "interrupted", (KeyboardInterrupt,)),
 )
 UNEXPECTED = 1

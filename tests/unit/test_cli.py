@@ -57,13 +57,17 @@ def test_help_lists_every_exit_code():
 
 
 def test_every_option_says_what_to_choose():
-    commands = typer.main.get_command(cli.app).commands
-    assert set(commands) == {"demo", "fit", "assign", "simulate", "study", "sample"}
-    for name, command in commands.items():
+    commands = dict(typer.main.get_command(cli.app).commands)
+    live = commands.pop("flare")
+    assert set(commands) == set(cli.COMMANDS)
+    for name, command in {**commands, **live.commands}.items():
         assert command.help, name
         for param in command.params:
             assert param.help and len(param.help) < 100, (name, param.name)
-        assert {"as_json", "debug", "out"} <= {param.name for param in command.params}, name
+        options = {param.name for param in command.params}
+        assert "debug" in options, name
+        assert "as_json" in options or name in {"server", "site", "stop"}, name
+        assert "out" in options or name in {"answer", "inspect", "server", "site", "stop"}, name
 
 
 def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
@@ -363,7 +367,7 @@ def test_warnings_are_sentences(tmp_path):
 
 RESULTS = {
     *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
-    *("silo_weights.csv", "summary.txt", "study.toml", "posterior.silomix"),
+    *("silo_weights.csv", "summary.txt", "report.html", "study.toml", "posterior.silomix"),
 }
 QUICK = ["--iterations", "600", "--threads", "2"]
 
@@ -585,9 +589,12 @@ def test_demo_finds_the_planted_clusters(demo):
 
 def test_demo_tells_and_writes(demo):
     folder, result, found = demo
-    assert {path.name for path in folder.iterdir()} == RESULTS | {"table.csv", "report.txt"}
-    report = (folder / "report.txt").read_text(encoding="utf-8")
-    assert result.stdout.splitlines()[-1] == f"Report: {folder / 'report.txt'}"
+    assert {path.name for path in folder.iterdir()} == RESULTS | {"table.csv", "comparison.txt"}
+    report = (folder / "comparison.txt").read_text(encoding="utf-8")
+    assert result.stdout.splitlines()[-2:] == [
+        f"Against the truth: {folder / 'comparison.txt'}",
+        f"Report: {folder / 'report.html'}",
+    ]
     for text in (report, result.stdout):
         told = " ".join(text.split())
         assert f"planted clusters: {found.agreement:.3f}" in told
@@ -603,7 +610,7 @@ def test_demo_as_json(demo, monkeypatch):
     folder, _, found = demo
     monkeypatch.setattr(whole, "run_demo", lambda out: found)
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
-    assert record["report"] == str(folder / "report.txt")
+    assert record["report"] == str(folder / "report.html")
     assert record["ari"] == found.agreement
     assert [hospital["clusters"] for hospital in record["hospitals"]][3] == [0, 1]
     assert record["planted"][5]["weight"] == pytest.approx(0.05)
@@ -626,7 +633,7 @@ def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):
     assignment = found.posterior.assignment
     merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
     posterior = dataclasses.replace(found.posterior, assignment=merged)
-    fewer = compare(posterior, table, truth, folder / "report.txt")
+    fewer = compare(posterior, table, truth, folder / "comparison.txt")
     assert sum(planted.found is None for planted in fewer.planted) == 1
     monkeypatch.setattr(whole, "run_demo", lambda out: fewer)
     assert "not found" in run("demo", "--out", folder).stdout

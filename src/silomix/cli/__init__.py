@@ -6,6 +6,10 @@ from typing import Annotated
 import typer
 
 import silomix
+from silomix.cli.exchange import answer_command, coordinate_command
+from silomix.cli.flare import flare_app
+from silomix.cli.release import inspect_command, release_command
+from silomix.cli.report import report_command
 from silomix.cli.silo import sample_command
 from silomix.cli.tables import simulate_command, study_command
 from silomix.cli.whole import assign_command, demo_command, fit_command
@@ -15,9 +19,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo_command,
     "fit": fit_command,
     "assign": assign_command,
+    "report": report_command,
     "simulate": simulate_command,
     "study": study_command,
+    "coordinate": coordinate_command,
+    "answer": answer_command,
     "sample": sample_command,
+    "release": release_command,
+    "inspect": inspect_command,
 }
 """In the order of the help page."""
 
@@ -56,6 +65,7 @@ def _make_app() -> typer.Typer:
     made.callback()(_start)
     for name, command in COMMANDS.items():
         made.command(name)(command)
+    made.add_typer(flare_app, name="flare")
     return made
 
 

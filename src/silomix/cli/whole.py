@@ -27,7 +27,8 @@ def demo_command(out: opt.DemoOut, as_json: opt.Json = False, debug: opt.Debug =
     with explaining(debug=debug):
         found = run_demo(out)
         record = demo_record(found)
-        show(record, demo_view(found), as_json=as_json, last=f"Report: {record['report']}")
+        last = f"Against the truth: {record['comparison']}\nReport: {record['report']}"
+        show(record, demo_view(found), as_json=as_json, last=last)
 
 
 def fit_command(
@@ -50,6 +51,7 @@ def fit_command(
     relabel: opt.Relabel = None,
     threads: opt.Threads = None,
     checkpoint: opt.Checkpoint = None,
+    transport: opt.Transport = None,
     matching: opt.Matching = None,
     aggregation: opt.Aggregation = None,
     oracle: opt.Oracle = None,
@@ -58,6 +60,7 @@ def fit_command(
     strategy: opt.Strategy = None,
     assign: opt.Assign = None,
     tier: opt.Tier = None,
+    policy: opt.FitPolicy = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
@@ -79,6 +82,7 @@ def fit_command(
         relabel=relabel,
         threads=threads,
         checkpoint=checkpoint,
+        transport=transport,
         matching=matching,
         aggregation=aggregation,
         oracle=oracle,
@@ -87,6 +91,7 @@ def fit_command(
         strategy=strategy,
         assign=assign,
         tier=tier,
+        policy=policy,
     )
     with explaining(debug=debug):
         if silo is not None and shards is not None:

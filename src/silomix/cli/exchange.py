@@ -1,0 +1,291 @@
+"""The commands of a study by file: the coordinator's, and a silo's."""
+# annotations are evaluated here, since typer builds the options from them
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silomix import options as opt
+from silomix.data import expand, load, read_table
+from silomix.errors import SettingsError, SiloError, StudyMismatch
+from silomix.messages import REFUSALS
+from silomix.pipeline import run_study
+from silomix.policy import Policy, echo, find_policy, policy_named
+from silomix.progress import reporting
+from silomix.results import (
+    check_free,
+    posterior_files,
+    posterior_record,
+    posterior_view,
+    table_view,
+    write_posterior,
+    write_table,
+)
+from silomix.results.words import KINDS
+from silomix.roster import rows_of
+from silomix.sampler import cores
+from silomix.silo import Silo
+from silomix.store import digest_rows, open_store
+from silomix.study import Study, digest, read_study
+from silomix.terminal import exit_code, explaining, show
+from silomix.transports.files import (
+    ANSWERS,
+    Answered,
+    FileExchange,
+    Open,
+    Unanswered,
+    answer_questions,
+    lies_in,
+    read_exchange,
+    silo_folder,
+    spelled,
+)
+from silomix.types import Shard
+
+STORE = "silomix-store"
+LABELS, LOG = "labels.csv", "log.txt"
+ROW = "silomix: number of the row"
+LEAVES = KINDS | {"Received": "a receipt"}
+"""What each kind of reply is called."""
+
+
+def coordinate_command(
+    study: opt.SharedStudy,
+    *,
+    exchange: opt.Exchange,
+    out: opt.ResultsOut,
+    threads: opt.Threads = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Ask the silos by file: take in what they answered, ask the next question, or finish."""
+    with explaining(debug=debug):
+        if lies_in(out, exchange):
+            raise SettingsError(
+                f"the results {out} would be inside the exchange {exchange}, which is carried to "
+                "the silos; give another --out"
+            )
+        check_free(posterior_files(out), force=force)
+        plan = read_study(study)
+        silos = FileExchange(exchange, plan)
+        try:
+            with reporting(None) as report:
+                posterior = run_study(plan, silos, threads=cores(threads), report=report)
+        except Unanswered as waiting:
+            found = waiting.open
+            show(_open_record(found), _open_view(found), as_json=as_json, last=_open_last(found))
+            raise typer.Exit(exit_code(waiting)) from None
+        files = write_posterior(out, posterior)
+        record = posterior_record(posterior) | {
+            "questions": silos.asked,
+            "files": [str(file) for file in files],
+        }
+        last = f"Questions: {silos.asked}, all answered\nResults: {out}"
+        show(record, posterior_view(posterior), as_json=as_json, last=last)
+
+
+def answer_command(
+    exchange: opt.ExchangeFolder,
+    *,
+    silo: opt.OwnName,
+    data: opt.OwnTable,
+    silo_column: opt.SiloColumn = None,
+    frequency: opt.Frequency = None,
+    study: opt.AgreedStudy = None,
+    policy: opt.PolicyFile = None,
+    store: opt.StoreFolder = None,
+    again: opt.Again = False,
+    threads: opt.Threads = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Answer a silo's open questions from its own table, as far as its own policy allows."""
+    with explaining(debug=debug):
+        plan = _agreed_study(exchange, study)
+        own = _place(plan, silo)
+        home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
+        _check_inside(exchange, data, home)
+        rules = policy_named("default") if policy is None else find_policy(policy)
+        shard, rows = _load(data, plan, silo, silo_column, frequency)
+        with reporting(None) as report, _logging_to(home / LOG):
+            asked = Silo(
+                name=silo,
+                place=plan.silos.index(silo),
+                shard=shard,
+                study=plan,
+                store=open_store(home, _identity(plan, silo, shard, rules)),
+                policy=rules,
+                threads=cores(threads),
+                checkpoint=home / "checkpoint",
+                progress=report,
+            )
+            done = list(answer_questions(exchange, asked, again=again))
+            labels = _write_labels(home / LABELS, asked, rows)
+        record = _answers_record(asked, done, home, labels)
+        last = _answers_last(exchange / ANSWERS / own, home, labels)
+        show(record, _answers_view(asked, done, given=policy), as_json=as_json, last=last)
+        if any(item.refused for item in done):
+            raise typer.Exit(exit_code(SiloError()))
+
+
+def _agreed_study(exchange: Path, agreed: Path | None) -> Study:
+    """Return the exchange's study, refused unless it is the one that was agreed to."""
+    plan = read_exchange(exchange)
+    if agreed is not None and digest(read_study(agreed)) != digest(plan):
+        raise StudyMismatch(
+            f"{exchange} asks for another study than {agreed}; ask the coordinator which one is "
+            "meant, and answer only if you agree to it"
+        )
+    return plan
+
+
+def _place(study: Study, silo: str) -> str:
+    if silo not in study.silos:
+        raise StudyMismatch(
+            f"the study has no silo {silo!r}; its silos are {', '.join(map(repr, study.silos))}: "
+            "correct the name, or take the exchange that this silo is part of"
+        )
+    return silo_folder(study.silos, silo)
+
+
+def _check_inside(exchange: Path, data: Path, store: Path) -> None:
+    """Refuse to leave rows, or what was made of them, in a folder that is carried away."""
+    for path, what in ((data, "the table"), (store, "the store")):
+        if lies_in(path, exchange):
+            raise SettingsError(
+                f"{what} {path} is inside the exchange {exchange}, which is carried out of the "
+                f"silo; keep {what} elsewhere"
+            )
+
+
+def _load(
+    data: Path, study: Study, silo: str, column: str | None, frequency: str | None
+) -> tuple[Shard, NDArray[np.int64]]:
+    """Return the silo's rows, and the number that each has in its file."""
+    frame = read_table(data).with_row_index(ROW)
+    if column is not None:
+        frame = rows_of(frame, column, silo)
+    if frequency is not None:
+        frame = expand(frame, frequency, where=silo)
+    rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
+    return load(frame, schema=study.table_schema, where=silo), rows
+
+
+def _identity(study: Study, silo: str, shard: Shard, policy: Policy) -> dict[str, str]:
+    """Say what a store is of; a policy that changes only what may be asked keeps the store."""
+    return {
+        "silo": silo,
+        "study": digest(study),
+        "table": digest_rows(shard.codes),
+        "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
+    }
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Keep what went wrong in a file of the silo: it may quote a row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logger = logging.getLogger("silomix.silo")
+    handler = logging.FileHandler(path, encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    spread, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = spread
+        handler.close()
+
+
+def _write_labels(path: Path, silo: Silo, rows: NDArray[np.int64]) -> Path | None:
+    """Write the rows' clusters into the silo's own store, once they are known."""
+    membership = silo.store.membership
+    if membership is None:
+        return None
+    labels = membership.argmax(axis=1)
+    sure = membership[np.arange(len(labels)), labels].astype(np.float64)
+    table = {"row": rows, "silo": silo.name, "cluster": labels, "probability": sure}
+    write_table(pd.DataFrame(table), path)
+    return path
+
+
+def _open_record(found: Open) -> dict[str, Any]:
+    return {
+        "question": found.number,
+        "about": found.about,
+        "kind": found.kind,
+        "silos": [
+            {"silo": name, "refused": found.refused.get(name), "state": state, "do": do}
+            for name, (state, do) in found.todo().items()
+        ],
+    }
+
+
+def _open_view(found: Open) -> RenderableType:
+    table = table_view("silo", "state", "what to do", left=("state", "what to do"))
+    for name, told in found.todo().items():
+        table.add_row(Text(name), *told)
+    return Group(Text(found.heading.capitalize(), style="bold"), table)
+
+
+def _open_last(found: Open) -> str:
+    return (
+        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --policy POLICY\n"
+        "Then run this command again."
+    )
+
+
+def _answers_record(
+    silo: Silo, done: Sequence[Answered], store: Path, labels: Path | None
+) -> dict[str, Any]:
+    return {
+        "silo": silo.name,
+        "study": digest(silo.study),
+        "policy": echo(silo.policy),
+        "answers": [
+            {
+                "number": item.number,
+                "question": item.question,
+                "reply": item.reply,
+                "refused": item.refused,
+                "bytes": item.bytes,
+                "folder": str(item.path),
+            }
+            for item in done
+        ],
+        "store": str(store),
+        "labels": None if labels is None else str(labels),
+    }
+
+
+def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> RenderableType:
+    chosen = "" if given else " (no --policy was given)"
+    rules = (
+        f"{silo.name}: policy {silo.policy.name!r}{chosen}, minimum count "
+        f"{silo.policy.minimum_count}, counts rounded to {silo.policy.round_to}"
+    )
+    if not done:
+        return Group(Text(rules), Text("No question is open."))
+    table = table_view("question", "asked", "leaves", "bytes", left=("asked", "leaves"))
+    for item in done:
+        leaves = f"refused: {REFUSALS[item.refused]}" if item.refused else LEAVES[item.reply]
+        table.add_row(str(item.number), spelled(item.question), leaves, f"{item.bytes:,}")
+    return Group(Text(rules), table)
+
+
+def _answers_last(answers: Path, store: Path, labels: Path | None) -> str:
+    lines = [f"To the coordinator: {answers}", f"Stays here: {store}"]
+    if labels is not None:
+        lines.append(f"Clusters of the rows, which stay here too: {labels}")
+    return "\n".join(lines)

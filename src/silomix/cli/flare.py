@@ -1,0 +1,185 @@
+"""The commands of a live federation on NVIDIA FLARE: `silomix flare ...`."""
+# annotations are evaluated here, since typer builds the options from them
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from silomix import options as opt
+from silomix.progress import reporting
+from silomix.results import check_free, posterior_files, posterior_record, posterior_view
+from silomix.results import write_posterior as write_results
+from silomix.study import digest, read_study
+from silomix.terminal import explaining, show
+from silomix.transports.flare.job import Manners
+from silomix.transports.flare.kit import (
+    ServerSettings,
+    SiteSettings,
+    kit_folder,
+    site_name,
+    write_json,
+)
+from silomix.transports.flare.launch import environment, server_command, site_command
+from silomix.transports.flare.provision import ADMIN, SERVER, provision, require_flare
+from silomix.transports.flare.session import run_live, stop_all
+from silomix.transports.flare.site import open_silo, without
+
+RUN_FILE = "run.json"
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, study.toml.")]
+Kit = Annotated[Path, typer.Argument(metavar="KIT", help="The start-up kit of this process.")]
+AdminKit = Annotated[Path, typer.Option("--admin", help="The start-up kit `admin`.")]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        metavar="NAME",
+        help="Go on without this silo: another study, in which every silo left has to agree.",
+    ),
+]
+
+
+def provision_command(
+    study: StudyPath,
+    *,
+    out: Annotated[Path, typer.Option("--out", help="A new folder for the start-up kits.")],
+    host: Annotated[
+        str, typer.Option("--host", help="Name by which the sites reach the server.")
+    ] = "localhost",
+    port: Annotated[int, typer.Option("--port", help="Where the server listens.")] = 8002,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Make certificates and a start-up kit for the server, each silo and the coordinator."""
+    with explaining(debug=debug):
+        silos = read_study(study).silos
+        provision(silos, out, host=host, port=port)
+        kits = [str(out / name) for name in (SERVER, ADMIN, *silos)]
+        told = (
+            f"{len(kits)} kits. Hand each silo its own, by a channel you trust: it holds a private "
+            "key. Keep authority/ to yourself."
+        )
+        show({"kits": kits}, Text(told), as_json=as_json, last="\n".join(kits))
+
+
+def server_command_line(
+    kit: Kit,
+    *,
+    journals: Annotated[
+        Path | None,
+        typer.Option("--journals", help="Folder of the answers; in the kit by default."),
+    ] = None,
+    debug: opt.Debug = False,
+) -> None:
+    """Run the coordinator's server, until it is stopped."""
+    with explaining(debug=debug):
+        require_flare()
+        folder = kit_folder(kit, "server")
+        place = journals.resolve() if journals else folder / "journals"
+        _become(server_command(folder, ServerSettings(str(place))))
+
+
+def site_command_line(
+    kit: Kit,
+    *,
+    data: Annotated[Path, typer.Option("--data", help="The silo's table.")],
+    study: Annotated[Path, typer.Option("--study", help="The study it takes part in.")],
+    policy: Annotated[
+        str, typer.Option("--policy", help="Its policy file, or the word of a preset.")
+    ] = "default",
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="Folder of what it keeps; in the kit by default."),
+    ] = None,
+    silo_column: Annotated[
+        str | None,
+        typer.Option("--silo-column", help="Column that says whose row it is, if there is one."),
+    ] = None,
+    frequency: opt.Frequency = None,
+    without_silos: Without = None,
+    threads: opt.Threads = None,
+    debug: opt.Debug = False,
+) -> None:
+    """Run a silo's site, until it is stopped: it answers the questions of this one study."""
+    with explaining(debug=debug):
+        require_flare()
+        folder = kit_folder(kit, "client")
+        settings = SiteSettings(
+            data=str(data.resolve()),
+            study=str(study.resolve()),
+            policy=str(Path(policy).resolve()) if Path(policy).suffix else policy,
+            store=str((store or folder / "store").resolve()),
+            silo_column=silo_column,
+            frequency=frequency,
+            without=tuple(without_silos or ()),
+            threads=threads,
+        )
+        silo = open_silo(settings, site_name(folder))
+        typer.echo(
+            f"{silo.name}: {silo.shard.rows:,} rows, policy {silo.policy.name}, "
+            f"study {digest(silo.study)}",
+            err=True,
+        )
+        _become(site_command(folder, settings))
+
+
+def run_command(
+    study: StudyPath,
+    *,
+    admin: AdminKit,
+    out: opt.ResultsOut,
+    deadline: Annotated[
+        float, typer.Option("--deadline", help="Seconds for each question; sampling is one.")
+    ] = Manners.deadline,
+    retries: Annotated[
+        int, typer.Option("--retries", help="How often to ask again after a failure.")
+    ] = Manners.retries,
+    without_silos: Without = None,
+    wait: Annotated[
+        float, typer.Option("--wait", help="Seconds to wait for the silos to be connected.")
+    ] = 120.0,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Run a study over the connected sites, and write its results."""
+    with explaining(debug=debug):
+        require_flare()
+        check_free([*posterior_files(out), out / RUN_FILE], force=force)
+        left_out = tuple(without_silos or ())
+        plan = without(read_study(study), left_out)
+        manners = Manners(deadline, retries, left_out)
+        with reporting(None) as report:
+            posterior, outcome = run_live(plan, admin, manners, wait=wait, report=report)
+        files = [*write_results(out, posterior), out / RUN_FILE]
+        write_json(out / RUN_FILE, asdict(outcome))
+        record = posterior_record(posterior) | {"files": [str(file) for file in files]}
+        show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
+
+
+def stop_command(*, admin: AdminKit, debug: opt.Debug = False) -> None:
+    """Stop the federation: its runs, its sites and its server."""
+    with explaining(debug=debug):
+        require_flare()
+        stop_all(admin)
+
+
+def _become(command: list[str]) -> None:
+    """Turn this process into another, so that signals reach it."""
+    os.execve(command[0], command, environment())
+
+
+flare_app = typer.Typer(
+    help="A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+flare_app.command("provision")(provision_command)
+flare_app.command("server")(server_command_line)
+flare_app.command("site")(site_command_line)
+flare_app.command("run")(run_command)
+flare_app.command("stop")(stop_command)

@@ -1,0 +1,108 @@
+"""Commands at the silo's door: write what may leave, and explain what has."""
+# annotations are evaluated here, since typer builds the options from them
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from silomix import options as opt
+from silomix.airlock import explain, read_contents, write_release
+from silomix.apply import apply_study
+from silomix.data import read_table
+from silomix.disclosure import check_tier, outgoing
+from silomix.policy import find_policy
+from silomix.release import Release, prepare_release
+from silomix.results import table_view
+from silomix.roster import rows_of
+from silomix.study import digest, read_study
+from silomix.terminal import explaining, show
+from silomix.types import Schema
+
+
+def release_command(
+    table: opt.TableFile,
+    *,
+    study: opt.ReleaseStudy,
+    silo: opt.OwnName,
+    policy: opt.PolicyFile = None,
+    out: opt.ReleaseOut = None,
+    silo_column: opt.ReleaseColumn = None,
+    frequency: opt.Frequency = None,
+    threads: opt.Threads = None,
+    checkpoint: opt.Checkpoint = None,
+    dry_run: opt.DryRun = False,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Cluster one silo's rows and write what its policy lets out, for its data officer to read."""
+    with explaining(debug=debug):
+        if (out is None) != dry_run:
+            raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
+        plan, rules = read_study(study), find_policy(policy or "default")
+        check_tier(plan.tier, rules, silo)  # before hours of sampling
+        frame = read_table(table)
+        local = apply_study(
+            rows_of(frame, silo_column, silo) if silo_column else frame,
+            plan,
+            silo,
+            frequency=frequency,
+            threads=threads,
+            checkpoint=checkpoint,
+        )
+        made = prepare_release(
+            local,
+            silo=silo,
+            place=plan.silos.index(silo),
+            study=digest(plan),
+            tier=plan.tier,
+            policy=rules,
+        )
+        schema = plan.table_schema
+        if out is None:
+            last = "Nothing was written. Details above may name counts that must not leave."
+            show(_record(made, schema), _view(made, schema), as_json=as_json, last=last)
+            return
+        leaving = replace(made, checks=outgoing(made.checks))
+        files = write_release(leaving, out, schema, force=force)
+        record = _record(leaving, schema) | {"files": [str(file) for file in files]}
+        show(record, _view(leaving, schema), as_json=as_json, last=f"Release: {out}")
+
+
+def inspect_command(
+    folder: opt.ReleaseFolder, as_json: opt.Json = False, debug: opt.Debug = False
+) -> None:
+    """Explain a release in plain words, and what a recipient could infer from it."""
+    with explaining(debug=debug):
+        contents = read_contents(folder)
+        release, schema = contents.release(), contents.schema
+        last = "Every file fits its checksum, and no number breaks the policy it names."
+        show(_record(release, schema), _view(release, schema), as_json=as_json, last=last)
+
+
+def _record(release: Release, schema: Schema) -> dict[str, Any]:
+    return {
+        "silo": release.silo,
+        "study": release.study,
+        "tier": release.tier,
+        "rows": release.rows,
+        "sizes": release.sizes.tolist(),
+        "variables": {variable.name: list(variable.levels) for variable in schema.variables},
+        "policy": dict(release.policy),
+        "checks": [asdict(check) for check in release.checks],
+        "trusted": release.diagnostics.trusted,
+        "explanation": explain(release, schema),
+    }
+
+
+def _view(release: Release, schema: Schema) -> RenderableType:
+    sizes = table_view("cluster", "rows")
+    for cluster, size in enumerate(release.sizes):
+        sizes.add_row(str(cluster), f"{size:,}")
+    parts: list[RenderableType] = [Text(f"Release of {release.silo}", style="bold"), sizes]
+    for heading, sentences in explain(release, schema).items():
+        parts += [Text(heading, style="bold"), *(Text(f"- {each}") for each in sentences), Text()]
+    return Group(*parts)

@@ -1,0 +1,186 @@
+"""The silo's side of an exchange folder: open questions in, answers out, the rest stays.
+
+An answer is a folder that is there whole or not at all, and a question asked twice gets the same
+answer, so a run that was stopped is simply run again. What an answered question left in the silo's
+store is made again where the store is new.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.errors import MessageError, StudyMismatch
+from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
+from silomix.messages.checks import check_envelope
+from silomix.messages.files import read
+from silomix.release import Release
+from silomix.silo import answer_or_refuse
+from silomix.transports.files.asking import EVERYONE
+from silomix.transports.files.layout import (
+    ANSWERS,
+    clear_scratch,
+    find_questions,
+    question_folder,
+    silo_folder,
+)
+from silomix.transports.files.replies import read_reply, write_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from silomix.messages import Query
+    from silomix.messages.envelope import Envelope
+    from silomix.silo import Silo
+    from silomix.transports.files.layout import Posed
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question that was answered just now.
+
+    Attributes
+    ----------
+    number, question : its place, and what was asked, as the name of a record.
+    reply : what was answered, as the name of a record.
+    path, bytes : where that is, and how large.
+    refused : the code of a refusal, None for a true answer.
+    """
+
+    number: int
+    question: str
+    reply: str
+    path: Path
+    bytes: int
+    refused: str | None = None
+
+
+def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterator[Answered]:
+    """Answer a silo's open questions, in order, each written before the next is read.
+
+    Parameters
+    ----------
+    folder : of the exchange, of which `study.json` and `questions` are needed.
+    again : answer those again that were refused, or whose answer cannot be read.
+
+    Raises
+    ------
+    MessageError
+        When a question is damaged, or of another study or silo.
+    StudyMismatch
+        When the silo's release in the folder is not the one that its store has.
+    """
+    place = silo_folder(silo.study.silos, silo.name)
+    own = folder / ANSWERS / place
+    clear_scratch(own)
+    left = _Left(silo)
+    for posed in find_questions(folder):
+        source, target = posed.to(place), own / posed.name
+        if source is None:
+            continue
+        if target.exists() and not (again and _is_refused(posed, target, silo)):
+            left.add(posed, source, target)
+            continue
+        query = read_question(posed, source, silo)
+        left.restore()
+        reply = answer_or_refuse(query, silo)
+        left.check_release()
+        write_reply(target, reply, silo.study, silo.name, posed.number)
+        yield _answered(posed.number, query, reply, target)
+    left.restore_labels()
+
+
+def read_question(posed: Posed, source: Path, silo: Silo) -> Query:
+    """Return a question to a silo.
+
+    Raises
+    ------
+    MessageError
+        When it is damaged, or not the question that its folder says.
+    """
+    try:
+        envelope, query = read(source, study=silo.study)
+        _check_address(posed, source, envelope, silo)
+    except MessageError as error:
+        raise MessageError(
+            f"{source}, question {posed.number} for {silo.name!r}, cannot be used: {error}. Bring "
+            "the folder questions from the coordinator again, unchanged"
+        ) from None
+    return query
+
+
+def _check_address(posed: Posed, source: Path, envelope: Envelope, silo: Silo) -> None:
+    if envelope.silo != (EVERYONE if source == posed.path else silo.name):
+        raise MessageError(f"it is for {envelope.silo or 'all silos'}")
+    check_envelope(replace(envelope, silo=silo.name), silo.study, silo.name, posed.number)
+    if posed.name != question_folder(posed.number, envelope.kind):
+        raise MessageError(f"it has a {envelope.kind} in it")
+
+
+class _Left:
+    """What answered questions left in the silo, made again where its store is new."""
+
+    def __init__(self, silo: Silo) -> None:
+        self.silo = silo
+        self.release: Release | None = None
+        self.shown: tuple[Posed, Path] | None = None
+        self.assigned: tuple[Posed, Path] | None = None
+
+    def add(self, posed: Posed, source: Path, target: Path) -> None:
+        if _asks(posed, SampleLocally):
+            reply = read_reply(target, self.silo.study, self.silo.name, posed.number)
+            self.release = reply if isinstance(reply, Release) else None
+        elif _asks(posed, ShareReleases):
+            self.shown = posed, source
+        elif _asks(posed, AssignRows) and not _is_refused(posed, target, self.silo):
+            self.assigned = posed, source
+
+    def restore(self) -> None:
+        """Show a store that lacks them the releases that the next question refers to."""
+        if self.shown is None:
+            return
+        query = read_question(*self.shown, self.silo)
+        self.shown = None
+        known = self.silo.store.shared
+        if isinstance(query, ShareReleases) and (known is None or known.key != query.key):
+            answer_or_refuse(query, self.silo)
+
+    def restore_labels(self) -> None:
+        """Find the rows' clusters for a store that lacks them; the answer stays as it is."""
+        if self.assigned is not None and self.silo.store.membership is None:
+            answer_or_refuse(read_question(*self.assigned, self.silo), self.silo)
+
+    def check_release(self) -> None:
+        """Refuse to go on from another release than the one that left the silo."""
+        kept = self.silo.store.kept
+        if self.release is None or kept is None:
+            return
+        for part in ("sizes", "mean", "concentration"):
+            if not np.array_equal(getattr(self.release, part), getattr(kept.release, part)):
+                raise StudyMismatch(
+                    f"{self.silo.name}: the release that it handed over came from another table, "
+                    "or was made under another minimum count or rounding; answer with the table "
+                    "and the policy of then, or delete all its answers and ask the coordinator "
+                    "to begin again"
+                )
+
+
+def _answered(number: int, query: Query, reply: Any, target: Path) -> Answered:
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    refused = reply.code if isinstance(reply, Refused) else None
+    return Answered(number, type(query).__name__, type(reply).__name__, target, size, refused)
+
+
+def _asks(posed: Posed, kind: type) -> bool:
+    return posed.name == question_folder(posed.number, kind.__name__)
+
+
+def _is_refused(posed: Posed, target: Path, silo: Silo) -> bool:
+    """Tell whether an answer is a refusal; one that cannot be read is as good as one."""
+    try:
+        return isinstance(read_reply(target, silo.study, silo.name, posed.number), Refused)
+    except MessageError:
+        return True

@@ -1,0 +1,250 @@
+"""The coordinator's side of an exchange folder: questions out, answers in.
+
+It needs no memory of its own. The coordinator is deterministic, so run again it asks the same
+questions in the same order: those that are answered on disk are answered from there, and the first
+that is not is where it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from silomix.errors import FileError, MessageError, OpenQuestion
+from silomix.messages import REFUSALS, Received, Refused, ShareReleases
+from silomix.messages.binary import digest as digest_record
+from silomix.messages.checks import check_reply
+from silomix.messages.envelope import Envelope
+from silomix.messages.files import read, write
+from silomix.study import FewRounds, digest
+from silomix.transports.files.layout import (
+    ANSWERS,
+    FOR,
+    QUESTIONS,
+    clear_scratch,
+    find_questions,
+    question_folder,
+    silo_folder,
+    spelled,
+)
+from silomix.transports.files.opening import open_exchange
+from silomix.transports.files.replies import read_reply
+
+if TYPE_CHECKING:
+    from silomix.messages import Query
+    from silomix.study import Study
+
+EVERYONE = ""
+"""In the envelope of a question to all silos, where the silo's name would be."""
+
+AGAIN = {
+    "policy": "its owner may change the policy; or make a study that does without",
+    "limit": "its owner may allow more; or make a study that asks less",
+    "too-few-rows": "its owner may lower the minimum; or make a study without it",
+    "study": "give it the study file and the questions of this study",
+    "question": "bring it the folder questions again, unchanged",
+    "order": "bring it the whole folder questions, not its last part alone",
+    "data": "correct its table, or use the right one",
+    "dependency": "install there what its log names",
+}
+"""What to do about a refusal, by its code."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """A question that is not yet answered by everyone.
+
+    Attributes
+    ----------
+    number, kind : of the question.
+    about : how many questions the study asks in all, if that can be said.
+    folder : of the exchange.
+    missing : for each silo that has not answered, its folder in `answers`.
+    refused : for each silo that refused, the code.
+    """
+
+    number: int
+    kind: str
+    about: int | None
+    folder: Path
+    missing: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def heading(self) -> str:
+        """Which question it is, of about how many."""
+        of = f" of about {self.about}" if self.about else ""
+        return f"question {self.number}{of}: {spelled(self.kind)}"
+
+    def todo(self) -> dict[str, tuple[str, str]]:
+        """Return for each silo that must do something how it stands, and what to do."""
+        carried = f"carry {self.folder / QUESTIONS} and study.json to it"
+        found = {
+            name: ("has not answered", f"{carried}; bring back {ANSWERS}/{place}")
+            for name, place in self.missing.items()
+        }
+        for name, code in self.refused.items():
+            advice = AGAIN.get(code, "its log says what went wrong")
+            found[name] = (f"refused: {REFUSALS[code]}", f"{advice}; then answer with --again")
+        return found
+
+
+class Unanswered(OpenQuestion):
+    """An open question, with who must do what in `open`."""
+
+    def __init__(self, found: Open) -> None:
+        told = [f"{name} {state}; {do}" for name, (state, do) in found.todo().items()]
+        command = f"silomix answer {found.folder} --silo NAME --data TABLE --policy POLICY"
+        lines = [f"{found.heading} is open. In each silo below: {command}", *told]
+        super().__init__("\n  - ".join(lines))
+        self.open = found
+
+
+class FileExchange:
+    """Silos that answer by file; satisfies `silomix.messages.Silos`.
+
+    Parameters
+    ----------
+    folder : of the exchange; made where there is none.
+    study : whose questions these are.
+    """
+
+    def __init__(self, folder: str | Path, study: Study) -> None:
+        self.folder = Path(folder)
+        self.study = study
+        self.asked = 0
+        self._digest = digest(study)
+        open_exchange(self.folder, study)
+        clear_scratch(self.folder / QUESTIONS)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roster, in order."""
+        return self.study.silos
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own.
+
+        Raises
+        ------
+        OpenQuestion
+            When a silo has yet to answer, or refused to.
+        MessageError
+            When a question or an answer in the folder is not what it should be.
+        """
+        self.asked += 1
+        asked: Mapping[str, Query]
+        asked = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        kind = type(next(iter(asked.values()))).__name__
+        name = question_folder(self.asked, kind)
+        self._pose(name, query)
+        replies: dict[str, Any] = {}
+        missing: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for silo, own in asked.items():
+            place = silo_folder(self.names, silo)
+            path = self.folder / ANSWERS / place / name
+            reply = self._answer(path, silo, own)
+            if reply is None and isinstance(own, ShareReleases):
+                # a receipt says nothing that the next answer does not: it is not worth a trip
+                reply = Received()
+            if reply is None:
+                missing[silo] = place
+            elif isinstance(reply, Refused):
+                refused[silo] = reply.code
+            else:
+                replies[silo] = reply
+        if missing or refused:
+            about = expected_questions(self.study)
+            raise Unanswered(Open(self.asked, kind, about, self.folder, missing, refused))
+        return replies
+
+    def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
+        """Write the question, or check that it is there already."""
+        target = self.folder / QUESTIONS / name
+        parts = self._parts(query)
+        posed = {at.number: at.path for at in find_questions(self.folder)}.get(self.asked, target)
+        if posed.exists():
+            if posed.name != name:
+                raise self._other(posed)
+            for part, (silo, record) in parts.items():
+                self._check_posed(posed / part, silo, record)
+            return
+        # a question to some silos becomes visible to all of them at once
+        scratch = target.with_name(f".{name}")
+        try:
+            if "" not in parts:
+                scratch.mkdir()
+            for part, (silo, record) in parts.items():
+                envelope = self._envelope(silo, type(record).__name__)
+                write(scratch / part, envelope, record, study=self.study)
+            scratch.rename(target)
+        except OSError as error:
+            raise FileError(
+                f"{target} cannot be written: {error.strerror}; make space, or choose another place"
+            ) from None
+
+    def _parts(self, query: Query | Mapping[str, Query]) -> dict[str, tuple[str, Query]]:
+        """Return the question's folders: whom each is for, and what it asks."""
+        if not isinstance(query, Mapping):
+            return {"": (EVERYONE, query)}
+        return {f"{FOR}{silo_folder(self.names, silo)}": (silo, own) for silo, own in query.items()}
+
+    def _check_posed(self, path: Path, silo: str, record: Query) -> None:
+        try:
+            envelope, found = read(path, study=self.study)
+        except MessageError as error:
+            raise MessageError(
+                f"question {self.asked} in {path} was changed or is damaged ({error}); delete its "
+                "folder: it is written again"
+            ) from None
+        expected = self._envelope(silo, type(record).__name__)
+        if envelope != expected or digest_record(found) != digest_record(record):
+            raise self._other(path)
+
+    def _other(self, path: Path) -> MessageError:
+        return MessageError(
+            f"{path} is not question {self.asked} of this study as it stands: an earlier answer "
+            "was replaced, or it was made by another version of silomix. To go on from the "
+            f"answers as they are now, delete the folders {self.asked:04}-... and later of "
+            f"{QUESTIONS}, and of every silo in {ANSWERS}, and let the silos answer again"
+        )
+
+    def _answer(self, path: Path, silo: str, query: Query) -> Any:
+        """Return a silo's answer, None where there is none yet."""
+        if not path.exists():
+            return None
+        try:
+            reply = read_reply(path, self.study, silo, self.asked)
+            check_reply(reply, query, self.study, silo)
+        except MessageError as error:
+            raise MessageError(
+                f"{path}, the answer of {silo!r} to question {self.asked}, cannot be used: {error}."
+                f" Bring the folder from {silo!r} again, unchanged; or delete it, and let "
+                f"{silo!r} answer again"
+            ) from None
+        return reply
+
+    def _envelope(self, silo: str, kind: str) -> Envelope:
+        return Envelope(self._digest, silo, self.asked, kind)
+
+
+def expected_questions(study: Study) -> int | None:
+    """Return how many questions a study asks, at most; None where nobody can say."""
+    if study.strategy == "exact":
+        return study.sampling.iterations + 1
+    passes = 1 + study.matching.refine
+    matching = 0
+    if study.matching.method == "divergence":
+        matching = study.matching.restarts * (len(study.silos) - 1)
+    weighing = 0
+    if study.aggregation.method == "vcmc":
+        weighing = 1
+        if study.aggregation.oracle == "federated":
+            if not isinstance(study.aggregation.solver, FewRounds):
+                return None
+            weighing = 1 + study.aggregation.solver.rounds
+    polish = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
+    return 1 + passes * (matching + weighing) + polish + 1

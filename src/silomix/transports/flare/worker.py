@@ -1,0 +1,95 @@
+"""The process that works on a silo's rows: questions in on standard input, answers out.
+
+It is apart from FLARE's own process, whose death would end the whole run: this one's is one failed
+answer. It ends when its input does. What goes wrong is logged here, and leaves as a code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silomix.messages import Refused
+from silomix.messages.binary import decode, encode
+from silomix.messages.envelope import Envelope
+from silomix.silo import answer_or_refuse, refusal_code
+from silomix.study import digest
+from silomix.transports.flare.frames import LETTER, REFUSED, read_frame, write_frame
+from silomix.transports.flare.kit import read_site_settings
+from silomix.transports.flare.site import open_silo
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from silomix.silo import Silo
+
+log = logging.getLogger("silomix.worker")
+
+
+def main(local: str, name: str) -> None:
+    """Answer questions until the input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what any package prints must not end up among the answers
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    letters: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, letters), daemon=True).start()
+    silo = _open(Path(local), name)
+    while True:
+        write_frame(answers, *respond(letters.get(), name, silo))
+
+
+def _listen(stream: BinaryIO, letters: queue.SimpleQueue[bytes]) -> None:
+    while (frame := read_frame(stream)) is not None:
+        letters.put(frame[1])
+    os._exit(0)  # nobody waits for an answer any more, however long the work still takes
+
+
+def _open(local: Path, name: str) -> Silo | str:
+    """Return the silo, or the code of why there is none."""
+    try:
+        silo = open_silo(read_site_settings(local), name)
+    except Exception as error:
+        log.exception("%s cannot answer questions", name)
+        return refusal_code(error)
+    log.info("%s: %d rows, study %s", name, silo.shard.rows, digest(silo.study))
+    return silo
+
+
+def respond(letter: bytes, name: str, silo: Silo | str) -> tuple[bytes, bytes]:
+    """Return the frame that answers a letter."""
+    try:
+        envelope, query = decode(letter)
+    except Exception:
+        log.exception("%s: a letter cannot be read", name)
+        return REFUSED, b"question"
+    if isinstance(silo, str):
+        reply: object = Refused(silo)
+    elif envelope.study != digest(silo.study):
+        log.error("%s: asked about the study %s, in which it takes no part", name, envelope.study)
+        reply = Refused("study")
+    elif envelope.silo != name:
+        log.error("%s: a letter to %r came here", name, envelope.silo)
+        reply = Refused("question")
+    else:
+        reply = answer_or_refuse(query, silo)
+    return _seal(reply, envelope, name)
+
+
+def _seal(reply: object, asked: Envelope, name: str) -> tuple[bytes, bytes]:
+    kind = type(reply).__name__
+    try:
+        return LETTER, encode(Envelope(asked.study, asked.silo, asked.number, kind), reply)
+    except Exception:
+        log.exception("%s: a %s cannot be sent", name, kind)
+        return REFUSED, b"failed"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,104 @@
+"""Answers on disk by question, so that a coordinator that was killed asks nobody twice.
+
+The coordinator is deterministic: started again it asks the same questions in the same order. A
+journal is a folder: ``journal.json`` says of which study it is, and ``000007-2-<digest>.reply``
+holds what the silo at place 2 of the roster answered to question 7; the digest is the question's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from silomix.errors import CheckpointError, MessageError
+from silomix.messages.binary import decode
+from silomix.messages.binary import digest as digest_question
+from silomix.messages.checks import check_envelope
+from silomix.store import replace_file
+from silomix.study import digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from silomix.messages import Query
+    from silomix.study import Study
+
+FORMAT = 1
+IDENTITY_FILE = "journal.json"
+SHOWN = 16
+"""Characters of a question's digest in the name of a file."""
+
+
+class Journal:
+    """What the silos of one study have answered so far."""
+
+    def __init__(self, folder: Path, study: Study) -> None:
+        self.folder, self._study = folder, study
+
+    def find(self, number: int, silo: str, query: Query) -> Any:
+        """Return a silo's answer to a question, or None where there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When the question is not the one that was answered, or the file is damaged.
+        """
+        path = self._path(number, silo, query)
+        if not path.exists():
+            self._check_unchanged(number, silo, path)
+            return None
+        try:
+            envelope, record = decode(path.read_bytes())
+            check_envelope(envelope, self._study, silo, number)
+        except MessageError as error:
+            raise CheckpointError(
+                f"{path} is not the answer it should be ({error}); delete it, and {silo} is asked "
+                "again"
+            ) from None
+        return record
+
+    def keep(self, number: int, silo: str, query: Query, content: bytes) -> None:
+        """Write a silo's encoded answer, whole or not at all."""
+        replace_file(self._path(number, silo, query), content)
+
+    def _place(self, silo: str) -> int:
+        return self._study.silos.index(silo)
+
+    def _path(self, number: int, silo: str, query: Query) -> Path:
+        question = digest_question(query)[:SHOWN]
+        return self.folder / f"{number:06}-{self._place(silo)}-{question}.reply"
+
+    def _check_unchanged(self, number: int, silo: str, path: Path) -> None:
+        other = next(self.folder.glob(f"{number:06}-{self._place(silo)}-*.reply"), None)
+        if other is not None:
+            raise CheckpointError(
+                f"question {number} to {silo} is not the one that {other} answers "
+                f"({path.name} would): another version of silomix or of a package asked it; go "
+                f"on with that version, or delete {self.folder} to ask everything again"
+            )
+
+
+def open_journal(folder: Path, study: Study) -> Journal:
+    """Open the journal in `folder`, or make it; refuse one of another study.
+
+    Raises
+    ------
+    CheckpointError
+        When the folder is of another study, or damaged.
+    """
+    path = folder / IDENTITY_FILE
+    identity = {"format": FORMAT, "study": digest(study), "silos": list(study.silos)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            replace_file(path, json.dumps(identity, indent=1).encode())
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"the journal in {folder} cannot be opened: {error}; give another folder"
+        ) from None
+    if known != identity:
+        raise CheckpointError(
+            f"the journal in {folder} is of another study; give this one a folder of its own"
+        )
+    return Journal(folder, study)

@@ -1,0 +1,210 @@
+"""Every transport gives the same result, to the last bit: none contains statistics.
+
+A transport joins with one line in `TRANSPORTS`: a function that takes what to do with the silos,
+the silos, and an empty folder, and returns what comes of it. One that cannot answer at once calls
+`use` again, as a coordinator is started again.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import silomix
+from silomix.data import load
+from silomix.errors import PolicyRefusal, SiloError
+from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
+from silomix.pipeline import run_study
+from silomix.policy import OPEN, Exchanges
+from silomix.roster import read_roster
+from silomix.silo import Silo, answer
+from silomix.study import make_study
+from silomix.transports.in_process import InProcess
+from silomix.transports.parallel import Joblib
+from silomix.types import Shard
+
+pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+
+SEED = 5
+
+
+class Plain:
+    """One silo after the other: the shortest transport there is."""
+
+    def __init__(self, silos):
+        self.silos = silos
+        self.names = tuple(silo.name for silo in silos)
+
+    def ask(self, query):
+        queries = query if isinstance(query, dict) else dict.fromkeys(self.names, query)
+        return {
+            silo.name: answer(queries[silo.name], silo)
+            for silo in self.silos
+            if silo.name in queries
+        }
+
+
+def in_process(use, silos, folder):
+    return use(InProcess(silos, threads=2))
+
+
+def on_joblib(backend, jobs):
+    def run(use, silos, folder):
+        with joblib.parallel_config(backend=backend, n_jobs=jobs), Joblib(silos) as asked:
+            return use(asked)
+
+    return run
+
+
+def joblib_as_it_is(use, silos, folder):
+    """Without `with`, the workers are called anew for every question."""
+    return use(Joblib(silos))
+
+
+def on_dask(*, processes):
+    def run(use, silos, folder):
+        with cluster(processes), joblib.parallel_config(backend="dask"), Joblib(silos) as asked:
+            return use(asked)
+
+    return run
+
+
+def cluster(processes):
+    from distributed import Client
+
+    return Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None)
+
+
+TRANSPORTS = {
+    "in-process": in_process,
+    "joblib, loky": on_joblib("loky", 2),
+    "joblib, threads": on_joblib("threading", 3),
+    "joblib, one": joblib_as_it_is,
+    "dask": on_dask(processes=False),
+}
+SLOW_TRANSPORTS = {"dask, processes": on_dask(processes=True)}
+
+every_transport = pytest.mark.parametrize(
+    "transport",
+    [
+        *TRANSPORTS.values(),
+        *(pytest.param(run, marks=pytest.mark.slow) for run in SLOW_TRANSPORTS.values()),
+    ],
+    ids=[*TRANSPORTS, *SLOW_TRANSPORTS],
+)
+
+STUDIES = {
+    "default": {"polish": 2},
+    "federated": {
+        "oracle": "federated",
+        "solver": silomix.FewRounds(rounds=2, starts=3),
+        "refine": 1,
+        "polish": 0,
+        "tier": "summary",
+    },
+    "divergence": {"matching": "divergence", "aggregation": "cmc", "polish": 1},
+    "as matched": {"matching": "ball", "aggregation": "uniform", "polish": 0, "assign": "matching"},
+    "exact": {"strategy": "exact", "iterations": 30, "chains": 1, "kept": 15},
+}
+every_study = pytest.mark.parametrize("settings", STUDIES, ids=str)
+
+
+def make_silos(policy=OPEN, **settings):
+    table, _ = silomix.simulate("non-nested", rows=240, silos=4, separability="easy", seed=SEED)
+    roster = read_roster(table, "silo")
+    shard = load(table.drop(columns="silo"))
+    study = make_study(
+        shard.schema, roster.names, seed=SEED, **{"iterations": 200, "components": 6, **settings}
+    )
+    return [
+        Silo(name, place, Shard(shard.schema, shard.codes[roster.places == place]), study,
+             policy=policy)
+        for place, name in enumerate(roster.names)
+    ]  # fmt: skip
+
+
+def fit_on(transport, settings, folder):
+    silos = make_silos(**settings)
+    posterior = transport(lambda asked: run_study(silos[0].study, asked), silos, folder)
+    return posterior, [silo.store.membership for silo in silos]
+
+
+@cache
+def expected(name):
+    return fit_on(lambda use, silos, folder: use(Plain(silos)), STUDIES[name], None)
+
+
+@every_transport
+@every_study
+def test_one_study_gives_one_result(transport, settings, tmp_path):
+    posterior, memberships = fit_on(transport, STUDIES[settings], tmp_path)
+    reference, reference_memberships = expected(settings)
+    for part in ("weights", "weights_by_silo", "probabilities"):
+        assert_array_equal(getattr(posterior, part), getattr(reference, part))
+    for found, wanted in zip(memberships, reference_memberships, strict=True):
+        assert_array_equal(found, wanted)
+    assert posterior.provenance.sent == reference.provenance.sent
+    assert posterior.provenance.releases == reference.provenance.releases
+
+
+@every_transport
+def test_only_the_named_silos_are_asked_and_a_question_may_come_twice(transport, tmp_path):
+    silos = make_silos()
+    rng = np.random.default_rng(SEED)
+    levels = silos[0].shard.schema.offsets
+    profiles = rng.random((3, 2, levels[-1]))
+    profiles /= np.repeat(np.add.reduceat(profiles, levels[:-1], axis=-1), np.diff(levels), -1)
+    weights = rng.dirichlet(np.ones(2), 3)
+    query = PolishRound(1, weights, profiles, 0.5, 1)
+
+    def use(asked):
+        names = asked.names
+        some = asked.ask({names[2]: query, names[0]: AssignRows(weights, profiles)})
+        return names, some, asked.ask(query)
+
+    names, some, polished = transport(use, silos, tmp_path)
+    assert names == tuple(silo.name for silo in silos)
+    assert set(some) == {names[0], names[2]}
+    assert set(polished) == set(names)
+    assert_array_equal(some[names[2]].counts, polished[names[2]].counts)
+    assert_array_equal(polished[names[1]].counts, answer(query, make_silos()[1]).counts)
+    assert silos[0].store.membership.shape == (silos[0].shard.rows, 2)
+    assert silos[1].store.membership is None
+
+
+@every_transport
+def test_a_policy_holds_and_its_limits_are_counted(transport, tmp_path):
+    once = Exchanges(divergence=0, gradients=0, distinct_rows=1, polish=1)
+    silos = make_silos(policy=OPEN.model_copy(update={"exchanges": once}))
+    offsets = silos[0].shard.schema.offsets
+    even = np.repeat(1 / np.diff(offsets), np.diff(offsets))
+    profiles = np.tile(even, (1, 2, 1))
+
+    def polish(place):
+        return PolishRound(place, np.full((1, 2), 0.5), profiles, None, 1)
+
+    def use(asked):
+        asked.ask(polish(1))
+        asked.ask(polish(1))
+        asked.ask(CountDistinctRows())
+        asked.ask(polish(2))
+
+    with pytest.raises((PolicyRefusal, SiloError), match=r"polish|limit|no more questions"):
+        transport(use, silos, tmp_path)
+
+
+@every_transport
+def test_sampling_is_done_once(transport, tmp_path):
+    silos = make_silos()
+
+    def use(asked):
+        return asked.ask(SampleLocally()), asked.ask(SampleLocally())
+
+    first, second = transport(use, silos, tmp_path)
+    for name, release in first.items():
+        assert_array_equal(release.mean, second[name].mean)
+    assert all(silo.store.kept is not None for silo in silos)

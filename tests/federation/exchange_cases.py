@@ -1,0 +1,159 @@
+"""Small studies over simulated silos, in one process and by file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import silomix
+from silomix import cli
+from silomix.data import load
+from silomix.pipeline import run_study
+from silomix.policy import policy_named
+from silomix.roster import rows_of, table_schema
+from silomix.silo import Silo
+from silomix.store import open_store
+from silomix.study import FewRounds, make_study
+from silomix.transports.files import FileExchange, Unanswered, answer_questions
+from silomix.transports.in_process import InProcess
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from silomix.policy import Policy
+    from silomix.study import Study
+    from silomix.types import Shard
+
+QUICK = {
+    "iterations": 300,
+    "chains": 1,
+    "components": 4,
+    "relabel": "average",
+    "solver": FewRounds(rounds=3, starts=10),
+}
+DEFAULT = policy_named("default")
+FILES = {"policy": DEFAULT, "preset": "files"}
+OPEN = {"policy": policy_named("open")}
+
+VARIABLES = ("x1", "x2", "x3", "x4", "x5")
+
+STUDIES = {
+    "evidence": FILES,
+    "divergence": FILES | {"matching": "divergence"},
+    "ball": FILES | {"matching": "ball"},
+    "hungarian": FILES | {"matching": "hungarian"},
+    "assign by matching": FILES | {"assign": "matching"},
+    "federated lbfgs": OPEN | {"oracle": "federated", "polish": 0, "solver": "lbfgs"},
+    "contingency lbfgs": OPEN | {"polish": 0, "solver": "lbfgs"},
+    "contingency few rounds": OPEN | {"polish": 0},
+    "polish": OPEN | {"polish": 3},
+    "refine": OPEN | {"oracle": "federated", "polish": 0, "refine": 1},
+    "exact": OPEN | {"strategy": "exact", "iterations": 8, "solver": "lbfgs"},
+}
+"""Settings of studies, between them every kind of question."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A study, its silos' rows, the policy they all have, and the table of all rows."""
+
+    study: Study
+    shards: dict[str, Shard]
+    policy: Policy
+    table: pd.DataFrame
+
+    def silo(self, name: str, store: Path | None = None, policy: Policy | None = None) -> Silo:
+        kept = {} if store is None else {"store": open_store(store, {"silo": name})}
+        place = self.study.silos.index(name)
+        rules = policy or self.policy
+        return Silo(name, place, self.shards[name], self.study, policy=rules, **kept)
+
+
+def make_case(seed=0, *, silos=3, rows=240, policy=DEFAULT, names=None, **settings) -> Case:
+    drawn, _ = silomix.simulate("homogeneous", rows=rows, silos=silos, seed=seed)
+    table = drawn[[*VARIABLES, "silo"]].copy()
+    known = list(dict.fromkeys(table["silo"]))
+    names = names or known
+    table["silo"] = table["silo"].map(dict(zip(known, names, strict=True)))
+    schema = table_schema(table, silo="silo")
+    study = make_study(schema, names, seed=seed, **{**QUICK, **settings})
+    shards = {name: load(rows_of(table, "silo", name), schema=schema) for name in names}
+    return Case(study, shards, policy, table)
+
+
+def in_process(case: Case):
+    """The posterior, without files."""
+    return run_study(case.study, InProcess([case.silo(name) for name in case.shards]))
+
+
+def answer_all(case: Case, folder: Path, stores: Path, names=None, **options):
+    """Let silos answer all that is open, each as a process of its own would."""
+    return {
+        name: list(answer_questions(folder, case.silo(name, stores / name), **options))
+        for name in names or case.shards
+    }
+
+
+def by_file(case: Case, folder: Path, stores: Path):
+    """The posterior by file, both sides begun anew at every question; and the questions."""
+    while True:
+        exchange = FileExchange(folder, case.study)
+        try:
+            return run_study(case.study, exchange), exchange.asked
+        except Unanswered as waiting:
+            assert not waiting.open.refused, waiting
+            answer_all(case, folder, stores, waiting.open.missing)
+
+
+class Prompt:
+    """Silos that answer by file as soon as they are asked; the coordinator never stops."""
+
+    def __init__(self, case: Case, folder: Path, stores: Path) -> None:
+        self.case, self.stores = case, stores
+        self.exchange = FileExchange(folder, case.study)
+        self.names = self.exchange.names
+
+    def ask(self, query):
+        try:
+            return self.exchange.ask(query)
+        except Unanswered as waiting:
+            answer_all(self.case, self.exchange.folder, self.stores, waiting.open.missing)
+            self.exchange.asked -= 1
+            return self.exchange.ask(query)
+
+
+def assert_same(one, other):
+    """Bit for bit the same posterior."""
+    for name in ("weights", "weights_by_silo", "probabilities"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for part, fields in {
+        "correspondence": ("silos", "groups", "sizes"),
+        "silo_weights": ("weights", "profiles"),
+    }.items():
+        mine, yours = getattr(one, part), getattr(other, part)
+        assert (mine is None) == (yours is None)
+        for field in fields if mine is not None else ():
+            for a, b in zip(getattr(mine, field), getattr(yours, field), strict=True):
+                np.testing.assert_array_equal(a, b)
+    if one.correspondence is not None:
+        found = zip(
+            one.correspondence.pairs_confidence(),
+            other.correspondence.pairs_confidence(),
+            strict=True,
+        )
+        for mine, yours in found:
+            np.testing.assert_array_equal(mine, yours)
+    assert one.diagnostics.notes == other.diagnostics.notes
+    assert one.provenance.sent == other.provenance.sent
+
+
+def run_command(args, output):
+    """Run a command in this process, its words into a file."""
+    with output.open("w", encoding="utf-8") as file:
+        sys.stdout = sys.stderr = file
+        cli.app([str(arg) for arg in args])

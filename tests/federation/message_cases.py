@@ -1,0 +1,201 @@
+"""One question of every kind with its answer, small and valid, and the study they belong to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from silomix.disclosure import Check
+from silomix.messages import (
+    AssignReply,
+    AssignRows,
+    CountDistinctRows,
+    DistinctRows,
+    DivergenceCost,
+    DivergenceReply,
+    LogLikelihood,
+    LogLikelihoodReply,
+    PolishReply,
+    PolishRound,
+    Received,
+    Refused,
+    SampleLocally,
+    ShareReleases,
+)
+from silomix.messages.envelope import Envelope
+from silomix.release import ReleasedDiagnostics, effective_counts, release_medians
+from silomix.study import Study, digest, make_study
+from silomix.types import Schema, Variable
+from unit.aggregation_cases import conjugate_release, dirichlet_levels
+
+SIZES = np.array([2, 3, 2])
+OFFSETS = np.array([0, 2, 5, 7])
+SILOS = ("north", "süd", "east 3")
+SCHEMA = Schema(
+    tuple(Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(SIZES))
+)
+CLUSTERS = 3
+GROUPS = (np.array([0, 1]), np.array([0, 2]), np.array([1, 2]))
+"""Two local clusters in each silo, three global ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """A question to one silo of a study, and its answer."""
+
+    study: Study
+    query: Any
+    reply: Any
+    silo: str = SILOS[1]
+
+    def envelope(self, record: Any) -> Envelope:
+        return Envelope(digest(self.study), self.silo, 7, type(record).__name__)
+
+    @property
+    def records(self) -> list[Any]:
+        return [self.query, self.reply]
+
+
+def study_with(**settings: Any) -> Study:
+    return make_study(SCHEMA, SILOS, seed=3, components=4, **settings)
+
+
+def make_release(study, place, seed=0, draws=6):
+    """A release of one silo with two clusters, its parts as the silo would compute them."""
+    rng = np.random.default_rng([seed, place])
+    labels = np.repeat([0, 1], [12 + place, 9])
+    codes = rng.integers(0, SIZES, (len(labels), len(SIZES))).astype(np.uint8)
+    prior = study.prior
+    made = conjugate_release(rng, place, codes, labels, SIZES, prior, len(SILOS), draws)
+    drawn = made.probabilities if study.tier == "draws" else None
+    _, beta = prior.share(len(SILOS))
+    return replace(
+        made,
+        silo=SILOS[place],
+        study=digest(study),
+        tier=study.tier,
+        weights=made.weights if drawn is not None else None,
+        probabilities=drawn,
+        medians=release_medians(made.mean, made.concentration, OFFSETS, drawn),
+        effective_counts=effective_counts(made.mean, made.concentration, OFFSETS, beta),
+        diagnostics=ReleasedDiagnostics(
+            verdict="Use with care: ≥ 2 traces.",
+            trusted=False,
+            rhat={"log_likelihood": 1.01, "occupied": float("nan")},
+            ess={"log_likelihood": 0.1 + 0.2, "occupied": float("inf")},
+            prior_draws=0.25,
+        ),
+        checks=(Check("counts rounded", "sizes", 5, 2, None, "applied"),),
+    )
+
+
+def draw_shares(rng, *shape):
+    return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
+
+
+def exchanges(seed=0) -> dict[str, Exchange]:
+    """One exchange of each sort, by a name for it."""
+    rng = np.random.default_rng(seed)
+    plain = study_with()
+    summary = study_with(tier="summary")
+    divergence = study_with(matching="divergence")
+    federated = study_with(oracle="federated")
+    exact = study_with(strategy="exact")
+    matched = study_with(assign="matching")
+    shared = tuple(make_release(federated, place, seed) for place in range(3))
+    shared_summary = tuple(
+        make_release(study_with(oracle="federated", tier="summary"), place, seed)
+        for place in range(3)
+    )
+    share = ShareReleases(shared, GROUPS, 20)
+    points = rng.dirichlet(np.ones(3), (4, CLUSTERS)).transpose(0, 2, 1)
+    draws = dirichlet_levels(rng, np.ones((CLUSTERS, 7)), SIZES, 5)
+    rows = 30
+    members = rng.multinomial(rows, np.ones(CLUSTERS) / CLUSTERS, size=5)
+    counts = np.concatenate(
+        [rng.multinomial(np.maximum(members - 1, 0), np.full(size, 1 / size)) for size in SIZES],
+        axis=2,
+    )
+    polish = PolishRound(2, draw_shares(rng, 5, CLUSTERS), draws, 0.5 / 3, 2)
+    chains = slice(0, exact.sampling.chains)
+    sweep = PolishRound(9, polish.weights[chains], draws[chains], None, 1)
+    assign = AssignRows(draw_shares(rng, 5, CLUSTERS), draws)
+    return {
+        "sample": Exchange(plain, SampleLocally(), make_release(plain, 1, seed)),
+        "sample, summary": Exchange(summary, SampleLocally(), make_release(summary, 1, seed)),
+        "refused": Exchange(plain, SampleLocally(), Refused("too-few-rows")),
+        "divergence": Exchange(
+            divergence,
+            DivergenceCost(draw_shares(rng, CLUSTERS), draws, 2),
+            DivergenceReply(rng.normal(size=(5, 5))),
+        ),
+        "share": Exchange(federated, share, Received()),
+        "share, summary": Exchange(
+            study_with(oracle="federated", tier="summary"),
+            ShareReleases(shared_summary, GROUPS, 20),
+            Received(),
+        ),
+        "gradients": Exchange(
+            federated,
+            LogLikelihood(share.key, 0, 10, draw_shares(rng, 4, 3), points),
+            LogLikelihoodReply(
+                -rng.exponential(100, 4), rng.normal(size=(4, 3)), rng.normal(size=points.shape)
+            ),
+        ),
+        "distinct rows": Exchange(
+            plain,
+            CountDistinctRows(),
+            DistinctRows(
+                np.array([[0, 1, 1], [1, 2, 0], [2, 3, 2]], np.uint8), np.array([20, 3, 1])
+            ),
+        ),
+        "polish": Exchange(
+            plain,
+            polish,
+            PolishReply(counts, members, draw_shares(rng, 5, CLUSTERS), -rng.exponential(9, 5)),
+        ),
+        "exact": Exchange(
+            exact,
+            sweep,
+            PolishReply(
+                counts[chains],
+                members[chains],
+                sweep.weights,
+                -rng.exponential(9, len(members))[chains],
+            ),
+        ),
+        "assign": Exchange(plain, assign, AssignReply(np.array([12, -1, 18]))),
+        "assign, matching": Exchange(
+            matched,
+            AssignRows(
+                assign.weights.astype(np.float32), draws.astype(np.float32), np.array([2, 0])
+            ),
+            AssignReply(np.array([12, 0, 18])),
+        ),
+    }
+
+
+def assert_same(found, expected):
+    """Compare two records to the last bit, types included; what does not travel aside."""
+    assert type(found) is type(expected)
+    if isinstance(expected, np.ndarray):
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.tobytes() == expected.tobytes()
+    elif isinstance(parts := _parts(expected), dict):
+        others = _parts(found)
+        assert list(others) == list(parts)
+        for key, part in parts.items():
+            assert_same(others[key], part)
+    else:
+        assert_array_equal(found, expected)
+
+
+def _parts(value):
+    """What a record, a list or a table holds, by name; anything else as it is."""
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.name != "matched"]
+        return {name: getattr(value, name) for name in names}
+    return dict(enumerate(value)) if isinstance(value, tuple | list) else value

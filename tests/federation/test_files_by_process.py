@@ -1,0 +1,203 @@
+"""Studies by file with every command a process of its own, killed at any moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import silomix
+from federation.exchange_cases import (
+    FILES,
+    STUDIES,
+    Prompt,
+    assert_same,
+    by_file,
+    in_process,
+    make_case,
+    run_command,
+)
+from silomix.pipeline import run_study
+from silomix.policy import write_policy
+from silomix.study import FewRounds, write_study
+
+ROOT = Path(__file__).parents[2]
+OPEN = 7
+MOST_STEPS = 60
+
+pytestmark = pytest.mark.federation
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Processes that start from a server which has imported everything, and nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["silomix.cli"])
+    return context
+
+
+class Desk:
+    """A folder with the study file, the silos' tables and policies, and the exchange."""
+
+    def __init__(self, case, folder, processes):
+        self.case, self.folder, self.processes = case, folder, processes
+        write_study(case.study, folder / "study.toml")
+        write_policy(case.policy, folder / "policy.toml")
+        for name in case.study.silos:
+            (folder / name).mkdir()
+            own = case.table[case.table["silo"] == name]
+            own.to_csv(folder / name / "table.csv", index=False)
+
+    def start(self, *args):
+        output = self.folder / "output.txt"
+        process = self.processes.Process(target=run_command, args=(args, output))
+        process.start()
+        return process
+
+    def coordinate(self):
+        where = ["--exchange", self.folder / "exchange", "--out", self.folder / "results"]
+        return ["coordinate", self.folder / "study.toml", *where, "--threads", 1, "--force"]
+
+    def answer(self, name):
+        data = ["--silo", name, "--data", self.folder / name / "table.csv", "--threads", 1]
+        return ["answer", self.folder / "exchange", *data, "--policy", self.folder / "policy.toml"]
+
+    def finish(self, args):
+        """Run a command to its end; return its exit code."""
+        process = self.start(*args)
+        process.join(timeout=300)
+        assert process.exitcode is not None, "the command hangs"
+        return process.exitcode
+
+    def kill(self, args, delay):
+        """Kill a command after a while; return its exit code if it was faster."""
+        process = self.start(*args)
+        process.join(timeout=delay)
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        return process.exitcode
+
+    def words(self):
+        return (self.folder / "output.txt").read_text(encoding="utf-8")
+
+
+def run_to_the_end(desk, interrupt):
+    """Take turns until the results are there; `interrupt(args)` comes before each command."""
+    for _ in range(MOST_STEPS):
+        interrupt(desk.coordinate())
+        code = desk.finish(desk.coordinate())
+        if code == 0:
+            return silomix.load(desk.folder / "results" / "posterior.silomix")
+        assert code == OPEN, desk.words()
+        for name in desk.case.study.silos:
+            interrupt(desk.answer(name))
+            assert desk.finish(desk.answer(name)) == 0, desk.words()
+    raise AssertionError(f"not done after {MOST_STEPS} questions")
+
+
+def check_left_behind(desk):
+    """Kills leave nothing half written that is carried, and no label outside the silos."""
+    for path in (desk.folder / "exchange").rglob("*"):
+        assert path.name[0] != ".", path
+        assert path.is_dir() or path.suffix in {".csv", ".json", ".txt", ".png"}, path
+    for name in desk.case.study.silos:
+        assert len(list((desk.folder / name).rglob("labels.csv"))) == 1
+
+
+def test_commands_killed_in_between_give_the_result_of_one_process(tmp_path, processes, seed):
+    settings = {"aggregation": "uniform", "components": 3, "silos": 2, "rows": 120}
+    case = make_case(seed, **FILES | settings)
+    desk = Desk(case, tmp_path, processes)
+    rng = np.random.default_rng(seed)
+    found = run_to_the_end(desk, lambda args: desk.kill(args, rng.uniform(0, 0.5)))
+    assert_same(in_process(case), found)
+    check_left_behind(desk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["divergence", "polish", "assign by matching"])
+def test_commands_killed_at_any_moment(word, tmp_path, processes, seed):
+    """Each command is killed again and again, a little later each time, until it gets through."""
+    case = make_case(seed, **STUDIES[word] | {"iterations": 4000})
+    desk = Desk(case, tmp_path, processes)
+    rng = np.random.default_rng(seed)
+    killed = 0
+
+    def interrupt(args):
+        nonlocal killed
+        longest = 0.3
+        while desk.kill(args, rng.uniform(0, longest)) == -signal.SIGKILL:
+            killed += 1
+            longest *= 1.3
+
+    found = run_to_the_end(desk, interrupt)
+    assert_same(in_process(case), found)
+    check_left_behind(desk)
+    assert killed > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", STUDIES)
+def test_every_study_restarted_at_every_question(word, tmp_path, seed):
+    case = make_case(seed, rows=450, **STUDIES[word])
+    found, _ = by_file(case, tmp_path / "exchange", tmp_path / "stores")
+    assert_same(in_process(case), found)
+
+
+@pytest.mark.slow
+def test_the_page_works_as_printed(tmp_path):
+    """Its Python and its commands, by a shell, one after the other."""
+    page = (ROOT / "docs" / "how-to" / "by-file.md").read_text(encoding="utf-8")
+    lines = ["set -u", f'silomix() {{ {shlex.quote(sys.executable)} -m silomix "$@"; }}']
+    fence = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    for language, code in fence.findall(page):
+        if language == "python":
+            subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+        else:
+            lines += [line[2:] for line in code.splitlines()]
+    found = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, "echo the end"])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stderr == ""
+    assert "Question 1 of about 6: sample locally" in found.stdout
+    assert "Questions: 6, all answered\nResults: results\nthe end\n" in found.stdout
+    posterior = silomix.load(tmp_path / "results" / "posterior.silomix")
+    assert posterior.silos == ("north", "south", "west")
+    assert len(list(tmp_path.glob("*/silomix-store/*/labels.csv"))) == 3
+
+
+@pytest.mark.slow
+def test_a_hundred_silos_by_file(tmp_path, capsys, monkeypatch, seed):
+    """Prints what it took, pictures aside."""
+    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    solver = FewRounds(rounds=3, starts=5)
+    case = make_case(seed, silos=100, rows=50_000, **FILES | {"components": 6, "solver": solver})
+    start = time.perf_counter()
+    found = run_study(case.study, Prompt(case, tmp_path / "exchange", tmp_path / "stores"))
+    took = time.perf_counter() - start
+    bytes_of = {
+        part: sum(file.stat().st_size for file in (tmp_path / "exchange" / part).rglob("*.*"))
+        for part in ("questions", "answers")
+    }
+    with capsys.disabled():
+        print(  # noqa: T201
+            f"\n100 silos of 500 rows by file: {took:.0f} s, a silo "
+            f"{bytes_of['questions'] / 100:,.0f} bytes of questions and "
+            f"{bytes_of['answers'] / 100:,.0f} bytes of answers"
+        )
+    assert len(found.silos) == 100
+    assert_same(in_process(case), found)

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import silomix
+from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
+from silomix import cli
+from silomix.cli.exchange import LEAVES
+from silomix.messages.checks import REPLIES
+from silomix.policy import Exchanges, policy_named, write_policy
+from silomix.study import make_study, write_study
+from silomix.terminal import EXITS
+
+WRONG, SETTING, FOREIGN, REFUSED, OPEN = 3, 4, 5, 6, 7
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(monkeypatch):
+    """A picture takes a second, and has tests of its own."""
+    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+
+
+@pytest.fixture
+def desk(tmp_path, seed, monkeypatch):
+    """A folder with a study file of two silos, and a table of each of them."""
+    case = make_case(
+        seed, silos=2, rows=120, **STUDIES["evidence"] | {"aggregation": "uniform", "components": 3}
+    )
+    write_study(case.study, tmp_path / "study.toml")
+    for place, name in enumerate(case.study.silos, start=1):
+        own = case.table[case.table["silo"] == name]
+        (tmp_path / f"site{place}").mkdir()
+        own.to_csv(tmp_path / f"site{place}" / "table.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return case
+
+
+def coordinate(*more):
+    return run("coordinate", "study.toml", "--exchange", "exchange", "--out", "results", *more)
+
+
+def answer(place, *more):
+    table = f"site{place}/table.csv"
+    return run("answer", "exchange", "--silo", f"silo {place}", "--data", table, *more)
+
+
+def test_the_exit_codes_are_documented():
+    meanings = {exit.code: exit.meaning for exit in EXITS}
+    assert "still have to answer" in meanings[OPEN]
+    assert "refused" in meanings[REFUSED]
+
+
+def test_every_reply_has_a_name():
+    assert set(LEAVES) == {kind.__name__ for kind in REPLIES.values()}
+
+
+def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
+    result = coordinate()
+    assert result.exit_code == OPEN, result.output
+    for words in (
+        "Question 1 of about 2: sample locally",
+        "has not answered",
+        "In each silo: silomix answer exchange --silo NAME --data TABLE --policy POLICY\n",
+    ):
+        assert words in result.output
+
+    result = answer(1)
+    assert result.exit_code == 0, result.output
+    assert "policy 'default' (no --policy was given), minimum count 10" in result.output
+    assert "To the coordinator: exchange/answers/01-silo-1\n" in result.output
+    store = result.output.rpartition("Stays here: ")[2].strip()
+    assert store.startswith("site1/silomix-store/01-silo-1-")
+    assert answer(2).exit_code == 0
+
+    record = json.loads(coordinate("--json").stdout)
+    assert (record["question"], record["about"], record["kind"]) == (2, 2, "AssignRows")
+    assert [silo["silo"] for silo in record["silos"]] == ["silo 1", "silo 2"]
+
+    record = json.loads(answer(1, "--json").stdout)
+    assert record["policy"]["name"] == "default"
+    assert [item["reply"] for item in record["answers"]] == ["AssignReply"]
+    labels = pd.read_csv(record["labels"])
+    assert record["labels"].startswith("site1/")
+    assert labels["row"].tolist() == list(range(1, 61))
+    assert "Clusters of the rows, which stay here too: site2/" in answer(2).output
+    assert "No question is open." in answer(2).output
+
+    result = coordinate()
+    assert result.exit_code == 0, result.output
+    assert "Questions: 2, all answered\nResults: results\n" in result.output
+    found = silomix.load("results/posterior.silomix")
+    assert_same(in_process(desk), found)
+    assert not list((tmp_path / "exchange").rglob("*labels*"))
+
+
+def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):
+    coordinate()
+    shuffled = desk.table.sample(frac=1, random_state=0)
+    mixed = pd.concat(
+        [shuffled[shuffled["silo"] == "silo 2"], shuffled[shuffled["silo"] != "silo 2"]]
+    )
+    counted = mixed.groupby([*mixed.columns], sort=False).size().rename("times").reset_index()
+    counted.to_csv("all.csv", index=False)
+    options = ["--silo-column", "silo", "--frequency", "times"]
+    for name in desk.study.silos:
+        result = run("answer", "exchange", "--silo", name, "--data", "all.csv", *options)
+        assert result.exit_code == 0, result.output
+    coordinate()
+    result = run("answer", "exchange", "--silo", "silo 1", "--data", "all.csv", *options, "--json")
+    labels = pd.read_csv(json.loads(result.stdout)["labels"])
+    own = counted.index[counted["silo"] == "silo 1"] + 1
+    np.testing.assert_array_equal(labels["row"], np.repeat(own, counted.loc[own - 1, "times"]))
+
+
+def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):
+    coordinate()
+    strict = policy_named("default").model_copy(update={"name": "strict", "tiers": ("draws",)})
+    write_policy(strict, "strict.toml")
+    result = answer(1, "--policy", "strict.toml")
+    assert result.exit_code == REFUSED, result.output
+    assert "refused: its policy does not" in " ".join(result.output.split())
+    log = next(tmp_path.glob("site1/silomix-store/*/log.txt")).read_text()
+    assert "asks for a release of tier 'summary'" in log
+    assert not list((tmp_path / "exchange").rglob("log*"))
+    answer(2)
+    record = json.loads(coordinate("--json").stdout)
+    assert [(silo["silo"], silo["refused"]) for silo in record["silos"]] == [("silo 1", "policy")]
+    assert "--again" in record["silos"][0]["do"]
+    assert "No question is open." in answer(1).output
+    result = answer(1, "--policy", "default", "--again")
+    assert result.exit_code == 0, result.output
+    assert json.loads(coordinate("--json").stdout)["question"] == 2
+
+
+def test_a_policy_that_only_allows_more_keeps_the_store(desk):
+    coordinate()
+    answer(1)
+    more = policy_named("default").model_copy(update={"exchanges": Exchanges(polish=5)})
+    write_policy(more, "more.toml")
+    assert answer(1, "--policy", "more.toml").exit_code == 0
+    result = answer(1, "--policy", "opensafely")
+    assert result.exit_code == FOREIGN
+    assert "was made for another minimum count or rounding" in result.output
+
+
+def test_a_silo_answers_only_the_study_it_agreed_to(desk):
+    coordinate()
+    other = make_study(desk.study.table_schema, desk.study.silos, seed=99)
+    write_study(other, "agreed.toml")
+    result = answer(1, "--study", "agreed.toml")
+    assert result.exit_code == FOREIGN
+    assert "asks for another study than agreed.toml" in result.output
+    assert answer(1, "--study", "study.toml").exit_code == 0
+
+
+def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
+    coordinate()
+    result = answer(1, "--store", "exchange/mine")
+    assert result.exit_code == SETTING
+    assert "the store exchange/mine is inside the exchange" in result.output
+    table = tmp_path / "exchange" / "table.csv"
+    table.write_bytes((tmp_path / "site1" / "table.csv").read_bytes())
+    result = run("answer", "exchange", "--silo", "silo 1", "--data", table)
+    assert result.exit_code == SETTING
+    assert "the table" in result.output and "keep the table elsewhere" in result.output
+    result = run("coordinate", "study.toml", "--exchange", "exchange", "--out", "exchange/results")
+    assert result.exit_code == SETTING
+    assert "give another --out" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--silo", "silo 9", "--data", "site1/table.csv"], FOREIGN, "has no silo 'silo 9'"),
+        (["--silo", "silo 1", "--data", "nowhere.csv"], WRONG, "no such file"),
+        (
+            ["--silo", "silo 1", "--data", "site1/table.csv", "--policy", "defualt"],
+            SETTING,
+            "did you mean 'default'",
+        ),
+    ],
+    ids=["silo", "table", "policy"],
+)
+def test_a_wrong_answer_command_is_explained(options, code, words, desk):
+    coordinate()
+    result = run("answer", "exchange", *options)
+    assert result.exit_code == code, result.output
+    assert words in result.output
+
+
+def test_a_folder_that_is_no_exchange_is_refused(desk):
+    result = answer(1)
+    assert result.exit_code == FOREIGN
+    assert "give the folder that the coordinator made" in result.output
+
+
+def test_a_changed_answer_is_refused_by_name(desk, tmp_path):
+    coordinate()
+    answer(1)
+    next(tmp_path.glob("exchange/answers/01-silo-1/*/release/profile.csv")).write_text("x\n")
+    result = coordinate()
+    assert result.exit_code == FOREIGN
+    assert "profile.csv" in result.output and "Bring the folder from 'silo 1'" in result.output
+
+
+def test_results_are_not_replaced_unasked(desk, tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "summary.txt").write_text("old")
+    result = coordinate()
+    assert result.exit_code == SETTING
+    assert "give --force" in result.output
+    assert coordinate("--force").exit_code == OPEN
