@@ -14,6 +14,7 @@ from silomix.data import load
 from silomix.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.posterior import row_membership
 from silomix.results import (
+    PAGE,
     as_text,
     posterior_record,
     posterior_view,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 DESIGN, SEPARABILITY, SEED = "non-nested", "easy", 1
 COLUMN = "hospital"
-REPORT = "report.txt"
+COMPARISON = "comparison.txt"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ class Demo:
     hospitals: tuple[Hospital, ...]
     agreement: float
     best: float
-    report: Path
+    comparison: Path
 
 
 def run_demo(folder: Path, **settings: Any) -> Demo:
@@ -111,21 +112,21 @@ def run_demo(folder: Path, **settings: Any) -> Demo:
         folder.mkdir(parents=True, exist_ok=True)
     write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
-    found = compare(posterior, table, truth, folder / REPORT)
+    found = compare(posterior, table, truth, folder / COMPARISON)
     write_posterior(folder, posterior)
-    write_text(as_text(Group(demo_view(found), posterior_view(posterior))), found.report)
+    write_text(as_text(Group(demo_view(found), posterior_view(posterior))), found.comparison)
     return found
 
 
-def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, report: Path) -> Demo:
-    """Compare a fit with what its table was drawn from; the report will stand at `report`."""
+def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, text: Path) -> Demo:
+    """Compare a fit with what its table was drawn from; `text` is where that will stand."""
     return Demo(
         posterior=posterior,
         planted=tuple(_planted(posterior, truth)),
         hospitals=tuple(_hospitals(posterior, table, truth)),
         agreement=adjusted_rand_index(truth.labels, posterior.labels),
         best=adjusted_rand_index(truth.labels, best_labels(table, truth)),
-        report=report,
+        comparison=text,
     )
 
 
@@ -193,7 +194,8 @@ def demo_record(demo: Demo) -> dict[str, Any]:
         "best_ari": demo.best,
         "planted": [vars(planted) for planted in demo.planted],
         "hospitals": [vars(hospital) for hospital in demo.hospitals],
-        "report": str(demo.report),
+        "comparison": str(demo.comparison),
+        "report": str(demo.comparison.with_name(PAGE)),
     }
 
 

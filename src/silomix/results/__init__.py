@@ -11,11 +11,12 @@ from silomix.results.common import (
     writing,
 )
 from silomix.results.labels import assign_rows, assigned_record, assigned_view
-from silomix.results.posterior import posterior_files, write_posterior
+from silomix.results.posterior import PAGE, posterior_files, write_posterior
 from silomix.results.silo import as_record, describe, silo_files, write_silo
 from silomix.results.words import posterior_record, posterior_view
 
 __all__ = [
+    "PAGE",
     "as_record",
     "as_text",
     "assign_rows",

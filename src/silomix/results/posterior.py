@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.report import write_report
 from silomix.results.common import INTERVAL, SUMMARY, as_text, write_table, write_text, writing
 from silomix.results.labels import labels_table
 from silomix.results.words import posterior_view
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from silomix.posterior import Posterior
 
-STUDY, SAVED = "study.toml", "posterior.silomix"
+PAGE, STUDY, SAVED = "report.html", "study.toml", "posterior.silomix"
 TABLES = (
     "cluster_sizes.csv",
     "profiles.csv",
@@ -30,7 +31,7 @@ TABLES = (
 
 def posterior_files(folder: Path) -> list[Path]:
     """Return the files that `write_posterior` may write."""
-    return [folder / name for name in (*TABLES, SUMMARY, STUDY, SAVED)]
+    return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
 
 
 def posterior_tables(posterior: Posterior) -> dict[str, pd.DataFrame]:
@@ -71,6 +72,7 @@ def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
             else:
                 (folder / name).unlink(missing_ok=True)
         write_text(as_text(posterior_view(posterior)), folder / SUMMARY)
+        write_report(posterior, folder / PAGE)
         write_study(posterior.study, folder / STUDY)
         posterior.save(folder / SAVED)
     return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]

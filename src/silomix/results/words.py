@@ -64,6 +64,7 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
         "polish_rounds": diagnostics.rounds,
         "still_moving": bool(diagnostics.still_moving),
         "sent": {silo: dict(kinds) for silo, kinds in made.sent.items()},
+        "answered": {silo: dict(kinds) for silo, kinds in made.answered.items()},
         "study": made.study,
         "seed": made.seed,
         "version": made.version,

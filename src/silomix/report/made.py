@@ -1,0 +1,49 @@
+"""How it was made: settings, seed, versions, digests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from silomix.report.records import Table, cells
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from silomix.posterior import Posterior
+
+
+def settings_table(posterior: Posterior) -> Table:
+    """Return every setting of the study but its roster and variables."""
+    settings = posterior.study.model_dump(mode="json", exclude={"silos", "variables", "title"})
+    rows = tuple(cells(name, value) for name, value in _flat(settings))
+    return Table("Settings of the study", ("setting", "value"), rows, frozenset({0, 1}))
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif value is not None:
+            yield f"{before}{name}", str(value)
+
+
+def certificate_table(posterior: Posterior) -> Table:
+    """Return the birth certificate: version, seed, digests."""
+    made = posterior.provenance
+    rows = [
+        cells("silomix", made.version),
+        cells("seed", str(made.seed)),
+        cells("draws", f"{posterior.n_draws:,}"),
+        cells("digest of the study", made.study),
+        *(cells(f"digest of {silo}'s release", digest) for silo, digest in made.releases.items()),
+    ]
+    return Table("Version, seed and digests", ("what", "value"), tuple(rows), frozenset({0, 1}))
+
+
+def variables_table(posterior: Posterior) -> Table:
+    """Return the variables and their levels."""
+    rows = tuple(
+        cells(variable.name, ", ".join(variable.levels)) for variable in posterior.study.variables
+    )
+    return Table("Variables and their levels", ("variable", "levels"), rows, frozenset({0, 1}))

@@ -1,0 +1,152 @@
+"""The page: everything in one file, and a content security policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import numpy as np
+
+from silomix.characterise import MARGIN, PROBABILITY, contrast, traits
+from silomix.errors import FileError
+
+if TYPE_CHECKING:
+    from silomix.posterior import Posterior
+
+
+def write_report(
+    posterior: Posterior,
+    path: str | Path,
+    *,
+    margin: float = MARGIN,
+    probability: float = PROBABILITY,
+) -> Path:
+    """Write the report of a posterior as one HTML file, and return its path.
+
+    Parameters
+    ----------
+    path : such as report.html; a file that is there is replaced.
+    margin, probability : as for `make_report`.
+    """
+    text = make_report(posterior, margin=margin, probability=probability)
+    target = Path(path)
+    try:
+        target.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise FileError(
+            f"{target} cannot be written: {error.strerror}; choose a folder that exists, with "
+            "enough space"
+        ) from None
+    return target
+
+
+def make_report(
+    posterior: Posterior, *, margin: float = MARGIN, probability: float = PROBABILITY
+) -> str:
+    """Return the report of a posterior as HTML that needs no other file and no network.
+
+    It shows summaries of the posterior, never a row.
+
+    Parameters
+    ----------
+    margin : smallest scaled difference from the whole population that sets a cluster apart.
+    probability : posterior probability of such a difference from which it is told.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page = environment.get_template("report.html.j2").render(
+        **_frame(posterior), **_sections(posterior, margin, probability)
+    )
+    return page.lstrip()
+
+
+def _asset(name: str) -> str:
+    return (resources.files("silomix.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _frame(posterior: Posterior) -> dict[str, Any]:
+    """Return title, style, scripts, and the policy that allows just these by their hashes."""
+    from markupsafe import Markup
+
+    style, early, script = _style(), _asset("theme.js"), _asset("report.js")
+    policy = (
+        "default-src 'none'; "
+        f"script-src {_hashed(early)} {_hashed(script)}; style-src {_hashed(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return {
+        "title": posterior.study.title or "Clusters across silos",
+        "policy": policy,
+        "style": Markup(style),
+        "early": Markup(early),
+        "script": Markup(script),
+    }
+
+
+def _style() -> str:
+    from silomix.report.palette import DARK, LIGHT, heat_rules
+
+    light = "".join(heat_rules(anchors, view) for view, anchors in LIGHT.items())
+    dark = "".join(
+        heat_rules(anchors, view, before=":root[data-theme=dark] ")
+        for view, anchors in DARK.items()
+    )
+    return f"{_asset('report.css')}\n{light}@media screen {{\n{dark}}}\n"
+
+
+def _hashed(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _sections(posterior: Posterior, margin: float, probability: float) -> dict[str, Any]:
+    from silomix.polish import LIKELIHOOD_LIMIT, PARAMETER_LIMIT
+    from silomix.report import clusters, heat, made, silos, trust
+
+    found = contrast(posterior.weights, posterior.probabilities, margin=margin)
+    counts = silos.rows_by_silo(posterior)
+    rows = None if counts is None else sum(counts)
+    told = traits(
+        found,
+        posterior.levels,
+        posterior.study.table_schema.offsets,
+        probability=probability,
+    )
+    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+    say, match = posterior.silo_weights, posterior.correspondence
+    return {
+        "posterior": posterior,
+        "rows": rows,
+        "margin": margin,
+        "probability": probability,
+        "limits": (LIKELIHOOD_LIMIT, PARAMETER_LIMIT),
+        "trust": trust.trust(posterior),
+        "sizes": clusters.sizes_table(posterior, rows),
+        "heat": heat.heat_map(posterior, found, rows, probability),
+        "traits": clusters.traits_table(told, means, posterior.n_draws),
+        "number": clusters.number_table(posterior),
+        "local_numbers": clusters.local_numbers_table(posterior),
+        "doubts": clusters.doubts_table(posterior),
+        "map": clusters.map_picture(posterior),
+        "holders": silos.holders_table(posterior),
+        "matches": silos.matches_table(posterior),
+        "confident": match is not None and match.confidence is not None,
+        "weights": None if say is None else silos.weights_table(say),
+        "profiles": None if say is None else silos.profiles_table(say),
+        "traces": trust.traces(posterior),
+        "checks": trust.checks_table(posterior),
+        "settings": made.settings_table(posterior),
+        "certificate": made.certificate_table(posterior),
+        "variables": made.variables_table(posterior),
+        "sent": silos.sent_table(posterior),
+        "kinds": [(kind, silos.KINDS.get(kind, kind)) for kind in silos.sent_kinds(posterior)],
+    }

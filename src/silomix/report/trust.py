@@ -1,0 +1,164 @@
+"""What was done, whether to trust it, and the traces that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.posterior.diagnosis import sentences
+from silomix.posterior.words import plural
+from silomix.report.drawing import line_chart, thin
+from silomix.report.records import Picture, Table, cells, decimal, signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from silomix.posterior import Posterior
+
+MOST_TOLD = 40
+"""Lines of the table under a trace."""
+
+TRACES = {
+    "elbo": ("Objective of the aggregation", "step", "the relaxed evidence lower bound (ELBO)"),
+    "log_likelihood": (
+        "Log-likelihood over the polish",
+        "round",
+        "the log-likelihood of all rows, mean over the chains",
+    ),
+}
+"""By name: title, what the places are, and what is drawn."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Whether to trust it.
+
+    Attributes
+    ----------
+    mark : "trusted", "doubted" or "unknown".
+    verdict : sentences.
+    steps : what was done, in order: name and sentence.
+    runs : a line for each run that was judged; None when none was.
+    """
+
+    mark: str
+    verdict: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+    runs: Table | None
+
+
+def trust(posterior: Posterior) -> Trust:
+    """Say what was done and whether to trust it."""
+    diagnostics = posterior.diagnostics
+    judged = bool(diagnostics.silos or diagnostics.chains)
+    mark = "trusted" if diagnostics.trusted else "doubted" if judged else "unknown"
+    return Trust(mark, tuple(sentences(diagnostics)), tuple(_steps(posterior)), _runs(posterior))
+
+
+def _steps(posterior: Posterior) -> Iterator[tuple[str, str]]:
+    study, schedule = posterior.study, posterior.study.schedule
+    sampled = (
+        f"{plural(schedule.chains, 'chain')} of {plural(schedule.iterations, 'sweep')}, the first "
+        f"{schedule.burn_in:,} dropped, of a mixture with {study.model.components} components"
+    )
+    if study.strategy == "exact":
+        yield "Sample", f"Chains over all silos at once: {sampled}; only counts travelled."
+    else:
+        yield "Sample", f"Each silo sampled its own rows: {sampled}."
+        yield "Match", f"Clusters of different silos were matched by {study.matching.method}."
+        yield (
+            "Aggregate",
+            f"The silos' draws were combined by {study.aggregation.method}"
+            + (
+                f", with the oracle {study.aggregation.oracle!r}."
+                if study.aggregation.method == "vcmc"
+                else "."
+            ),
+        )
+        yield "Polish", _polishing(posterior.diagnostics.rounds)
+    yield (
+        "Assign",
+        "Each silo found the most probable cluster of its own rows."
+        if study.assign == "posterior"
+        else "Each row went where the matching sent its silo's own cluster.",
+    )
+
+
+def _polishing(rounds: int) -> str:
+    if not rounds:
+        return "None: the draws are as the aggregation left them."
+    return f"{plural(rounds, 'exact Gibbs round')} over the silos, in which only counts travelled."
+
+
+def _runs(posterior: Posterior) -> Table | None:
+    diagnostics = posterior.diagnostics
+    runs = dict(diagnostics.silos)
+    if diagnostics.chains is not None:
+        runs["all silos together"] = diagnostics.chains
+    if not runs:
+        return None
+    return Table(
+        "What each run says of itself: worst R-hat and fewest effective draws over its traces",
+        ("run", "R-hat", "effective draws", "prior draws", "verdict"),
+        tuple(
+            cells(
+                name,
+                decimal(_extreme(run.rhat.values(), largest=True), 3),
+                decimal(_extreme(run.ess.values(), largest=False), 0),
+                f"{run.prior_draws:.1%}",
+                run.verdict,
+            )
+            for name, run in runs.items()
+        ),
+        frozenset({0, 4}),
+    )
+
+
+def _extreme(values: Iterable[float], *, largest: bool) -> float:
+    finite = [value for value in values if np.isfinite(value)]
+    return (max if largest else min)(finite, default=float("nan"))
+
+
+def traces(posterior: Posterior) -> tuple[Picture, ...]:
+    """Return the traces that left the silos, drawn."""
+    diagnostics = posterior.diagnostics
+    found: dict[str, NDArray[np.floating]] = {}
+    if diagnostics.elbo is not None:
+        found["elbo"] = diagnostics.elbo
+    if diagnostics.polish is not None:
+        found |= {name: v for name, v in diagnostics.polish.values.items() if name != "movement"}
+    return tuple(_trace(name, values) for name, values in found.items() if len(values) > 1)
+
+
+def checks_table(posterior: Posterior) -> Table | None:
+    """Return the checks whether the polish had come to rest; None if there were none."""
+    polish = posterior.diagnostics.polish
+    checks = polish.values.get("movement") if polish else None
+    if checks is None or len(checks) == 0:
+        return None
+    return Table(
+        "Whether the draws were still moving, at each check of the polish",
+        ("round", "z of the log-likelihood", "mean squared z of the parameters"),
+        tuple(
+            cells(f"{made:.0f}", signed(likelihood), decimal(parameters))
+            for made, likelihood, parameters in checks
+        ),
+    )
+
+
+def _trace(name: str, values: NDArray[np.floating]) -> Picture:
+    title, along, what = TRACES.get(name, (name, "place", name))
+    lines = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    caption = f"{title}: {what}."
+    if lines.shape[1] == 1:
+        caption = f"{title}: {what}, from {lines[0, 0]:,.5g} to {lines[-1, 0]:,.5g}."
+    heads = (along, *(["value"] if lines.shape[1] == 1 else map(str, range(lines.shape[1]))))
+    rows = tuple(
+        cells(str(place + 1), *(f"{value:,.6g}" for value in lines[place]))
+        for place in thin(len(lines), MOST_TOLD)
+    )
+    return Picture(line_chart(lines, name=caption, along=along), caption, Table(title, heads, rows))

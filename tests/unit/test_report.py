@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from silomix.cli.report import report_command
+from silomix.errors import FileError
+from silomix.posterior import PolishTrace
+from silomix.report import heat, make_report, write_report
+from silomix.report.drawing import line_chart, thin
+from silomix.report.heat import embed
+from silomix.report.palette import (
+    DARK,
+    LIGHT,
+    STEPS,
+    difference_class,
+    heat_rules,
+    luminance,
+    share_class,
+)
+from silomix.report.records import decimal, percent, probability, signed
+from silomix.types import Schema, Variable
+from unit.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior
+from unit.report_cases import large_posterior
+
+SECTIONS = (
+    "trust",
+    "sizes",
+    "profiles",
+    "traits",
+    "silos",
+    "weights",
+    "number",
+    "map",
+    "traces",
+    "made",
+    "sent",
+)
+VOID = {"meta", "input", "link", "br", "img", "hr"}
+HOSTILE = "<script>alert(1)</script>\"'&</style></table>"
+
+
+class Page(HTMLParser):
+    """The elements, attributes and texts of a page; refuses elements that do not close."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.texts, self.inside = [], [], [], {}
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open:
+            self.inside.setdefault(self.open[-1], []).append(data)
+
+    def attributes(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self):
+        skipped = {*self.inside.get("script", []), *self.inside.get("style", [])}
+        return " ".join(" ".join(text for text in self.texts if text not in skipped).split())
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def posterior(rng):
+    return make_posterior(rng)
+
+
+@pytest.fixture
+def page(posterior):
+    return Page(make_report(posterior))
+
+
+def test_every_section_is_there_and_linked(page):
+    ids = [attributes.get("id") for attributes in page.attributes("section")]
+    assert ids == list(SECTIONS)
+    assert {f"#{name}" for name in SECTIONS} <= {a["href"] for a in page.attributes("a")}
+    titles = {attributes.get("id") for attributes in page.attributes("h2")}
+    assert {a["aria-labelledby"] for a in page.attributes("section")} == titles
+
+
+def test_nothing_points_outside(posterior):
+    text = make_report(posterior)
+    assert "http:" not in text
+    assert "https:" not in text
+    page = Page(text)
+    for _, attributes in page.elements:
+        assert "src" not in attributes
+        assert "style" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+
+
+def test_the_policy_allows_just_the_style_and_scripts_of_the_page(page):
+    policy = next(a["content"] for a in page.attributes("meta") if a.get("http-equiv") is not None)
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    scripts = [
+        text
+        for text in page.inside["script"]
+        if "use strict" in text  # the other script element holds data
+    ]
+    assert len(scripts) == 2
+    for text in (*scripts, *page.inside["style"]):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert policy.count("sha256-") == 3
+
+
+def test_names_are_text_wherever_they_stand(rng):
+    schema = Schema((Variable(HOSTILE, ("no", HOSTILE)), Variable("b", ("x", "y", "z"))))
+    posterior = make_posterior(rng, schema=schema, diagnostics=make_diagnostics(notes=(HOSTILE,)))
+    text = make_report(posterior)
+    page = Page(text)
+    assert len(page.attributes("script")) == 3
+    assert HOSTILE in page.text
+    assert "<script>alert" not in text
+
+
+def test_data_cannot_end_its_element():
+    text = embed({"name": "</script><!--&"})
+    assert not set("<>&") & set(text)
+    assert json.loads(text) == {"name": "</script><!--&"}
+
+
+def test_the_same_posterior_makes_the_same_page(posterior):
+    assert make_report(posterior) == make_report(posterior)
+
+
+def test_headings_do_not_skip_a_rank(page):
+    ranks = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert ranks[0] == 1
+    assert ranks.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(ranks))
+
+
+def test_every_picture_has_words_and_a_table(page):
+    drawn = [a for a in page.attributes("svg") if a.get("aria-hidden") != "true"]
+    assert len(drawn) == 3
+    assert all(len(a["aria-label"]) > 20 for a in drawn)
+    assert len(page.attributes("figcaption")) == len(drawn)
+    tags = [tag for tag, _ in page.elements]
+    for place in [i for i, tag in enumerate(tags) if tag == "figcaption"]:
+        assert tags[place + 1 : place + 5] == ["details", "summary", "div", "table"]
+
+
+def test_the_verdict_is_the_posterior_s(rng):
+    posterior = make_posterior(rng, diagnostics=make_diagnostics(silos={"north": DOUBTED}))
+    page = Page(make_report(posterior))
+    assert "Do not trust this result yet." in page.text
+    assert DOUBTED.verdict in page.text
+    classes = {a.get("class") for a in page.attributes("div")}
+    assert "verdict doubted" in classes
+
+
+def test_a_posterior_without_parts_says_what_is_not_known(rng):
+    posterior = make_posterior(
+        rng,
+        correspondence=None,
+        silo_weights=None,
+        assignment=None,
+        diagnostics=make_diagnostics(silos={}, elbo=None, polish=None),
+    )
+    text = Page(make_report(posterior)).text
+    assert "Cannot tell whether to trust it: no run was judged." in text
+    assert "There are none: the draws are not weighted means of the silos’." in text
+    assert "The silos did not look for clusters of their own" in text
+    assert "Whether two clusters may be one, or one two, is not known" in text
+    assert "No trace was kept" in text
+    assert "expected rows" not in text
+
+
+def test_one_cluster_has_no_map(rng):
+    text = Page(make_report(make_posterior(rng, clusters=1))).text
+    assert "it takes at least two clusters that differ, and two variables" in text
+
+
+def test_a_polish_of_no_check_has_no_table_of_checks(rng):
+    polish = PolishTrace({"log_likelihood": np.zeros(1), "movement": np.zeros((0, 3))}, 1, True)
+    posterior = make_posterior(rng, diagnostics=make_diagnostics(polish=polish))
+    text = Page(make_report(posterior)).text
+    assert "Whether the draws were still moving" not in text
+    assert "1 exact Gibbs round over the silos" in text
+
+
+def test_the_heat_map_has_a_line_for_each_level_and_its_numbers(posterior):
+    text = make_report(posterior)
+    data = json.loads(re.search(r'id="heat-data">(.*?)</script>', text)[1])
+    means = posterior.probabilities.mean(axis=0)
+    assert text.count("<tr data-i=") == len(SCHEMA.levels)
+    np.testing.assert_allclose(np.array(data["mean"]).T / 1e4, means, atol=0.5e-4 + 1e-7)
+    assert np.all(np.array(data["lower"]) <= np.array(data["mean"]))
+    assert np.all(np.array(data["mean"]) <= np.array(data["upper"]))
+    rows = sum(int(sizes.sum()) for sizes in posterior.correspondence.sizes)
+    assert abs(sum(data["rows"]) - rows) <= posterior.n_clusters
+
+
+def test_a_long_schema_shows_the_levels_that_differ_most(posterior, monkeypatch):
+    monkeypatch.setattr(heat, "MOST_LINES", 4)
+    text = make_report(posterior)
+    assert text.count("<tr data-i=") == 4
+    assert "Shown are the 4 of 7 levels that differ most between clusters" in Page(text).text
+
+
+def test_a_large_study_makes_a_page_of_moderate_size(rng):
+    """27 clusters, 94 two-level variables and 30 silos, as in Fendler et al. (2026), section 6."""
+    text = make_report(large_posterior(rng))
+    assert text.count("<tr data-i=") == 188
+    assert len(text.encode()) < 12_000_000
+
+
+def test_what_left_each_silo_is_told_in_bytes_and_kinds(page):
+    for told in ("1,000", "64 in 2 answers", "1,064", "Release : the silo's own posterior"):
+        assert told in page.text
+
+
+def test_settings_and_digests_are_told(posterior, page):
+    for told in (posterior.provenance.study, "matching.method", "evidence", "schedule.chains"):
+        assert told in page.text
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_text_on_every_colour_can_be_read(theme):
+    for view, anchors in theme.items():
+        rules = re.findall(
+            r"background:#(\w{6});color:#(0|f)", heat_rules(anchors, view), re.MULTILINE
+        )
+        assert len(rules) == STEPS + 1
+        for colour, ink in rules:
+            light = luminance(np.array([int(colour[i : i + 2], 16) for i in (0, 2, 4)], float))
+            bright, dark = (1.0, light) if ink == "f" else (light, 0.0)
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_colours_are_clipped_to_their_scale():
+    assert [share_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
+    assert [difference_class(d, 2.0) for d in (-9.0, 0.0, 1.0)] == ["d0", "d10", "d15"]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (percent(0.3214), "32.1%"),
+        (percent(0.0004), "0.04%"),
+        (percent(float("nan")), "–"),
+        (decimal(float("inf")), "–"),
+        (signed(-0.5), "−0.50"),
+        (probability(1.0, 1000), "> 0.999"),
+        (probability(0.0, 50), "< 0.02"),
+        (probability(0.953, 1000), "0.953"),
+    ],
+)
+def test_numbers_are_written_for_people(written, expected):
+    assert written == expected
+
+
+def test_a_line_chart_of_a_constant_stays_inside():
+    points = re.search(r'points="([^"]*)"', line_chart(np.ones((3, 1)), name="x", along="y"))[1]
+    assert all(0 <= float(number) <= 360 for number in re.split("[ ,]", points))
+
+
+def test_thinning_keeps_both_ends():
+    assert thin(3, 10) == [0, 1, 2]
+    assert thin(1000, 3)[0] == 0
+    assert thin(1000, 3)[-1] == 999
+
+
+def test_a_report_is_written_whole(posterior, tmp_path):
+    path = write_report(posterior, tmp_path / "report.html")
+    assert path.read_text(encoding="utf-8") == make_report(posterior)
+
+
+def test_a_report_that_cannot_be_written_says_so(posterior, tmp_path):
+    with pytest.raises(FileError, match=r"report\.html cannot be written: No such file"):
+        write_report(posterior, tmp_path / "nowhere" / "report.html")
+
+
+def run(*args):
+    app = typer.Typer()
+    app.command()(report_command)
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+def test_the_command_reads_a_folder_or_a_file(posterior, tmp_path):
+    posterior.save(tmp_path / "posterior.silomix")
+    found = run(tmp_path)
+    assert found.exit_code == 0, found.output
+    page = tmp_path / "report.html"
+    assert found.output.splitlines()[-1] == f"Report: {page}"
+    other = run(tmp_path / "posterior.silomix", "--out", tmp_path / "other.html", "--json")
+    record = json.loads(other.output)
+    assert record["files"] == [str(tmp_path / "other.html")]
+    assert record["bytes"] == page.stat().st_size
+    assert (tmp_path / "other.html").read_bytes() == page.read_bytes()
+
+
+def test_the_command_replaces_nothing_unasked(posterior, tmp_path):
+    posterior.save(tmp_path / "posterior.silomix")
+    (tmp_path / "report.html").write_text("mine")
+    found = run(tmp_path)
+    assert found.exit_code == 4
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert run(tmp_path, "--force").exit_code == 0
+
+
+def test_the_command_says_what_a_folder_lacks(tmp_path):
+    found = run(tmp_path)
+    assert found.exit_code == 5
+    assert "has no posterior.silomix; give a folder that `silomix fit --out` wrote" in " ".join(
+        found.output.split()
+    )
+
+
+def test_every_silo_has_its_line(page):
+    for name in SILOS:
+        assert name in page.text
