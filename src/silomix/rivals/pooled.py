@@ -1,0 +1,75 @@
+"""The gold standard: one sampler on the rows of all silos."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.data import read_table
+from silomix.rivals.federation import open_silos
+from silomix.rivals.record import RivalResult, Stopwatch
+from silomix.roster import read_roster
+from silomix.silo import sample_locally
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from silomix.data.reading import Table
+    from silomix.types import Missing
+
+
+def pooled_mcmc(
+    table: Table,
+    silo: str | None = None,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+    variables: Sequence[str] | None = None,
+    missing: Missing = "marginalise",
+    **settings: Any,
+) -> RivalResult:
+    """Sample the posterior of one mixture on all rows, as if there were no silos.
+
+    The reference of Fendler et al. (2026), section 5.4 ("Full MCMC"): the sampler that a silo of
+    silomix runs, under the whole prior, then one partition and the draws relabelled to it. Every
+    row leaves its silo, which `bytes_sent` counts.
+
+    Parameters
+    ----------
+    table, silo, seed, threads, variables, missing : as for `silomix.fit`.
+    settings : of the sampler and the partition, as for `silomix.fit`; `preset="paper"` for the
+        paper's.
+    """
+    frame, watch = read_table(table), Stopwatch()
+    columns = variables or [name for name in frame.columns if name != silo]
+    everyone = open_silos(
+        frame,
+        None,
+        seed=seed,
+        threads=threads,
+        variables=columns,
+        missing=missing,
+        **settings,
+    )
+    (one,) = everyone.silos.silos
+    with watch.stage("sample"):
+        local = sample_locally(one)
+    width = one.shard.codes[0].nbytes
+    names, places = everyone.tally.names, everyone.places
+    if silo is not None:
+        roster = read_roster(frame, silo)
+        names, places = roster.names, roster.places
+    sizes = np.bincount(places, minlength=len(names))
+    return RivalResult(
+        name="pooled_mcmc",
+        labels=local.partition.labels,
+        weights=local.weights,
+        probabilities=local.probabilities,
+        levels=local.levels,
+        seconds=watch.seconds,
+        bytes_sent={
+            name: {"rows": int(size) * width} for name, size in zip(names, sizes, strict=True)
+        },
+        notes=(local.draws.diagnostics.verdict,),
+    )

@@ -1,0 +1,217 @@
+"""Every rival through one contract: same arguments, same record, through the same seam."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import silomix
+from silomix import rivals
+from silomix.errors import DataError, SettingsError
+from silomix.metrics import adjusted_rand_index
+from silomix.rivals import Merging, Search, Sweeps
+from silomix.rivals.record import Stopwatch
+
+ROWS = 480
+SHORT = {"iterations": 400, "burn_in": 200, "chains": 1}
+ALL = {
+    "fedmerdel": partial(rivals.fedmerdel, search=Search(restarts=1), draws=50),
+    "fed_kmodes": partial(rivals.fed_kmodes, clusters=5),
+    "pooled_mcmc": partial(rivals.pooled_mcmc, **SHORT),
+    "cmc": partial(rivals.cmc, **SHORT),
+    "product": partial(rivals.product, **SHORT),
+    "rabinovich": partial(rivals.rabinovich, clusters=5, **SHORT),
+    "block_gibbs": partial(rivals.block_gibbs, sweeps=Sweeps(10, 20), **SHORT),
+}
+KINDS = {
+    "fedmerdel": {"LocalComponents", "ClusterSizes"},
+    "fed_kmodes": {"LocalModes", "ModeCounts"},
+    "pooled_mcmc": {"rows"},
+    "cmc": {"Release", "AssignReply"},
+    "product": {"Release", "AssignReply"},
+    "rabinovich": {"Release", "DistinctRows", "AssignReply"},
+    "block_gibbs": {"BlockCounts", "AssignReply"},
+}
+every_rival = pytest.mark.parametrize("name", ALL)
+# four hundred sweeps leave some draws without a component of their own
+pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """Rows of the silos mixed, so that their order matters."""
+    table, truth = silomix.simulate("homogeneous", rows=ROWS, silos=2, seed=7)
+    order = np.random.default_rng(7).permutation(ROWS)
+    return table.iloc[order].reset_index(drop=True), truth.labels[order]
+
+
+@pytest.fixture(scope="module")
+def results(simulated):
+    table, _ = simulated
+    return {name: rival(table, "silo", seed=3, threads=1) for name, rival in ALL.items()}
+
+
+@every_rival
+def test_the_record_is_complete(results, name):
+    found = results[name]
+    assert found.name == name
+    assert found.labels.shape == (ROWS,)
+    draws, clusters = found.weights.shape
+    assert found.probabilities.shape == (draws, clusters, 26)
+    assert len(found.levels) == 26
+    assert found.levels[:2] == [("x1", "1"), ("x1", "2")]
+    assert 0 <= found.labels.min() <= found.labels.max() < clusters
+    assert found.n_clusters == len(set(found.labels))
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-5)
+    offsets = [0, 2, 4, 6, 8, 11, 14, 17, 20, 23]
+    sums = np.add.reduceat(found.probabilities, offsets, axis=2)
+    np.testing.assert_allclose(sums, 1.0, rtol=1e-5)
+    assert found.total_seconds == pytest.approx(sum(found.seconds.values()))
+    assert found.total_seconds > 0
+
+
+@every_rival
+def test_it_says_what_left_each_silo(results, name):
+    sent = results[name].bytes_sent
+    assert list(sent) == ["silo 1", "silo 2"]
+    assert all(set(kinds) == KINDS[name] for kinds in sent.values())
+    assert results[name].total_bytes == sum(sum(kinds.values()) for kinds in sent.values())
+    if name == "pooled_mcmc":
+        assert sent["silo 1"]["rows"] == ROWS // 2 * 10
+
+
+@every_rival
+def test_labels_follow_the_rows_of_the_table(results, simulated, name):
+    """Labels that were put back in the wrong order would agree with nothing."""
+    _, truth = simulated
+    assert adjusted_rand_index(results[name].labels, truth) > 0.4
+
+
+@every_rival
+def test_labels_fit_their_clusters(results, simulated, name):
+    """The profile of a label's cluster is that of the rows that carry it."""
+    table, _ = simulated
+    found = results[name]
+    mean = found.probabilities.mean(axis=0)
+    for cluster, size in enumerate(np.bincount(found.labels)):
+        if size >= 50:
+            rows = table[found.labels == cluster]
+            shares = [(rows[x].astype(str) == level).mean() for x, level in found.levels]
+            assert np.abs(mean[cluster] - shares).mean() < 0.1
+
+
+@every_rival
+def test_same_seed_same_result_on_any_thread(results, simulated, name):
+    again = ALL[name](pl.from_pandas(simulated[0]), "silo", seed=3, threads=2)
+    np.testing.assert_array_equal(again.labels, results[name].labels)
+    np.testing.assert_array_equal(again.probabilities, results[name].probabilities)
+
+
+@pytest.mark.parametrize("name", ["fedmerdel", "fed_kmodes"])
+def test_a_table_without_silos_is_one_silo(simulated, name, tmp_path):
+    table = simulated[0].drop(columns="silo")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = ALL[name](tmp_path / "table.csv", seed=3)
+    assert list(found.bytes_sent) == ["all"]
+    chosen = ALL[name](simulated[0], seed=3, variables=list(table.columns))
+    np.testing.assert_array_equal(chosen.labels, found.labels)
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "level"])
+@pytest.mark.parametrize("name", ["fedmerdel", "fed_kmodes", "block_gibbs"])
+def test_cells_may_be_missing(simulated, name, missing):
+    table, truth = simulated
+    holes = np.random.default_rng(1).random((ROWS, 10)) < 0.1
+    variables = table.drop(columns="silo").astype("Int64").mask(holes)
+    found = ALL[name](pd.concat([table[["silo"]], variables], axis=1), "silo", missing=missing)
+    assert len(found.levels) == (26 if missing == "marginalise" else 36)
+    assert adjusted_rand_index(found.labels, truth) > 0.3
+
+
+def test_the_pooled_sampler_is_that_of_silomix(results, simulated):
+    variables = simulated[0].drop(columns="silo")
+    draws = silomix.sample(variables, seed=3, progress=False, **SHORT)
+    local = silomix.local_posterior(draws)
+    np.testing.assert_array_equal(results["pooled_mcmc"].labels, local.partition.labels)
+    np.testing.assert_array_equal(results["pooled_mcmc"].weights, local.weights)
+
+
+def test_the_product_is_that_of_silomix(results, simulated):
+    settings = {"aggregation": "product", "polish": 0, **SHORT}
+    found = silomix.fit(simulated[0], "silo", seed=3, progress=False, **settings)
+    np.testing.assert_array_equal(results["product"].weights, found.weights)
+    np.testing.assert_array_equal(results["product"].labels, found.labels)
+
+
+@pytest.mark.parametrize(("weights", "word"), [("independent", "cmc"), ("uniform", "uniform")])
+def test_consensus_averages_are_those_of_silomix(simulated, weights, word):
+    settings = {"assign": "matching", **SHORT}
+    ours = rivals.cmc(simulated[0], "silo", weights=weights, seed=3, **settings)
+    found = silomix.fit(
+        simulated[0], "silo", seed=3, progress=False, aggregation=word, polish=0, **settings
+    )
+    np.testing.assert_array_equal(ours.probabilities, found.probabilities)
+    np.testing.assert_array_equal(ours.labels, found.labels)
+
+
+def test_covariance_weights_are_others(results, simulated):
+    other = rivals.cmc(simulated[0], "silo", weights="uniform", seed=3, **SHORT)
+    assert (results["cmc"].weights != other.weights).any()
+
+
+def test_a_known_number_of_clusters_is_kept(results):
+    assert results["rabinovich"].weights.shape[1] == 5
+
+
+def test_local_clusters_never_split(simulated):
+    table, _ = simulated
+    found = rivals.block_gibbs(table, "silo", sweeps=Sweeps(5, 5), seed=3, **SHORT)
+    settings = {"polish": 0, "assign": "matching", "fractionate": False, "absorb": 0, **SHORT}
+    ours = silomix.fit(table, "silo", seed=3, progress=False, aggregation="uniform", **settings)
+    # both group the same local clusters, so the finest common grouping is theirs
+    for name in ("silo 1", "silo 2"):
+        rows = (table["silo"] == name).to_numpy()
+        place = ours.silos.index(name)
+        pairs = {*zip(ours.labels[rows], found.labels[rows], strict=True)}
+        assert len(pairs) <= len(ours.correspondence.groups[place])
+
+
+def test_merging_words_reach_the_merge(simulated):
+    table, _ = simulated
+    sent = [
+        rivals.fedmerdel(table, "silo", seed=3, merging=Merging(pairs=pairs), draws=5)
+        for pairs in ("cross", "any")
+    ]
+    # the silo adds what its own merges would cost, a square of eight-byte numbers
+    more = [s.bytes_sent["silo 1"]["LocalComponents"] for s in sent]
+    assert np.sqrt((more[1] - more[0]) / 8) % 1 == 0
+    assert more[1] > more[0]
+
+
+def test_wrong_words_are_refused(simulated):
+    table, _ = simulated
+    with pytest.raises(SettingsError, match="weights='scott' is unknown; choose from"):
+        rivals.cmc(table, "silo", weights="scott")
+    with pytest.raises(SettingsError, match="components is fixed by this method"):
+        rivals.rabinovich(table, "silo", clusters=5, components=7)
+    with pytest.raises(SettingsError, match="odds='snob' is unknown"):
+        rivals.block_gibbs(table, "silo", odds="snob")
+    with pytest.raises(SettingsError, match="iteration"):
+        rivals.product(table, "silo", iteration=5)
+    with pytest.raises(DataError, match="no column 'site'"):
+        rivals.fedmerdel(table, "site")
+
+
+def test_a_stopwatch_adds_up():
+    watch = Stopwatch()
+    for _ in range(2):
+        with watch.stage("one"):
+            sum(range(200_000))
+    with watch.stage("two"):
+        pass
+    assert list(watch.seconds) == ["one", "two"]
+    assert watch.seconds["one"] > watch.seconds["two"] >= 0
