@@ -30,6 +30,7 @@ format: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/aggregation.py
+	$(BIN)/python benchmarks/stages.py
 
 reproduce: .venv/.dev
 	$(BIN)/python reproduction/cells.py --datasets 40

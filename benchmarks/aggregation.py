@@ -64,7 +64,9 @@ def dirichlets(rng: np.random.Generator, shapes: np.ndarray, sizes: np.ndarray) 
 
 
 def objective_on(matched: MatchedDraws, rows: DistinctRows, sizes: np.ndarray) -> Objective:
-    return Objective(matched, lambda query: rows_log_likelihood(query, rows, sizes), Prior(), sizes)
+    return Objective(
+        matched, lambda question: rows_log_likelihood(question, rows, sizes), Prior(), sizes
+    )
 
 
 def random_objective(size: Size) -> Objective:

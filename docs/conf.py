@@ -17,7 +17,7 @@ copyright = "2026, the silomix authors"
 release = version = silomix.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "tables"]
 html_theme = "furo"
 html_title = "silomix"
 html_copy_source = False

@@ -1,10 +1,12 @@
 """Bayesian clustering across data silos that may not pool their rows."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from silomix import metrics
 from silomix.api import fit, sample
 from silomix.errors import SilomixError
+from silomix.policy import Policy, read_policy, write_policy
 from silomix.posterior import Posterior, load
 from silomix.relabel import local_posterior
 from silomix.simulate import simulate, simulate_like
@@ -33,6 +35,7 @@ from silomix.types import (
 )
 
 if TYPE_CHECKING:
+    from silomix import plots, rivals
     from silomix.estimator import FederatedMixture
 
 __version__ = "0.1.0"
@@ -49,6 +52,7 @@ __all__ = [
     "Lbfgs",
     "LocalPosterior",
     "Partition",
+    "Policy",
     "Posterior",
     "Prior",
     "Psgd",
@@ -62,18 +66,24 @@ __all__ = [
     "local_posterior",
     "make_study",
     "metrics",
+    "plots",
+    "read_policy",
     "read_study",
+    "rivals",
     "sample",
     "simulate",
     "simulate_like",
+    "write_policy",
     "write_study",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import the estimator when it is asked for: it needs scikit-learn, an extra."""
+    """Import what needs an extra, or time to load, when it is asked for."""
     if name == "FederatedMixture":
         from silomix.estimator import FederatedMixture
 
         return FederatedMixture
+    if name in {"plots", "rivals"}:
+        return import_module(f"silomix.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

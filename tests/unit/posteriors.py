@@ -78,7 +78,10 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
         ),
         "diagnostics": make_diagnostics(),
         "provenance": make_provenance(
-            study, [], {name: {"Release": 1000, "PolishReply": 64} for name in SILOS}
+            study,
+            [],
+            {name: {"Release": 1000, "PolishReply": 64} for name in SILOS},
+            {name: {"Release": 1, "PolishReply": 2} for name in SILOS},
         ),
         "assignment": Assignment(
             membership.argmax(axis=1), membership, rng.integers(0, len(SILOS), rows)

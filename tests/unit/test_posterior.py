@@ -443,13 +443,16 @@ class TestProvenance:
 
     def test_is_a_birth_certificate(self, posterior):
         release = self.release()
-        made = make_provenance(posterior.study, [release], {"north": {"Release": 12}})
+        made = make_provenance(
+            posterior.study, [release], {"north": {"Release": 12}}, {"north": {"Release": 1}}
+        )
         assert made.study == digest(posterior.study)
         assert made.seed == 7
         assert made.silos == SILOS
         assert made.releases == {"north": fingerprint(release)}
         assert made.sent == {"north": {"Release": 12}}
-        assert make_provenance(posterior.study, [], {}, silos=["south"]).silos == ("south",)
+        assert made.answered == {"north": {"Release": 1}}
+        assert make_provenance(posterior.study, [], {}, {}, silos=["south"]).silos == ("south",)
 
     @pytest.mark.parametrize(
         "change",

@@ -133,7 +133,7 @@ class TestRoundTrip:
     def test_every_setting_of_the_study(self, posterior, tmp_path):
         settings = {"matching": "ball", "solver": "psgd", "polish": 3, "alpha": 1, "absorb": 0}
         study = make_study(SCHEMA, ["nørd", "süd"], preset="paper", **settings)
-        other = replace(posterior, study=study, provenance=make_provenance(study, [], {}))
+        other = replace(posterior, study=study, provenance=make_provenance(study, [], {}, {}))
         assert load(other.save(tmp_path / "other.zip")).study == study
 
     def test_the_same_posterior_makes_the_same_bytes(self, posterior, saved, tmp_path):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from silomix.errors import SettingsError
+from silomix.policy import policy_named
 from silomix.study import (
     AGGREGATIONS,
     KEYWORDS,
@@ -717,6 +718,22 @@ def test_the_paper_preset_is_that_of_the_documentation():
     assert (paper.strategy, paper.assign) == ("consensus", "matching")
 
 
+def test_the_files_preset_asks_what_the_default_policy_allows():
+    files = make_study(SCHEMA, SILOS, preset="files")
+    plain = make_study(SCHEMA, SILOS)
+    allowed = policy_named("default")
+    assert files.tier in allowed.tiers
+    assert (files.aggregation.oracle, allowed.share) == ("federated", True)
+    assert files.aggregation.solver == FewRounds(rounds=allowed.exchanges.gradients, starts=100)
+    assert (files.polish.rounds, allowed.exchanges.polish) == (0, 0)
+    changed = {"tier", "aggregation", "polish"}
+    assert files.model_dump(exclude=changed) == plain.model_dump(exclude=changed)
+    more = make_study(SCHEMA, SILOS, preset="files", solver=FewRounds(starts=20))
+    assert more.aggregation.solver == FewRounds(rounds=3, starts=20)
+    other = make_study(SCHEMA, SILOS, preset="files", solver="lbfgs")
+    assert other.aggregation.solver == Lbfgs()
+
+
 def test_the_records_have_the_defaults_of_the_documentation():
     assert Ball() == Ball(exponent=0.25, radius=None)
     assert Divergence() == Divergence(restarts=1, start="first", reference="mean")
@@ -771,7 +788,8 @@ def test_every_keyword_reaches_its_place():
             new = another(*settled[path])
             study = make_study(SCHEMA, SILOS, **{keyword: new})
             assert {p: v for p, _, v in leaves(study)}[path] == new
-    assert set(PRESETS["paper"]) <= set(KEYWORDS)
+    for preset in PRESETS.values():
+        assert set(preset) <= set(KEYWORDS)
 
 
 def test_burn_in_and_thin_follow_the_number_of_iterations():
@@ -823,7 +841,7 @@ WRONG_CALLS = [
     ({"itertions": 5}, "itertions is not a setting of a study; did you mean 'iterations'?"),
     ({"transport": 5}, "transport is not a setting of a study; the settings are title, seed"),
     ({"missing": "level"}, "missing is part of the schema; make the schema with it"),
-    ({"preset": "papers"}, "preset is 'papers'; it must be 'paper'"),
+    ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files'"),
     ({"iterations": 0}, "iterations is 0; it must be at least 1"),
     ({"iterations": "many"}, "iterations is 'many'; it must be a whole number"),
     ({"iterations": True}, "iterations is true; it must be a whole number"),

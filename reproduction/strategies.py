@@ -1,0 +1,229 @@
+"""Which strategy for which constraint: exchanges, bytes, accuracy, and what a policy costs.
+
+    python reproduction/strategies.py --datasets 20     # runs what is missing, appends, prints
+
+Every strategy is a way to run one study under one constraint, from one trip of a memory stick to an
+exchange for every sweep. "files, open" and "files, default policy" differ in the silos' policy
+alone: their difference is what the policy costs. Each data set is one line per strategy in
+results/strategies.csv; seeds start at 3000, so nothing here was tuned on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from cells import BANDS, CELLS, judge, share
+
+import silomix
+from silomix.study import FewRounds
+
+RESULTS = Path(
+    os.environ.get("SILOMIX_STRATEGIES", Path(__file__).parent / "results" / "strategies.csv")
+)
+DOCS = Path(__file__).parents[1] / "docs" / "tables"
+HEADINGS = {
+    "pi": "coverage of π",
+    "p0": "of p < .1",
+    "p1": ".1 to .5",
+    "p2": ".5 to .9",
+    "p3": "p > .9",
+}
+FIRST_SEED = 3000
+THREE_TRIPS = FewRounds(rounds=3, starts=100)
+STRATEGIES = {
+    "one trip: product, default policy": {
+        "tier": "summary", "aggregation": "product", "polish": 0, "policy": "default",
+    },
+    "files, default policy": {"preset": "files", "policy": "default"},
+    "files, open": {"preset": "files"},
+    "few rounds, draws, polish 3": {"oracle": "federated", "solver": THREE_TRIPS, "polish": 3},
+    "federated gradients": {"oracle": "federated", "polish": 0},
+    "contingency": {"polish": 0},
+    "default: contingency, polish until": {},
+    "exact": {"strategy": "exact", "iterations": 4000},
+}  # fmt: skip
+COLUMNS = [
+    "strategy", "exchanges", "bytes", "design", "separability", "seed", "planted", "clusters",
+    "ari", "vi", "best_ari", "pi_covered", "pi_total",
+    *[f"p{b}_{what}" for b in range(len(BANDS)) for what in ("covered", "total")], "seconds",
+]  # fmt: skip
+
+
+def run_one(strategy, design, separability, seed):
+    """Run one strategy on one data set: a line of the results."""
+    table, truth = silomix.simulate(design, separability=separability, seed=seed)
+    told = {}
+
+    def estimate():
+        found = silomix.fit(
+            table, silo="silo", seed=seed, threads=1, progress=False, **STRATEGIES[strategy]
+        )
+        sent, answered = found.provenance.sent, found.provenance.answered
+        told["bytes"] = max(sum(kinds.values()) for kinds in sent.values())
+        told["exchanges"] = max(sum(kinds.values()) for kinds in answered.values())
+        return found.labels, found.weights, found.probabilities
+
+    line = judge(estimate, table, truth)
+    return {
+        "strategy": strategy,
+        **told,
+        "design": design,
+        "separability": separability,
+        "seed": seed,
+        **line,
+    }
+
+
+def done_lines():
+    return pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=COLUMNS)
+
+
+def run_missing(datasets, strategies, jobs):
+    keys = ["strategy", "design", "separability", "seed"]
+    done = {tuple(line) for line in done_lines()[keys].itertuples(index=False)}
+    todo = [
+        (strategy, *cell, FIRST_SEED + number)
+        for number in range(datasets)
+        for cell in CELLS
+        for strategy in strategies
+        if (strategy, *cell, FIRST_SEED + number) not in done
+    ]
+    if not todo:
+        return
+    fresh = not RESULTS.exists()
+    with RESULTS.open("a", newline="") as file, ProcessPoolExecutor(jobs) as pool:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        running = [pool.submit(run_one, *case) for case in todo]
+        for number, finished in enumerate(as_completed(running), 1):
+            writer.writerow(finished.result())
+            file.flush()
+            if number % 20 == 0 or number == len(todo):
+                print(f"{number} of {len(todo)} runs done", flush=True)
+
+
+def summarise(lines, by):
+    """One line per group, with standard errors over data sets."""
+    rows = []
+    for group, part in lines.groupby(by, sort=False):
+        gap = part["best_ari"] - part["ari"]
+        row = dict(zip(by, group, strict=True)) | {
+            "data sets": len(part),
+            "exchanges": part["exchanges"].median(),
+            "kB per silo": part["bytes"].median() / 1000,
+            "right K": (part["clusters"] == part["planted"]).mean(),
+            "ARI": part["ari"].mean(),
+            "below best": gap.mean(),
+            "gap se": gap.std() / np.sqrt(len(part)),
+            "CPU s": part["seconds"].mean(),
+        }
+        for what in ("pi", "p0", "p1", "p2", "p3"):
+            row[what], row[f"{what} se"] = share(part, what)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def cost_of_policy(lines):
+    """What the default policy changes, cell by cell, on the same data sets."""
+    keys = ["design", "separability", "seed"]
+    ruled, free = (
+        lines[lines["strategy"] == name].set_index(keys).sort_index()
+        for name in ("files, default policy", "files, open")
+    )
+    both = ruled.index.intersection(free.index)
+    ruled, free = ruled.loc[both], free.loc[both]
+    rows = []
+    for cell, part in ruled.groupby(["design", "separability"], sort=False):
+        other = free.loc[part.index]
+        change = part["ari"] - other["ari"]
+        row = {
+            "cell": " ".join(cell),
+            "data sets": len(part),
+            "ARI": part["ari"].mean(),
+            "change of ARI": change.mean(),
+            "se": change.std() / np.sqrt(len(part)),
+        }
+        for what in ("pi", "p0", "p1", "p2", "p3"):
+            row[what] = share(part, what)[0]
+            row[f"{what} open"] = share(other, what)[0]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def strategies_page(lines):
+    """The table of strategies as the documentation shows it."""
+    rows = []
+    for strategy, part in lines.groupby("strategy", sort=False):
+        row = {
+            "strategy": strategy,
+            "data sets": len(part),
+            "exchanges": f"{part['exchanges'].median():,.0f}",
+            "kB out of a silo": f"{part['bytes'].median() / 1000:,.0f}",
+        }
+        for separability in ("easy", "poor"):
+            some = part[part["separability"] == separability]
+            gap = some["best_ari"] - some["ari"]
+            row[f"below best ARI, {separability}"] = with_error(gap.mean(), gap.sem())
+        for what in ("pi", "p0", "p1", "p2", "p3"):
+            row[HEADINGS[what]] = with_error(*share(part, what))
+        rows.append(row)
+    return as_markdown(pd.DataFrame(rows))
+
+
+def policy_page(lines):
+    """What the default policy costs, as the documentation shows it."""
+    rows = []
+    for _, line in cost_of_policy(lines).iterrows():
+        row = {
+            "cell": line["cell"],
+            "data sets": line["data sets"],
+            "ARI": f"{line['ARI']:.3f}",
+            "change": with_error(line["change of ARI"], line["se"]),
+        }
+        for what, heading in HEADINGS.items():
+            row[heading] = f"{line[what]:.3f} ({line[what + ' open']:.3f})"
+        rows.append(row)
+    return as_markdown(pd.DataFrame(rows))
+
+
+def with_error(value, error):
+    return f"{value:.3f} ± {error:.3f}"
+
+
+def as_markdown(table):
+    """A table, without another package."""
+    lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).values.tolist()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--datasets", type=int, default=20)
+    parser.add_argument("--strategies", default=";".join(STRATEGIES))
+    parser.add_argument("--jobs", type=int, default=2)
+    chosen = parser.parse_args()
+    run_missing(chosen.datasets, chosen.strategies.split(";"), chosen.jobs)
+    lines = done_lines()
+    tables = {
+        "strategies_summary.csv": summarise(lines, ["strategy", "separability"]),
+        "policy_cost.csv": cost_of_policy(lines),
+    }
+    for name, table in tables.items():
+        with pd.option_context("display.width", 250, "display.max_columns", 30):
+            print(f"\n{name}\n{table.round(3).to_string(index=False)}")
+        table.round(4).to_csv(RESULTS.with_name(name), index=False)
+    if len(lines):
+        DOCS.mkdir(exist_ok=True)
+        (DOCS / "strategies.md").write_text(strategies_page(lines), encoding="utf-8")
+        (DOCS / "policy-cost.md").write_text(policy_page(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
