@@ -16,6 +16,7 @@ from playwright.sync_api import sync_playwright
 
 
 def main(page_file: str, picture: str) -> None:
+    """Open the page, show its profiles, and write the picture."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]

@@ -92,6 +92,15 @@ def sample(
     -------
     Draws
         Labels, weights, probabilities and log-likelihood of every kept draw, with diagnostics.
+
+    Examples
+    --------
+    >>> import silomix
+    >>> table, truth = silomix.simulate("homogeneous", rows=400, silos=2, seed=1)
+    >>> rows = table[table["silo"] == "silo 1"].drop(columns="silo")
+    >>> draws = silomix.sample(rows, components=8, silos=2, iterations=1000, seed=1)
+    >>> draws.weights.shape, draws.labels.shape
+    ((1000, 8), (1000, 200))
     """
     shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
@@ -173,6 +182,16 @@ def fit(
     -------
     Posterior
         Global draws, and the rows' labels in the order of the table.
+
+    Examples
+    --------
+    >>> import silomix
+    >>> table, truth = silomix.simulate("homogeneous", rows=400, silos=2, seed=1)
+    >>> posterior = silomix.fit(table, silo="silo", components=8, iterations=1000, seed=1)
+    >>> posterior.n_clusters
+    5
+    >>> posterior.diagnostics.trusted
+    True
     """
     _check_extras(preset, settings)
     _check_transport(transport)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silomix.data import load
-from silomix.errors import StudyMismatch
 from silomix.progress import reporting
 from silomix.sampler import cores
 from silomix.silo import Silo, sample_locally
+from silomix.site import place_in
 
 if TYPE_CHECKING:
     from silomix.data.reading import Table
@@ -38,18 +38,13 @@ def apply_study(
     silo : the silo's name in the roster; its place there sets its random stream.
     frequency, threads, checkpoint : as for `silomix.sample`.
     """
-    if silo not in study.silos:
-        raise StudyMismatch(
-            f"the study has no silo {silo!r}; its roster is "
-            f"{', '.join(map(repr, study.silos))}: correct the name, or use the study file "
-            "that this silo is part of"
-        )
+    place = place_in(study, silo)
     shard = load(table, schema=study.table_schema, frequency=frequency, where=silo)
     with reporting(None) as report:
         return sample_locally(
             Silo(
                 name=silo,
-                place=study.silos.index(silo),
+                place=place,
                 shard=shard,
                 study=study,
                 threads=cores(threads),

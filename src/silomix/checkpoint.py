@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from silomix.atomic import whole_file
 from silomix.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -160,17 +161,11 @@ def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> NDArra
 
 def _replace(target: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file in one step: whatever happens, there is the old content or the new."""
-    partial = target.with_suffix(".partial")
     try:
-        with partial.open("wb") as file:
+        with whole_file(target, alone=True) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
     except OSError as error:
         raise _unwritable(target.parent, error) from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> CheckpointError:

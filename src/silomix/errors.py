@@ -4,7 +4,16 @@ from __future__ import annotations
 
 
 class SilomixError(Exception):
-    """Base of every error that silomix raises on purpose."""
+    """Base of every error that silomix raises on purpose.
+
+    Examples
+    --------
+    >>> try:
+    ...     silomix.fit(table, silo="Silo")
+    ... except silomix.SilomixError as error:
+    ...     print(str(error).partition(";")[0])
+    the table has no column 'Silo' to tell the silos apart (did you mean 'silo'?)
+    """
 
 
 class DataError(SilomixError, ValueError):

@@ -67,6 +67,16 @@ its defaults.
     n_clusters_ : how many clusters were found.
     n_features_in_ : columns of X, that of the silos included.
     feature_names_in_ : their names, if X is a frame with names.
+
+    Examples
+    --------
+    >>> model = silomix.FederatedMixture(
+    ...     components=8, silo="silo", iterations=1000, random_state=1
+    ... ).fit(table)
+    >>> model.n_clusters_, model.labels_.shape
+    (5, (400,))
+    >>> model.predict_proba(table.head(3)).shape
+    (3, 5)
     """
 
     def __init__(  # noqa: PLR0913

@@ -25,6 +25,11 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
     Parameters
     ----------
     a, b : (row,), labels of any kind; only which rows share one matters.
+
+    Examples
+    --------
+    >>> silomix.metrics.adjusted_rand_index(["a", "a", "b", "b"], [1, 1, 0, 0])
+    1.0
     """
     table = _contingency(a, b)
     # Python integers: products of two numbers of pairs pass 2^63 from 80,000 rows on
@@ -44,6 +49,11 @@ def variation_of_information(a: ArrayLike, b: ArrayLike) -> float:
     Parameters
     ----------
     a, b : (row,), labels of any kind; only which rows share one matters.
+
+    Examples
+    --------
+    >>> round(silomix.metrics.variation_of_information([0, 0, 1, 1], [0, 0, 0, 0]), 3)
+    0.693
     """
     table = _contingency(a, b)
     # no term is negative, so equal partitions give zero and never a rounding below it
@@ -82,6 +92,11 @@ def pair_clusters(
     An unpaired true cluster has no estimate: set its interval and estimate to nan, and
     `coverage` counts a miss while `relative_bias` is nan. An unpaired estimated cluster has no
     true value and enters neither; the number of clusters and the adjusted Rand index show it.
+
+    Examples
+    --------
+    >>> silomix.metrics.pair_clusters([0, 0, 1, 1], [1, 1, 0, 0]).tolist()
+    [1, 0]
     """
     truth, found = _numbers("true_labels", true_labels), _numbers("labels", labels)
     _check_lengths(len(truth), len(found))
@@ -105,6 +120,11 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     Parameters
     ----------
     true, lower, upper : arrays of one shape, or that broadcast to one.
+
+    Examples
+    --------
+    >>> silomix.metrics.coverage([0.2, 0.8], [0.1, 0.3], [0.3, 0.6])
+    0.5
     """
     true, lower, upper = _broadcast({"true": true, "lower": lower, "upper": upper})
     swapped = int(np.count_nonzero(lower > upper))
@@ -126,6 +146,11 @@ def relative_bias(true: ArrayLike, estimate: ArrayLike) -> NDArray[np.float64]:
     Parameters
     ----------
     true, estimate : arrays of one shape, or that broadcast to one.
+
+    Examples
+    --------
+    >>> silomix.metrics.relative_bias([0.2, 0.4], [0.3, 0.4]).round(2).tolist()
+    [-0.5, 0.0]
     """
     true, estimate = _broadcast({"true": true, "estimate": estimate})
     undefined = np.full(true.shape, np.nan)
@@ -146,6 +171,12 @@ def equal_tailed_interval(
     Returns
     -------
     lower, upper : the shape of `draws` without `axis`; nan where a draw is nan.
+
+    Examples
+    --------
+    >>> lower, upper = silomix.metrics.equal_tailed_interval(posterior.weights)
+    >>> lower.shape, bool((lower < upper).all())
+    ((5,), True)
     """
     values = _checked_draws(draws, level, axis)
     lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=axis)
@@ -169,6 +200,12 @@ def highest_density_interval(
     Returns
     -------
     lower, upper : the trailing shape; nan where a draw is nan.
+
+    Examples
+    --------
+    >>> lower, upper = silomix.metrics.highest_density_interval(posterior.weights, 0.9)
+    >>> lower.shape, bool((lower < upper).all())
+    ((5,), True)
     """
     values = np.sort(_checked_draws(draws, level, 0), axis=0)
     n = len(values)

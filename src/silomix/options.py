@@ -1,5 +1,6 @@
 """The options of the commands: each says in one line which value to choose, and why."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +13,24 @@ TABLE, SAMPLER, METHOD, OUTPUT = "The table", "The sampler", "The coordinator", 
 """Panels of the help pages."""
 
 
-def _option(panel: str, name: str, text: str) -> OptionInfo:
-    return typer.Option(name, help=text, rich_help_panel=panel, show_default=False)
+def _option(panel: str, name: str, text: str, words: Sequence[str] = ()) -> OptionInfo:
+    """Return an option; `words` are what a shell offers to complete its value with."""
+    return typer.Option(
+        name,
+        help=text,
+        rich_help_panel=panel,
+        show_default=False,
+        autocompletion=(lambda: list(words)) if words else None,
+    )
 
 
-def _argument(metavar: str, text: str) -> ArgumentInfo:
-    return typer.Argument(help=text, metavar=metavar, show_default=False)
+def _argument(metavar: str, text: str, words: Sequence[str] = ()) -> ArgumentInfo:
+    return typer.Argument(
+        help=text,
+        metavar=metavar,
+        show_default=False,
+        autocompletion=(lambda: list(words)) if words else None,
+    )
 
 
 TableFile = Annotated[
@@ -34,7 +47,7 @@ ExchangeFolder = Annotated[
 ReleaseFolder = Annotated[
     Path, _argument("DIR", "A release folder, as release wrote it or as another silo sent it.")
 ]
-Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(DESIGNS)}.")]
+Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(DESIGNS)}.", DESIGNS)]
 
 DemoOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for reports and tables; replaced.")]
 SimulateOut = Annotated[
@@ -79,7 +92,12 @@ Debug = Annotated[
 
 Separability = Annotated[
     str | None,
-    _option(TABLE, "--separability", "easy (default), or poor for clusters that overlap."),
+    _option(
+        TABLE,
+        "--separability",
+        "easy (default), or poor for clusters that overlap.",
+        ("easy", "poor"),
+    ),
 ]
 Rows = Annotated[
     int | None,
@@ -147,12 +165,17 @@ Variables = Annotated[
     str | None,
     _option(TABLE, "--variables", "Columns to use, as a,b,c; all others by default."),
 ]
+Exclude = Annotated[
+    str | None,
+    _option(TABLE, "--exclude", "Columns to leave out, as a,b: identifiers, dates, numbers."),
+]
 Missing = Annotated[
     str | None,
     _option(
         TABLE,
         "--missing",
         "marginalise (default) skips missing cells; level if being missing means something.",
+        ("marginalise", "level"),
     ),
 ]
 Frequency = Annotated[
@@ -163,7 +186,10 @@ Frequency = Annotated[
 Preset = Annotated[
     str | None,
     _option(
-        SAMPLER, "--preset", "paper, the published method, or files, to go by file; options win."
+        SAMPLER,
+        "--preset",
+        "paper, the published method, or files, to go by file; options win.",
+        ("paper", "files"),
     ),
 ]
 Components = Annotated[
@@ -201,6 +227,7 @@ PartitionMethod = Annotated[
         SAMPLER,
         "--partition",
         "linkage (default), or pam, the paper's, which needs the extra pam.",
+        ("linkage", "pam"),
     ),
 ]
 Relabel = Annotated[
@@ -209,6 +236,7 @@ Relabel = Annotated[
         SAMPLER,
         "--relabel",
         "match (default), or average, the paper's, whose intervals are too narrow.",
+        ("match", "average"),
     ),
 ]
 Threads = Annotated[
@@ -221,7 +249,12 @@ Checkpoint = Annotated[
 ]
 Transport = Annotated[
     str | None,
-    _option(SAMPLER, "--transport", "in-process (default), or joblib, with a process per core."),
+    _option(
+        SAMPLER,
+        "--transport",
+        "in-process (default), or joblib, with a process per core.",
+        ("in-process", "joblib"),
+    ),
 ]
 
 Matching = Annotated[
@@ -230,11 +263,17 @@ Matching = Annotated[
         METHOD,
         "--matching",
         "evidence (default); ball, divergence; hungarian if one silo has every cluster.",
+        ("evidence", "ball", "divergence", "hungarian"),
     ),
 ]
 Aggregation = Annotated[
     str | None,
-    _option(METHOD, "--aggregation", "vcmc (default); product, cmc or uniform for a comparison."),
+    _option(
+        METHOD,
+        "--aggregation",
+        "vcmc (default); product, cmc or uniform for a comparison.",
+        ("vcmc", "product", "cmc", "uniform"),
+    ),
 ]
 Oracle = Annotated[
     str | None,
@@ -242,33 +281,53 @@ Oracle = Annotated[
         METHOD,
         "--oracle",
         "contingency (default) sends distinct rows; federated sums only; pooled.",
+        ("contingency", "federated", "pooled"),
     ),
 ]
 Solver = Annotated[
     str | None,
     _option(
-        METHOD, "--solver", "lbfgs (default); psgd, the paper's; few-rounds for slow exchanges."
+        METHOD,
+        "--solver",
+        "lbfgs (default); psgd, the paper's; few-rounds for slow exchanges.",
+        ("lbfgs", "psgd", "few-rounds"),
     ),
 ]
 Polish = Annotated[
     str | None,
     _option(
-        METHOD, "--polish", "until the draws settle (default), or a number of rounds; 0 for none."
+        METHOD,
+        "--polish",
+        "until the draws settle (default), or a number of rounds; 0 for none.",
+        ("until", "0", "3"),
     ),
 ]
 Strategy = Annotated[
     str | None,
     _option(
-        METHOD, "--strategy", "consensus (default), or exact, with an exchange for every sweep."
+        METHOD,
+        "--strategy",
+        "consensus (default), or exact, with an exchange for every sweep.",
+        ("consensus", "exact"),
     ),
 ]
 Assign = Annotated[
     str | None,
-    _option(METHOD, "--assign", "Label rows by posterior (default), or matching, the paper's way."),
+    _option(
+        METHOD,
+        "--assign",
+        "Label rows by posterior (default), or matching, the paper's way.",
+        ("posterior", "matching"),
+    ),
 ]
 Tier = Annotated[
     str | None,
-    _option(METHOD, "--tier", "What a silo releases: draws (default) or a summary of them."),
+    _option(
+        METHOD,
+        "--tier",
+        "What a silo releases: draws (default) or a summary of them.",
+        ("draws", "summary"),
+    ),
 ]
 FitPolicy = Annotated[
     str | None,

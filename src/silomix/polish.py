@@ -56,9 +56,10 @@ class Polished:
     weights_by_silo : (draw, silo, cluster)
     probabilities : (draw, cluster, level)
     log_likelihood : (round, chain), of all silos' rows, at the start of each round.
-    movement : (check, 3): round, z of the log-likelihood, mean squared z of the parameters.
+    movement : (check, 3): round, z of the log-likelihood, mean squared z of the parameters; no
+        line where the rounds were too few for a check.
     rounds : rounds made.
-    still_moving : whether the last check found the draws moving.
+    still_moving : whether the last check found the draws moving; False without a check.
     """
 
     weights_by_silo: NDArray[np.float64]
@@ -230,7 +231,7 @@ class _History:
             log_likelihood=np.array(self.log_likelihood),
             movement=checks,
             rounds=made,
-            still_moving=len(checks) == 0 or moving(*checks[-1, 1:]),
+            still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
         )
 
 

@@ -29,7 +29,11 @@ PRIOR_DRAWS_ALLOWED = 0.05
 
 
 def local_posterior(
-    draws: Draws, partition: ArrayLike | Partition = "linkage", relabel: str = "match"
+    draws: Draws,
+    partition: ArrayLike | Partition = "linkage",
+    relabel: str = "match",
+    *,
+    where: str | None = None,
 ) -> LocalPosterior:
     """Return the draws of one silo, aligned with one partition of its rows.
 
@@ -41,6 +45,15 @@ def local_posterior(
     relabel : how cluster k gets its parameters in each draw. "match" takes those of one
         component; "average", as Fendler et al. (2026) do, the mean over its rows, which mixes
         neighbouring components into each draw and narrows the posterior.
+    where : what warnings call the rows, such as the name of their silo.
+
+    Examples
+    --------
+    >>> local = silomix.local_posterior(draws)
+    >>> local.weights.shape, local.partition.clusters
+    ((1000, 5), 5)
+    >>> int(local.sizes.sum()) == draws.shard.rows
+    True
     """
     if relabel not in RELABELLINGS:
         raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
@@ -53,7 +66,7 @@ def local_posterior(
         )
     weights, probabilities, lent = follow(draws, followed, RELABELLINGS[relabel])
     prior_draws = lent.mean(axis=0)
-    warn_of_prior_draws(prior_draws)
+    warn_of_prior_draws(prior_draws, where)
     return LocalPosterior(weights, probabilities, followed, relabel, prior_draws, draws)
 
 
@@ -195,20 +208,22 @@ def average(
 RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
 
 
-def warn_of_prior_draws(prior_draws: NDArray[np.float64]) -> None:
+def warn_of_prior_draws(prior_draws: NDArray[np.float64], where: str | None = None) -> None:
     """Warn of the clusters that are drawn from the prior too often.
 
     Parameters
     ----------
     prior_draws : (cluster,), share of the draws.
+    where : whose clusters they are.
     """
     often = np.flatnonzero(prior_draws > PRIOR_DRAWS_ALLOWED)
     if len(often):
         shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
+        whose = "" if where is None else f"{where}: "
         warnings.warn(
-            f"some draws leave a cluster without its own component ({shares} of the draws) and "
-            "its parameters there come from the prior: sample longer, give a partition with "
-            "fewer clusters, or choose relabel 'average'",
+            f"{whose}some draws leave a cluster without its own component ({shares} of the "
+            "draws) and its parameters there come from the prior: sample longer, give a "
+            "partition with fewer clusters, or choose relabel 'average'",
             SamplingWarning,
             stacklevel=3,
         )

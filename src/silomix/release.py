@@ -247,7 +247,7 @@ def release_draws(
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
     Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
-    weights ~ Dirichlet(α_s + sizes) and probabilities ~ Dirichlet(mean × concentration).
+    weights ~ Dirichlet(`weight_shapes`) and probabilities ~ Dirichlet(mean × concentration).
 
     Returns
     -------
@@ -260,11 +260,25 @@ def release_draws(
             release.probabilities[order].astype(np.float64),
         )
     alpha, _ = prior.share(silos)
-    weights = rng.dirichlet(release.sizes + alpha, size=count)
+    weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
     shapes = release.mean * np.repeat(release.concentration, np.diff(offsets), axis=1)
     gammas = np.maximum(rng.standard_gamma(shapes, size=(count, *shapes.shape)), 1e-300)
     totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
     return weights, gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
+    """Return the shapes of the Dirichlet that stands for a silo's weights: (cluster,).
+
+    α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
+    a cluster's labels are shows in its released concentrations, which then fall short of its
+    size; the spread of the weights grows with about the square of that. Over the poor cells of
+    Fendler et al. (2026) the square gives 0.24 to 0.38 of the rows where the draws themselves
+    say 0.19 to 0.42, and 1 in the easy ones.
+    """
+    sure = np.minimum(np.median(release.concentration, axis=1) / release.sizes, 1.0)
+    worth = np.average(sure**2, weights=release.sizes)
+    return np.asarray((release.sizes + alpha) * worth)
 
 
 def random_order(available: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -11,9 +11,10 @@ import numpy as np
 from silomix.data import expand, infer_schema, read_table
 from silomix.data.cells import read_cells
 from silomix.errors import DataError
+from silomix.study.problems import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import narwhals as nw
     from numpy.typing import NDArray
@@ -75,7 +76,8 @@ def read_roster(table: Table, column: str) -> Roster:
     frame = read_table(table)
     if column not in frame.columns:
         raise DataError(
-            f"the table has no column {column!r} to tell the silos apart; its columns are "
+            f"the table has no column {column!r} to tell the silos apart"
+            f"{did_you_mean(column, frame.columns)}; its columns are "
             f"{_listing(frame.columns)}: correct the name"
         )
     cells = read_cells(frame.get_column(column), f"the silo column {column!r}")
@@ -96,7 +98,8 @@ def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
     roster = read_roster(frame, column)
     if silo not in roster.names:
         raise DataError(
-            f"the silo column {column!r} has no row of {silo!r}; it has "
+            f"the silo column {column!r} has no row of {silo!r}"
+            f"{did_you_mean(silo, roster.names)}; it has "
             f"{_listing(roster.names)}: correct the name, or check that this is the right table"
         )
     return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
@@ -107,6 +110,13 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     parts = [part for part in DIGITS.split(name) if part]
     numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
     return numbered, name
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the name that was probably meant, however it is capitalised."""
+    folded = {name.casefold(): name for name in known}
+    near = nearest(word.casefold(), folded)
+    return f" (did you mean {folded[near]!r}?)" if near else ""
 
 
 def _listing(names: tuple[str, ...] | list[str]) -> str:

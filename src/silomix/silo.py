@@ -194,7 +194,7 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         threshold=settings.threshold,
         subsample=settings.subsample,
     )
-    return local_posterior(draws, clusters, settings.relabel)
+    return local_posterior(draws, clusters, settings.relabel, where=silo.name)
 
 
 def _kept(silo: Silo) -> Kept:

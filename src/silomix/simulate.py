@@ -96,6 +96,15 @@ def simulate(
     -------
     table : a column "silo" ("silo 1", …), then x1 … x10; rows in the order of the silos.
     truth : what it was drawn from.
+
+    Examples
+    --------
+    >>> import silomix
+    >>> table, truth = silomix.simulate("non-nested", rows=400, seed=1)
+    >>> table.shape, truth.silos
+    ((400, 11), ('silo 1', 'silo 2', 'silo 3', 'silo 4'))
+    >>> truth.weights.round(3).tolist()
+    [0.258, 0.308, 0.183, 0.1, 0.1, 0.05]
     """
     _one_of("design", design, DESIGNS)
     appendix = design == "appendix-b"
@@ -158,6 +167,13 @@ def simulate_like(
     Returns
     -------
     One row per line: "silo" first if asked for, then the variables, their levels declared.
+
+    Examples
+    --------
+    >>> schema = draws.shard.schema
+    >>> dummy = silomix.simulate_like(schema, rows=100, silos=["north", "south"], seed=1)
+    >>> dummy.shape, dummy["silo"].unique().tolist()
+    ((100, 11), ['north', 'south'])
     """
     _whole("clusters", clusters, least=1)
     if not 0 <= missing < 1:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix.atomic import replace_file, whole_file
 from silomix.errors import CheckpointError
 from silomix.messages import ShareReleases
 from silomix.messages.binary import decode, encode
@@ -24,7 +23,7 @@ from silomix.messages.envelope import Envelope
 from silomix.release import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -90,26 +89,35 @@ class Store:
         """Keep what the sampling gave."""
         self.kept = kept
         if self.folder:
-            replace_file(self.folder / RELEASE_FILE, _as_bytes(kept.release))
-            _save(self.folder / KEPT_FILE, partial(_write_kept, kept))
+            replace_file(self.folder / RELEASE_FILE, _as_bytes(kept.release), alone=True)
+            with whole_file(self.folder / KEPT_FILE, alone=True) as file:
+                np.savez(
+                    file,
+                    weights=kept.weights,
+                    probabilities=kept.probabilities,
+                    labels=kept.labels,
+                )
 
     def share(self, query: ShareReleases) -> None:
         """Remember what was shown, for the questions that refer to it."""
         self.shared, self.matched = query, query.matched
         if self.folder:
-            replace_file(self.folder / SHARED_FILE, _as_bytes(query))
+            replace_file(self.folder / SHARED_FILE, _as_bytes(query), alone=True)
 
     def assign(self, membership: NDArray[np.float32]) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
         self.membership = membership
         if self.folder:
-            _save(self.folder / MEMBERSHIP_FILE, lambda file: np.save(file, membership))
+            with whole_file(self.folder / MEMBERSHIP_FILE, alone=True) as file:
+                np.save(file, membership)
 
     def note(self, kind: str, question: str) -> None:
         """Write a question into the ledger, before it is answered: a crash must not reset it."""
         self.ledger.setdefault(kind, []).append(question)
         if self.folder:
-            replace_file(self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode())
+            replace_file(
+                self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode(), alone=True
+            )
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
@@ -135,7 +143,7 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
                     "delete that one if nothing in it is needed"
                 )
     else:
-        replace_file(path, json.dumps(dict(identity), indent=1).encode())
+        replace_file(path, json.dumps(dict(identity), indent=1).encode(), alone=True)
     store = Store(folder)
     try:
         _fill(store, folder)
@@ -169,24 +177,6 @@ def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:
     """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
     shape = f"{codes.shape} {codes.dtype.str} "
     return hashlib.sha256(shape.encode() + np.ascontiguousarray(codes).tobytes()).hexdigest()
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    _save(path, lambda file: file.write(content))
-
-
-def _save(path: Path, write: Callable[[Any], object]) -> None:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
-
-
-def _write_kept(kept: Kept, file: Any) -> None:
-    np.savez(file, weights=kept.weights, probabilities=kept.probabilities, labels=kept.labels)
 
 
 def _as_bytes(record: Release | ShareReleases) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
 import warnings
@@ -65,6 +66,12 @@ EXITS = (
 )
 UNEXPECTED = 1
 
+KEYWORDS = {
+    re.compile(r"\bvariables=\.\.\."): "--exclude or --variables",
+    re.compile(r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])"): r"--\1 ",
+}
+"""Keywords that messages name, and the options that stand for them."""
+
 EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
 
 
@@ -112,11 +119,18 @@ def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted", "with --checkpoint, the same command goes on from where it was"
     if isinstance(error, SilomixError):
-        return "Error", str(error)
+        return "Error", in_shell(str(error))
     return "Unexpected error", (
         f"{type(error).__name__}: {error}\n"
         "This is a fault in silomix: run it again with --debug and report what it shows."
     )
+
+
+def in_shell(text: str) -> str:
+    """Say in options what a message of the library says in keywords."""
+    for keyword, option in KEYWORDS.items():
+        text = keyword.sub(option, text)
+    return text
 
 
 def _tell(kind: str, message: str, style: str) -> None:
@@ -139,7 +153,7 @@ def _warnings_in_words() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if issubclass(category, DataWarning | SamplingWarning):
-                _tell("Warning", str(message), "bold yellow")
+                _tell("Warning", in_shell(str(message)), "bold yellow")
             else:
                 others(message, category, filename, lineno, file, line)
 

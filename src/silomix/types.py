@@ -21,7 +21,13 @@ MISSING_LEVEL = "(missing)"
 
 @dataclass(frozen=True)
 class Variable:
-    """One categorical variable: its name and its levels, in the order of their codes."""
+    """One categorical variable: its name and its levels, in the order of their codes.
+
+    Examples
+    --------
+    >>> silomix.Variable("smoker", ("no", "yes")).levels
+    ('no', 'yes')
+    """
 
     name: str
     levels: tuple[str, ...]
@@ -36,6 +42,16 @@ class Schema:
     variables : in the order of the code columns.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
+
+    Examples
+    --------
+    >>> smoker = silomix.Variable("smoker", ("no", "yes"))
+    >>> stage = silomix.Variable("stage", ("I", "II", "III"))
+    >>> schema = silomix.Schema((smoker, stage))
+    >>> schema.sizes.tolist(), schema.offsets.tolist()
+    ([2, 3], [0, 2, 5])
+    >>> schema.levels[:3]
+    [('smoker', 'no'), ('smoker', 'yes'), ('stage', 'I')]
     """
 
     variables: tuple[Variable, ...]
@@ -66,6 +82,13 @@ class Prior:
     alpha : concentration of the mixture weights.
     beta : concentration of the level probabilities.
     fractionate : whether a silo uses the prior to the power 1/S.
+
+    Examples
+    --------
+    >>> silomix.Prior().share(silos=2)
+    (0.75, 0.75)
+    >>> silomix.Prior(fractionate=False).share(silos=2)
+    (0.5, 0.5)
     """
 
     alpha: float = 0.5
@@ -96,6 +119,12 @@ class Shard:
     schema : what the columns and codes mean.
     codes : (row, variable), unsigned, the smallest type that holds them; code k < K_q is level
         k of the variable, code K_q is a missing cell.
+
+    Examples
+    --------
+    >>> shard = draws.shard
+    >>> shard.rows, shard.codes.shape
+    (200, (200, 10))
     """
 
     schema: Schema
@@ -113,6 +142,11 @@ class Schedule:
 
     The sweeps are numbered 1 … iterations; sweep i is kept when i > burn_in and i − burn_in is
     a multiple of `thin`.
+
+    Examples
+    --------
+    >>> silomix.Schedule(iterations=1000, burn_in=500, thin=5).kept
+    100
     """
 
     iterations: int = 20_000
@@ -150,6 +184,13 @@ class Diagnostics:
     traces : by name: log_likelihood, occupied, largest_weight, allocation_entropy.
     trusted : whether every trace mixed.
     verdict : one plain sentence.
+
+    Examples
+    --------
+    >>> draws.diagnostics.trusted
+    True
+    >>> sorted(draws.diagnostics.traces)
+    ['allocation_entropy', 'largest_weight', 'log_likelihood', 'occupied']
     """
 
     traces: Mapping[str, Trace]
@@ -172,6 +213,11 @@ class Draws:
     chain : (draw,), the chain each draw came from.
     prior, silos, seed, schedule : how they were made.
     diagnostics : whether to trust them.
+
+    Examples
+    --------
+    >>> draws.components, draws.probabilities.shape, draws.levels[0]
+    (8, (1000, 8, 26), ('x1', '1'))
     """
 
     shard: Shard
@@ -209,6 +255,12 @@ class Partition:
     silhouettes : average silhouette width by number of clusters tried.
     subsample : rows that were clustered directly when the table was too long for an n × n
         matrix, None when all of them were.
+
+    Examples
+    --------
+    >>> partition = silomix.local_posterior(draws).partition
+    >>> partition.method, partition.clusters, int(partition.sizes.sum())
+    ('linkage', 5, 200)
     """
 
     labels: NDArray[np.int64]
@@ -236,6 +288,12 @@ class LocalPosterior:
     prior_draws : (cluster,), share of the draws in which the cluster had to take an empty
         component, whose parameters come from the prior (zero under "average").
     draws : what it was made from.
+
+    Examples
+    --------
+    >>> local = silomix.local_posterior(draws)
+    >>> local.probabilities.shape, local.relabel
+    ((1000, 5, 26), 'match')
     """
 
     weights: NDArray[np.float32]

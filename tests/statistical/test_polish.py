@@ -187,6 +187,9 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     hurried = polish(far, silos, rounds=None, most=4, **common)
     assert hurried.rounds == 4
     assert hurried.still_moving
+    unchecked = polish(far, silos, rounds=3, most=50, **common)
+    assert len(unchecked.movement) == 0
+    assert not unchecked.still_moving
 
 
 def test_paired_z_by_hand():

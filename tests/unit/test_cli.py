@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from typer.testing import CliRunner
 import silomix
 from silomix import cli
 from silomix.cli import whole
+from silomix.cli.examples import EXAMPLES
 from silomix.demo import compare, run_demo
-from silomix.terminal import EXITS
+from silomix.terminal import EXITS, in_shell
 
 SHORT = ["--iterations", "400", "--threads", "1"]
 NO_WARNING = ["--relabel", "average"]
@@ -66,8 +68,131 @@ def test_every_option_says_what_to_choose():
             assert param.help and len(param.help) < 100, (name, param.name)
         options = {param.name for param in command.params}
         assert "debug" in options, name
-        assert "as_json" in options or name in {"server", "site", "stop"}, name
+        assert "as_json" in options or name in {"server", "site"}, name
         assert "out" in options or name in {"answer", "inspect", "server", "site", "stop"}, name
+
+
+def every_command():
+    """Each command by the words that call it."""
+    commands = dict(typer.main.get_command(cli.app).commands)
+    live = commands.pop("flare").commands
+    return commands | {f"flare {name}": command for name, command in live.items()}
+
+
+def test_every_help_page_has_an_example_that_parses():
+    commands = every_command()
+    assert set(EXAMPLES) == set(commands)
+    for name, command in commands.items():
+        example = EXAMPLES[name]
+        assert example.startswith(f"silomix {name} ")
+        assert example in words(run(*name.split(), "--help").stdout)
+        args = shlex.split(example)[1 + len(name.split()) :]
+        command.make_context(name, args)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("silomix si", ["simulate"]),
+        ("silomix re", ["release", "report"]),
+        ("silomix fit t.csv --matching b", ["ball"]),
+        ("silomix fit t.csv --excl", ["--exclude"]),
+        ("silomix simulate n", ["nested", "non-nested"]),
+    ],
+)
+def test_bash_completes(line, offered):
+    spoken = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    protocol = {"_SILOMIX_COMPLETE": "complete_bash", **spoken}
+    result = CliRunner().invoke(cli.app, [], prog_name="silomix", env=protocol)
+    assert result.exit_code == 0, result.output
+    assert sorted(result.stdout.split()) == offered
+
+
+def test_completion_can_be_installed():
+    page = words(run("--help").stdout)
+    assert "--install-completion" in page and "--show-completion" in page
+
+
+WITH_NUMBERS = "silo,patient,x1,x2,n\n" + "".join(
+    f"{'ab'[i % 2]},p{i},{i % 2},{i % 3},{1 + i % 2}\n" for i in range(60)
+)
+
+
+def test_study_leaves_columns_out(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text(WITH_NUMBERS)
+    common = ["study", table, "--silo", "silo", "--out", out]
+    refused = run(*common)
+    assert refused.exit_code == 3
+    assert "looks like an identifier: leave it out with --exclude or --variables" in refused.stderr
+    assert "variables=" not in refused.stderr
+    result = run(*common, "--frequency", "n", "--exclude", "patient, x2")
+    assert result.exit_code == 0, result.output
+    assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
+
+
+def test_sample_and_fit_leave_columns_out(tmp_path, monkeypatch):
+    table = tmp_path / "t.csv"
+    table.write_text(WITH_NUMBERS)
+    common = ["--exclude", "patient", "--frequency", "n"]
+    mine = ["--silo-column", "silo", "--silo", "a"]
+    sampled = run("sample", table, *mine, *common, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
+    assert sampled.exit_code == 0, sampled.output
+    assert "a: 30 rows, 2 variables" in sampled.stdout
+    seen = {}
+
+    def note(table, silo, **settings):
+        seen.update(settings)
+        raise silomix.SilomixError("enough")
+
+    monkeypatch.setattr(whole, "fit", note)
+    run("fit", table, "--silo", "silo", *common, "--out", tmp_path / "f")
+    assert seen == {"frequency": "n", "variables": ["x1", "x2"]}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both say which"),
+        (["--exclude", "X1"], 3, "no column 'X1' to exclude (did you mean 'x1'?); correct the"),
+        (["--silo", "Silo"], 3, "no column 'Silo' to tell the silos apart (did you mean 'silo'?)"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, table, options, code, complaint):
+    silo = [] if "--silo" in options else ["--silo", "silo"]
+    for command in ("fit", "study"):
+        result = run(command, table, *silo, *options, "--out", tmp_path / "r")
+        assert result.exit_code == code
+        assert complaint in words(result.stderr)
+
+
+def test_a_study_file_says_which_columns(tmp_path, table):
+    given = ["--study", "s.toml", "--silo", "a", "--exclude", "x1"]
+    result = run("sample", table, *given, "--out", tmp_path / "r")
+    assert result.exit_code == 2
+    assert "s.toml has every setting; leave out --exclude" in words(result.stderr)
+
+
+def test_messages_speak_in_options():
+    library = (
+        "give silo='ward', or leave it out with variables=...; preset=\"paper\" and design='x'"
+    )
+    assert in_shell(library) == (
+        "give --silo 'ward', or leave it out with --exclude or --variables; "
+        "--preset \"paper\" and design='x'"
+    )
+
+
+def test_a_silo_column_that_was_forgotten_is_named_as_an_option(tmp_path, table):
+    result = run("fit", table, "--iterations", "1", "--out", tmp_path / "r")
+    assert "if it names the silos, give --silo 'silo'" in result.stderr
+
+
+def test_warnings_name_their_silo(tmp_path, fitted):
+    _, _, result = fitted
+    told = [line for line in result.stderr.splitlines() if "leave a cluster without" in line]
+    assert told
+    assert all(re.match(r"Warning: silo \d: some draws", line) for line in told)
 
 
 def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
@@ -193,7 +318,7 @@ def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
     )
     posterior = silomix.local_posterior(draws, relabel="average")
     sizes = pd.read_csv(out / "cluster_sizes.csv")
-    profile = pd.read_csv(out / "profile.csv", dtype={"level": str})
+    profile = pd.read_csv(out / "profiles.csv", dtype={"level": str})
     assert sizes["rows"].tolist() == posterior.sizes.tolist()
     np.testing.assert_allclose(sizes["weight"], posterior.weights.mean(axis=0), rtol=1e-5)
     assert list(zip(profile["variable"], profile["level"], strict=True)) == (

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import silomix
 from silomix import cli
+from silomix.terminal import EXITS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -58,6 +60,38 @@ def test_commands_run(page, tmp_path, monkeypatch):
             if line.startswith("silomix "):
                 result = CliRunner().invoke(cli.app, shlex.split(line)[1:])
                 assert result.exit_code == 0, result.output
+
+
+def test_pictures_are_there_and_small():
+    shown = {
+        (page.parent / path).resolve()
+        for page in PAGES
+        for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {path.name for path in shown} >= {"report.png", "tutorial-profiles.png"}
+    for path in shown:
+        assert path.is_file(), path
+        assert path.stat().st_size < 100_000, path
+    script = (ROOT / "examples" / "tutorial_pictures.py").read_text(encoding="utf-8")
+    assert all(path.name in script for path in shown if path.name.startswith("tutorial-"))
+
+
+def test_every_exit_code_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").replace("`", "")
+    for exit in EXITS:
+        assert f"| {exit.code} | {exit.meaning} |" in page
+
+
+def test_every_command_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for name in cli.COMMANDS:
+        assert re.search(rf"`(silomix )?{name}( --dry-run)?`", page), name
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\.\. auto\w+:: (?:silomix\.)?(\w+)", page, re.MULTILINE))
+    assert named >= set(silomix.__all__)
 
 
 def test_a_wrong_page_fails():

@@ -351,7 +351,7 @@ def test_a_folder_is_made_from_whatever_a_killed_run_left(tmp_path, seed, monkey
 
     def stop(path, text):
         if len(parts) == at:
-            path.with_name(f".{path.name}").write_text(text[:20])
+            path.with_name(f".{path.name}.partial").write_text(text[:20])
             raise Killed
         parts.append(path)
         write_whole(path, text)

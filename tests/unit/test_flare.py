@@ -51,7 +51,7 @@ from silomix.transports.flare.kit import (
 from silomix.transports.flare.outcome import Outcome, read_outcome
 from silomix.transports.flare.provision import check_names, provision, require_flare
 from silomix.transports.flare.settle import settle_site
-from silomix.transports.flare.site import open_silo, without
+from silomix.transports.flare.site import open_site, without
 from silomix.transports.flare.worker import respond
 from silomix.transports.journal import open_journal
 from silomix.types import Schema, Variable
@@ -293,18 +293,18 @@ def site(tmp_path):
 
 class TestSite:
     def test_the_silo_has_its_own_rows_and_a_store_for_this_study(self, site):
-        silo = open_silo(site, "north")
+        silo, _ = open_site(site, "north")
         assert isinstance(silo, Silo)
         assert (silo.name, silo.place, silo.shard.rows) == ("north", 0, 40)
         assert silo.store.folder.name == digest(silo.study)[:16]
 
     def test_a_name_that_is_not_in_the_study(self, site):
-        with pytest.raises(StudyMismatch, match="has no silo 'east', the name in this site's"):
-            open_silo(site, "east")
+        with pytest.raises(StudyMismatch, match="the study has no silo 'east'; its roster is"):
+            open_site(site, "east")
 
     def test_a_letter_is_answered(self, site):
-        silo = open_silo(site, "north")
-        kind, answer = respond(letter(QUERY, study=silo.study), "north", silo)
+        silo, rows = open_site(site, "north")
+        kind, answer = respond(letter(QUERY, study=silo.study), "north", (silo, rows))
         envelope, reply = decode(answer)
         assert kind == LETTER
         assert envelope == Envelope(digest(silo.study), "north", 1, "DistinctRows")
@@ -318,16 +318,16 @@ class TestSite:
         ],
     )
     def test_a_letter_of_another_study_is_refused(self, site, content, code):
-        _, answer = respond(content, "north", open_silo(site, "north"))
+        _, answer = respond(content, "north", open_site(site, "north"))
         assert decode(answer)[1] == Refused(code)
 
     def test_a_letter_to_another_silo_is_refused(self, site):
-        silo = open_silo(site, "north")
-        _, answer = respond(letter(QUERY, "south", study=silo.study), "north", silo)
+        silo, rows = open_site(site, "north")
+        _, answer = respond(letter(QUERY, "south", study=silo.study), "north", (silo, rows))
         assert decode(answer)[1] == Refused("question")
 
     def test_what_is_no_letter_is_refused(self, site):
-        assert respond(b"?", "north", open_silo(site, "north")) == (REFUSED, b"question")
+        assert respond(b"?", "north", open_site(site, "north")) == (REFUSED, b"question")
 
     def test_a_silo_that_could_not_open_says_only_a_code(self):
         _, answer = respond(letter(QUERY), "north", "data")

@@ -112,9 +112,29 @@ class TestDiagnostics:
 
     def test_one_silo_and_one_round(self):
         diagnostics = make_diagnostics(silos={"a": TRUSTED}, polish=PolishTrace({}, 1, False))
+        assert diagnostics.trusted
         assert diagnostics.verdict == (
-            "Trust it: the silo's run mixed and the draws had settled after 1 polish round."
+            "Trust it: the silo's run mixed. Whether the draws had settled was not checked: "
+            "1 polish round is too few to tell."
         )
+
+    def test_too_few_rounds_are_not_called_moving(self):
+        unchecked = PolishTrace({"movement": np.empty((0, 3))}, 3, False)
+        verdict = make_diagnostics(polish=unchecked).verdict
+        assert verdict.endswith("was not checked: 3 polish rounds are too few to tell.")
+        assert "settled after" not in verdict
+
+    def test_printed_it_is_words(self):
+        notes = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED})
+        assert str(notes) == repr(notes)
+        assert str(notes).splitlines() == [
+            notes.verdict,
+            "a: trusted, R-hat at most 1.01, at least 900 effective draws",
+            "b: in doubt, R-hat at most 1.30, at least 12 effective draws",
+            "aggregation: ELBO from -30.0 to -20.2",
+        ]
+        still = replace(TRUSTED, rhat={"occupied": float("nan")}, ess={"occupied": float("nan")})
+        assert str(PosteriorDiagnostics({"a": still})).endswith("a: trusted, constant traces")
 
     def test_a_silo_in_doubt_is_quoted(self):
         diagnostics = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED})

@@ -156,6 +156,8 @@ def test_prior_draws_are_counted_and_warned_of_by_name():
     ):
         found = local_posterior(draws, TRUTH)
     assert_allclose(found.prior_draws, [0, 0, 0.1])
+    with pytest.warns(SamplingWarning, match="^north: some draws leave a cluster"):
+        local_posterior(draws, TRUTH, where="north")
     assert_array_equal(local_posterior(draws, TRUTH, "average").prior_draws, [0, 0, 0])
 
 

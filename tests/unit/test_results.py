@@ -93,9 +93,9 @@ def test_tables_on_disk_are_the_tables(tmp_path, posterior):
     folder = tmp_path / "a" / "b"
     files = write_silo(folder, "north", posterior)
     assert sorted(path.name for path in folder.iterdir()) == sorted(path.name for path in files)
-    on_disk = pd.read_csv(folder / "profile.csv", dtype={"level": "str"})
+    on_disk = pd.read_csv(folder / "profiles.csv", dtype={"level": "str"})
     pd.testing.assert_frame_equal(on_disk, profile_table(posterior), rtol=1e-5, check_dtype=False)
-    assert b"\r" not in (folder / "profile.csv").read_bytes()
+    assert b"\r" not in (folder / "profiles.csv").read_bytes()
 
 
 @pytest.fixture

@@ -40,7 +40,19 @@ def test_schema_leaves_silo_and_frequency_out():
     [
         (
             lambda table: read_roster(table, "sites"),
-            "the table has no column 'sites' to tell the silos apart; its columns are",
+            "no column 'sites' to tell the silos apart (did you mean 'site'?); its columns are",
+        ),
+        (
+            lambda table: read_roster(table, "SITE"),
+            "no column 'SITE' to tell the silos apart (did you mean 'site'?); its columns are",
+        ),
+        (
+            lambda table: read_roster(table, "ward"),
+            "the table has no column 'ward' to tell the silos apart; its columns are",
+        ),
+        (
+            lambda table: rows_of(pd.DataFrame({"site": ["North", "South"]}), "site", "north"),
+            "has no row of 'north' (did you mean 'North'?); it has 'North', 'South'",
         ),
         (
             lambda table: read_roster(table, "site"),

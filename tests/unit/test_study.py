@@ -654,7 +654,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(study, tmp_path, mo
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("silomix.study.file.os.fsync", full)
+    monkeypatch.setattr("silomix.atomic.os.fsync", full)
     with pytest.raises(SettingsError, match="cannot be written: No space left on device"):
         write_study(make_study(SCHEMA, SILOS, seed=1), path)
     assert path.read_bytes() == before

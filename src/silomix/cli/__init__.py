@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import silomix
+from silomix.cli.examples import epilog
 from silomix.cli.exchange import answer_command, coordinate_command
 from silomix.cli.flare import flare_app
 from silomix.cli.release import inspect_command, release_command
@@ -58,13 +59,12 @@ def _make_app() -> typer.Typer:
         help="Bayesian clustering across data silos that may not pool their rows.",
         epilog=EPILOG,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_start)
     for name, command in COMMANDS.items():
-        made.command(name)(command)
+        made.command(name, epilog=epilog(name))(command)
     made.add_typer(flare_app, name="flare")
     return made
 

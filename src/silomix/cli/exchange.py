@@ -4,22 +4,19 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import typer
-from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.data import expand, load, read_table
 from silomix.errors import SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
-from silomix.policy import Policy, echo, find_policy, policy_named
+from silomix.policy import echo, find_policy, policy_named
 from silomix.progress import reporting
 from silomix.results import (
     check_free,
@@ -28,13 +25,11 @@ from silomix.results import (
     posterior_view,
     table_view,
     write_posterior,
-    write_table,
 )
 from silomix.results.words import KINDS
-from silomix.roster import rows_of
 from silomix.sampler import cores
 from silomix.silo import Silo
-from silomix.store import digest_rows, open_store
+from silomix.site import load_rows, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.terminal import exit_code, explaining, show
 from silomix.transports.files import (
@@ -49,11 +44,9 @@ from silomix.transports.files import (
     silo_folder,
     spelled,
 )
-from silomix.types import Shard
 
 STORE = "silomix-store"
-LABELS, LOG = "labels.csv", "log.txt"
-ROW = "silomix: number of the row"
+LOG = "log.txt"
 LEAVES = KINDS | {"Received": "a receipt"}
 """What each kind of reply is called."""
 
@@ -112,25 +105,17 @@ def answer_command(
     """Answer a silo's open questions from its own table, as far as its own policy allows."""
     with explaining(debug=debug):
         plan = _agreed_study(exchange, study)
-        own = _place(plan, silo)
+        place_in(plan, silo)
+        own = silo_folder(plan.silos, silo)
         home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
         _check_inside(exchange, data, home)
         rules = policy_named("default") if policy is None else find_policy(policy)
-        shard, rows = _load(data, plan, silo, silo_column, frequency)
+        shard, rows = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
+        opened = open_silo(shard, plan, silo, policy=rules, store=home)
         with reporting(None) as report, _logging_to(home / LOG):
-            asked = Silo(
-                name=silo,
-                place=plan.silos.index(silo),
-                shard=shard,
-                study=plan,
-                store=open_store(home, _identity(plan, silo, shard, rules)),
-                policy=rules,
-                threads=cores(threads),
-                checkpoint=home / "checkpoint",
-                progress=report,
-            )
+            asked = replace(opened, threads=cores(threads), progress=report)
             done = list(answer_questions(exchange, asked, again=again))
-            labels = _write_labels(home / LABELS, asked, rows)
+            labels = write_labels(asked, rows)
         record = _answers_record(asked, done, home, labels)
         last = _answers_last(exchange / ANSWERS / own, home, labels)
         show(record, _answers_view(asked, done, given=policy), as_json=as_json, last=last)
@@ -149,15 +134,6 @@ def _agreed_study(exchange: Path, agreed: Path | None) -> Study:
     return plan
 
 
-def _place(study: Study, silo: str) -> str:
-    if silo not in study.silos:
-        raise StudyMismatch(
-            f"the study has no silo {silo!r}; its silos are {', '.join(map(repr, study.silos))}: "
-            "correct the name, or take the exchange that this silo is part of"
-        )
-    return silo_folder(study.silos, silo)
-
-
 def _check_inside(exchange: Path, data: Path, store: Path) -> None:
     """Refuse to leave rows, or what was made of them, in a folder that is carried away."""
     for path, what in ((data, "the table"), (store, "the store")):
@@ -166,29 +142,6 @@ def _check_inside(exchange: Path, data: Path, store: Path) -> None:
                 f"{what} {path} is inside the exchange {exchange}, which is carried out of the "
                 f"silo; keep {what} elsewhere"
             )
-
-
-def _load(
-    data: Path, study: Study, silo: str, column: str | None, frequency: str | None
-) -> tuple[Shard, NDArray[np.int64]]:
-    """Return the silo's rows, and the number that each has in its file."""
-    frame = read_table(data).with_row_index(ROW)
-    if column is not None:
-        frame = rows_of(frame, column, silo)
-    if frequency is not None:
-        frame = expand(frame, frequency, where=silo)
-    rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
-    return load(frame, schema=study.table_schema, where=silo), rows
-
-
-def _identity(study: Study, silo: str, shard: Shard, policy: Policy) -> dict[str, str]:
-    """Say what a store is of; a policy that changes only what may be asked keeps the store."""
-    return {
-        "silo": silo,
-        "study": digest(study),
-        "table": digest_rows(shard.codes),
-        "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
-    }
 
 
 @contextmanager
@@ -206,18 +159,6 @@ def _logging_to(path: Path) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.propagate = spread
         handler.close()
-
-
-def _write_labels(path: Path, silo: Silo, rows: NDArray[np.int64]) -> Path | None:
-    """Write the rows' clusters into the silo's own store, once they are known."""
-    membership = silo.store.membership
-    if membership is None:
-        return None
-    labels = membership.argmax(axis=1)
-    sure = membership[np.arange(len(labels)), labels].astype(np.float64)
-    table = {"row": rows, "silo": silo.name, "cluster": labels, "probability": sure}
-    write_table(pd.DataFrame(table), path)
-    return path
 
 
 def _open_record(found: Open) -> dict[str, Any]:

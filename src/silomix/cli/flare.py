@@ -2,6 +2,7 @@
 # annotations are evaluated here, since typer builds the options from them
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 from rich.text import Text
 
 from silomix import options as opt
+from silomix.cli.examples import epilog
 from silomix.progress import reporting
 from silomix.results import check_free, posterior_files, posterior_record, posterior_view
 from silomix.results import write_posterior as write_results
@@ -26,7 +28,7 @@ from silomix.transports.flare.kit import (
 from silomix.transports.flare.launch import environment, server_command, site_command
 from silomix.transports.flare.provision import ADMIN, SERVER, provision, require_flare
 from silomix.transports.flare.session import run_live, stop_all
-from silomix.transports.flare.site import open_silo, without
+from silomix.transports.flare.site import open_site, without
 
 RUN_FILE = "run.json"
 
@@ -118,7 +120,7 @@ def site_command_line(
             without=tuple(without_silos or ()),
             threads=threads,
         )
-        silo = open_silo(settings, site_name(folder))
+        silo, _ = open_site(settings, site_name(folder))
         typer.echo(
             f"{silo.name}: {silo.shard.rows:,} rows, policy {silo.policy.name}, "
             f"study {digest(silo.study)}",
@@ -161,11 +163,13 @@ def run_command(
         show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
 
 
-def stop_command(*, admin: AdminKit, debug: opt.Debug = False) -> None:
+def stop_command(*, admin: AdminKit, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
     """Stop the federation: its runs, its sites and its server."""
     with explaining(debug=debug):
         require_flare()
         stop_all(admin)
+        told = Text("Runs, sites and server are told to stop.")
+        show({"stopped": True}, told, as_json=as_json, last=f"Federation: {admin}")
 
 
 def _become(command: list[str]) -> None:
@@ -178,8 +182,12 @@ flare_app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-flare_app.command("provision")(provision_command)
-flare_app.command("server")(server_command_line)
-flare_app.command("site")(site_command_line)
-flare_app.command("run")(run_command)
-flare_app.command("stop")(stop_command)
+LIVE: dict[str, Callable[..., None]] = {
+    "provision": provision_command,
+    "server": server_command_line,
+    "site": site_command_line,
+    "run": run_command,
+    "stop": stop_command,
+}
+for name, command in LIVE.items():
+    flare_app.command(name, epilog=epilog(f"flare {name}"))(command)

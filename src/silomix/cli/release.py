@@ -38,7 +38,10 @@ def release_command(
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
-    """Cluster one silo's rows and write what its policy lets out, for its data officer to read."""
+    """Cluster one silo's rows and write what its policy lets out, for its data officer to read.
+
+    Columns that the study does not name are ignored.
+    """
     with explaining(debug=debug):
         if (out is None) != dry_run:
             raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")

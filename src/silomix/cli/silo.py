@@ -8,7 +8,7 @@ import typer
 
 from silomix import options as opt
 from silomix.apply import apply_study
-from silomix.cli.parsing import given, split
+from silomix.cli.parsing import columns_to_use, given
 from silomix.data import read_table
 from silomix.results import as_record, check_free, describe, silo_files, write_silo
 from silomix.roster import read_roster, rows_of, table_schema
@@ -28,6 +28,7 @@ def sample_command(
     silo: opt.Silo = None,
     silos: opt.Silos = None,
     variables: opt.Variables = None,
+    exclude: opt.Exclude = None,
     missing: opt.Missing = None,
     frequency: opt.Frequency = None,
     components: opt.Components = None,
@@ -46,7 +47,7 @@ def sample_command(
     debug: opt.Debug = False,
 ) -> None:
     """Cluster the rows of one silo: sample its posterior, partition, relabel, summarise."""
-    columns = given(variables=split(variables), missing=missing)
+    columns = given(missing=missing)
     settings = given(
         components=components,
         iterations=iterations,
@@ -59,14 +60,18 @@ def sample_command(
     )
     with explaining(debug=debug):
         _check_silo(study, silo_column, silo, silos)
-        _check_study(study, columns | settings | given(silos=silos))
+        chosen = given(variables=variables, exclude=exclude)
+        _check_study(study, chosen | columns | settings | given(silos=silos))
         check_free(silo_files(out, keep_draws=keep_draws), force=force)
         frame = read_table(table)
         if study is not None:
             plan = read_study(study)
         else:
             names = read_roster(frame, silo_column).names if silo_column else _unnamed(silos)
-            schema = table_schema(frame, silo=silo_column, frequency=frequency, **columns)
+            used = columns_to_use(frame, variables, exclude, apart=[silo_column, frequency])
+            schema = table_schema(
+                frame, silo=silo_column, variables=used, frequency=frequency, **columns
+            )
             plan = make_study(schema, names, **settings)
         name = silo or ALL_ROWS
         posterior = apply_study(

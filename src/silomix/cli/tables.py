@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.cli.parsing import given, split
+from silomix.cli.parsing import columns_to_use, given, split
 from silomix.data import read_table
 from silomix.results import check_free, table_view, write_table
 from silomix.roster import read_roster, table_schema
@@ -65,6 +65,7 @@ def study_command(
     silo: opt.Column = None,
     silos: opt.Names = None,
     variables: opt.Variables = None,
+    exclude: opt.Exclude = None,
     missing: opt.Missing = None,
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
@@ -80,7 +81,7 @@ def study_command(
     debug: opt.Debug = False,
 ) -> None:
     """Write a study file: every setting of a study, for all silos to work from."""
-    columns = given(variables=split(variables), missing=missing, frequency=frequency)
+    columns = given(missing=missing, frequency=frequency)
     settings = given(
         preset=preset,
         components=components,
@@ -96,8 +97,10 @@ def study_command(
             raise typer.BadParameter("give --silo COLUMN, or --silos with the names: not both")
         check_free([out], force=force)
         frame = read_table(table)
+        chosen = columns_to_use(frame, variables, exclude, apart=[silo, frequency])
         names = split(silos) or read_roster(frame, str(silo)).names
-        study = make_study(table_schema(frame, silo=silo, **columns), names, **settings)
+        schema = table_schema(frame, silo=silo, variables=chosen, **columns)
+        study = make_study(schema, names, **settings)
         write_study(study, out)
         show(_study_record(study, out), _study_view(study), as_json=as_json, last=f"Study: {out}")
 

@@ -5,7 +5,7 @@ import typer
 
 from silomix import options as opt
 from silomix.api import fit
-from silomix.cli.parsing import given, rounds, split
+from silomix.cli.parsing import columns_to_use, given, rounds
 from silomix.demo import demo_record, demo_view, run_demo
 from silomix.posterior import load
 from silomix.results import (
@@ -38,6 +38,7 @@ def fit_command(
     silo: opt.FitColumn = None,
     shards: opt.Shards = None,
     variables: opt.Variables = None,
+    exclude: opt.Exclude = None,
     missing: opt.Missing = None,
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
@@ -68,7 +69,6 @@ def fit_command(
     """Cluster the rows of all silos: each samples its own, a coordinator makes one result."""
     settings = given(
         shards=shards,
-        variables=split(variables),
         missing=missing,
         frequency=frequency,
         preset=preset,
@@ -99,7 +99,8 @@ def fit_command(
                 "--silo and --shards both say how to split the rows; give one of them"
             )
         check_free(posterior_files(out), force=force)
-        posterior = fit(table, silo, **settings)
+        columns = columns_to_use(table, variables, exclude, apart=[silo, frequency])
+        posterior = fit(table, silo, **settings, **given(variables=columns))
         files = write_posterior(out, posterior)
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
         show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) -> Axes:
-    """Draw each cluster's share of all rows, with its highest-density interval."""
+    """Draw each cluster's share of all rows, with its highest-density interval.
+
+    Examples
+    --------
+    >>> silomix.plots.cluster_sizes(posterior, level=0.9).get_title()
+    'Cluster sizes, 90% HDI'
+    """
     ax = axis(ax)
     means = posterior.weights.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(posterior.weights, level)
@@ -37,7 +43,13 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
 def number_of_clusters(
     posterior: Posterior, ax: Axes | None = None, *, at_least: float = SMALL
 ) -> Axes:
-    """Draw the posterior of how many of the clusters hold at least such a share of the rows."""
+    """Draw the posterior of how many of the clusters hold at least such a share of the rows.
+
+    Examples
+    --------
+    >>> silomix.plots.number_of_clusters(posterior).get_title()
+    'Of 5 clusters found'
+    """
     ax = axis(ax)
     found = posterior_of_number(posterior.weights, at_least=at_least)
     ax.bar(list(found), list(found.values()), color=COLOURS[0])
@@ -59,6 +71,11 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     ----------
     table : rows to draw beneath, where they are: those of one's own silo. Each lies at the mean of
         its levels; missing cells are left out.
+
+    Examples
+    --------
+    >>> silomix.plots.mca_map(posterior, table=table).get_title()
+    'Clusters by correspondence analysis'
     """
     ax = axis(ax, (5.5, 5.0))
     offsets = posterior.study.table_schema.offsets

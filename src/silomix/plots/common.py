@@ -40,6 +40,12 @@ def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
     """Write the figure of an axis as PNG or SVG, by the end of its name, and return the path.
 
     The same figure makes the same file: no date and no version of a program is written.
+
+    Examples
+    --------
+    >>> ax = silomix.plots.cluster_sizes(posterior)
+    >>> silomix.plots.save_figure(ax, "sizes.png", dpi=60).name
+    'sizes.png'
     """
     target = Path(path)
     kind = target.suffix.lower()

@@ -22,6 +22,11 @@ def profile_heat_map(
     """Draw the probability of each level in each cluster; levels down, clusters across.
 
     `both_levels` shows the first level of two-level variables too, which the second mirrors.
+
+    Examples
+    --------
+    >>> silomix.plots.profile_heat_map(posterior).get_title()
+    'Probability of each level'
     """
     shown = _shown(posterior, both_levels=both_levels)
     ax = axis(ax, (1.8 + 0.55 * posterior.n_clusters + 1.5, lines_of(len(shown))))
@@ -38,6 +43,11 @@ def scaled_difference(
     """Draw the scaled difference of each level from the whole population, cluster by cluster.
 
     Fendler et al. (2026), section 6; `silomix.characterise.scaled_difference` has the formula.
+
+    Examples
+    --------
+    >>> silomix.plots.scaled_difference(posterior).get_title()
+    'Scaled difference from the whole population'
     """
     shown = _shown(posterior, both_levels=both_levels)
     ax = axis(ax, (1.8 + 0.55 * posterior.n_clusters + 1.5, lines_of(len(shown))))

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
-    """Draw each cluster's share of each silo's rows; a dot marks what the silo found on its own."""
+    """Draw each cluster's share of each silo's rows; a dot marks what the silo found on its own.
+
+    Examples
+    --------
+    >>> silomix.plots.silo_clusters(posterior).get_title()
+    'Which silos hold which cluster'
+    """
     clusters = posterior.n_clusters
     ax = axis(ax, (2.8 + 0.55 * clusters, lines_of(len(posterior.silos))))
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
@@ -42,7 +48,13 @@ def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
 
 
 def silo_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
-    """Draw λ, the silos' say in the clusters' sizes, and μ, their say in each profile."""
+    """Draw λ, the silos' say in the clusters' sizes, and μ, their say in each profile.
+
+    Examples
+    --------
+    >>> silomix.plots.silo_weights(posterior).get_title()
+    'Silo weights'
+    """
     say = posterior.silo_weights
     if say is None:
         raise SilomixError(

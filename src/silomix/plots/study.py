@@ -32,7 +32,15 @@ ERRORS = 2.0
 
 
 def agreement(summary: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the adjusted Rand index of each method in each cell, ± two standard errors."""
+    """Draw the adjusted Rand index of each method in each cell, ± two standard errors.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> line = {"cell": "nested", "method": "default", "ARI": 0.9, "ARI se": 0.01}
+    >>> silomix.plots.agreement(pd.DataFrame([line])).get_ylabel()
+    'adjusted Rand index'
+    """
     _check(summary, ["cell", "method", "ARI", "ARI se"])
     ax = axis(ax, (7.2, 4.0))
     _points(ax, summary, "cell", "ARI", "ARI se")
@@ -50,6 +58,13 @@ def coverage(
     ----------
     parameter : "pi" for the weights, or "p0" to "p3" for level probabilities by their size.
     level : of the intervals.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> line = {"cell": "nested", "method": "default", "pi": 0.94, "pi se": 0.01}
+    >>> silomix.plots.coverage(pd.DataFrame([line])).get_title()
+    'Coverage of 95% intervals: weights'
     """
     _check(summary, ["cell", "method", parameter, f"{parameter} se"])
     ax = axis(ax, (7.2, 4.0))

@@ -20,7 +20,13 @@ NAMES = {"elbo": ("step", "relaxed ELBO"), "log_likelihood": ("polish round", "l
 
 
 def trace(posterior: Posterior, ax: Axes | None = None, *, which: str = "elbo") -> Axes:
-    """Draw a trace: "elbo", the aggregation's objective, or "log_likelihood", over the polish."""
+    """Draw a trace: "elbo", the aggregation's objective, or "log_likelihood", over the polish.
+
+    Examples
+    --------
+    >>> silomix.plots.trace(posterior, which="log_likelihood").get_xlabel()
+    'polish round'
+    """
     found = _found(posterior)
     if which not in found:
         known = ", ".join(map(repr, found)) or "none"

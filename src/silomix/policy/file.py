@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import tomllib
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from silomix.atomic import replace_file
 from silomix.errors import SettingsError
 from silomix.policy.record import PRESETS, Policy, policy_named
 from silomix.study.problems import file_place, quote
@@ -38,6 +36,12 @@ def read_policy(path: str | Path) -> Policy:
     ------
     SettingsError
         With all that is wrong in the file, in its own words.
+
+    Examples
+    --------
+    >>> path = silomix.write_policy(silomix.Policy(minimum_count=20), "policy.toml")
+    >>> silomix.read_policy(path).minimum_count
+    20
     """
     source = Path(path)
     document = _parse(source)
@@ -51,21 +55,19 @@ def read_policy(path: str | Path) -> Policy:
 
 
 def write_policy(policy: Policy, path: str | Path) -> Path:
-    """Write the policy file, whole or not at all, and return its path."""
+    """Write the policy file, whole or not at all, and return its path.
+
+    Examples
+    --------
+    >>> silomix.write_policy(silomix.Policy(name="ours"), "policy.toml").name
+    'policy.toml'
+    """
     target = Path(path)
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     text = HEADER + tomli_w.dumps(policy.model_dump(mode="json"))
     try:
-        with scratch.open("xb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
+        replace_file(target, text.encode())
     except OSError as error:
         raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
     return target
 
 

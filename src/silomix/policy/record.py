@@ -65,6 +65,12 @@ class Policy(Record):
     tiers : the kinds of release that may leave.
     share : whether the release may be shown to the other silos, as the federated oracle needs.
     exchanges : how many further questions may be answered.
+
+    Examples
+    --------
+    >>> policy = silomix.Policy(minimum_count=20, tiers=("summary", "draws"))
+    >>> policy.has_rules, policy.round_to, policy.exchanges.gradients
+    (True, 5, 3)
     """
 
     name: Name = "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,17 +24,23 @@ class PolishTrace:
 
     Attributes
     ----------
-    values : by name, (round, …): means over the chains after each round.
+    values : by name, (round, …): means over the chains after each round; "movement", a line for
+        each check of whether they still moved.
     rounds : how many were made.
-    still_moving : whether the draws had not settled when the rounds ended.
+    still_moving : whether the last check found that the draws had not settled.
     """
 
     values: Mapping[str, NDArray[np.floating]]
     rounds: int
     still_moving: bool
 
+    @property
+    def checked(self) -> bool:
+        """Whether there were enough rounds to compare early ones with late ones."""
+        return len(self.values.get("movement", ())) > 0
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PosteriorDiagnostics:
     """What a person wants to know before trusting the global posterior.
 
@@ -60,7 +67,7 @@ class PosteriorDiagnostics:
 
     @property
     def still_moving(self) -> bool:
-        """Whether the draws had not settled when the polish rounds ended."""
+        """Whether the last check of the polish found that the draws had not settled."""
         return self.polish is not None and self.polish.still_moving
 
     @property
@@ -73,6 +80,10 @@ class PosteriorDiagnostics:
     def verdict(self) -> str:
         """A few plain sentences."""
         return " ".join(sentences(self))
+
+    def __repr__(self) -> str:
+        """Return the verdict, and a line for each run and for the aggregation."""
+        return "\n".join([self.verdict, *_lines(self)])
 
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
@@ -90,6 +101,11 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
             f"The draws were still moving after {_rounds(diagnostics.rounds)}: allow more "
             "polish rounds."
         )
+    elif diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
+        yield (
+            f"Whether the draws had settled was not checked: {_rounds(diagnostics.rounds)} "
+            f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
+        )
     if diagnostics.silos and not diagnostics.rounds:
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     yield from diagnostics.notes
@@ -102,11 +118,12 @@ def _runs(diagnostics: PosteriorDiagnostics) -> dict[str, ReleasedDiagnostics]:
 
 def _reasons(diagnostics: PosteriorDiagnostics) -> str:
     silos, rounds = len(diagnostics.silos), diagnostics.rounds
+    checked = diagnostics.polish is not None and diagnostics.polish.checked
     reasons = {
         "the chains over all silos mixed": diagnostics.chains is not None,
         "the silo's run mixed": silos == 1,
         f"the runs of all {silos} silos mixed": silos > 1,
-        f"the draws had settled after {_rounds(rounds)}": rounds > 0,
+        f"the draws had settled after {_rounds(rounds)}": checked,
     }
     return " and ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -117,6 +134,22 @@ def _doubts(runs: Mapping[str, ReleasedDiagnostics]) -> Iterator[str]:
     if len(doubted) > MOST_QUOTED:
         more = len(doubted) - MOST_QUOTED
         yield f"(The same goes for {more} more of {len(runs)} silos.)"
+
+
+def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
+    """Yield the numbers behind the verdict, a line for each run."""
+    for name, run in _runs(diagnostics).items():
+        rhat = max(filter(math.isfinite, run.rhat.values()), default=math.nan)
+        ess = min(filter(math.isfinite, run.ess.values()), default=math.nan)
+        told = (
+            "constant traces"
+            if math.isnan(rhat) or math.isnan(ess)
+            else f"R-hat at most {rhat:.2f}, at least {ess:,.0f} effective draws"
+        )
+        yield f"{name}: {'trusted' if run.trusted else 'in doubt'}, {told}"
+    if diagnostics.elbo is not None and len(diagnostics.elbo):
+        first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
+        yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"
 
 
 def _rounds(rounds: int) -> str:

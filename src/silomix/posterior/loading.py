@@ -56,6 +56,13 @@ def load(path: str | Path) -> Posterior:
     ------
     FileError
         When the file is missing, damaged, of another version, or no saved posterior.
+
+    Examples
+    --------
+    >>> path = posterior.save("posterior.silomix")
+    >>> again = silomix.load(path)
+    >>> bool((again.weights == posterior.weights).all())
+    True
     """
     source = Path(path)
     try:

@@ -61,6 +61,16 @@ class Posterior:
     provenance : where it comes from, and what left each silo.
     assignment : the rows' clusters; None where the rows are elsewhere.
     backend : the library of the frames it makes: "pandas", "polars" or "pyarrow".
+
+    Examples
+    --------
+    >>> print(posterior)  # doctest: +ELLIPSIS
+    Posterior of 5 clusters in 2 silos: 2,000 draws, 10 variables, 26 levels
+    ...
+    >>> posterior.weights.shape, posterior.weights_by_silo.shape, posterior.probabilities.shape
+    ((2000, 5), (2000, 2, 5), (2000, 5, 26))
+    >>> posterior.silos, posterior.levels[0], len(posterior.labels)
+    (('silo 1', 'silo 2'), ('x1', '1'), 400)
     """
 
     study: Study
@@ -115,13 +125,25 @@ class Posterior:
         silo : the column that names each row's silo, or the silo that all rows are of, whose
             own weights count; rows of an unknown silo, or of none, get the global weights.
         threads : cores to use; all when left out. The result does not depend on it.
+
+        Examples
+        --------
+        >>> posterior.membership(table.head(3), silo="silo").shape
+        (3, 5)
         """
         return table_membership(self, table, silo, threads).membership
 
     def log_predictive_density(
         self, table: Table, silo: str | None = None, *, threads: int | None = None
     ) -> NDArray[np.float64]:
-        """Return the logarithm of p(row), averaged over draws: (row,); arguments as above."""
+        """Return the logarithm of p(row), averaged over draws: (row,); arguments as above.
+
+        Examples
+        --------
+        >>> density = posterior.log_predictive_density(table, silo="silo")
+        >>> density.shape, bool((density < 0).all())
+        ((400,), True)
+        """
         return table_membership(self, table, silo, threads).log_density
 
     def summary(self, level: float = 0.95, *, frame_like: object = None) -> Any:
@@ -138,11 +160,23 @@ class Posterior:
         frame
             Columns cluster, quantity ("size" or "probability"), variable, level_name, mean,
             sd, lower, upper, interval (such as "95% HDI").
+
+        Examples
+        --------
+        >>> frame = posterior.summary(level=0.9)
+        >>> len(frame), frame["interval"][0]
+        (135, '90% HDI')
         """
         return frames.summary(self, level, frame_like)
 
     def cluster_sizes(self, level: float = 0.95, *, frame_like: object = None) -> Any:
-        """Return a frame of the clusters' shares of all rows; arguments as for `summary`."""
+        """Return a frame of the clusters' shares of all rows; arguments as for `summary`.
+
+        Examples
+        --------
+        >>> posterior.cluster_sizes()["mean"].round(2).tolist()
+        [0.22, 0.21, 0.21, 0.19, 0.17]
+        """
         return frames.cluster_sizes(self, level, frame_like)
 
     def profiles(
@@ -152,27 +186,66 @@ class Posterior:
 
         `layout` "tidy" has a line per cluster and level, "wide" a line per level and the mean
         in a column per cluster.
+
+        Examples
+        --------
+        >>> posterior.profiles(layout="wide").columns.tolist()[:4]
+        ['variable', 'level_name', 'cluster 0', 'cluster 1']
         """
         return frames.profiles(self, level, layout, frame_like)
 
     def correspondence_frame(self, *, frame_like: object = None) -> Any:
-        """Return a frame of the silos' local clusters and the clusters they belong to."""
+        """Return a frame of the silos' local clusters and the clusters they belong to.
+
+        Examples
+        --------
+        >>> found = posterior.correspondence_frame()
+        >>> found.columns.tolist()
+        ['silo', 'local_cluster', 'rows', 'cluster', 'confidence']
+        >>> int(found["rows"].sum())
+        400
+        """
         return frames.correspondence_frame(self, frame_like)
 
     def silo_weights_frame(self, *, frame_like: object = None) -> Any:
-        """Return a frame of each silo's say in the weights, and in each cluster's profile."""
+        """Return a frame of each silo's say in the weights, and in each cluster's profile.
+
+        Examples
+        --------
+        >>> posterior.silo_weights_frame().columns.tolist()
+        ['silo', 'weight', 'cluster', 'profile']
+        """
         return frames.silo_weights_frame(self, frame_like)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to one file, whole or not at all; `silomix.load` reads it."""
+        """Write everything to one file, whole or not at all; `silomix.load` reads it.
+
+        Examples
+        --------
+        >>> posterior.save("posterior.silomix").name
+        'posterior.silomix'
+        """
         return save(self, path)
 
     def to_datatree(self) -> xr.DataTree:
-        """Return the draws, traces and provenance as an xarray DataTree, for ArviZ."""
+        """Return the draws, traces and provenance as an xarray DataTree, for ArviZ.
+
+        Examples
+        --------
+        >>> tree = posterior.to_datatree()
+        >>> dict(tree["posterior"]["weights"].sizes)
+        {'chain': 1, 'draw': 2000, 'cluster': 5}
+        """
         return make_datatree(self)
 
     def report(self, path: str | Path) -> Path:
-        """Write one HTML page, which opens offline, and return its path."""
+        """Write one HTML page, which opens offline, and return its path.
+
+        Examples
+        --------
+        >>> posterior.report("report.html").name
+        'report.html'
+        """
         from silomix.report import write_report  # looks upward
 
         return write_report(self, path)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix.atomic import whole_file
 from silomix.errors import FileError
 from silomix.posterior.format import (
     MANIFEST,
@@ -43,22 +41,15 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file, whole or not at all, and return its path."""
     target = Path(path)
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     arrays = {name: _portable(array) for name, array in _arrays(posterior).items()}
     try:
-        with scratch.open("xb") as file:
+        with whole_file(target) as file:
             _write(file, _manifest(posterior, arrays), arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
     except OSError as error:
         raise FileError(
             f"{target} cannot be written: {error.strerror}; choose a folder that exists, with "
             "enough space"
         ) from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
     return target
 
 

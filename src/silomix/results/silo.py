@@ -35,7 +35,7 @@ LOWER, UPPER = f"lower_{INTERVAL * 100:.0f}_hdi", f"upper_{INTERVAL * 100:.0f}_h
 """Columns of the highest-density interval; their names say how much it holds."""
 
 DRAWS = "draws.npz"
-FILES = ("cluster_sizes.csv", "profile.csv", "labels.csv")
+FILES = ("cluster_sizes.csv", "profiles.csv", "labels.csv")
 
 
 def sizes_table(posterior: LocalPosterior) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def write_silo(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_table(sizes_table(posterior), folder / "cluster_sizes.csv")
-        write_table(profile_table(posterior), folder / "profile.csv")
+        write_table(profile_table(posterior), folder / "profiles.csv")
         write_table(pd.DataFrame({"row": rows, "cluster": labels}), folder / "labels.csv")
         write_text(as_text(describe(name, posterior)), folder / SUMMARY)
         if keep_draws:

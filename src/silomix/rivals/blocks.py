@@ -39,6 +39,11 @@ class Sweeps:
     burn_in, kept : sweeps dropped, and sweeps kept.
     budget : the most blocks that are sampled at once. With more, they are first shuffled into
         parts of so many, each part's clusters become blocks, and so on: the steps of SIGN.
+
+    Examples
+    --------
+    >>> silomix.rivals.Sweeps(kept=100)
+    Sweeps(burn_in=50, kept=100, budget=2000)
     """
 
     burn_in: int = 50

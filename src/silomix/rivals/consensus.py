@@ -67,6 +67,12 @@ def cmc(
     table, silo, seed, threads, variables, missing : as for `silomix.fit`.
     weights : "covariance", "independent" or "uniform".
     settings : of the silos' sampler, partition, matching and assignment, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.cmc(table, "silo", iterations=600, seed=1)
+    >>> result.n_clusters
+    5
     """
     if weights not in AVERAGES:
         raise SettingsError(f"weights={weights!r} is unknown; choose from {list(AVERAGES)}")
@@ -101,6 +107,12 @@ def product(
     ----------
     table, silo, seed, threads, variables, missing : as for `silomix.fit`.
     settings : of the silos' sampler, partition, matching and assignment, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.product(table, "silo", iterations=600, seed=1)
+    >>> result.n_clusters
+    5
     """
     federation = open_silos(
         table,
@@ -138,6 +150,12 @@ def rabinovich(
     table, silo, seed, threads, variables, missing : as for `silomix.fit`.
     clusters : how many there are.
     settings : of the silos' sampler, the solver and the assignment, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.rabinovich(table, "silo", clusters=5, iterations=600, seed=1)
+    >>> result.n_clusters
+    5
     """
     given = {"components": clusters, "matching": "hungarian", "absorb": 0}
     for name in given.keys() & settings.keys():

@@ -116,6 +116,12 @@ def fed_kmodes(
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     rounds : the most.
     restarts : random starts of the server's clustering; the smallest cost wins.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.fed_kmodes(table, "silo", clusters=5, seed=1)
+    >>> result.n_clusters
+    5
     """
     clusters, rounds = at_least("clusters", clusters, 1), at_least("rounds", rounds, 1)
     restarts, watch = at_least("restarts", restarts, 1), Stopwatch()

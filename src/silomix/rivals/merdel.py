@@ -126,6 +126,12 @@ def fedmerdel(
     search : the silos' search; `Search()` when left out.
     merging : the coordinator's; greedy over pairs of different silos when left out.
     draws : how many to draw from q.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.fedmerdel(table, "silo", seed=1)
+    >>> result.n_clusters
+    5
     """
     search, merging, watch = search or Search(), merging or Merging(), Stopwatch()
     federation = open_silos(

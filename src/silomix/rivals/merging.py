@@ -26,6 +26,11 @@ class Merging:
     ----------
     pairs : "cross" never puts two components of one silo together; "any" may.
     search : "greedy" takes the best pair each time; "random" any pair that raises the bound.
+
+    Examples
+    --------
+    >>> silomix.rivals.Merging(pairs="any")
+    Merging(pairs='any', search='greedy')
     """
 
     pairs: Literal["cross", "any"] = "cross"

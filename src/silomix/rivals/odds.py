@@ -38,7 +38,13 @@ def positive(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class DirichletProcess:
-    """Join with Γ(N + m)/Γ(N), open with α Γ(m): SNOB (Zuanetti et al., 2019)."""
+    """Join with Γ(N + m)/Γ(N), open with α Γ(m): SNOB (Zuanetti et al., 2019).
+
+    Examples
+    --------
+    >>> silomix.rivals.DirichletProcess(concentration=2.0).concentration
+    2.0
+    """
 
     concentration: float = 1.0
     start: ClassVar[Start] = "apart"
@@ -65,6 +71,11 @@ class PitmanYor:
     ----------
     discount : σ, from 0 (a Dirichlet process) to below 1.
     strength : θ, above 0.
+
+    Examples
+    --------
+    >>> silomix.rivals.PitmanYor(discount=0.5)
+    PitmanYor(discount=0.5, strength=1.0)
     """
 
     discount: float = 0.25
@@ -95,6 +106,11 @@ class FiniteDirichlet:
     ----------
     components : C, empty ones included.
     concentration : a, of their weights.
+
+    Examples
+    --------
+    >>> silomix.rivals.FiniteDirichlet(components=10)
+    FiniteDirichlet(components=10, concentration=0.5)
     """
 
     components: int = 15
@@ -125,6 +141,11 @@ class MasterOdds:
     A block counts as one row, so these are the odds of no prior: the step is an approximation.
     It starts from all blocks together. The multinomial version of DisCGS has α = 0.1 blocks a
     silo, which is the default here when a silo has five.
+
+    Examples
+    --------
+    >>> silomix.rivals.MasterOdds()
+    MasterOdds(concentration=0.5)
     """
 
     concentration: float = 0.5

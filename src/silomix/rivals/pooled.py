@@ -40,6 +40,12 @@ def pooled_mcmc(
     table, silo, seed, threads, variables, missing : as for `silomix.fit`.
     settings : of the sampler and the partition, as for `silomix.fit`; `preset="paper"` for the
         paper's.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.pooled_mcmc(table, "silo", iterations=600, seed=1)
+    >>> result.n_clusters
+    5
     """
     frame, watch = read_table(table), Stopwatch()
     columns = variables or [name for name in frame.columns if name != silo]

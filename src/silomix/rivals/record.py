@@ -30,6 +30,12 @@ class RivalResult:
     seconds : by stage, CPU seconds of this process on all its threads.
     bytes_sent : by silo, and by kind of reply, what left it.
     notes : plain sentences that a reader of the result should see.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.fed_kmodes(table, "silo", clusters=5, seed=1)
+    >>> result.name, result.labels.shape, result.total_bytes > 0
+    ('fed_kmodes', (400,), True)
     """
 
     name: str

@@ -83,6 +83,12 @@ def block_gibbs(
     odds : the prior of partitions, by word or record (`silomix.rivals.odds`).
     sweeps : of the grouping; `Sweeps()` when left out.
     settings : of the silos' sampler and partition, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.block_gibbs(table, "silo", iterations=600, seed=1)
+    >>> result.n_clusters
+    5
     """
     chosen, sweeps, watch = choose_odds(odds), sweeps or Sweeps(), Stopwatch()
     federation = open_silos(

@@ -52,6 +52,11 @@ class Search:
     sweeps : the most updates in all.
     refine : updates before a deletion is judged.
     tolerance : a rise of the lower bound by less is none.
+
+    Examples
+    --------
+    >>> silomix.rivals.Search(components=10).restarts
+    3
     """
 
     components: int = 15

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
 import tomllib
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
+from silomix.atomic import replace_file
 from silomix.errors import SettingsError
 from silomix.study.problems import file_place, quote
 from silomix.study.record import validate
@@ -55,20 +53,19 @@ def digest(study: Study) -> str:
 
 
 def write_study(study: Study, path: str | Path) -> Path:
-    """Write the study file, whole or not at all, and return its path."""
+    """Write the study file, whole or not at all, and return its path.
+
+    Examples
+    --------
+    >>> study = silomix.make_study(draws.shard.schema, ["north", "south"])
+    >>> silomix.write_study(study, "study.toml").name
+    'study.toml'
+    """
     target = Path(path)
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with scratch.open("xb") as file:
-            file.write(_render(study).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target)
+        replace_file(target, _render(study).encode())
     except OSError as error:
         raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            scratch.unlink()
     return target
 
 
@@ -109,6 +106,13 @@ def read_study(path: str | Path) -> Study:
     ------
     SettingsError
         With all that is wrong in the file, in its own words.
+
+    Examples
+    --------
+    >>> study = silomix.make_study(draws.shard.schema, ["north", "south"])
+    >>> path = silomix.write_study(study, "study.toml")
+    >>> silomix.read_study(path) == study
+    True
     """
     source = Path(path)
     document = _parse(_read_text(source), source)

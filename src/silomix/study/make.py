@@ -134,6 +134,12 @@ def make_study(
     ------
     SettingsError
         When a keyword is unknown or a value is out of its limits.
+
+    Examples
+    --------
+    >>> study = silomix.make_study(draws.shard.schema, ["north", "south"], seed=1, polish=3)
+    >>> study.silos, study.polish.rounds, study.schedule.iterations
+    (('north', 'south'), 3, 20000)
     """
     _check_keywords(preset, settings)
     chosen = _state(PRESETS[preset]) if preset else {}

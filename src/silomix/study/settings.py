@@ -105,7 +105,13 @@ class MatchingSettings(Record):
 
 
 class Hungarian(MatchingSettings):
-    """Match clusters one to one with those of a reference silo."""
+    """Match clusters one to one with those of a reference silo.
+
+    Examples
+    --------
+    >>> silomix.Hungarian(absorb=0)
+    Hungarian(absorb=0, refine=0, method='hungarian')
+    """
 
     method: Literal["hungarian"] = "hungarian"
 
@@ -119,6 +125,12 @@ class Divergence(MatchingSettings):
     start : the silo to begin with: the first of the roster, or the most informative.
     reference : the running reference is the plain mean over the silos matched so far, or
         one weighted by precision.
+
+    Examples
+    --------
+    >>> matching = silomix.Divergence(restarts=5)
+    >>> matching.restarts, matching.start
+    (5, 'first')
     """
 
     method: Literal["divergence"] = "divergence"
@@ -134,6 +146,11 @@ class Ball(MatchingSettings):
     ----------
     exponent : of the radius (log n / n)^exponent, n the rows of the silo.
     radius : one radius for every silo instead.
+
+    Examples
+    --------
+    >>> silomix.Ball(exponent=0.5).exponent
+    0.5
     """
 
     method: Literal["ball"] = "ball"
@@ -142,7 +159,13 @@ class Ball(MatchingSettings):
 
 
 class Evidence(MatchingSettings):
-    """Merge groups of clusters while the Dirichlet-multinomial evidence rises."""
+    """Merge groups of clusters while the Dirichlet-multinomial evidence rises.
+
+    Examples
+    --------
+    >>> silomix.Evidence().absorb
+    60
+    """
 
     method: Literal["evidence"] = "evidence"
 
@@ -155,6 +178,11 @@ class Lbfgs(Record):
     starts : starting points; the best objective wins.
     steps : the most steps from each.
     tolerance : stop when a step raises the objective by less.
+
+    Examples
+    --------
+    >>> silomix.Lbfgs(starts=1).steps
+    1000
     """
 
     method: Literal["lbfgs"] = "lbfgs"
@@ -164,7 +192,13 @@ class Lbfgs(Record):
 
 
 class Psgd(Record):
-    """Projected stochastic gradient, as in Fendler et al. (2026); attributes as in `Lbfgs`."""
+    """Projected stochastic gradient, as in Fendler et al. (2026); attributes as in `Lbfgs`.
+
+    Examples
+    --------
+    >>> silomix.Psgd().tolerance
+    0.1
+    """
 
     method: Literal["psgd"] = "psgd"
     starts: Count = 3
@@ -179,6 +213,12 @@ class FewRounds(Record):
     ----------
     rounds : the most exchanges with the silos.
     starts : starting points in each exchange; the best objective wins.
+
+    Examples
+    --------
+    >>> solver = silomix.FewRounds(rounds=5, starts=100)
+    >>> solver.rounds * solver.starts
+    500
     """
 
     method: Literal["few-rounds"] = "few-rounds"

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from silomix.atomic import replace_file
 from silomix.errors import CheckpointError, MessageError
 from silomix.messages.binary import decode
 from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_envelope
-from silomix.store import replace_file
 from silomix.study import digest
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Journal:
 
     def keep(self, number: int, silo: str, query: Query, content: bytes) -> None:
         """Write a silo's encoded answer, whole or not at all."""
-        replace_file(self._path(number, silo, query), content)
+        replace_file(self._path(number, silo, query), content, alone=True)
 
     def _place(self, silo: str) -> int:
         return self._study.silos.index(silo)
@@ -91,7 +91,7 @@ def open_journal(folder: Path, study: Study) -> Journal:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            replace_file(path, json.dumps(identity, indent=1).encode())
+            replace_file(path, json.dumps(identity, indent=1).encode(), alone=True)
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(

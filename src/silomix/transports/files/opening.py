@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from silomix.atomic import replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.documents import read_document
 from silomix.study import Study, digest
@@ -162,13 +162,7 @@ def write_whole(path: Path, text: str) -> None:
     content = text.encode()
     if path.exists() and path.read_bytes() == content:
         return
-    # one name, so that what a killed run leaves is used up by the next
-    scratch = path.with_name(f".{path.name}")
-    with scratch.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    replace_file(path, content, alone=True)
 
 
 def _study_text(study: Study) -> str:

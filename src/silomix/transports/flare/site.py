@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silomix.data import load
-from silomix.errors import SettingsError, StudyMismatch
-from silomix.policy import find_policy, policy_digest
-from silomix.roster import rows_of
+from silomix.errors import SettingsError
+from silomix.policy import find_policy
 from silomix.sampler import cores
-from silomix.silo import Silo
-from silomix.store import digest_rows, open_store
+from silomix.site import load_rows, open_silo
 from silomix.study import digest, read_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from silomix.silo import Silo
     from silomix.study import Study
     from silomix.transports.flare.kit import SiteSettings
 
@@ -45,8 +47,10 @@ def without(study: Study, silos: Sequence[str]) -> Study:
     return study.model_copy(update={"silos": staying, "title": title})
 
 
-def open_silo(settings: SiteSettings, name: str) -> Silo:
+def open_site(settings: SiteSettings, name: str) -> tuple[Silo, NDArray[np.int64]]:
     """Read what the site decided, and open its store: a folder for each study.
+
+    Returns the silo, and the number that each of its rows has in its table.
 
     Raises
     ------
@@ -54,30 +58,14 @@ def open_silo(settings: SiteSettings, name: str) -> Silo:
         When something does not fit; the text stays here.
     """
     study = without(read_study(settings.study), settings.without)
-    if name not in study.silos:
-        raise StudyMismatch(
-            f"the study {settings.study} has no silo {name!r}, the name in this site's "
-            f"certificate; its roster is {', '.join(map(repr, study.silos))}: use the study file "
-            "that this silo is part of"
-        )
-    column = settings.silo_column
-    table = rows_of(settings.data, column, name) if column else settings.data
-    shard = load(table, schema=study.table_schema, frequency=settings.frequency, where=name)
-    policy = find_policy(settings.policy)
-    identity = {
-        "silo": name,
-        "study": digest(study),
-        "table": digest_rows(shard.codes),
-        "policy": policy_digest(policy),
-    }
-    store = open_store(Path(settings.store) / identity["study"][:SHOWN], identity)
-    return Silo(
-        name=name,
-        place=study.silos.index(name),
-        shard=shard,
-        study=study,
-        store=store,
-        policy=policy,
-        threads=cores(settings.threads),
-        checkpoint=store.checkpoint,
+    shard, rows = load_rows(
+        settings.data, study, name, column=settings.silo_column, frequency=settings.frequency
     )
+    silo = open_silo(
+        shard,
+        study,
+        name,
+        policy=find_policy(settings.policy),
+        store=Path(settings.store) / digest(study)[:SHOWN],
+    )
+    return replace(silo, threads=cores(settings.threads)), rows

@@ -14,19 +14,25 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silomix.messages import Refused
+from silomix.messages import AssignReply, Refused
 from silomix.messages.binary import decode, encode
 from silomix.messages.envelope import Envelope
 from silomix.silo import answer_or_refuse, refusal_code
+from silomix.site import write_labels
 from silomix.study import digest
 from silomix.transports.flare.frames import LETTER, REFUSED, read_frame, write_frame
 from silomix.transports.flare.kit import read_site_settings
-from silomix.transports.flare.site import open_silo
+from silomix.transports.flare.site import open_site
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from silomix.silo import Silo
+
+    Opened = tuple[Silo, NDArray[np.int64]]
 
 log = logging.getLogger("silomix.worker")
 
@@ -40,9 +46,9 @@ def main(local: str, name: str) -> None:
     )
     letters: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, letters), daemon=True).start()
-    silo = _open(Path(local), name)
+    opened = _open(Path(local), name)
     while True:
-        write_frame(answers, *respond(letters.get(), name, silo))
+        write_frame(answers, *respond(letters.get(), name, opened))
 
 
 def _listen(stream: BinaryIO, letters: queue.SimpleQueue[bytes]) -> None:
@@ -51,34 +57,37 @@ def _listen(stream: BinaryIO, letters: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # nobody waits for an answer any more, however long the work still takes
 
 
-def _open(local: Path, name: str) -> Silo | str:
-    """Return the silo, or the code of why there is none."""
+def _open(local: Path, name: str) -> Opened | str:
+    """Return the silo and its rows' numbers, or the code of why there is none."""
     try:
-        silo = open_silo(read_site_settings(local), name)
+        silo, rows = open_site(read_site_settings(local), name)
     except Exception as error:
         log.exception("%s cannot answer questions", name)
         return refusal_code(error)
     log.info("%s: %d rows, study %s", name, silo.shard.rows, digest(silo.study))
-    return silo
+    return silo, rows
 
 
-def respond(letter: bytes, name: str, silo: Silo | str) -> tuple[bytes, bytes]:
+def respond(letter: bytes, name: str, opened: Opened | str) -> tuple[bytes, bytes]:
     """Return the frame that answers a letter."""
     try:
         envelope, query = decode(letter)
     except Exception:
         log.exception("%s: a letter cannot be read", name)
         return REFUSED, b"question"
-    if isinstance(silo, str):
-        reply: object = Refused(silo)
-    elif envelope.study != digest(silo.study):
+    if isinstance(opened, str):
+        return _seal(Refused(opened), envelope, name)
+    silo, rows = opened
+    if envelope.study != digest(silo.study):
         log.error("%s: asked about the study %s, in which it takes no part", name, envelope.study)
-        reply = Refused("study")
+        reply: object = Refused("study")
     elif envelope.silo != name:
         log.error("%s: a letter to %r came here", name, envelope.silo)
         reply = Refused("question")
     else:
         reply = answer_or_refuse(query, silo)
+        if isinstance(reply, AssignReply):
+            write_labels(silo, rows)
     return _seal(reply, envelope, name)
 
 
