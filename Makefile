@@ -33,8 +33,14 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/stages.py
 
 reproduce: .venv/.dev
-	$(BIN)/python reproduction/cells.py --datasets 40
-	$(BIN)/python reproduction/solvers.py --datasets 10
+	$(BIN)/python reproduction/study.py --datasets 100
+	$(BIN)/python reproduction/matching.py --datasets 100
+	$(BIN)/python reproduction/solvers.py --datasets 50
+	$(BIN)/python reproduction/fractionation.py --datasets 5
+	$(BIN)/python reproduction/shards.py --datasets 10
+	$(BIN)/python reproduction/shares.py --datasets 40
+	$(BIN)/python reproduction/strategies.py --datasets 20
+	$(BIN)/python reproduction/collect.py
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html

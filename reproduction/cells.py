@@ -9,65 +9,39 @@ cluster was paired with as missed.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pandas as pd
-
-import silomix
-from silomix.data import load
-from silomix.errors import SamplingWarning
-from silomix.metrics import (
-    adjusted_rand_index,
-    highest_density_interval,
-    pair_clusters,
-    variation_of_information,
+from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, share, timed
+from running import (
+    CELL_KEYS,
+    arguments,
+    chosen_cells,
+    chosen_words,
+    done_cases,
+    read_lines,
+    run_cases,
 )
 
-RESULTS = Path(os.environ.get("SILOMIX_CELLS", Path(__file__).parent / "results" / "cells.csv"))
-CELLS = [
-    (design, separability)
-    for design in ("homogeneous", "nested", "non-nested")
-    for separability in ("easy", "poor")
-]
-METHODS = ("default", "paper", "pooled")
-BANDS = [(1e-4, 0.1), (0.1, 0.5), (0.5, 0.9), (0.9, 0.9999)]
-FIRST_SEED = 1000
+import silomix
 
+METHODS = ("default", "paper", "pooled")
+FIRST_SEED = 1000
+KEYS = [*CELL_KEYS, "seed", "method"]
 COLUMNS = [
-    "design", "separability", "seed", "method", "planted", "clusters", "ari", "vi", "best_ari",
-    "pi_covered", "pi_total", *[f"p{b}_{what}" for b in range(4) for what in ("covered", "total")],
-    "seconds", "rounds", "still_moving", "trusted",
+    *KEYS, *PARTITION_COLUMNS, *COVERAGE_COLUMNS, "seconds", "rounds", "still_moving", "trusted",
 ]  # fmt: skip
 
 
-def best_possible(table, truth):
-    """ARI of the labels that the true parameters, with the true silo weights, would give."""
-    shard = load(table.drop(columns="silo"))
-    with np.errstate(divide="ignore"):
-        logs = np.log(truth.probabilities)
-    total = np.zeros((shard.rows, len(truth.weights)))
-    for q, first in enumerate(shard.schema.offsets[:-1]):
-        total += logs[:, first + shard.codes[:, q]].T
-    places = table["silo"].map({name: place for place, name in enumerate(truth.silos)})
-    with np.errstate(divide="ignore"):
-        total += np.log(truth.weights_by_silo)[places.to_numpy()]
-    return adjusted_rand_index(truth.labels, total.argmax(axis=1))
-
-
 def estimate(method, table, seed):
-    """Return labels, weights (draw, cluster), probabilities, and what the run says of itself."""
+    """Return what was found, and what the run says of itself."""
     if method == "pooled":
         draws = silomix.sample(table.drop(columns="silo"), seed=seed, threads=1, progress=False)
         local = silomix.local_posterior(draws)
         notes = {"rounds": 0, "still_moving": False, "trusted": draws.diagnostics.trusted}
-        return local.partition.labels, local.weights, local.probabilities, notes
+        clusters = local.partition.clusters
+        return Found(local.partition.labels, local.weights, local.probabilities, clusters), notes
     preset = "paper" if method == "paper" else None
     found = silomix.fit(table, silo="silo", preset=preset, seed=seed, threads=1, progress=False)
     diagnostics = found.diagnostics
@@ -76,105 +50,27 @@ def estimate(method, table, seed):
         "still_moving": diagnostics.still_moving,
         "trusted": diagnostics.trusted,
     }
-    return found.labels, found.weights, found.probabilities, notes
-
-
-def covered(truth_values, draws, pairs):
-    """Whether each true value is inside the 95 % highest-density interval of its pair."""
-    lower, upper = highest_density_interval(draws, 0.95)
-    inside = np.zeros(truth_values.shape, dtype=bool)
-    for cluster, found in enumerate(pairs):
-        if found >= 0:
-            inside[cluster] = (lower[found] <= truth_values[cluster]) & (
-                truth_values[cluster] <= upper[found]
-            )
-    return inside
+    return Found.of(found), notes
 
 
 def run_one(design, separability, seed, method):
     """Run one method on one data set: a line of the results."""
     table, truth = silomix.simulate(design, separability=separability, seed=seed)
-    told = {}
-
-    def call():
-        *found, notes = estimate(method, table, seed)
-        told.update(notes)
-        return found
-
-    line = judge(call, table, truth)
+    (found, notes), seconds = timed(partial(estimate, method, table, seed))
     case = {"design": design, "separability": separability, "seed": seed, "method": method}
-    return case | line | told
+    return [case | judge(found, table, truth) | {"seconds": round(seconds, 2)} | notes]
 
 
-def judge(call, table, truth):
-    """Time a call that returns labels, weights and probabilities, and hold them to the truth."""
-    began = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)
-        labels, weights, probabilities = call()
-    seconds = time.process_time() - began
-    pairs = pair_clusters(
-        truth.labels, labels, true_clusters=len(truth.weights), clusters=weights.shape[1]
-    )
-    in_pi = covered(truth.weights, weights, pairs)
-    in_p = covered(truth.probabilities, probabilities, pairs)
-    line = {
-        "planted": len(truth.weights),
-        "clusters": weights.shape[1],
-        "ari": round(adjusted_rand_index(truth.labels, labels), 5),
-        "vi": round(variation_of_information(truth.labels, labels), 5),
-        "best_ari": round(best_possible(table, truth), 5),
-        "pi_covered": int(in_pi.sum()),
-        "pi_total": in_pi.size,
-        "seconds": round(seconds, 2),
-    }
-    for band, (low, high) in enumerate(BANDS):
-        inside = (truth.probabilities >= low) & (truth.probabilities < high)
-        line[f"p{band}_covered"] = int(in_p[inside].sum())
-        line[f"p{band}_total"] = int(inside.sum())
-    return line
-
-
-def done_lines():
-    if not RESULTS.exists():
-        return pd.DataFrame(columns=COLUMNS)
-    return pd.read_csv(RESULTS)
-
-
-def run_missing(datasets, methods, cells, jobs):
-    """Run every data set that has no line yet, `jobs` at a time, data set by data set."""
-    done = set(done_lines()[["design", "separability", "seed", "method"]].itertuples(index=False))
-    todo = [
-        (design, separability, FIRST_SEED + number, method)
+def missing_cases(path, datasets, methods, cells):
+    """Return every data set and method that has no line yet, data set by data set."""
+    done = done_cases(path, COLUMNS, KEYS)
+    cases = [
+        (*cell, FIRST_SEED + number, method)
         for number in range(datasets)
-        for design, separability in CELLS
-        if not cells or f"{design} {separability}" in cells
+        for cell in cells
         for method in methods
-        if (design, separability, FIRST_SEED + number, method) not in {tuple(d) for d in done}
     ]
-    if not todo:
-        return
-    RESULTS.parent.mkdir(exist_ok=True)
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file, ProcessPoolExecutor(jobs) as pool:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        running = [pool.submit(run_one, *case) for case in todo]
-        for number, finished in enumerate(as_completed(running), 1):
-            writer.writerow(finished.result())
-            file.flush()
-            if number % 20 == 0 or number == len(todo):
-                print(f"{number} of {len(todo)} runs done", flush=True)
-
-
-def share(lines, what):
-    """Coverage over data sets, and its standard error clustered by data set."""
-    inside, total = lines[f"{what}_covered"].to_numpy(), lines[f"{what}_total"].to_numpy()
-    if total.sum() == 0:
-        return np.nan, np.nan
-    rate = inside.sum() / total.sum()
-    return rate, np.sqrt(((inside - rate * total) ** 2).sum()) / total.sum()
+    return [case for case in cases if case not in done]
 
 
 def summarise(lines):
@@ -226,16 +122,14 @@ def against_pooled(lines):
     return pd.DataFrame(rows)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--datasets", type=int, default=40)
-    parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--cells", default="", help='for example "nested poor,non-nested easy"')
-    parser.add_argument("--jobs", type=int, default=2)
-    chosen = parser.parse_args()
-    cells = [cell for cell in chosen.cells.split(",") if cell]
-    run_missing(chosen.datasets, chosen.methods.split(","), cells, chosen.jobs)
-    lines = done_lines()
+def main(words=None):
+    options = {"methods": "", "cells": ""}
+    chosen = arguments(__doc__, datasets=40, **options).parse_args(words)
+    path = chosen.results / "cells.csv"
+    methods, cells = chosen_words(chosen.methods, METHODS), chosen_cells(chosen.cells)
+    cases = missing_cases(path, chosen.datasets, methods, cells)
+    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    lines = read_lines(path, COLUMNS)
     tables = {
         "cells_summary.csv": summarise(lines),
         "cells_against_pooled.csv": against_pooled(lines),
@@ -243,7 +137,7 @@ def main():
     for name, table in tables.items():
         with pd.option_context("display.width", 250, "display.max_columns", 30):
             print(f"\n{name}\n{table.round(3).to_string(index=False)}")
-        table.round(4).to_csv(RESULTS.with_name(name), index=False)
+        table.round(4).to_csv(path.with_name(name), index=False)
 
 
 if __name__ == "__main__":

@@ -12,85 +12,54 @@ Both of the paper's solvers use the step rule of `silomix.aggregation.solvers`.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
+from judging import quietly, timed
+from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.aggregation.matched import first_draws, matched_draws
+from silomix.aggregation.matched import matched_draws, some_draws
 from silomix.aggregation.objective import Objective
+from silomix.aggregation.oracles import contingency
 from silomix.aggregation.simplex import hypercube
 from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.aggregation.vcmc import Model, choose_oracle
-from silomix.data import load
-from silomix.errors import SamplingWarning
 from silomix.matching import match
 from silomix.messages import SampleLocally
-from silomix.silo import Silo
-from silomix.study import FewRounds, Lbfgs, Psgd, make_study
-from silomix.transports.in_process import InProcess
-from silomix.types import Shard
+from silomix.rivals.federation import open_silos
+from silomix.study import FewRounds, Lbfgs, Psgd
 
-RESULTS = Path(os.environ.get("SILOMIX_SOLVERS", Path(__file__).parent / "results" / "solvers.csv"))
 FIRST_SEED = 2000
 DESIGNS = ("nested", "non-nested")
 SAME_STARTS = 3
+KEYS = ["design", "seed"]
 COLUMNS = [
-    "design", "seed", "few_rounds", "psgd", "difference", "few_rounds_seconds", "psgd_seconds",
+    *KEYS, "few_rounds", "psgd", "difference", "few_rounds_seconds", "psgd_seconds",
     "psgd_evaluations", "lbfgs_shortfall", "lbfgs_evaluations", "lbfgs_seconds",
 ]  # fmt: skip
 
 
 def objective_of(design, seed):
     """Sample and match one data set with our defaults; return the aggregation's objective."""
-    table, truth = silomix.simulate(design, separability="easy", seed=seed)
-    shard = load(table.drop(columns="silo"))
-    study = make_study(shard.schema, truth.silos, seed=seed)
-    silos = InProcess(
-        [
-            Silo(
-                name,
-                place,
-                Shard(shard.schema, shard.codes[(table["silo"] == name).to_numpy()]),
-                study,
-            )
-            for place, name in enumerate(truth.silos)
-        ]
-    )
-    replies = silos.ask(SampleLocally())
-    releases = [replies[name] for name in silos.names]
-    offsets = shard.schema.offsets
+    table, _ = silomix.simulate(design, separability="easy", seed=seed)
+    federation = open_silos(table, "silo", seed=seed, threads=1)
+    study, silos = federation.study, federation.silos
+    releases = federation.ask(SampleLocally())
+    schema = study.table_schema
+    offsets = schema.offsets
     found, _ = match(releases, study.matching, silos, prior=study.prior, offsets=offsets, seed=seed)
     matched = matched_draws(releases, found, 1000, study.prior, offsets, seed)
-    model = Model(study.prior, shard.schema.sizes, seed, 1)
     settings = study.aggregation
     return Objective(
-        matched=first_draws(matched, settings.draws),
-        oracle=choose_oracle(settings, silos, model),
+        matched=some_draws(matched, 0, settings.draws),
+        oracle=contingency(silos, schema.sizes),
         prior=study.prior,
-        sizes=shard.schema.sizes,
+        sizes=schema.sizes,
         log_determinant=settings.log_determinant,
     ), settings.floor
 
 
-def timed(call):
-    began = time.process_time()
-    result = call()
-    return result, round(time.process_time() - began, 2)
-
-
 def run_one(design, seed):
     """Compare the solvers on one data set: a line of the results."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SamplingWarning)
-        objective, floor = objective_of(design, seed)
+    objective, floor = quietly(lambda: objective_of(design, seed))
     rng = np.random.default_rng(seed)
     starts = hypercube(300, objective.held, rng)
     few, few_seconds = timed(lambda: few_rounds(objective, starts, FewRounds(), floor))
@@ -102,40 +71,30 @@ def run_one(design, seed):
         shortfalls.append(one.elbo - quick.elbo)
         evaluations.append(quick.evaluations)
         seconds += taken
-    return {
+    line = {
         "design": design,
         "seed": seed,
         "few_rounds": round(few.elbo, 3),
         "psgd": round(long.elbo, 3),
         "difference": round(few.elbo - long.elbo, 3),
-        "few_rounds_seconds": few_seconds,
-        "psgd_seconds": long_seconds,
+        "few_rounds_seconds": round(few_seconds, 2),
+        "psgd_seconds": round(long_seconds, 2),
         "psgd_evaluations": long.evaluations,
         "lbfgs_shortfall": round(max(shortfalls), 4),
         "lbfgs_evaluations": max(evaluations),
         "lbfgs_seconds": round(seconds, 2),
     }
+    return [line]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--datasets", type=int, default=10, help="of each design")
-    parser.add_argument("--jobs", type=int, default=2)
-    chosen = parser.parse_args()
-    lines = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=COLUMNS)
-    done = set(lines[["design", "seed"]].itertuples(index=False, name=None))
+def main(words=None):
+    chosen = arguments(__doc__, datasets=10).parse_args(words)
+    path = chosen.results / "solvers.csv"
+    done = done_cases(path, COLUMNS, KEYS)
     cases = [(d, FIRST_SEED + n) for n in range(chosen.datasets) for d in DESIGNS]
     todo = [case for case in cases if case not in done]
-    RESULTS.parent.mkdir(exist_ok=True)
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file, ProcessPoolExecutor(chosen.jobs) as pool:
-        writer = csv.DictWriter(file, COLUMNS)
-        if fresh:
-            writer.writeheader()
-        for finished in as_completed([pool.submit(run_one, *case) for case in todo]):
-            writer.writerow(finished.result())
-            file.flush()
-    lines = pd.read_csv(RESULTS)
+    run_cases(path, COLUMNS, run_one, todo, chosen.jobs)
+    lines = read_lines(path, COLUMNS)
     won, lost = (lines["difference"] >= 0.1).mean(), (lines["difference"] <= -0.1).mean()
     print(
         f"{len(lines)} data sets. few-rounds (10 exchanges x 300 starts) against psgd (3 starts x "

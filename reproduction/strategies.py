@@ -10,22 +10,18 @@ results/strategies.csv; seeds start at 3000, so nothing here was tuned on them.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from cells import BANDS, CELLS, judge, share
+from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, share, timed
+from running import CELL_KEYS, CELLS, arguments, done_cases, read_lines, run_cases
+from writing import as_markdown, with_error
 
 import silomix
 from silomix.study import FewRounds
 
-RESULTS = Path(
-    os.environ.get("SILOMIX_STRATEGIES", Path(__file__).parent / "results" / "strategies.csv")
-)
 DOCS = Path(__file__).parents[1] / "docs" / "tables"
 HEADINGS = {
     "pi": "coverage of π",
@@ -40,6 +36,7 @@ STRATEGIES = {
     "one trip: product, default policy": {
         "tier": "summary", "aggregation": "product", "polish": 0, "policy": "default",
     },
+    "one trip: product, open": {"tier": "summary", "aggregation": "product", "polish": 0},
     "files, default policy": {"preset": "files", "policy": "default"},
     "files, open": {"preset": "files"},
     "few rounds, draws, polish 3": {"oracle": "federated", "solver": THREE_TRIPS, "polish": 3},
@@ -48,65 +45,41 @@ STRATEGIES = {
     "default: contingency, polish until": {},
     "exact": {"strategy": "exact", "iterations": 4000},
 }  # fmt: skip
+KEYS = ["strategy", *CELL_KEYS, "seed"]
 COLUMNS = [
-    "strategy", "exchanges", "bytes", "design", "separability", "seed", "planted", "clusters",
-    "ari", "vi", "best_ari", "pi_covered", "pi_total",
-    *[f"p{b}_{what}" for b in range(len(BANDS)) for what in ("covered", "total")], "seconds",
+    "strategy", "exchanges", "bytes", *CELL_KEYS, "seed",
+    *PARTITION_COLUMNS, *COVERAGE_COLUMNS, "seconds",
 ]  # fmt: skip
 
 
 def run_one(strategy, design, separability, seed):
     """Run one strategy on one data set: a line of the results."""
     table, truth = silomix.simulate(design, separability=separability, seed=seed)
-    told = {}
-
-    def estimate():
-        found = silomix.fit(
-            table, silo="silo", seed=seed, threads=1, progress=False, **STRATEGIES[strategy]
-        )
-        sent, answered = found.provenance.sent, found.provenance.answered
-        told["bytes"] = max(sum(kinds.values()) for kinds in sent.values())
-        told["exchanges"] = max(sum(kinds.values()) for kinds in answered.values())
-        return found.labels, found.weights, found.probabilities
-
-    line = judge(estimate, table, truth)
-    return {
+    settings = {"seed": seed, "threads": 1, "progress": False} | STRATEGIES[strategy]
+    found, seconds = timed(partial(silomix.fit, table, silo="silo", **settings))
+    sent, answered = found.provenance.sent, found.provenance.answered
+    case = {
         "strategy": strategy,
-        **told,
+        "exchanges": max(sum(kinds.values()) for kinds in answered.values()),
+        "bytes": max(sum(kinds.values()) for kinds in sent.values()),
         "design": design,
         "separability": separability,
         "seed": seed,
-        **line,
+        "seconds": round(seconds, 2),
     }
+    return [case | judge(Found.of(found), table, truth)]
 
 
-def done_lines():
-    return pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(columns=COLUMNS)
-
-
-def run_missing(datasets, strategies, jobs):
-    keys = ["strategy", "design", "separability", "seed"]
-    done = {tuple(line) for line in done_lines()[keys].itertuples(index=False)}
-    todo = [
+def missing_cases(path, datasets, strategies):
+    """Return every data set and strategy that has no line yet, data set by data set."""
+    done = done_cases(path, COLUMNS, KEYS)
+    cases = [
         (strategy, *cell, FIRST_SEED + number)
         for number in range(datasets)
         for cell in CELLS
         for strategy in strategies
-        if (strategy, *cell, FIRST_SEED + number) not in done
     ]
-    if not todo:
-        return
-    fresh = not RESULTS.exists()
-    with RESULTS.open("a", newline="") as file, ProcessPoolExecutor(jobs) as pool:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        running = [pool.submit(run_one, *case) for case in todo]
-        for number, finished in enumerate(as_completed(running), 1):
-            writer.writerow(finished.result())
-            file.flush()
-            if number % 20 == 0 or number == len(todo):
-                print(f"{number} of {len(todo)} runs done", flush=True)
+    return [case for case in cases if case not in done]
 
 
 def summarise(lines, by):
@@ -193,24 +166,13 @@ def policy_page(lines):
     return as_markdown(pd.DataFrame(rows))
 
 
-def with_error(value, error):
-    return f"{value:.3f} ± {error:.3f}"
-
-
-def as_markdown(table):
-    """A table, without another package."""
-    lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).values.tolist()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--datasets", type=int, default=20)
-    parser.add_argument("--strategies", default=";".join(STRATEGIES))
-    parser.add_argument("--jobs", type=int, default=2)
-    chosen = parser.parse_args()
-    run_missing(chosen.datasets, chosen.strategies.split(";"), chosen.jobs)
-    lines = done_lines()
+def main(words=None):
+    options = {"strategies": ";".join(STRATEGIES)}
+    chosen = arguments(__doc__, datasets=20, **options).parse_args(words)
+    path = chosen.results / "strategies.csv"
+    cases = missing_cases(path, chosen.datasets, chosen.strategies.split(";"))
+    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    lines = read_lines(path, COLUMNS)
     tables = {
         "strategies_summary.csv": summarise(lines, ["strategy", "separability"]),
         "policy_cost.csv": cost_of_policy(lines),
@@ -218,7 +180,7 @@ def main():
     for name, table in tables.items():
         with pd.option_context("display.width", 250, "display.max_columns", 30):
             print(f"\n{name}\n{table.round(3).to_string(index=False)}")
-        table.round(4).to_csv(RESULTS.with_name(name), index=False)
+        table.round(4).to_csv(path.with_name(name), index=False)
     if len(lines):
         DOCS.mkdir(exist_ok=True)
         (DOCS / "strategies.md").write_text(strategies_page(lines), encoding="utf-8")

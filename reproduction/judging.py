@@ -1,0 +1,222 @@
+"""How a method's result is held to the truth, with the conventions of Fendler et al. (2026).
+
+- Relative bias is (true − estimate) / true; the estimate is the mean of the draws.
+- True and found clusters are paired one to one so that they share the most rows. A true cluster
+  without a partner has no estimate: the bias leaves it out, the coverage counts it as missed.
+- The paper's intervals are equal-tailed (`_tails`). Ours are of highest density (`_covered`): an
+  equal-tailed interval cannot hold a probability below the smallest draws.
+- A variable's level probabilities are judged by the band that their true value is in.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from silomix.data import load
+from silomix.errors import SamplingWarning
+from silomix.metrics import (
+    adjusted_rand_index,
+    equal_tailed_interval,
+    highest_density_interval,
+    pair_clusters,
+    relative_bias,
+    variation_of_information,
+)
+
+BANDS = {
+    "plow": (0.0, 1e-4),
+    "p0": (1e-4, 0.1),
+    "p1": (0.1, 0.5),
+    "p2": (0.5, 0.9),
+    "p3": (0.9, 0.9999),
+    "phigh": (0.9999, np.inf),
+}
+INNER_BANDS = ("p0", "p1", "p2", "p3")
+MOST_CLUSTERS = 6
+PARTITION_COLUMNS = ["planted", "clusters", "ari", "vi", "best_ari"]
+COVERAGE_COLUMNS = [
+    f"{what}_{part}" for what in ("pi", *INNER_BANDS) for part in ("covered", "total")
+]
+"""Columns of the results that only cover highest-density intervals of the inner bands."""
+PARAMETER_COLUMNS = [
+    "pi_covered", "pi_total",
+    *[f"pi{c}_{part}" for c in range(1, MOST_CLUSTERS + 1) for part in ("bias", "tails")],
+    *[f"{band}_{part}" for band in BANDS
+      for part in ("bias", "biased", "tails", "covered", "total")],
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a method found: a label for each row, and draws of the parameters.
+
+    Attributes
+    ----------
+    labels : (row,)
+    weights : (draw, cluster); one draw is an estimate without intervals.
+    probabilities : (draw, cluster, level)
+    clusters : how many the method says there are.
+    """
+
+    labels: np.ndarray
+    weights: np.ndarray
+    probabilities: np.ndarray
+    clusters: int
+
+    @classmethod
+    def of(cls, result):
+        """Take what matters of a posterior or of a rival's result."""
+        return cls(result.labels, result.weights, result.probabilities, result.n_clusters)
+
+
+def quietly(call):
+    """Call without the warnings of short or badly mixed runs: the results speak for themselves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        return call()
+
+
+def timed(call):
+    """Return what a call returns, and its CPU seconds."""
+    began = time.process_time()
+    result = quietly(call)
+    return result, time.process_time() - began
+
+
+def best_labels(table, truth):
+    """Return the labels that the true parameters and silo weights would give: (row,)."""
+    shard = load(table.drop(columns="silo"))
+    with np.errstate(divide="ignore"):
+        profiles, weights = np.log(truth.probabilities), np.log(truth.weights_by_silo)
+    places = table["silo"].map({name: place for place, name in enumerate(truth.silos)})
+    total = weights[places.to_numpy()]
+    for q, first in enumerate(shard.schema.offsets[:-1]):
+        total = total + profiles[:, first + shard.codes[:, q]].T
+    return total.argmax(axis=1)
+
+
+def judge(found, table, truth):
+    """Hold what was found to the truth: a line of results."""
+    best = adjusted_rand_index(truth.labels, best_labels(table, truth))
+    return judge_partition(found, truth) | {"best_ari": round(best, 5)} | judge_draws(found, truth)
+
+
+def judge_partition(found, truth):
+    """Return the part of the line that only needs labels."""
+    return {
+        "planted": len(truth.weights),
+        "clusters": found.clusters,
+        "ari": round(adjusted_rand_index(truth.labels, found.labels), 5),
+        "vi": round(variation_of_information(truth.labels, found.labels), 5),
+    }
+
+
+def judge_draws(found, truth):
+    """Return the part of the line that needs weights and probabilities.
+
+    `_bias` of a band is a sum over the `_biased` values that have an estimate.
+    """
+    pairs = pair_clusters(
+        truth.labels,
+        found.labels,
+        true_clusters=len(truth.weights),
+        clusters=found.weights.shape[1],
+    )
+    bias, covered, tails = judge_values(truth.weights, found.weights, pairs)
+    line = {"pi_covered": covered.sum(), "pi_total": covered.size}
+    for cluster in range(len(truth.weights)):
+        line[f"pi{cluster + 1}_bias"] = short(bias[cluster])
+        line[f"pi{cluster + 1}_tails"] = tails[cluster]
+    bias, covered, tails = judge_values(truth.probabilities, found.probabilities, pairs)
+    for band, (low, high) in BANDS.items():
+        inside = (truth.probabilities >= low) & (truth.probabilities < high)
+        line[f"{band}_bias"] = short(np.nansum(bias[inside]))
+        line[f"{band}_biased"] = np.isfinite(bias[inside]).sum()
+        line[f"{band}_tails"] = tails[inside].sum()
+        line[f"{band}_covered"] = covered[inside].sum()
+        line[f"{band}_total"] = inside.sum()
+    if len(found.weights) == 1:
+        line = {
+            name: "" if name.endswith(("_tails", "_covered")) else value
+            for name, value in line.items()
+        }
+    return {name: int(v) if isinstance(v, np.integer | np.bool_) else v for name, v in line.items()}
+
+
+def judge_values(true, draws, pairs):
+    """Return relative bias, and whether each kind of interval holds the true value.
+
+    Parameters
+    ----------
+    true : (cluster, …); draws : (draw, found cluster, …)
+    pairs : (cluster,), its found cluster, or −1.
+
+    Returns
+    -------
+    bias : (cluster, …), nan without an estimate; covered, tails : (cluster, …)
+    """
+    held = pairs >= 0
+    bias = np.full(true.shape, np.nan)
+    bias[held] = relative_bias(true[held], draws.mean(axis=0, dtype=np.float64)[pairs[held]])
+    inside = []
+    for interval in (highest_density_interval, equal_tailed_interval):
+        lower, upper = interval(draws, 0.95)
+        of_true = np.zeros(true.shape, dtype=bool)
+        of_true[held] = (lower[pairs[held]] <= true[held]) & (true[held] <= upper[pairs[held]])
+        inside.append(of_true)
+    return bias, *inside
+
+
+def short(value):
+    """Return five digits of a number; nothing for nan."""
+    return "" if np.isnan(value) else float(f"{value:.5g}")
+
+
+def rightly_matched(local_labels, groups, true_labels):
+    """Tell whether local clusters share a group exactly when most of their rows share a cluster.
+
+    Parameters
+    ----------
+    local_labels, true_labels : by silo, (row,); groups : by silo, (local cluster,)
+
+    Returns
+    -------
+    right : whether the matching is right, given the local clusters.
+    local : whether each silo found as many clusters as it has.
+    """
+    truths, found = [], []
+    local = True
+    for labels, group, true in zip(local_labels, groups, true_labels, strict=True):
+        shared = np.zeros((len(group), 1 + int(true.max())), dtype=np.int64)
+        np.add.at(shared, (labels, true), 1)
+        truths.append(shared.argmax(axis=1))
+        found.append(group)
+        local = local and len(group) == len(np.unique(true))
+    truths, found = np.concatenate(truths), np.concatenate(found)
+    same_truth, same_group = truths[:, None] == truths, found[:, None] == found
+    return bool((same_truth == same_group).all()), bool(local)
+
+
+def share(lines, what, part="covered"):
+    """Return the coverage over data sets, and its standard error, clustered by data set."""
+    inside, total = (lines[f"{what}_{name}"].to_numpy(dtype=np.float64) for name in (part, "total"))
+    known = np.isfinite(inside)
+    return ratio(inside[known], total[known])
+
+
+def ratio(parts, totals):
+    """Return Σ parts / Σ totals over data sets, and its standard error, clustered by data set."""
+    if totals.sum() == 0:
+        return np.nan, np.nan
+    rate = parts.sum() / totals.sum()
+    return rate, np.sqrt(((parts - rate * totals) ** 2).sum()) / totals.sum()
+
+
+def mean_error(values):
+    """Return the mean of values, those that are there, and its standard error."""
+    values = values.dropna().astype(float)
+    return (values.mean(), values.sem()) if len(values) else (np.nan, np.nan)

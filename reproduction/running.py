@@ -1,0 +1,131 @@
+"""What every script here shares: results that grow line by line, and runs that can be stopped.
+
+A results file has a line for each case, written as soon as the case is done. A script runs the
+cases that have no line yet, so it may be stopped at any time and started again. One script at a
+time may write a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+
+RESULTS = Path(__file__).parent / "results"
+DESIGNS = ("homogeneous", "nested", "non-nested")
+SEPARABILITIES = ("easy", "poor")
+CELLS = [(design, separability) for design in DESIGNS for separability in SEPARABILITIES]
+CELL_KEYS = ["design", "separability"]
+
+
+def arguments(description, *, datasets, **others):
+    """Return a parser with the options that all scripts have.
+
+    Parameters
+    ----------
+    datasets : how many by default.
+    others : further options by name, each with its default, an int or a string.
+    """
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--datasets", type=int, default=datasets)
+    parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    for name, default in others.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default)
+    return parser
+
+
+def chosen_cells(words):
+    """Return the cells named in "nested poor,non-nested easy"; all of them in an empty string."""
+    named = [tuple(cell.split()) for cell in words.split(",") if cell] or CELLS
+    for cell in named:
+        if cell not in CELLS:
+            known = ", ".join(map(" ".join, CELLS))
+            raise SystemExit(f"{' '.join(cell)!r} is no cell; choose from {known}")
+    return named
+
+
+def chosen_words(words, known):
+    """Return the words of "default,paper", each of them known; all of them in an empty string."""
+    named = [word for word in words.split(",") if word] or list(known)
+    for word in named:
+        if word not in known:
+            raise SystemExit(f"{word!r} is not known; choose from {list(known)}")
+    return named
+
+
+def read_lines(path, columns):
+    """Return the lines of a results file; none if there is no file."""
+    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+
+
+def done_cases(path, columns, keys):
+    """Return the values of the key columns of every line that is there."""
+    mend(path)
+    return set(read_lines(path, columns)[keys].itertuples(index=False, name=None))
+
+
+def mend(path):
+    """Drop a last line that was cut short when its run was stopped."""
+    if path.exists():
+        text = path.read_bytes()
+        if not text.endswith(b"\n"):
+            path.write_bytes(text[: text.rfind(b"\n") + 1])
+
+
+def run_cases(path, columns, run, cases, jobs, prepare=None):
+    """Run `run(*case)` for every case, `jobs` at a time, and append the lines it returns.
+
+    With one job everything runs in this process. `prepare` is called once in each process. A case
+    that fails is named, and the others go on; it has no line, so the next run tries it again.
+    """
+    if not cases:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = not path.exists()
+    failed = 0
+    with path.open("a", newline="", encoding="utf-8") as file, pool_of(jobs, prepare) as finished:
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+        if fresh:
+            writer.writeheader()
+        for number, (case, result) in enumerate(finished(run, cases), 1):
+            try:
+                writer.writerows(result())
+            except Exception as error:
+                failed += 1
+                print(f"{case} failed: {type(error).__name__}: {error}", flush=True)
+            file.flush()
+            if number % 20 == 0 or number == len(cases):
+                print(f"{number} of {len(cases)} runs done", flush=True)
+    if failed:
+        raise SystemExit(f"{failed} of {len(cases)} runs failed; start again to try them again")
+
+
+@contextmanager
+def pool_of(jobs, prepare):
+    """Yield a function that gives each case, as it finishes, and a function for its result."""
+    if jobs == 1:
+        if prepare:
+            prepare()
+        yield lambda run, cases: ((case, partial(run, *case)) for case in cases)
+        return
+    # a CPU second must mean one core: the processes are the parallelism, not the algebra in them
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), prepare)
+
+    def finished(run, cases):
+        futures = {pool.submit(run, *case): case for case in cases}
+        return ((futures[future], future.result) for future in as_completed(futures))
+
+    try:
+        yield finished
+    finally:
+        pool.shutdown(cancel_futures=True)
