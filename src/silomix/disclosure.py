@@ -300,7 +300,7 @@ def check_tier(tier: str, policy: Policy, silo: str) -> None:
         raise PolicyRefusal(
             f"{silo}: the study asks for a release of tier {tier!r} and its policy "
             f"{policy.name!r} allows {' and '.join(map(repr, policy.tiers))}; set the study's tier "
-            "to that, or let the policy's owner allow more"
+            "to that (`silomix study --preset files` does), or let the policy's owner allow more"
         )
 
 

@@ -132,7 +132,9 @@ def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):
     assert "asks for a release of tier 'summary'" in log
     assert not list((tmp_path / "exchange").rglob("log*"))
     answer(2)
-    record = json.loads(coordinate("--json").stdout)
+    waiting = coordinate("--json")
+    assert waiting.exit_code == REFUSED  # going on asking would never end
+    record = json.loads(waiting.stdout)
     assert [(silo["silo"], silo["refused"]) for silo in record["silos"]] == [("silo 1", "policy")]
     assert "--again" in record["silos"][0]["do"]
     assert "No question is open." in answer(1).output

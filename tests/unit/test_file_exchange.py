@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -255,6 +256,20 @@ def test_another_release_than_the_one_that_left_is_refused(places, seed):
     with pytest.raises(StudyMismatch, match="silo 2: the release that it handed over came from"):
         answer_all(coarse, folder, stores, ["silo 2"])
     assert not (folder / "answers/02-silo-2/0002-divergence-cost").exists()
+
+
+def test_another_table_in_mid_study_is_refused_though_its_store_is_new(places, seed):
+    case = make_case(seed, **STUDIES["evidence"])
+    folder, stores = places
+    ask_all(case, folder)
+    answer_all(case, folder, stores)
+    ask_all(case, folder)
+    swapped = replace(case, shards=case.shards | {"silo 1": case.shards["silo 2"]})
+    with pytest.raises(StudyMismatch, match="silo 1: the release that it handed over came from"):
+        answer_all(swapped, folder, stores / "elsewhere", ["silo 1"])
+    assert [path.name for path in sorted((folder / "answers/01-silo-1").iterdir())] == [
+        "0001-sample-locally"
+    ]
 
 
 @pytest.fixture

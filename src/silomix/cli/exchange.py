@@ -77,7 +77,8 @@ def coordinate_command(
         except Unanswered as waiting:
             found = waiting.open
             show(_open_record(found), _open_view(found), as_json=as_json, last=_open_last(found))
-            raise typer.Exit(exit_code(waiting)) from None
+            ended = waiting if found.missing else SiloError()  # nobody is left who will answer
+            raise typer.Exit(exit_code(ended)) from None
         files = write_posterior(out, posterior)
         record = posterior_record(posterior) | {
             "questions": silos.asked,

@@ -26,6 +26,7 @@ from silomix.transports.flare.kit import (
     write_json,
 )
 from silomix.transports.flare.launch import environment, server_command, site_command
+from silomix.transports.flare.outcome import Outcome
 from silomix.transports.flare.provision import ADMIN, SERVER, provision, require_flare
 from silomix.transports.flare.session import run_live, stop_all
 from silomix.transports.flare.site import open_site, without
@@ -160,7 +161,18 @@ def run_command(
         files = [*write_results(out, posterior), out / RUN_FILE]
         write_json(out / RUN_FILE, asdict(outcome))
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
-        show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
+        last = f"{_replayed(outcome)}Results: {out}"
+        show(record, posterior_view(posterior), as_json=as_json, last=last)
+
+
+def _replayed(outcome: Outcome) -> str:
+    """Say so where no silo was asked anything anew."""
+    if any(asked.sent for asked in outcome.asked):
+        return ""
+    return (
+        "All answers were in the journal of an earlier run: no silo was asked again. To ask again, "
+        "delete the study's folder in the server's journals.\n"
+    )
 
 
 def stop_command(*, admin: AdminKit, as_json: opt.Json = False, debug: opt.Debug = False) -> None:

@@ -166,7 +166,7 @@ def silos_view(posterior: Posterior) -> Table:
 def sent_view(posterior: Posterior) -> Table:
     """Return a table of what left each silo: bytes, by kind of reply."""
     sent, silos = posterior.provenance.sent, posterior.silos
-    told = {kind for of_silo in sent.values() for kind in of_silo}
+    told = {kind for of_silo in sent.values() for kind, size in of_silo.items() if size}
     kinds = [*(kind for kind in KINDS if kind in told), *sorted(told - KINDS.keys())]
     table = table_view("silo", *(KINDS.get(kind, kind) for kind in kinds), "total")
     shown = {silo: [silo] for silo in silos[:MOST_LINES]}

@@ -87,7 +87,6 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
         query = read_question(posed, source, silo)
         left.restore()
         reply = answer_or_refuse(query, silo)
-        left.check_release()
         write_reply(target, reply, silo.study, silo.name, posed.number)
         yield _answered(posed.number, query, reply, target)
     left.restore_labels()
@@ -139,7 +138,8 @@ class _Left:
             self.assigned = posed, source
 
     def restore(self) -> None:
-        """Show a store that lacks them the releases that the next question refers to."""
+        """Bring a new store to where the answers are, and refuse another table than theirs."""
+        self.check_release()
         if self.shown is None:
             return
         query = read_question(*self.shown, self.silo)
@@ -151,21 +151,27 @@ class _Left:
     def restore_labels(self) -> None:
         """Find the rows' clusters for a store that lacks them; the answer stays as it is."""
         if self.assigned is not None and self.silo.store.membership is None:
+            self.check_release()
             answer_or_refuse(read_question(*self.assigned, self.silo), self.silo)
 
     def check_release(self) -> None:
-        """Refuse to go on from another release than the one that left the silo."""
-        kept = self.silo.store.kept
-        if self.release is None or kept is None:
+        """Refuse to go on from another release than the one that left the silo.
+
+        A new store samples again: the same table under the same study gives the same release.
+        """
+        if self.release is None:
             return
-        for part in ("sizes", "mean", "concentration"):
-            if not np.array_equal(getattr(self.release, part), getattr(kept.release, part)):
-                raise StudyMismatch(
-                    f"{self.silo.name}: the release that it handed over came from another table, "
-                    "or was made under another minimum count or rounding; answer with the table "
-                    "and the policy of then, or delete all its answers and ask the coordinator "
-                    "to begin again"
-                )
+        again = answer_or_refuse(SampleLocally(), self.silo)
+        parts = ("sizes", "mean", "concentration")
+        if isinstance(again, Refused) or not all(
+            np.array_equal(getattr(self.release, part), getattr(again, part)) for part in parts
+        ):
+            raise StudyMismatch(
+                f"{self.silo.name}: the release that it handed over came from another table, "
+                "or was made under another tier, minimum count or rounding; answer with the table "
+                "and the policy of then, or delete all its answers and ask the coordinator to "
+                "begin again"
+            )
 
 
 def _answered(number: int, query: Query, reply: Any, target: Path) -> Answered:

@@ -42,7 +42,7 @@ def provision(
     if out.exists() and any(out.iterdir()):
         raise SettingsError(f"{out} is not empty; give a new folder for the start-up kits")
     authority = out / AUTHORITY
-    authority.mkdir(parents=True)
+    authority.mkdir(parents=True, mode=0o700)  # the key that signs everyone's certificate
     try:
         made = _build(_project(silos, host, port), authority)
     except SettingsError:
