@@ -190,14 +190,22 @@ def test_a_site_with_another_study_refuses(federation, tmp_path):
     assert "takes part in another study" in printed
 
 
+def wait_until_gone(session, name, seconds):
+    latest = time.monotonic() + seconds
+    while name in {client.name for client in session.get_connected_client_list()}:
+        assert time.monotonic() < latest, f"{name} is still listed after {seconds} s"
+        time.sleep(0.5)
+
+
 @pytest.mark.slow
 def test_a_site_without_our_certificate_is_not_let_in(federation, tmp_path):
     study = exact(federation, 40)
     foreign = provision(NAMES, tmp_path / "foreign", port=federation.port)
     federation.restart_sites(study, NAMES[:2])
-    federation.start_site("site-3", study, kits=foreign)
     with connected(federation.admin) as session:
         wait_for(session, NAMES[:2], 60)
+        wait_until_gone(session, "site-3", 90)  # the one with our certificate, killed just now
+        federation.start_site("site-3", study, kits=foreign)
         time.sleep(10)
         with pytest.raises(SiloError, match="not connected after 1 s: site-3"):
             wait_for(session, NAMES, 1)
