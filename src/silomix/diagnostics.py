@@ -6,7 +6,7 @@ R-hat is rank-normalised and split, ESS is bulk (Vehtari et al., 2021), both fro
 
 from __future__ import annotations
 
-import warnings
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 RHAT_LIMIT = 1.05
 ESS_LIMIT = 200.0
+SILENCE = threading.Lock()
+"""Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it."""
 FEWEST_DRAWS = 8
 """Below this many draws a chain, R-hat says nothing."""
 
@@ -63,8 +65,8 @@ def _trace(values: NDArray[np.float64]) -> Trace:
     if values.shape[1] < FEWEST_DRAWS or np.ptp(values) == 0:
         return Trace(values, np.nan, np.nan)
     array_stats: Any = import_module("arviz_stats.base").array_stats  # late: it costs a second
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a chain that never moved divides by 0
+    # a chain that never moved divides by 0
+    with SILENCE, np.errstate(divide="ignore", invalid="ignore"):
         rhat = float(array_stats.rhat(_two_chains(values), chain_axis=0, draw_axis=1))
         ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1))
     return Trace(values, rhat, ess)

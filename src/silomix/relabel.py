@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from silomix.diagnostics import SILENCE
 from silomix.errors import SamplingWarning, SettingsError
 from silomix.kernels.similarity import BYTE, contingency
 from silomix.partition import largest_first
@@ -220,10 +221,11 @@ def warn_of_prior_draws(prior_draws: NDArray[np.float64], where: str | None = No
     if len(often):
         shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
         whose = "" if where is None else f"{where}: "
-        warnings.warn(
-            f"{whose}some draws leave a cluster without its own component ({shares} of the "
-            "draws) and its parameters there come from the prior: sample longer, give a "
-            "partition with fewer clusters, or choose relabel 'average'",
-            SamplingWarning,
-            stacklevel=3,
-        )
+        with SILENCE:
+            warnings.warn(
+                f"{whose}some draws leave a cluster without its own component ({shares} of the "
+                "draws) and its parameters there come from the prior: sample longer, give a "
+                "partition with fewer clusters, or choose relabel 'average'",
+                SamplingWarning,
+                stacklevel=3,
+            )
