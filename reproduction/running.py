@@ -62,8 +62,9 @@ def chosen_words(words, known):
 
 
 def read_lines(path, columns):
-    """Return the lines of a results file; none if there is no file."""
-    return pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
+    """Return the lines of a results file; none if there is no file, or nothing in it yet."""
+    begun = path.exists() and path.stat().st_size > 0
+    return pd.read_csv(path) if begun else pd.DataFrame(columns=columns)
 
 
 def done_cases(path, columns, keys):
@@ -89,12 +90,13 @@ def run_cases(path, columns, run, cases, jobs, prepare=None):
     if not cases:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = not path.exists()
+    fresh = not path.exists() or path.stat().st_size == 0
     failed = 0
     with path.open("a", newline="", encoding="utf-8") as file, pool_of(jobs, prepare) as finished:
         writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         if fresh:
             writer.writeheader()
+            file.flush()
         for number, (case, result) in enumerate(finished(run, cases), 1):
             try:
                 writer.writerows(result())

@@ -248,3 +248,13 @@ def test_without_results_every_page_says_so(tmp_path):
 def test_unknown_words_are_refused(words, message, tmp_path):
     with pytest.raises(SystemExit, match=message):
         load("study").main([*words, f"--results={tmp_path}"])
+
+
+def test_a_file_with_nothing_in_it_is_begun(tmp_path):
+    """What a run that was stopped at once leaves behind."""
+    running = load("running")
+    path = tmp_path / "some.csv"
+    path.touch()
+    assert running.done_cases(path, ["a"], ["a"]) == set()
+    running.run_cases(path, ["a"], lambda value: [{"a": value}], [(1,), (2,)], 1)
+    assert path.read_text() == "a\n1\n2\n"
