@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.dirichlet import draw_levels
 from silomix.messages import PolishRound
 
 if TYPE_CHECKING:
@@ -154,9 +155,7 @@ def draw_profiles(
     rng: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Draw p ~ Dirichlet(β + counts) for every chain, cluster and variable."""
-    gammas = np.maximum(rng.standard_gamma(counts + beta), 1e-300)
-    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
-    return gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+    return draw_levels(counts + beta, offsets, rng)
 
 
 def ask_round(

@@ -1,7 +1,8 @@
 """LocalPosterior -> Release: the only door out of a silo.
 
-What a silo hands over is one of the records of this module and nothing else. The silo's policy is
-applied here, and only here.
+Whatever tells of a silo's rows in numbers that a policy changes goes through this module: its
+posterior, the counts of its distinct rows, and how many of them each global cluster got. Whether a
+question is answered at all, and how often, is counted in `silomix.silo.permit`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import numpy as np
 from scipy.special import betaincinv
 
 from silomix.disclosure import (
+    check_distinct_rows,
     check_rows,
     check_tier,
     disclose,
     fold_small,
     folding_check,
     outgoing,
+    round_counts,
+    withhold_small,
 )
+from silomix.families.dirichlet import draw_levels
 from silomix.policy import OPEN, echo
 
 if TYPE_CHECKING:
@@ -189,6 +194,23 @@ def effective_counts(
     return np.maximum(counts, 0.0)
 
 
+def release_row_counts(counts: NDArray[np.int64], policy: Policy, silo: str) -> NDArray[np.int64]:
+    """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
+
+    Raises
+    ------
+    PolicyRefusal
+        When one occurs less often than the policy's minimum.
+    """
+    check_distinct_rows(counts, policy, silo)
+    return round_counts(counts, policy)
+
+
+def release_sizes(sizes: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Hand over how many rows each global cluster got, (cluster,); −1 where that is withheld."""
+    return withhold_small(sizes, policy)
+
+
 def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedDiagnostics:
     """Say what may be said of a run: its verdict and numbers, not its traces."""
     return ReleasedDiagnostics(
@@ -262,9 +284,7 @@ def release_draws(
     alpha, _ = prior.share(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
     shapes = release.mean * np.repeat(release.concentration, np.diff(offsets), axis=1)
-    gammas = np.maximum(rng.standard_gamma(shapes, size=(count, *shapes.shape)), 1e-300)
-    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
-    return weights, gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+    return weights, draw_levels(shapes, offsets, rng, count)
 
 
 def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
@@ -272,9 +292,8 @@ def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
 
     α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
     a cluster's labels are shows in its released concentrations, which then fall short of its
-    size; the spread of the weights grows with about the square of that. Over the poor cells of
-    Fendler et al. (2026) the square gives 0.24 to 0.38 of the rows where the draws themselves
-    say 0.19 to 0.42, and 1 in the easy ones.
+    size; the rows that the weights are worth fall with about the square of that. The square is
+    a rule of thumb, seen on simulated silos and not derived.
     """
     sure = np.minimum(np.median(release.concentration, axis=1) / release.sizes, 1.0)
     worth = np.average(sure**2, weights=release.sizes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
-from silomix.disclosure import check_distinct_rows, fold_small, round_counts, withhold_small
+from silomix.disclosure import fold_small
 from silomix.errors import (
     DataError,
     MessageError,
@@ -45,7 +45,7 @@ from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy
 from silomix.posterior import row_membership
 from silomix.relabel import local_posterior
-from silomix.release import make_release
+from silomix.release import make_release, release_row_counts, release_sizes
 from silomix.sampler import Job, sample_shard
 from silomix.store import Kept, Store
 from silomix.study import digest
@@ -290,8 +290,7 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
 
 def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:
     rows = _rows(silo)
-    check_distinct_rows(rows.counts, silo.policy, silo.name)
-    return replace(rows, counts=round_counts(rows.counts, silo.policy))
+    return replace(rows, counts=release_row_counts(rows.counts, silo.policy, silo.name))
 
 
 def _polish(query: PolishRound, silo: Silo) -> PolishReply:
@@ -318,7 +317,7 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
         membership[np.arange(silo.shard.rows), query.groups[_kept(silo).labels]] = 1.0
     silo.store.assign(membership)
     sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
-    return AssignReply(withhold_small(sizes, silo.policy))
+    return AssignReply(release_sizes(sizes, silo.policy))
 
 
 HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from silomix.errors import SettingsError
+from silomix.matching.divergence import one_hot
 from silomix.rivals import fed_kmodes
 from silomix.rivals.federated_kmodes import (
     SERVER,
@@ -24,7 +25,7 @@ from silomix.rivals.federated_kmodes import (
 )
 from silomix.rivals.federation import open_silos
 from silomix.rivals.kmodes import Points, assign, distances, k_modes, update
-from silomix.rivals.levels import Levels, cells_of
+from silomix.rivals.levels import Levels
 from silomix.simulate import simulate
 from silomix.types import Schema, Variable
 
@@ -34,11 +35,11 @@ SCHEMA = Schema((Variable("a", ("0", "1")), Variable("b", ("0", "1", "2"))))
 def points_of(codes, counts=None):
     codes = np.asarray(codes, dtype=np.uint8)
     counts = np.ones(len(codes), np.int64) if counts is None else np.array(counts)
-    return Points(cells_of(codes, SCHEMA), counts, SCHEMA.offsets)
+    return Points(one_hot(codes, SCHEMA.offsets), counts, SCHEMA.offsets)
 
 
 def cells(codes):
-    return cells_of(np.asarray(codes, dtype=np.uint8), SCHEMA)
+    return one_hot(np.asarray(codes, dtype=np.uint8), SCHEMA.offsets)
 
 
 def test_distances_count_cells_that_differ():
@@ -85,7 +86,7 @@ def test_the_cost_falls_with_the_passes(seed):
     codes = table.drop(columns="silo").to_numpy(dtype=int) - 1
     schema = Schema(tuple(Variable(f"x{q}", ("1", "2", "3")[: 2 + (q >= 4)]) for q in range(10)))
     points = Points(
-        cells_of(codes.astype(np.uint8), schema), np.ones(300, np.int64), schema.offsets
+        one_hot(codes.astype(np.uint8), schema.offsets), np.ones(300, np.int64), schema.offsets
     )
     costs = [
         cost(points, k_modes(points, 6, passes, np.random.default_rng(seed))[1])

@@ -11,9 +11,10 @@ from scipy.special import digamma, gammaln, logsumexp
 
 from silomix.aggregation.oracles import distinct_rows
 from silomix.data import load
+from silomix.matching.divergence import one_hot
 from silomix.metrics import adjusted_rand_index
 from silomix.rivals.kmodes import Points
-from silomix.rivals.levels import Levels, cells_of
+from silomix.rivals.levels import Levels
 from silomix.rivals.variational import (
     Problem,
     Search,
@@ -37,7 +38,7 @@ def problem_of(codes, schema=SCHEMA, counts=None, **search):
     codes = np.asarray(codes, dtype=np.uint8)
     counts = np.ones(len(codes), np.int64) if counts is None else counts
     settings = Search(**search)
-    points = Points(cells_of(codes, schema), counts, schema.offsets)
+    points = Points(one_hot(codes, schema.offsets), counts, schema.offsets)
     return Problem(points, Levels(schema.offsets, settings.beta), settings)
 
 
@@ -228,7 +229,7 @@ def test_entropy_lost_is_zero_where_shares_do_not_overlap():
 def test_planted_clusters_are_found(seed):
     problem, shard, truth = simulated(seed, rows=1500)
     fit = fit_mixture(problem, _rng(seed))
-    cells = cells_of(shard.codes, shard.schema)
+    cells = one_hot(shard.codes, shard.schema.offsets)
     everyone = replace(problem, points=problem.points._replace(cells=cells))
     labels = allot(everyone, fit.members, fit.counts).argmax(axis=1)
     logs = np.log(np.maximum(truth.probabilities, 1e-300))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.dirichlet import draw_levels
 from silomix.release import fit_dirichlet
 
 if TYPE_CHECKING:
@@ -98,7 +99,4 @@ def draw(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return fresh draws: weights (draw, cluster), probabilities (draw, cluster, level)."""
     weights = rng.dirichlet(product.weights, size=count)
-    shape = (count, *product.profiles.shape)
-    gammas = np.maximum(rng.standard_gamma(product.profiles, size=shape), 1e-300)
-    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
-    return weights, gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+    return weights, draw_levels(product.profiles, offsets, rng, count)

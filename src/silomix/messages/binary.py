@@ -25,12 +25,13 @@ from silomix.messages.envelope import (
     envelope_head,
     read_envelope,
 )
-from silomix.messages.schema import check_finite, check_keys, content_bytes, pack, unpack
+from silomix.messages.fields import check_finite, check_keys
+from silomix.messages.schema import content_bytes, pack, unpack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.messages.schema import Arrays, Slot
+    from silomix.messages.fields import Arrays, Slot
 
 MAGIC = b"silomix\n"
 PREFIX = struct.Struct("<8sHxxIQ")

@@ -24,7 +24,8 @@ from silomix.errors import FileError, MessageError, StudyMismatch
 from silomix.messages.binary import digest, pack_for_travel
 from silomix.messages.documents import LARGEST_DOCUMENT, canonical, read_document, shorten
 from silomix.messages.envelope import ENVELOPE_KEYS, LARGEST, Envelope, read_envelope
-from silomix.messages.schema import check_keys, unpack
+from silomix.messages.fields import check_keys
+from silomix.messages.schema import unpack
 from silomix.messages.tables import (
     LARGEST_FILE,
     MOST_ROWS,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.messages.schema import Arrays, Slot
+    from silomix.messages.fields import Arrays, Slot
     from silomix.study import Study
 
 MESSAGE = "message.json"

@@ -19,14 +19,14 @@ import numpy as np
 
 from silomix.errors import MessageError
 from silomix.messages.documents import shorten
-from silomix.messages.schema import check_finite
+from silomix.messages.fields import check_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from silomix.messages.schema import Arrays, Slot
+    from silomix.messages.fields import Arrays, Slot
 
 MOST_ROWS = 5_000
 LARGEST_FILE = 16_000_000

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
+from silomix.matching.divergence import one_hot
 from silomix.rivals.federation import keep_labels, open_silos
 from silomix.rivals.kmodes import Points, assign, distances, k_modes, level_counts, update
-from silomix.rivals.levels import Levels, cells_of
+from silomix.rivals.levels import Levels
 from silomix.rivals.record import RivalResult, Stopwatch
 from silomix.sampler import at_least
 from silomix.silo import HANDLERS
@@ -186,7 +187,7 @@ def cluster_modes(
             f"no silo has a mode of at least {FEWEST} rows; ask for fewer than {clusters} clusters"
         )
     sizes = np.concatenate([part.sizes for part in found])
-    points = Points(cells_of(stacked.astype(np.uint32), schema), sizes, schema.offsets)
+    points = Points(one_hot(stacked.astype(np.uint32), schema.offsets), sizes, schema.offsets)
     tried = [k_modes(points, clusters, SERVER_PASSES, rng)[1] for _ in range(restarts)]
     best = min(tried, key=lambda modes: cost(points, modes))
     return np.unique(codes_of(best, schema), axis=0)
@@ -213,11 +214,13 @@ def proportions(counts: NDArray[np.float64], levels: Levels) -> NDArray[np.float
 def _update(query: UpdateModes, silo: Silo) -> LocalModes:
     schema, rows = silo.shard.schema, silo.shard.rows
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place, query.round])
-    points = Points(cells_of(silo.shard.codes, schema), np.ones(rows, np.int64), schema.offsets)
+    points = Points(
+        one_hot(silo.shard.codes, schema.offsets), np.ones(rows, np.int64), schema.offsets
+    )
     if query.modes is None:
         _, modes = k_modes(points, query.clusters, 0, rng)
     else:
-        received = cells_of(query.modes.astype(np.uint32), schema)
+        received = one_hot(query.modes.astype(np.uint32), schema.offsets)
         modes = received[np.unique(assign(points.cells, received, rng))]
     modes = update(points, assign(points.cells, modes, rng), modes, rng)
     labels = assign(points.cells, modes, rng)
@@ -229,8 +232,10 @@ def _update(query: UpdateModes, silo: Silo) -> LocalModes:
 def _assign(query: AssignToModes, silo: Silo) -> ModeCounts:
     schema, rows = silo.shard.schema, silo.shard.rows
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    points = Points(cells_of(silo.shard.codes, schema), np.ones(rows, np.int64), schema.offsets)
-    labels = assign(points.cells, cells_of(query.modes.astype(np.uint32), schema), rng)
+    points = Points(
+        one_hot(silo.shard.codes, schema.offsets), np.ones(rows, np.int64), schema.offsets
+    )
+    labels = assign(points.cells, one_hot(query.modes.astype(np.uint32), schema.offsets), rng)
     kept = keep_labels(silo, labels, len(query.modes))
     counts = level_counts(points, labels, len(query.modes))
     return ModeCounts(kept.sizes, counts.astype(np.int64))

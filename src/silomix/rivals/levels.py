@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.families.dirichlet import draw_levels
 from silomix.families.evidence import log_evidence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from silomix.types import Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +67,4 @@ class Levels:
         self, counts: NDArray[np.float64], draws: int, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """Draw level probabilities given level counts: (draw, cluster, level)."""
-        shapes = self.concentration + counts
-        gammas = np.maximum(rng.standard_gamma(shapes, (draws, *shapes.shape)), 1e-300)
-        return gammas / self.spread(self.totals(gammas))
-
-
-def cells_of(codes: NDArray[np.unsignedinteger], schema: Schema) -> NDArray[np.float64]:
-    """Return which level each row has, one column a level, a missing cell in none: (row, level)."""
-    cells = np.zeros((len(codes), int(schema.offsets[-1])))
-    for variable, (first, size) in enumerate(zip(schema.offsets, schema.sizes, strict=False)):
-        known = np.flatnonzero(codes[:, variable] < size)
-        cells[known, first + codes[known, variable].astype(np.int64)] = 1.0
-    return cells
+        return draw_levels(self.concentration + counts, self.offsets, rng, draws)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.aggregation.oracles import distinct_rows
+from silomix.matching.divergence import one_hot
 from silomix.matching.records import by_appearance
 from silomix.rivals.federation import ClusterSizes, keep_labels, open_silos
 from silomix.rivals.kmodes import Points
-from silomix.rivals.levels import Levels, cells_of
+from silomix.rivals.levels import Levels
 from silomix.rivals.merging import (
     Components,
     Merging,
@@ -219,7 +220,7 @@ def sum_groups(
 def _fit(query: FitComponents, silo: Silo) -> LocalComponents:
     schema = silo.shard.schema
     rows = distinct_rows(silo.shard.codes)
-    points = Points(cells_of(rows.codes, schema), rows.counts, schema.offsets)
+    points = Points(one_hot(rows.codes, schema.offsets), rows.counts, schema.offsets)
     problem = Problem(points, Levels(schema.offsets, query.search.beta), query.search)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
     fit = fit_mixture(problem, rng)
@@ -230,7 +231,7 @@ def _fit(query: FitComponents, silo: Silo) -> LocalComponents:
 def _assign(query: AssignComponents, silo: Silo) -> ClusterSizes:
     schema = silo.shard.schema
     shares = share_out(
-        cells_of(silo.shard.codes, schema),
+        one_hot(silo.shard.codes, schema.offsets),
         query.members,
         query.counts,
         Levels(schema.offsets, query.search.beta),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from silomix.matching.divergence import one_hot
 from silomix.matching.greedy import Profile
 from silomix.messages import SampleLocally
 from silomix.pipeline import assign_rows
@@ -14,7 +15,7 @@ from silomix.posterior import Parts
 from silomix.rivals.blocks import Model, Sweeps, group_blocks, sum_up
 from silomix.rivals.federation import open_silos
 from silomix.rivals.kmodes import Points, level_counts
-from silomix.rivals.levels import Levels, cells_of
+from silomix.rivals.levels import Levels
 from silomix.rivals.merging import largest_first
 from silomix.rivals.odds import choose_odds
 from silomix.rivals.record import RivalResult, Stopwatch
@@ -135,7 +136,7 @@ def _count(_: CountBlocks, silo: Silo) -> BlockCounts:
     labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
     schema = silo.shard.schema
     ones = np.ones(silo.shard.rows, np.int64)
-    points = Points(cells_of(silo.shard.codes, schema), ones, schema.offsets)
+    points = Points(one_hot(silo.shard.codes, schema.offsets), ones, schema.offsets)
     counts = level_counts(points, labels, clusters)
     return BlockCounts(np.bincount(labels, minlength=clusters), counts.astype(np.int64))
 
