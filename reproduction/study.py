@@ -67,6 +67,7 @@ GROUPS = {
         "cmc-covariance": partial(rival, rivals.cmc, weights="covariance"),
         "cmc-independent": partial(rival, rivals.cmc, weights="independent"),
         "product": partial(rival, rivals.product),
+        "block-gibbs": partial(rival, rivals.block_gibbs),
     },
     "paper": {
         "paper": paper,
@@ -85,7 +86,6 @@ GROUPS = {
         "fed-kmodes": partial(unsampled, rivals.fed_kmodes, known=True),
     },
     "rabinovich": {"rabinovich": partial(rival, rivals.rabinovich, known=True)},
-    "block-gibbs": {"block-gibbs": partial(rival, rivals.block_gibbs)},
 }
 """Methods that sample the silos alike are in one group, and are run together."""
 METHODS = {name: run for group in GROUPS.values() for name, run in group.items()}
