@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from silomix.families.evidence import log_evidence
+from silomix.matching.absorb import folding_limit
 from silomix.polish import ask_round, draw_profiles
 
 if TYPE_CHECKING:
@@ -119,15 +120,16 @@ def align(
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
-    with fewer than `absorb` rows are folded into another where that raises the evidence, or
-    where the other draws hardly know them.
+    with fewer than `absorb` rows, or in small tables fewer than a share of them, are folded into
+    another where that raises the evidence, or where the other draws hardly know them.
     """
     reference = int(np.argmax(log_joint(draws, prior, offsets)))
     occupied = draws.members[reference] > 0
     counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
     persistence = _match_draws(draws, counts)[1]
+    limit = folding_limit(absorb, int(members.sum()))
     clusters, folded = _fold_small(
-        counts, members, persistence >= PERSISTENT, prior, offsets, absorb
+        counts, members, persistence >= PERSISTENT, prior, offsets, limit
     )
     components, _ = _match_draws(draws, clusters)
     every = np.arange(len(draws.weights))[:, None]
@@ -180,7 +182,7 @@ def _fold_small(
     persistent: NDArray[np.bool_],
     prior: Prior,
     offsets: NDArray[np.int64],
-    absorb: int,
+    limit: int,
 ) -> tuple[NDArray[np.int64], int]:
     """Return the reference's clusters (cluster, level), small ones folded in, and how many were."""
     keep = np.ones(len(members), dtype=bool)
@@ -188,7 +190,7 @@ def _fold_small(
     for small in np.argsort(members, kind="stable"):
         others = np.flatnonzero(keep)
         others = others[others != small]
-        if members[small] >= absorb or len(others) == 0:
+        if members[small] >= limit or len(others) == 0:
             continue
         gain = _folding_gain(counts, members, small, others, prior, offsets)
         if gain.max() > 0 or not persistent[small]:

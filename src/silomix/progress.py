@@ -83,6 +83,8 @@ class _Lines:
         self.at = at
         if at.stage in UNITS and at.total:
             count = f"{at.done}/{at.total} {UNITS[at.stage]}"
+            if at.chains > 1:
+                count += f", {at.chains_done}/{at.chains} chains"
             task = self.tasks[at.stage]
             self.bar.update(task, completed=at.done, total=at.total, count=count)
 

@@ -58,11 +58,14 @@ class Progress:
     ----------
     stage : "compiling", "sampling", "matching", "aggregating", "polishing" or "assigning".
     done, total : sweeps over all chains, or rounds; a total of 0 is not known.
+    chains_done, chains : chains that are finished, and all of them; 0 where there are none.
     """
 
     stage: str
     done: int
     total: int
+    chains_done: int = 0
+    chains: int = 0
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ def _run_chains(
     """Run all chains on a pool; this thread reports, and hears Ctrl-C."""
     done = [0] * len(runs)
     stop = threading.Event()
-    report = _Reporter(sum(run.schedule.iterations for run in runs), progress)
+    report = _Reporter([run.schedule.iterations for run in runs], progress)
     with (
         watch_compilation() as compiling,
         ThreadPoolExecutor(max_workers=max(1, min(threads, len(runs)))) as pool,
@@ -222,7 +225,7 @@ def _run_chains(
                 finished, waiting = wait(waiting, SECONDS_PER_CALL, FIRST_EXCEPTION)
                 for chain in finished:
                     chain.result()
-                report(sum(done), compiling=compiling.is_set())
+                report(done, compiling=compiling.is_set())
         except BaseException:
             stop.set()  # the pool's exit then waits for no more than one kernel call
             raise
@@ -231,16 +234,18 @@ def _run_chains(
 class _Reporter:
     """Says once that kernels are being compiled, then how many sweeps are done."""
 
-    def __init__(self, total: int, progress: Callable[[Progress], None] | None) -> None:
-        self.total, self.progress, self.told = total, progress, False
+    def __init__(self, last: list[int], progress: Callable[[Progress], None] | None) -> None:
+        self.last, self.progress, self.told = last, progress, False
 
-    def __call__(self, done: int, *, compiling: bool) -> None:
+    def __call__(self, done: list[int], *, compiling: bool) -> None:
         if compiling and not self.told:
             self.told = True
             logger.warning("compiling the sampler, once on this machine: about half a minute")
         if self.progress is not None:
-            stage = "compiling" if compiling and done == 0 else "sampling"
-            self.progress(Progress(stage, done, self.total))
+            stage = "compiling" if compiling and not any(done) else "sampling"
+            finished = sum(at >= last for at, last in zip(done, self.last, strict=True))
+            progress = Progress(stage, sum(done), sum(self.last), finished, len(self.last))
+            self.progress(progress)
 
 
 def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> None:

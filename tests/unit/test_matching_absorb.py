@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 
 from silomix.families.evidence import log_partition_prior
-from silomix.matching.absorb import absorb_small, weight_gain
+from silomix.matching.absorb import absorb_small, folding_limit, weight_gain
 from silomix.matching.greedy import Profile
 from unit.matching_cases import SIZES, clusters_of, offsets_of, together
 
@@ -120,3 +120,9 @@ def test_best_gain_first_and_again_until_none_is_left():
     assert_allclose(
         absorbed[0].gain, max(expected_gain(clusters, [a], [b]) for a, b in pairs), rtol=1e-9
     )
+
+
+@pytest.mark.parametrize(("rows", "limit"), [(118, 7), (999, 60), (4000, 60)])
+def test_in_a_small_table_small_means_a_small_share(rows, limit):
+    assert folding_limit(60, rows) == limit
+    assert folding_limit(0, rows) == 0

@@ -97,6 +97,13 @@ def test_time_left_is_shown(capsys):
     assert re.search(r"\d:\d\d:\d\d", err)
 
 
+def test_chains_are_counted_where_there_are_several(capsys):
+    with pytest.raises(ValueError, match="stop"), reporting(True) as report:
+        report(Progress("sampling", 300, 800, chains_done=3, chains=8))
+        raise ValueError("stop")
+    assert "300/800 sweeps, 3/8 chains" in capsys.readouterr().err
+
+
 def test_nothing_reached_shows_nothing(capsys):
     with reporting(True):
         pass

@@ -200,7 +200,8 @@ def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
     done = [report.done for report in reports]
     assert len(done) > 3
     assert done == sorted(done)
-    assert reports[-1] == Progress("sampling", 4000, 4000)
+    assert reports[-1] == Progress("sampling", 4000, 4000, chains_done=2, chains=2)
+    assert reports[0].chains_done == 0
     assert {report.total for report in reports} == {4000}
     assert {report.stage for report in reports} <= {"compiling", "sampling"}
     assert set(threads) == {threading.get_ident()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.matching.absorb import absorb_small
+from silomix.matching.absorb import absorb_small, folding_limit
 from silomix.matching.ball import ball_groups
 from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, SWEEPS, co_occurrence
 from silomix.matching.divergence import divergence_cost, divergence_groups
@@ -133,9 +133,8 @@ def match(
     groups, info = METHODS[settings.method](problem, settings)
     if settings.absorb > 0:
         alpha, _ = prior.share(len(silos.names))
-        groups, absorbed = absorb_small(
-            clusters, groups, profile, limit=settings.absorb, alpha=alpha
-        )
+        limit = folding_limit(settings.absorb, int(clusters.sizes.sum()))
+        groups, absorbed = absorb_small(clusters, groups, profile, limit=limit, alpha=alpha)
         info = replace(info, absorbed=absorbed)
     confidence = None
     if len(groups) <= MOST_LOCAL_CLUSTERS:

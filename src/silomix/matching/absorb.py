@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from silomix.matching.records import LocalClusters
 
 
+SMALL_SHARE = 0.06
+"""A group with a larger share of all rows is not small, however few the rows are."""
+
+
+def folding_limit(absorb: int, rows: int) -> int:
+    """Return how many rows a group must have to be left alone: `absorb`, less in small tables."""
+    return min(absorb, round(SMALL_SHARE * rows))
+
+
 def absorb_small(
     clusters: LocalClusters,
     groups: NDArray[np.int64],

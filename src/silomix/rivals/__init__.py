@@ -10,6 +10,7 @@ from __future__ import annotations
 from silomix.rivals.blocks import Sweeps
 from silomix.rivals.consensus import cmc, product, rabinovich
 from silomix.rivals.federated_kmodes import fed_kmodes
+from silomix.rivals.latent_classes import LatentClasses, latent_classes
 from silomix.rivals.merdel import fedmerdel
 from silomix.rivals.merging import Merging
 from silomix.rivals.odds import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor
@@ -21,6 +22,7 @@ from silomix.rivals.variational import Search
 __all__ = [
     "DirichletProcess",
     "FiniteDirichlet",
+    "LatentClasses",
     "MasterOdds",
     "Merging",
     "PitmanYor",
@@ -31,6 +33,7 @@ __all__ = [
     "cmc",
     "fed_kmodes",
     "fedmerdel",
+    "latent_classes",
     "pooled_mcmc",
     "product",
     "rabinovich",

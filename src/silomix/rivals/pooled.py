@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,18 @@ from silomix.roster import read_roster
 from silomix.silo import sample_locally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from silomix.data.reading import Table
+    from silomix.silo import Silo
     from silomix.types import Missing
+
+
+class Pooled(NamedTuple):
+    """All rows in one silo, and the bytes that left each of the silos they are from."""
+
+    silo: Silo
+    bytes_sent: Mapping[str, Mapping[str, int]]
 
 
 def pooled_mcmc(
@@ -47,7 +55,42 @@ def pooled_mcmc(
     >>> result.n_clusters
     5
     """
-    frame, watch = read_table(table), Stopwatch()
+    watch = Stopwatch()
+    pooled = pool_rows(
+        table,
+        silo,
+        seed=seed,
+        threads=threads,
+        variables=variables,
+        missing=missing,
+        **settings,
+    )
+    with watch.stage("sample"):
+        local = sample_locally(pooled.silo)
+    return RivalResult(
+        name="pooled_mcmc",
+        labels=local.partition.labels,
+        weights=local.weights,
+        probabilities=local.probabilities,
+        levels=local.levels,
+        seconds=watch.seconds,
+        bytes_sent=pooled.bytes_sent,
+        notes=(local.draws.diagnostics.verdict,),
+    )
+
+
+def pool_rows(
+    table: Table,
+    silo: str | None,
+    *,
+    seed: int,
+    threads: int | None = None,
+    variables: Sequence[str] | None = None,
+    missing: Missing = "marginalise",
+    **settings: Any,
+) -> Pooled:
+    """Make one silo of a table, and count what its silos had to send for that."""
+    frame = read_table(table)
     columns = variables or [name for name in frame.columns if name != silo]
     everyone = open_silos(
         frame,
@@ -59,23 +102,11 @@ def pooled_mcmc(
         **settings,
     )
     (one,) = everyone.silos.silos
-    with watch.stage("sample"):
-        local = sample_locally(one)
     width = one.shard.codes[0].nbytes
     names, places = everyone.tally.names, everyone.places
     if silo is not None:
         roster = read_roster(frame, silo)
         names, places = roster.names, roster.places
     sizes = np.bincount(places, minlength=len(names))
-    return RivalResult(
-        name="pooled_mcmc",
-        labels=local.partition.labels,
-        weights=local.weights,
-        probabilities=local.probabilities,
-        levels=local.levels,
-        seconds=watch.seconds,
-        bytes_sent={
-            name: {"rows": int(size) * width} for name, size in zip(names, sizes, strict=True)
-        },
-        notes=(local.draws.diagnostics.verdict,),
-    )
+    sent = {name: {"rows": int(size) * width} for name, size in zip(names, sizes, strict=True)}
+    return Pooled(one, sent)

@@ -96,7 +96,8 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : a group of fewer rows may join another of its own silo; 0 is never.
+    absorb : a group of fewer rows, and of less than 6 % of all rows, may join another of its own
+        silo; 0 is never.
     refine : how often to match again with the aggregation's weights, and aggregate again.
     """
 

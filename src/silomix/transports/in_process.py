@@ -85,4 +85,5 @@ class InProcess:
         known = list(self._progress.values())
         total = known[0].total * len(self.silos)
         stage = "compiling" if any(at.stage == "compiling" for at in known) else "sampling"
-        self._report(Progress(stage, sum(at.done for at in known), total))
+        done, chains_done = sum(at.done for at in known), sum(at.chains_done for at in known)
+        self._report(Progress(stage, done, total, chains_done, known[0].chains * len(self.silos)))

@@ -218,9 +218,10 @@ class Joblib:
     def _tell(self, finished: int) -> None:
         if self._report is not None:
             schedule = self.silos[0].study.sampling
-            sweeps = schedule.iterations * schedule.chains
-            done = sweeps * (finished + sum(silo.store.kept is not None for silo in self.silos))
-            self._report(Progress("sampling", done, sweeps * len(self.silos)))
+            silos = finished + sum(silo.store.kept is not None for silo in self.silos)
+            done, chains = silos * schedule.chains, len(self.silos) * schedule.chains
+            sweeps = schedule.iterations
+            self._report(Progress("sampling", sweeps * done, sweeps * chains, done, chains))
 
 
 def workers(jobs: int) -> Any:
