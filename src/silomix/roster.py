@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from silomix.data import expand, infer_schema, read_table
 from silomix.data.cells import read_cells
-from silomix.errors import DataError
+from silomix.errors import DataError, DataWarning
 from silomix.study.problems import nearest
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
+    from silomix.study import Study
     from silomix.types import Missing, Schema
 
 DIGITS = re.compile(r"([0-9]+)")
@@ -103,6 +105,31 @@ def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
             f"{_listing(roster.names)}: correct the name, or check that this is the right table"
         )
     return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
+
+
+def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.DataFrame[Any]:
+    """Return the rows of one silo of a study: those a column says are its own, or all rows.
+
+    Without a column, one that looks as if it named the study's silos is worth a warning: the rows
+    of others would be taken for this silo's.
+    """
+    if column is not None:
+        return rows_of(table, column, silo)
+    frame, known = read_table(table), set(study.silos)
+    variables = {variable.name for variable in study.table_schema.variables}
+    for name in frame.columns:
+        if name in variables:
+            continue
+        found = {str(text) for text in frame.get_column(name).unique().to_list()}
+        if len(found) > 1 and found <= known:
+            warnings.warn(
+                f"all {len(frame)} rows are taken for those of {silo!r}, though the column "
+                f"{name!r} names {len(found)} silos of the study; if they are not, name the column "
+                "that tells the silos apart (--silo-column)",
+                DataWarning,
+                stacklevel=2,
+            )
+    return frame
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:

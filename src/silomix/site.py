@@ -9,7 +9,7 @@ import numpy as np
 from silomix.atomic import replace_file
 from silomix.data import expand, load, read_table
 from silomix.errors import StudyMismatch
-from silomix.roster import rows_of
+from silomix.roster import own_rows
 from silomix.silo import Silo
 from silomix.store import digest_rows, open_store
 from silomix.study import digest
@@ -39,9 +39,7 @@ def load_rows(
     frequency : a column of counts; its rows are repeated.
     """
     place_in(study, silo)
-    frame = read_table(table).with_row_index(ROW)
-    if column is not None:
-        frame = rows_of(frame, column, silo)
+    frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
     if frequency is not None:
         frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1

@@ -142,3 +142,10 @@ def test_a_digest_is_of_the_rules_alone():
     assert policy_digest(Policy(name="ours")) == policy_digest(default)
     for change in ({"share": False}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
         assert policy_digest(Policy(**change)) != policy_digest(default)
+
+
+def test_a_file_of_a_few_values_is_told_of_presets(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text("minimum_count = 20\n")
+    with pytest.raises(SettingsError, match='begin the file with preset = "default"'):
+        read_policy(path)

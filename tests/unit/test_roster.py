@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silomix.errors import DataError
-from silomix.roster import natural, read_roster, rows_of, table_schema
+from silomix.errors import DataError, DataWarning
+from silomix.roster import natural, own_rows, read_roster, rows_of, table_schema
+from silomix.study import make_study
 
 
 def test_names_come_in_natural_order():
@@ -74,3 +75,22 @@ def test_long_rosters_are_cut_short():
     table = pd.DataFrame({"site": [f"s{place}" for place in range(13)]})
     with pytest.raises(DataError, match="'s9' and 3 more: correct the name"):
         rows_of(table, "site", "t")
+
+
+@pytest.fixture
+def study():
+    table = pd.DataFrame({"a": list("wxyz"), "b": list("pqpq")})
+    return make_study(table_schema(table), ["north", "south"], seed=1)
+
+
+def test_without_a_column_all_rows_are_the_silos_own(study):
+    table = pd.DataFrame({"a": list("wxyz"), "b": list("pqpq"), "ward": list("1122")})
+    assert len(own_rows(table, None, "north", study)) == 4
+
+
+def test_a_column_of_silo_names_that_is_not_used_is_warned_of(study):
+    table = pd.DataFrame({"a": list("wx"), "b": list("pq"), "site": ["north", "south"]})
+    with pytest.warns(DataWarning, match=r"all 2 rows are taken for those of 'north'.*'site'"):
+        own_rows(table, None, "north", study)
+    assert len(own_rows(table, "site", "north", study)) == 1
+    own_rows(table.assign(site="north"), None, "north", study)

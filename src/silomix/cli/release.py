@@ -16,7 +16,7 @@ from silomix.disclosure import check_tier, outgoing
 from silomix.policy import find_policy
 from silomix.release import Release, prepare_release
 from silomix.results import table_view
-from silomix.roster import rows_of
+from silomix.roster import own_rows
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 from silomix.types import Schema
@@ -49,7 +49,7 @@ def release_command(
         check_tier(plan.tier, rules, silo)  # before hours of sampling
         frame = read_table(table)
         local = apply_study(
-            rows_of(frame, silo_column, silo) if silo_column else frame,
+            own_rows(frame, silo_column, silo, plan),
             plan,
             silo,
             frequency=frequency,

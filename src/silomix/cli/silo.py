@@ -11,7 +11,7 @@ from silomix.apply import apply_study
 from silomix.cli.parsing import columns_to_use, given
 from silomix.data import read_table
 from silomix.results import as_record, check_free, describe, silo_files, write_silo
-from silomix.roster import read_roster, rows_of, table_schema
+from silomix.roster import own_rows, read_roster, table_schema
 from silomix.study import make_study, read_study
 from silomix.terminal import explaining, show
 
@@ -75,7 +75,7 @@ def sample_command(
             plan = make_study(schema, names, **settings)
         name = silo or ALL_ROWS
         posterior = apply_study(
-            rows_of(frame, silo_column, name) if silo_column else frame,
+            own_rows(frame, silo_column, name, plan),
             plan,
             name,
             frequency=frequency,

@@ -47,7 +47,13 @@ def read_policy(path: str | Path) -> Policy:
     document = _parse(source)
     stated = _from_preset(document, source) if "preset" in document else document
     place = partial(file_place, document)
-    policy = validate(Policy, stated, source=str(source), place=place, complete=True)
+    try:
+        policy = validate(Policy, stated, source=str(source), place=place, complete=True)
+    except SettingsError as error:
+        if "preset" in document:
+            raise
+        advice = 'to state only what differs from a preset, begin the file with preset = "default"'
+        raise SettingsError(f"{error}\n{advice}") from None
     started = PRESETS.get(str(document.get("preset")))
     if started is None or policy == started or "name" in document:
         return policy
