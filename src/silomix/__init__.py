@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from silomix import metrics
 from silomix.api import fit, sample
+from silomix.cohort import simulate_cohort
 from silomix.errors import SilomixError
+from silomix.outside import compare_outside
 from silomix.policy import Policy, read_policy, write_policy
 from silomix.posterior import Posterior, load
 from silomix.relabel import local_posterior
@@ -35,7 +37,7 @@ from silomix.types import (
 )
 
 if TYPE_CHECKING:
-    from silomix import plots, rivals
+    from silomix import ehr, plots, rivals
     from silomix.estimator import FederatedMixture
 
 __version__ = "0.1.0"
@@ -61,6 +63,8 @@ __all__ = [
     "Shard",
     "SilomixError",
     "Variable",
+    "compare_outside",
+    "ehr",
     "fit",
     "load",
     "local_posterior",
@@ -72,6 +76,7 @@ __all__ = [
     "rivals",
     "sample",
     "simulate",
+    "simulate_cohort",
     "simulate_like",
     "write_policy",
     "write_study",
@@ -84,6 +89,6 @@ def __getattr__(name: str) -> object:
         from silomix.estimator import FederatedMixture
 
         return FederatedMixture
-    if name in {"plots", "rivals"}:
+    if name in {"ehr", "plots", "rivals"}:
         return import_module(f"silomix.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from silomix.pipeline import run_study
 from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
-from silomix.roster import read_roster
+from silomix.roster import random_shards, read_roster
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
 from silomix.study import make_study
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from silomix.transports.parallel import Joblib
     from silomix.types import Draws, Missing, Schema
 
-SPLIT_STREAM = 0x73706C
 TRANSPORTS = ("in-process", "joblib")
 SILO_NAMES = {"silo", "site", "hospital", "centre", "center", "shard"}
 """A table with such a column and no `silo=` was probably meant to be split by it."""
@@ -246,8 +245,8 @@ def _split(
         return ("all",), np.zeros(rows, dtype=np.int64)
     if at_least("shards", shards, 1) > rows:
         raise SettingsError(f"shards is {shards}, more than the {rows} rows of the table")
-    order = np.random.default_rng([seed, SPLIT_STREAM]).permutation(rows)
-    return tuple(f"shard {place + 1}" for place in range(shards)), order % shards
+    roster = random_shards(rows, shards, seed)
+    return roster.names, roster.places
 
 
 def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assignment:

@@ -47,11 +47,15 @@ ExchangeFolder = Annotated[
 ReleaseFolder = Annotated[
     Path, _argument("DIR", "A release folder, as release wrote it or as another silo sent it.")
 ]
-Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(DESIGNS)}.", DESIGNS)]
+ALL_DESIGNS = (*DESIGNS, "cohort")
+Design = Annotated[str, _argument("DESIGN", f"One of {', '.join(ALL_DESIGNS)}.", ALL_DESIGNS)]
 
 DemoOut = Annotated[Path, _option(OUTPUT, "--out", "Folder for reports and tables; replaced.")]
 SimulateOut = Annotated[
-    Path, _option(OUTPUT, "--out", "The table, such as t.csv; the truth goes to t.truth.csv.")
+    Path,
+    _option(
+        OUTPUT, "--out", "The table: t.csv, or t.parquet of a cohort; the truth is put beside."
+    ),
 ]
 StudyOut = Annotated[Path, _option(OUTPUT, "--out", "The study file, such as study.toml.")]
 AssignOut = Annotated[
@@ -101,7 +105,7 @@ Separability = Annotated[
 ]
 Rows = Annotated[
     int | None,
-    _option(TABLE, "--rows", "Rows in all; 4000, or 50000 in appendix-b, by default."),
+    _option(TABLE, "--rows", "Rows in all; 4000, 50000 in appendix-b, 289821 in cohort."),
 ]
 SilosToDraw = Annotated[
     int | None, _option(TABLE, "--silos", "Silos; 4, or 10 in appendix-b, by default.")

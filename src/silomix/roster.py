@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 DIGITS = re.compile(r"([0-9]+)")
 MOST_LISTED = 10
+SPLIT_STREAM = 0x73706C
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,12 @@ def read_roster(table: Table, column: str) -> Roster:
     place = {name: number for number, name in enumerate(names)}
     places = np.array([place[text] for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
+
+
+def random_shards(rows: int, shards: int, seed: int) -> Roster:
+    """Split rows at random into shards whose sizes differ by at most one."""
+    order = np.random.default_rng([seed, SPLIT_STREAM]).permutation(rows)
+    return Roster(tuple(f"shard {place + 1}" for place in range(shards)), order % shards)
 
 
 def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:

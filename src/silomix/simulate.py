@@ -116,7 +116,7 @@ def simulate(
     _one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
-    _whole("silos", silos, least=1)
+    check_whole("silos", silos, least=1)
     names = _silo_names(silos, rows)
     rng = _generator(seed)
     if appendix:
@@ -126,7 +126,7 @@ def simulate(
     concentration = 0.1 if appendix else SEPARABILITIES[word]
     probabilities = _draw_profiles(rng, _VARIABLES, weights.shape[1], concentration)
     sizes = _balanced(rows, silos)
-    labels = _draw(rng, weights, np.repeat(np.arange(silos), sizes))
+    labels = draw_categories(rng, weights, np.repeat(np.arange(silos), sizes))
     truth = Truth(
         labels=labels,
         weights=sizes @ weights / rows,
@@ -175,7 +175,7 @@ def simulate_like(
     >>> dummy.shape, dummy["silo"].unique().tolist()
     ((100, 11), ['north', 'south'])
     """
-    _whole("clusters", clusters, least=1)
+    check_whole("clusters", clusters, least=1)
     if not 0 <= missing < 1:
         raise SettingsError(f"missing={missing}: give a share of the cells, 0 ≤ missing < 1")
     names = _silo_names(1 if silos is None else silos, rows)
@@ -212,7 +212,7 @@ def _draw_profiles(
     )
 
 
-def _draw(
+def draw_categories(
     rng: np.random.Generator, probabilities: NDArray[np.float64], group: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Draw one category per row from the distribution of its group.
@@ -234,7 +234,7 @@ def _draw_cells(
 ) -> NDArray[np.int64]:
     """Draw each row's levels given its cluster: (row, variable)."""
     columns = np.split(probabilities, schema.offsets[1:-1], axis=1)
-    return np.stack([_draw(rng, of_variable, labels) for of_variable in columns], axis=1)
+    return np.stack([draw_categories(rng, of_variable, labels) for of_variable in columns], axis=1)
 
 
 def _balanced(rows: int, silos: int) -> NDArray[np.int64]:
@@ -270,11 +270,11 @@ def _in_words(variable: Variable, codes: NDArray[np.int64]) -> pd.Categorical:
 
 def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
     """Return the names of the silos, checked, with at least one row for each."""
-    _whole("rows", rows, least=1)
+    check_whole("rows", rows, least=1)
     if isinstance(silos, str):
         raise SettingsError(f"silos={silos!r}: give a number or a list of names")
     if isinstance(silos, int | float | np.number):
-        _whole("silos", silos, least=1)
+        check_whole("silos", silos, least=1)
         names = tuple(f"silo {s}" for s in range(1, int(silos) + 1))
     else:
         names = tuple(silos)
@@ -288,7 +288,7 @@ def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
 
 
 def _generator(seed: int) -> np.random.Generator:
-    _whole("seed", seed, least=0)
+    check_whole("seed", seed, least=0)
     return np.random.default_rng(seed)
 
 
@@ -299,7 +299,8 @@ def _one_of(setting: str, word: str, choices: Iterable[str]) -> None:
         raise SettingsError(f"{setting}={word!r} is not known; choose one of {listed}")
 
 
-def _whole(setting: str, value: float, *, least: int) -> None:
+def check_whole(setting: str, value: float, *, least: int) -> None:
+    """Refuse a setting that is not a whole number, or below `least`."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise SettingsError(f"{setting}={value!r}: give a whole number of at least {least}")

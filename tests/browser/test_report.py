@@ -24,7 +24,7 @@ if not CHROMIUM:
     pytest.skip("no chromium to open the report in", allow_module_level=True)
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive chromium with")
 
-SECTIONS = 11
+SECTIONS = 12
 PHONE, DESK = 360, 1400
 MOST_BYTES = 6_000_000
 MOST_SECONDS = 2.0
@@ -94,13 +94,16 @@ FAULTS = """() => {
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    """The report of a small fit, one variable with a hostile name."""
-    table, _ = silomix.simulate("non-nested", separability="easy", rows=800, seed=1)
+    """The report of a small fit, one variable with a hostile name, and two outside ones."""
+    table, truth = silomix.simulate("non-nested", separability="easy", rows=800, seed=1)
     table = table.rename(columns={"x1": HOSTILE})
     posterior = silomix.fit(
         table, silo="silo", seed=1, iterations=600, relabel="average", polish=4, progress=False
     )
-    return write_report(posterior, tmp_path_factory.mktemp("report") / "report.html")
+    table = table.assign(age=80 + truth.labels, region=[HOSTILE, "north", "west", "east"] * 200)
+    outside = silomix.compare_outside(posterior, table, ["age", "region"], silo="silo")
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(posterior, folder / "report.html", outside=outside)
 
 
 @pytest.fixture(scope="session")
@@ -181,6 +184,16 @@ def test_every_section_can_be_reached(visit):
         assert (
             page.locator(f"section{target} h2").inner_text().endswith(links.nth(place).inner_text())
         )
+
+
+def test_outside_variables_say_in_words_what_differs(visit):
+    page = visit()
+    tables = page.locator("#outside table")
+    assert tables.count() == 2
+    lines = tables.first.locator("tbody tr")
+    said = [lines.nth(place).locator("td").last.inner_text() for place in range(lines.count())]
+    assert "yes" in said
+    assert HOSTILE in tables.nth(1).locator("thead").inner_text()
 
 
 def test_the_theme_switches(visit):

@@ -58,11 +58,17 @@ def test_help_lists_every_exit_code():
         assert f"{exit.code} {exit.meaning}" in page
 
 
+GROUPS = ("flare", "ehr")
+"""Commands that have commands of their own."""
+
+
 def test_every_option_says_what_to_choose():
     commands = dict(typer.main.get_command(cli.app).commands)
-    live = commands.pop("flare")
+    groups = [commands.pop(group) for group in GROUPS]
     assert set(commands) == set(cli.COMMANDS)
-    for name, command in {**commands, **live.commands}.items():
+    for group in groups:
+        commands |= group.commands
+    for name, command in commands.items():
         assert command.help, name
         for param in command.params:
             assert param.help and len(param.help) < 100, (name, param.name)
@@ -75,8 +81,9 @@ def test_every_option_says_what_to_choose():
 def every_command():
     """Each command by the words that call it."""
     commands = dict(typer.main.get_command(cli.app).commands)
-    live = commands.pop("flare").commands
-    return commands | {f"flare {name}": command for name, command in live.items()}
+    groups = {group: commands.pop(group).commands for group in GROUPS}
+    inner = {f"{group} {name}": c for group, all_ in groups.items() for name, c in all_.items()}
+    return commands | inner
 
 
 def test_every_help_page_has_an_example_that_parses():
@@ -221,6 +228,41 @@ def test_simulate_wants_a_csv(tmp_path):
     result = run("simulate", "nested", "--out", tmp_path / "made.parquet")
     assert result.exit_code == 2
     assert "does not end in .csv" in words(result.stderr)
+
+
+def test_simulate_writes_a_cohort(tmp_path, seed):
+    out = tmp_path / "cohort.parquet"
+    result = run("simulate", "cohort", "--rows", 60, "--seed", seed, "--out", out, "--json")
+    record = json.loads(result.stdout)
+    people, truth = silomix.simulate_cohort(60, seed=seed)
+    assert pd.read_parquet(out)["Hypertension"].tolist() == people["Hypertension"].tolist()
+    labels = pd.read_parquet(tmp_path / "cohort.truth.parquet")
+    assert labels["cluster"].tolist() == truth.labels.tolist()
+    parameters = tmp_path / "cohort.truth.json"
+    assert record["files"] == [str(out), str(tmp_path / "cohort.truth.parquet"), str(parameters)]
+    assert (record["rows"], record["clusters"], len(record["conditions"])) == (60, 27, 94)
+    again = run("simulate", "cohort", "--rows", 60, "--out", out)
+    assert again.exit_code == 4
+    assert "exist already; give --force to replace" in words(again.stderr)
+    forced = run("simulate", "cohort", "--rows", 60, "--out", out, "--force")
+    assert forced.stdout.endswith(f"Their parameters: {parameters}\n")
+    assert "cohort: 60 rows, 94 conditions, 27 clusters" in forced.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--out", "c.csv"], "c.csv does not end in .parquet"),
+        (["--out", "c.parquet", "--silos", 3], "cohort has its own clusters and no silos"),
+        (["--out", "c.parquet", "--separability", "easy"], "leave out --separability and --silos"),
+    ],
+)
+def test_simulate_refuses_what_a_cohort_cannot_have(options, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("simulate", "cohort", *options)
+    assert result.exit_code == 2
+    assert complaint in words(result.stderr)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_study_describes_what_it_wrote(tmp_path, table):

@@ -8,12 +8,14 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from silomix.cli.report import report_command
-from silomix.errors import FileError
+from silomix.errors import FileError, SettingsError
+from silomix.outside import compare_outside
 from silomix.posterior import PolishTrace
 from silomix.report import heat, make_report, write_report
 from silomix.report.drawing import line_chart, thin
@@ -341,3 +343,113 @@ def test_the_command_says_what_a_folder_lacks(tmp_path):
 def test_every_silo_has_its_line(page):
     for name in SILOS:
         assert name in page.text
+
+
+@pytest.fixture
+def rows(rng):
+    """Rows of the posterior's study; in the first half all are old, and one age is missing."""
+    table = pd.DataFrame({v.name: rng.choice(v.levels, 40) for v in SCHEMA.variables})
+    old = np.arange(40) < 20
+    return table.assign(
+        silo=rng.choice(SILOS, 40),
+        age=np.where(np.arange(40) == 39, np.nan, np.where(old, 90.0, 70.0) + rng.random(40)),
+        region=np.where(old, HOSTILE, rng.choice(["north", "west"], 40)),
+    )
+
+
+def test_without_outside_variables_there_is_no_section(posterior):
+    text = make_report(posterior)
+    assert "Outside variables" not in text
+    assert "5. Which silos hold which cluster" in text
+
+
+def test_outside_variables_have_a_section_and_a_table_each(posterior, rows):
+    labels = np.where(np.arange(40) < 20, 0, 1)
+    found = compare_outside(posterior, rows, ["age", "region"], method="labels", labels=labels)
+    text = make_report(posterior, outside=found)
+    page = Page(text)
+    ids = [attributes["id"] for attributes in page.attributes("section")]
+    assert ids == [*SECTIONS[:4], "outside", *SECTIONS[4:]]
+    assert {a["aria-labelledby"] for a in page.attributes("section")} == {
+        a["id"] for a in page.attributes("h2")
+    }
+    for told in (
+        "5. Outside variables",
+        "6. Which silos hold which cluster",
+        "compared with all rows, itself included, as Fendler et al. (2026) do",
+        f"at most {found.threshold:.2g}: Bonferroni’s threshold",
+        f"in {found.tests} tests at 5%",
+        "age; 1 of 40 rows left out without a value",
+        ", differs",
+        HOSTILE,
+    ):
+        assert told in page.text
+    assert "<script>alert" not in text
+    section = text[text.index('<section id="outside"') : text.index('<section id="silos"')]
+    assert section.count("<td>yes</td>") == 2
+    assert len(re.findall("<caption>", section)) == 2
+
+
+def test_the_section_says_how_memberships_were_averaged(posterior, rows):
+    found = compare_outside(posterior, rows, "age", "silo", draws=7)
+    text = Page(make_report(posterior, outside=found)).text
+    assert "Each cluster is compared with the rest of the rows." in text
+    assert "in 7 draws of the posterior, pooled by Rubin’s rules" in text
+
+
+def test_outside_variables_of_other_clusters_are_refused(posterior, rows, rng):
+    found = compare_outside(make_posterior(rng, clusters=4), rows, "age")
+    with pytest.raises(SettingsError, match="outside compares 4 clusters, and the posterior has 3"):
+        make_report(posterior, outside=found)
+
+
+def test_a_posterior_passes_outside_variables_on(posterior, rows, tmp_path):
+    found = compare_outside(posterior, rows, "age")
+    page = posterior.report(tmp_path / "report.html", outside=found)
+    assert page.read_text(encoding="utf-8") == make_report(posterior, outside=found)
+
+
+def test_the_command_compares_outside_variables(posterior, rows, tmp_path):
+    posterior.save(tmp_path / "posterior.silomix")
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    asked = ["--table", tmp_path / "t.csv", "--silo", "silo", "--outside", "age, region=levels"]
+    told = run(tmp_path, *asked, "--json")
+    assert told.exit_code == 0, told.output
+    record = json.loads(told.output)
+    assert record["files"] == [str(tmp_path / "report.html"), str(tmp_path / "outside.csv")]
+    assert record["outside"]["missing"] == {"age": 1, "region": 0}
+    lines = pd.read_csv(tmp_path / "outside.csv")
+    expected = compare_outside(posterior, rows, ["age", "region"], "silo")
+    np.testing.assert_allclose(lines["p_value"], expected.frame()["p_value"], rtol=1e-5)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page == make_report(posterior, outside=expected)
+    labels = run(tmp_path, *asked, "--outside-method", "labels", "--force", "--json")
+    assert json.loads(labels.output)["outside"]["method"] == "labels"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--outside", "age"], 2, "--table and --outside need each other; give both or none"),
+        (["--table", "t.csv"], 2, "--table and --outside need each other; give both or none"),
+        (["--outside-method", "labels"], 2, "--outside-method needs --outside: say which"),
+        (
+            ["--table", "t.csv", "--outside", "age", "--silo", "sillo"],
+            3,
+            "'sillo' is neither a column of the table that names silos nor a silo",
+        ),
+        (
+            ["--table", "t.csv", "--outside", "age", "--outside-method", "soft"],
+            4,
+            "method is 'soft'; it must be one of ('averaged', 'labels')",
+        ),
+    ],
+)
+def test_the_command_refuses(posterior, rows, tmp_path, monkeypatch, options, code, complaint):
+    monkeypatch.chdir(tmp_path)
+    posterior.save(tmp_path / "posterior.silomix")
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    found = run(tmp_path, *options)
+    assert found.exit_code == code
+    assert complaint in " ".join(found.output.replace("│", " ").split())
+    assert not (tmp_path / "report.html").exists()

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import silomix
+from silomix.cli.ehr import ehr_app
 from silomix.cli.examples import epilog
 from silomix.cli.exchange import answer_command, coordinate_command
 from silomix.cli.flare import flare_app
@@ -65,6 +66,7 @@ def _make_app() -> typer.Typer:
     made.callback()(_start)
     for name, command in COMMANDS.items():
         made.command(name, epilog=epilog(name))(command)
+    made.add_typer(ehr_app, name="ehr")
     made.add_typer(flare_app, name="flare")
     return made
 

@@ -12,6 +12,8 @@ EXAMPLES = {
     "sample": "silomix sample north.csv --study study.toml --silo north --out north-results",
     "release": "silomix release north.csv --study study.toml --silo north --dry-run",
     "inspect": "silomix inspect release-of-north",
+    "ehr long": "silomix ehr long events.csv --codes codes.csv --out people.parquet",
+    "ehr omop": "silomix ehr omop cdm.duckdb --codes codes.csv --out people.parquet",
     "flare provision": "silomix flare provision study.toml --host server.example --out kits",
     "flare server": "silomix flare server kits/server",
     "flare site": "silomix flare site kits/north --data north.csv --study study.toml",

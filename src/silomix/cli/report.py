@@ -2,20 +2,25 @@
 # annotations are evaluated here, since typer builds the options from them
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from silomix import options as opt
+from silomix.cli.parsing import given, split
+from silomix.data import read_table
 from silomix.errors import FileError
+from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
 from silomix.report import write_report
-from silomix.results import check_free
+from silomix.results import check_free, write_table
+from silomix.results.labels import row_silos
 from silomix.results.posterior import SAVED
 from silomix.terminal import explaining, show
 
 REPORT = "report.html"
+OUTSIDE = "outside.csv"
 
 Results = Annotated[
     Path,
@@ -34,11 +39,44 @@ ReportOut = Annotated[
         show_default=False,
     ),
 ]
+Rows = Annotated[
+    Path | None,
+    typer.Option(
+        "--table",
+        help="The rows, if --outside asks for variables that the posterior does not know.",
+        rich_help_panel=opt.TABLE,
+        show_default=False,
+    ),
+]
+OutsideColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--outside",
+        help="Columns to compare the clusters in, not to cluster: age,sex,ward=levels.",
+        rich_help_panel=opt.TABLE,
+        show_default=False,
+    ),
+]
+OutsideMethod = Annotated[
+    str | None,
+    typer.Option(
+        "--outside-method",
+        help="averaged (default) allows for unsure rows; labels, the paper's, does not.",
+        rich_help_panel=opt.TABLE,
+        show_default=False,
+        autocompletion=lambda: ["averaged", "labels"],
+    ),
+]
 
 
 def report_command(
     results: Results,
     *,
+    table: Rows = None,
+    silo: opt.AssignColumn = None,
+    outside: OutsideColumns = None,
+    outside_method: OutsideMethod = None,
+    threads: opt.Threads = None,
     out: ReportOut = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
@@ -46,19 +84,64 @@ def report_command(
 ) -> None:
     """Write one HTML page that says what was found, and whether to trust it; opens offline."""
     with explaining(debug=debug):
+        if (table is None) != (outside is None):
+            raise typer.BadParameter("--table and --outside need each other; give both or none")
+        check_outside_method(outside, outside_method)
         saved = find_posterior(results)
         page = out or saved.with_name(REPORT)
-        check_free([page], force=force)
+        numbers = page.with_name(OUTSIDE)
+        check_free([page] if outside is None else [page, numbers], force=force)
         posterior = load(saved)
-        write_report(posterior, page)
+        found = None
+        if table is not None and outside is not None:
+            frame = read_table(table)
+            row_silos(frame, silo, posterior)  # refuses a misspelt column
+            settings = given(method=outside_method, threads=threads)
+            found = compare_outside(posterior, frame, columns_of(outside), silo, **settings)
+            write_outside(found, numbers)
+        write_report(posterior, page, outside=found)
         record = {
             "trusted": posterior.diagnostics.trusted,
             "verdict": posterior.diagnostics.verdict,
             "clusters": posterior.n_clusters,
             "bytes": page.stat().st_size,
-            "files": [str(page)],
-        }
+            "files": [str(page)] if found is None else [str(page), str(numbers)],
+        } | outside_record(found)
         show(record, Text(posterior.diagnostics.verdict), as_json=as_json, last=f"Report: {page}")
+
+
+def columns_of(outside: str) -> dict[str, Any]:
+    """Return the columns in a,b=levels, each with what to compare; None where it is not said."""
+    parts = [name.rpartition("=") for name in split(outside) or []]
+    return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
+
+
+def check_outside_method(outside: str | None, method: str | None) -> None:
+    """Refuse, before the work, a method that is none, or one for nothing."""
+    if method is not None and outside is None:
+        raise typer.BadParameter("--outside-method needs --outside: say which columns")
+    if method is not None:
+        check_method(method)
+
+
+def write_outside(found: Outside, path: Path) -> None:
+    """Write the comparison of the outside variables as CSV."""
+    write_table(found.frame(frame_like="pandas"), path)
+
+
+def outside_record(found: Outside | None) -> dict[str, Any]:
+    """Return for a program how the comparison was judged; nothing where there was none."""
+    if found is None:
+        return {}
+    return {
+        "outside": {
+            "method": found.method,
+            "tests": found.tests,
+            "threshold": found.threshold,
+            "significant": sum(int(found.significant(one).sum()) for one in found.comparisons),
+            "missing": dict(found.missing),
+        }
+    }
 
 
 def find_posterior(results: Path) -> Path:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.cli.parsing import columns_to_use, given, split
+from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.data import read_table
 from silomix.results import check_free, table_view, write_table
 from silomix.roster import read_roster, table_schema
@@ -19,6 +20,9 @@ from silomix.simulate import SILO_COLUMN
 from silomix.simulate import simulate as draw_table
 from silomix.study import Study, digest, make_study, write_study
 from silomix.terminal import explaining, show
+
+COHORT = "cohort"
+"""The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet."""
 
 
 def simulate_command(
@@ -35,8 +39,15 @@ def simulate_command(
 ) -> None:
     """Draw a table whose clusters are known, to try things on."""
     with explaining(debug=debug):
-        if out.suffix != ".csv":
-            raise typer.BadParameter(f"{out} does not end in .csv", param_hint="--out")
+        if design == COHORT:
+            if given(separability=separability, silos=silos):
+                raise typer.BadParameter(
+                    f"{COHORT} has its own clusters and no silos: leave out "
+                    "--separability and --silos"
+                )
+            _simulate_cohort(out, given(rows=rows, seed=seed), force=force, as_json=as_json)
+            return
+        _check_suffix(out, ".csv")
         truth_out = out.with_suffix(".truth.csv")
         check_free([out, truth_out], force=force)
         table, truth = draw_table(
@@ -56,6 +67,31 @@ def simulate_command(
         told = f"{design}: {len(table):,} rows, {len(truth.silos)} silos, {clusters} clusters"
         last = f"Table: {out}\nTrue clusters: {truth_out}"
         show(record, Text(told), as_json=as_json, last=last)
+
+
+def _simulate_cohort(out: Path, settings: dict[str, Any], *, force: bool, as_json: bool) -> None:
+    """Write a cohort and its truth, a chunk at a time."""
+    _check_suffix(out, ".parquet")
+    labels_out, truth_out = truth_files(out)
+    check_free([out, labels_out, truth_out], force=force)
+    settings = {"rows": PUBLISHED_ROWS, **settings}
+    write_cohort(out, **settings)
+    clusters = len(planted().weights)
+    record = {
+        "design": COHORT,
+        "rows": settings["rows"],
+        "conditions": list(CONDITIONS),
+        "clusters": clusters,
+        "files": [str(out), str(labels_out), str(truth_out)],
+    }
+    told = f"{COHORT}: {settings['rows']:,} rows, {len(CONDITIONS)} conditions, {clusters} clusters"
+    last = f"Table: {out}\nTrue clusters: {labels_out}\nTheir parameters: {truth_out}"
+    show(record, Text(told), as_json=as_json, last=last)
+
+
+def _check_suffix(out: Path, suffix: str) -> None:
+    if out.suffix != suffix:
+        raise typer.BadParameter(f"{out} does not end in {suffix}", param_hint="--out")
 
 
 def study_command(

@@ -1,14 +1,30 @@
 """Commands of the whole method: fit, assign rows to what was found, demonstrate."""
 # annotations are evaluated here, since typer builds the options from them
 
+from pathlib import Path
+from typing import Any
+
 import typer
 
 from silomix import options as opt
 from silomix.api import fit
-from silomix.cli.parsing import columns_to_use, given, rounds
+from silomix.cli.parsing import columns_to_use, given, rounds, split
+from silomix.cli.report import (
+    OUTSIDE,
+    OutsideColumns,
+    OutsideMethod,
+    check_outside_method,
+    columns_of,
+    outside_record,
+    write_outside,
+)
+from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
+from silomix.outside import compare_outside, read_outside
 from silomix.posterior import load
+from silomix.report import write_report
 from silomix.results import (
+    PAGE,
     assign_rows,
     assigned_record,
     assigned_view,
@@ -39,6 +55,8 @@ def fit_command(
     shards: opt.Shards = None,
     variables: opt.Variables = None,
     exclude: opt.Exclude = None,
+    outside: OutsideColumns = None,
+    outside_method: OutsideMethod = None,
     missing: opt.Missing = None,
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
@@ -98,12 +116,43 @@ def fit_command(
             raise typer.BadParameter(
                 "--silo and --shards both say how to split the rows; give one of them"
             )
-        check_free(posterior_files(out), force=force)
-        columns = columns_to_use(table, variables, exclude, apart=[silo, frequency])
+        check_free([*posterior_files(out), out / OUTSIDE], force=force)
+        check_outside_method(outside, outside_method)
+        others = columns_of(outside) if outside is not None else {}
+        _check_apart(table, others, [*(split(variables) or []), silo, frequency])
+        unwanted = exclude if variables else ",".join([*given(exclude=exclude).values(), *others])
+        columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
         posterior = fit(table, silo, **settings, **given(variables=columns))
         files = write_posterior(out, posterior)
+        (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
+        found = None
+        if others:
+            frame = read_table(table)
+            found = compare_outside(
+                posterior,
+                expand(frame, frequency) if frequency else frame,
+                others,
+                silo,
+                labels=posterior.labels if outside_method == "labels" else None,
+                **given(method=outside_method, threads=threads),
+            )
+            write_outside(found, out / OUTSIDE)
+            write_report(posterior, out / PAGE, outside=found)
+            files.append(out / OUTSIDE)
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
+        record |= outside_record(found)
         show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
+
+
+def _check_apart(table: Path, others: dict[str, Any], taken: list[str | None]) -> None:
+    """Refuse, before the work, columns that cannot be compared or have another task."""
+    for name in others:
+        if name in taken:
+            raise typer.BadParameter(
+                f"--outside names {name!r}, which another option gives a task; give it one"
+            )
+    if others:
+        read_outside(read_table(table), others)
 
 
 def assign_command(

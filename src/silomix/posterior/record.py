@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
+    from silomix.outside import Outside
     from silomix.posterior.diagnosis import PosteriorDiagnostics
     from silomix.posterior.frames import Backend, Layout
     from silomix.posterior.provenance import Provenance
@@ -238,8 +239,13 @@ class Posterior:
         """
         return make_datatree(self)
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, *, outside: Outside | None = None) -> Path:
         """Write one HTML page, which opens offline, and return its path.
+
+        Parameters
+        ----------
+        path : such as report.html; a file that is there is replaced.
+        outside : what `silomix.compare_outside` found, for a section on other variables.
 
         Examples
         --------
@@ -248,7 +254,7 @@ class Posterior:
         """
         from silomix.report import write_report  # looks upward
 
-        return write_report(self, path)
+        return write_report(self, path, outside=outside)
 
     def __repr__(self) -> str:
         return describe(self)

@@ -15,6 +15,7 @@ from silomix.characterise import MARGIN, PROBABILITY, contrast, traits
 from silomix.errors import FileError
 
 if TYPE_CHECKING:
+    from silomix.outside import Outside
     from silomix.posterior import Posterior
 
 
@@ -24,15 +25,16 @@ def write_report(
     *,
     margin: float = MARGIN,
     probability: float = PROBABILITY,
+    outside: Outside | None = None,
 ) -> Path:
     """Write the report of a posterior as one HTML file, and return its path.
 
     Parameters
     ----------
     path : such as report.html; a file that is there is replaced.
-    margin, probability : as for `make_report`.
+    margin, probability, outside : as for `make_report`.
     """
-    text = make_report(posterior, margin=margin, probability=probability)
+    text = make_report(posterior, margin=margin, probability=probability, outside=outside)
     target = Path(path)
     try:
         target.write_text(text, encoding="utf-8", newline="\n")
@@ -45,7 +47,11 @@ def write_report(
 
 
 def make_report(
-    posterior: Posterior, *, margin: float = MARGIN, probability: float = PROBABILITY
+    posterior: Posterior,
+    *,
+    margin: float = MARGIN,
+    probability: float = PROBABILITY,
+    outside: Outside | None = None,
 ) -> str:
     """Return the report of a posterior as HTML that needs no other file and no network.
 
@@ -55,6 +61,8 @@ def make_report(
     ----------
     margin : smallest scaled difference from the whole population that sets a cluster apart.
     probability : posterior probability of such a difference from which it is told.
+    outside : how the clusters differ in other variables, as `silomix.compare_outside` returns it;
+        left out, the page has no such section.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
@@ -64,7 +72,7 @@ def make_report(
         lstrip_blocks=True,
     )
     page = environment.get_template("report.html.j2").render(
-        **_frame(posterior), **_sections(posterior, margin, probability)
+        **_frame(posterior), **_sections(posterior, margin, probability, outside)
     )
     return page.lstrip()
 
@@ -108,9 +116,11 @@ def _hashed(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
-def _sections(posterior: Posterior, margin: float, probability: float) -> dict[str, Any]:
+def _sections(
+    posterior: Posterior, margin: float, probability: float, compared: Outside | None
+) -> dict[str, Any]:
     from silomix.polish import LIKELIHOOD_LIMIT, PARAMETER_LIMIT
-    from silomix.report import clusters, heat, made, silos, trust
+    from silomix.report import clusters, heat, made, outside, silos, trust
 
     found = contrast(posterior.weights, posterior.probabilities, margin=margin)
     counts = silos.rows_by_silo(posterior)
@@ -133,6 +143,7 @@ def _sections(posterior: Posterior, margin: float, probability: float) -> dict[s
         "sizes": clusters.sizes_table(posterior, rows),
         "heat": heat.heat_map(posterior, found, rows, probability),
         "traits": clusters.traits_table(told, means, posterior.n_draws),
+        "outside": outside.outside_section(posterior, compared),
         "number": clusters.number_table(posterior),
         "local_numbers": clusters.local_numbers_table(posterior),
         "doubts": clusters.doubts_table(posterior),

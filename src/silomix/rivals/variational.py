@@ -163,10 +163,12 @@ def share_out(
     """Do what `allot` does, for any rows: cells is (row, level)."""
     shapes = levels.concentration + counts
     profiles = digamma(shapes) - levels.spread(digamma(levels.totals(shapes)))
-    scores = cells @ profiles.T + digamma(alpha + members)
-    scores -= scores.max(axis=1, keepdims=True)
+    # components as rows: sums over few of them are fast only across contiguous points
+    scores = profiles @ cells.T + digamma(alpha + members)[:, None]
+    scores -= scores.max(axis=0)
     np.exp(scores, out=scores)
-    return scores / scores.sum(axis=1, keepdims=True)
+    scores /= scores.sum(axis=0)
+    return scores.T
 
 
 def evaluate(problem: Problem, shares: NDArray[np.float64]) -> Fit:
@@ -174,7 +176,7 @@ def evaluate(problem: Problem, shares: NDArray[np.float64]) -> Fit:
     points, search = problem.points, problem.search
     weighted = shares * points.counts[:, None]
     members, counts = weighted.sum(axis=0), weighted.T @ points.cells
-    entropy = -float(points.counts @ xlogy(shares, shares).sum(axis=1))
+    entropy = -float((points.counts @ xlogy(shares, shares)).sum())
     total = search.components * search.alpha
     bound = (
         float(gammaln(total) - gammaln(total + points.counts.sum()))

@@ -1,0 +1,25 @@
+"""Electronic health records → one row per person, one 0/1 column per condition.
+
+From a long table of coded events, or from a database in the OMOP common data model, through
+DuckDB and out of core. Nothing is left out in silence: each record says what was dropped, and why.
+"""
+
+from __future__ import annotations
+
+from silomix.ehr.codes import Code, CodeList, read_codes
+from silomix.ehr.engine import Engine, InDatabase
+from silomix.ehr.long import LongColumns, read_long
+from silomix.ehr.omop import read_omop
+from silomix.ehr.record import EhrTable
+
+__all__ = [
+    "Code",
+    "CodeList",
+    "EhrTable",
+    "Engine",
+    "InDatabase",
+    "LongColumns",
+    "read_codes",
+    "read_long",
+    "read_omop",
+]

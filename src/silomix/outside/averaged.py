@@ -1,0 +1,237 @@
+"""Means and shares by cluster that allow for not knowing which row is in which cluster.
+
+Labels, be they the most probable or drawn, pull all clusters towards the whole: rows in a wrong
+cluster dilute it. If an outside variable does not depend on the clustered ones once the cluster is
+known, then y has the mean Σ_c r_c μ_c in a row, r its membership and μ_c the mean in cluster c.
+So μ is the regression of y on r, without a constant: the correction of Bolck, Croon and Hagenaars
+(2004) with proportional assignment (Vermunt, 2010), whose matrix of classification errors is R'R
+with its rows scaled.
+
+Each draw of the posterior has memberships of its own. Their estimates are pooled by the rules of
+Rubin (1987), with the degrees of freedom of Barnard and Rubin (1999).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from silomix.kernels.membership import log_weights, make_steps, share_rows
+from silomix.outside.labelled import satterthwaite
+from silomix.outside.record import Comparison
+from silomix.posterior.membership import ELSEWHERE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.outside.columns import Target
+    from silomix.posterior import Posterior
+
+BLOCK = 16_384
+"""Rows whose influences are held at a time."""
+FEWEST = 2.0
+"""Expected rows from which a cluster is compared, and with which: one row has no spread."""
+PSEUDO = 4.0
+"""Rows like the whole that a share's interval adds to each cluster."""
+
+
+class Regression(NamedTuple):
+    """One draw's estimates, by cluster: (cluster,) each.
+
+    Attributes
+    ----------
+    rows : expected number.
+    estimate : μ.
+    difference : μ_c less the mean of the rest.
+    error, freedom : squared standard error of the difference, and its degrees of freedom.
+    null_error, null_freedom : the same, were there no difference; for a mean no other.
+    """
+
+    rows: NDArray[np.float64]
+    estimate: NDArray[np.float64]
+    difference: NDArray[np.float64]
+    error: NDArray[np.float64]
+    freedom: NDArray[np.float64]
+    null_error: NDArray[np.float64]
+    null_freedom: NDArray[np.float64]
+
+
+def compare_memberships(
+    targets: Sequence[Target], memberships: Iterator[NDArray[np.float64]], level: float
+) -> list[Comparison]:
+    """Return how the clusters differ from the rest, the draws pooled.
+
+    Parameters
+    ----------
+    targets : what to compare, those of a variable side by side.
+    memberships : (row, cluster) of each draw; two or more.
+    level : of the intervals.
+    """
+    variables = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
+    found: list[list[Regression]] = [[] for _ in targets]
+    for shares in memberships:
+        made = (one for group in variables for one in _regress_known(shares, group))
+        for place, regression in enumerate(made):
+            found[place].append(regression)
+    return [pool(target, draws, level) for target, draws in zip(targets, found, strict=True)]
+
+
+def draw_memberships(
+    posterior: Posterior,
+    codes: NDArray[np.unsignedinteger],
+    places: NDArray[np.int64],
+    draws: NDArray[np.int64],
+    threads: int,
+) -> Iterator[NDArray[np.float64]]:
+    """Yield P(cluster | row, draw), (row, cluster), for one draw after the other.
+
+    Parameters
+    ----------
+    codes : (row, variable), as the study's schema has them.
+    places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
+    draws : which ones.
+    threads : cores to use.
+    """
+    offsets = posterior.study.table_schema.offsets
+    for draw in draws:
+        one = slice(draw, draw + 1)
+        steps = make_steps(posterior.weights[one], posterior.probabilities[one], offsets)
+        shares = np.empty((len(codes), posterior.n_clusters))
+        for place in np.unique(places):
+            rows = np.flatnonzero(places == place)
+            known = place != ELSEWHERE
+            weights = posterior.weights_by_silo[one, place] if known else posterior.weights[one]
+            part = share_rows(codes[rows], steps, log_weights(weights), threads)
+            shares[rows] = part.membership
+        yield shares
+
+
+def _regress_known(shares: NDArray[np.float64], group: Sequence[Target]) -> list[Regression]:
+    """Regress all levels of a variable on the memberships of the rows that have a value."""
+    known = ~np.isnan(group[0].values)
+    if not known.all():
+        shares = shares[known]
+    # identical clusters get the same estimate instead of none
+    inverse = np.linalg.pinv(shares.T @ shares, hermitian=True).astype(np.float64)
+    return [
+        regress(shares, inverse, target.values[known], binary=target.level is not None)
+        for target in group
+    ]
+
+
+def regress(
+    shares: NDArray[np.float64],
+    inverse: NDArray[np.float64],
+    values: NDArray[np.float64],
+    *,
+    binary: bool,
+) -> Regression:
+    """Regress values on memberships, and compare each cluster with the rest.
+
+    Memberships sum to one, so the fitted means average to the mean of all rows, and the rest has
+    the mean (ȳ − s μ_c)/(1 − s), s the cluster's share. The squared standard error is the sum of
+    the rows' squared influences on the difference, the random share included.
+
+    For a mean, each is divided by one less the row's leverage (HC2, MacKinnon and White, 1985):
+    where memberships are certain, this is Welch's test, for two clusters to the last digit. For a
+    share, the variance of a row follows from its mean. The p value takes it as it would be without
+    a difference, which makes it the χ² test where memberships are certain; the interval takes it
+    with `PSEUDO` rows like the whole added to each cluster (Agresti and Coull, 1998). With the
+    spread inside a small cluster instead, one whose rows all agree would always be significant.
+
+    Parameters
+    ----------
+    shares : R, (row, cluster)
+    inverse : (R'R)⁻¹, (cluster, cluster)
+    values : y, (row,)
+    binary : whether they are 0 and 1.
+    """
+    count, mean, share = len(values), values.mean(), shares.mean(axis=0)
+    rows = count * share
+    rest = np.where(count - rows >= FEWEST, 1 - share, np.nan)
+    estimate = inverse @ (shares.T @ values)
+    tamed = (rows * np.clip(estimate, 0, 1) + PSEUDO * mean) / (rows + PSEUDO)
+    difference = (estimate - mean) / rest
+    of_cluster, of_rest, null = (np.zeros_like(share) for _ in range(3))
+    for first in range(0, count, BLOCK):
+        some, y = shares[first : first + BLOCK], values[first : first + BLOCK]
+        weights, fitted = some @ inverse, some @ estimate
+        pull = weights - 1 / count
+        # the mean of each row, were the cluster like the rest
+        alike = fitted[:, None] - difference * (some - share)
+        if binary:
+            around, drift = some @ tamed, (alike - mean) ** 2 / count**2
+            squares = (around * (1 - around))[:, None] * pull**2 + drift
+            level = np.clip(alike, 0, 1)
+            null += (level * (1 - level) * pull**2 + drift).sum(axis=0)
+        else:
+            # a row that is a cluster of its own has leverage one; two rows have a half each
+            leverage = np.minimum(np.einsum("rc,rc->r", weights, some), 0.5)
+            influence = pull * (y - fitted)[:, None] - (alike - mean) / count
+            squares = influence**2 / (1 - leverage)[:, None]
+        of_cluster += np.einsum("rc,rc->c", some, squares)
+        of_rest += np.einsum("rc,rc->c", 1 - some, squares)
+    of_cluster, of_rest, null = of_cluster / rest**2, of_rest / rest**2, null / rest**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = satterthwaite((of_cluster, rows), (of_rest, count - rows))
+    error = of_cluster + of_rest
+    judged = (null, np.full_like(rest, np.inf)) if binary else (error, freedom)
+    return Regression(rows, estimate, difference, error, freedom, *judged)
+
+
+def pool(target: Target, draws: Sequence[Regression], level: float) -> Comparison:
+    """Pool the estimates of several draws.
+
+    Parameters
+    ----------
+    target : what was compared.
+    draws : two or more.
+    level : of the interval.
+    """
+    found = Regression(*(np.array(parts) for parts in zip(*draws, strict=True)))
+    rows, middle = found.rows.mean(axis=0), found.difference.mean(axis=0)
+    compared = np.where(rows >= FEWEST, 1.0, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error, freedom = _total(found.difference, found.error, found.freedom)
+        half = stdtrit(freedom, 0.5 + level / 2) * error * compared
+        null, null_freedom = _total(found.difference, found.null_error, found.null_freedom)
+        p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
+    return Comparison(
+        variable=target.variable,
+        level=target.level,
+        whole=float(np.nanmean(target.values)),
+        rows=rows,
+        estimate=found.estimate.mean(axis=0) * compared,
+        difference=middle * compared,
+        lower=middle - half,
+        upper=middle + half,
+        p_value=p_value,
+    )
+
+
+def _total(
+    differences: NDArray[np.float64], within: NDArray[np.float64], freedom: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
+
+    Parameters
+    ----------
+    differences, within, freedom : (draw, cluster), estimates, their squared standard errors, and
+        the degrees of freedom of these.
+
+    Returns
+    -------
+    (cluster,) each
+    """
+    draws = len(differences)
+    between = (1 + 1 / draws) * differences.var(axis=0, ddof=1)
+    total = within.mean(axis=0) + between
+    lost = between / total
+    complete = freedom.mean(axis=0)
+    observed = complete * (1 - 2 / (complete + 3)) * (1 - lost)
+    return np.sqrt(total), 1 / (lost**2 / (draws - 1) + 1 / observed)

@@ -1,0 +1,829 @@
+"""Health records into people × conditions, against loops in plain Python."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import silomix
+from silomix import ehr
+from silomix.ehr.record import REASONS
+from silomix.errors import DataError, MissingDependency, SettingsError
+
+DAY = timedelta(days=1)
+START = date(2015, 1, 1)
+CODES = {"asthma": [10, 11], "gout": [20], "stroke": [30, 10]}
+SMALL = ehr.Engine(memory="200MB", threads=1)
+
+
+def quote(name):
+    return '"' + name.replace('"', '""') + '"'
+
+
+def write_cdm(path, tables, schema="main"):
+    """Write frames as the tables of a DuckDB file."""
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}")
+        for name, frame in tables.items():
+            connection.register("frame", frame)
+            connection.execute(f"CREATE TABLE {quote(schema)}.{quote(name)} AS FROM frame")
+            connection.unregister("frame")
+    return path
+
+
+def counted(dropped):
+    """What was dropped, by the key of its reason: (events, people)."""
+    keys = {words: key for key, (words, _) in REASONS.items()}
+    assert dropped["what_to_do"].tolist() == [REASONS[keys[r]][1] for r in dropped["reason"]]
+    return {keys[r]: (e, p) for r, e, p, _ in dropped.itertuples(index=False)}
+
+
+def person_frame(rows):
+    frame = pd.DataFrame(
+        rows, columns=["person_id", "gender_concept_id", "year_of_birth", "care_site_id"]
+    )
+    return frame.astype("Int64")
+
+
+def period_frame(rows):
+    columns = ["person_id", "observation_period_start_date", "observation_period_end_date"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def event_frame(rows):
+    frame = pd.DataFrame(
+        rows, columns=["person_id", "condition_concept_id", "condition_start_date"]
+    )
+    return frame.astype({"person_id": "Int64", "condition_concept_id": "Int64"})
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """Six people and one event of every kind that is dropped, in a DuckDB file."""
+    inside, outside = date(2016, 5, 1), date(2013, 5, 1)
+    periods = [(p, START, date(2018, 12, 31)) for p in (1, 2, 3, 4)]
+    tables = {
+        "person": person_frame(
+            [
+                (3, 8507, 1930, 7),
+                (1, 8532, 1925, 8),
+                (2, 8507, 1934, 7),
+                (4, 8507, 1980, 7),
+                (5, 8532, 1930, 8),
+                (6, 8532, 1930, None),
+            ]
+        ),
+        "observation_period": period_frame(
+            [*periods, (6, START, date(2018, 12, 31)), (1, date(2019, 6, 1), date(2019, 1, 1))]
+        ),
+        "condition_occurrence": event_frame(
+            [
+                (1, 10, inside),  # asthma and stroke
+                (1, 10, inside),  # again
+                (1, 10, inside),  # and again
+                (1, 101, inside),  # a descendant of 20: gout
+                (1, 20, outside),
+                (2, 20, inside + DAY),
+                (2, 999, inside),  # unknown concepts
+                (2, 999, inside + DAY),
+                (2, 998, inside),
+                (2, 0, inside),  # no concept
+                (2, None, inside),
+                (2, 20, None),
+                (2, 20, date(2018, 6, 1)),  # after death
+                (4, 10, inside),  # too young
+                (5, 10, inside),  # never observed
+                (6, 10, inside),  # no care site
+                (77, 10, inside),  # unknown people
+                (78, 10, inside),
+                (None, 10, inside),
+            ]
+        ),
+        "concept_ancestor": pd.DataFrame(
+            {"ancestor_concept_id": [20, 20, 20, 10], "descendant_concept_id": [20, 101, 102, 103]}
+        ),
+        "death": pd.DataFrame({"person_id": [2], "death_date": [date(2018, 1, 1)]}),
+    }
+    codes = tmp_path / "codes.csv"
+    codes.write_text(
+        "condition,code,include_descendants\nasthma,10,no\ngout,20,yes\nstroke,30,\nstroke,10,\n",
+        encoding="utf-8",
+    )
+    return write_cdm(tmp_path / "cdm.duckdb", tables), codes
+
+
+def test_every_planted_event_is_accounted_for(planted):
+    cdm, codes = planted
+    found = ehr.read_omop(cdm, codes, silo="care_site", ages=(70, None), engine=SMALL)
+    assert counted(found.dropped) == {
+        "no-person": (1, 0),
+        "unknown-person": (2, 2),
+        "bad-period": (0, 1),
+        "no-observation": (1, 1),
+        "no-silo": (1, 1),
+        "age": (1, 1),
+        "no-code": (2, 1),
+        "unlisted": (3, 1),
+        "no-date": (1, 1),
+        "outside-observation": (1, 1),
+        "after-death": (1, 1),
+        "duplicate": (2, 1),
+    }
+    assert found.dropped["reason"].tolist() == [
+        words for words, _ in REASONS.values() if words in set(found.dropped["reason"])
+    ]
+    assert found.unlisted.values.tolist() == [["999", 2], ["998", 1]]
+    assert found.table.to_dict("list") == {
+        "person_id": [1, 2, 3],
+        "care_site": [8, 7, 7],
+        "asthma": [1, 0, 0],
+        "gout": [1, 1, 0],
+        "stroke": [1, 0, 0],
+    }
+    assert found.conditions.to_dict("list") == {
+        "condition": ["asthma", "gout", "stroke"],
+        "people": [1, 2, 1],
+        "prevalence": [1 / 3, 2 / 3, 1 / 3],
+        "events": [1, 2, 1],
+    }
+    assert (found.people, found.zeros, found.events_read, found.events_kept) == (3, 1, 19, 3)
+    assert found.file is None
+
+
+def test_people_may_have_to_have_several_conditions(planted):
+    cdm, codes = planted
+    found = ehr.read_omop(cdm, codes, at_least=2, engine=SMALL)
+    assert found.table["person_id"].tolist() == [1, 4, 6]
+    assert counted(found.dropped)["too-few"] == (1, 2)  # 2 has gout alone, 3 nothing
+    assert found.events_read == found.events_kept + found.dropped["events"].sum()
+
+
+def test_the_database_is_left_as_it_was(planted):
+    cdm, codes = planted
+    before = cdm.read_bytes()
+    ehr.read_omop(cdm, codes, engine=SMALL)
+    assert cdm.read_bytes() == before
+    assert sorted(path.name for path in cdm.parent.iterdir()) == ["cdm.duckdb", "codes.csv"]
+
+
+@dataclass
+class Cohort:
+    people: list
+    periods: list
+    events: list
+    deaths: dict
+
+
+def random_cohort(seed):
+    """Draw a cohort in which every reason to drop an event is common."""
+    rng = np.random.default_rng(seed)
+
+    def some_day():
+        # few days, so that events fall on the ends of periods and of the window, and on deaths
+        return START + int(rng.integers(0, 30)) * 100 * DAY
+
+    people = [
+        (p, 8507 + p % 2, int(rng.integers(1920, 1960)), int(rng.integers(1, 4)))
+        for p in rng.permutation(80).tolist()
+    ]
+    periods = []
+    for p in rng.choice(80, size=70, replace=False).tolist():
+        for _ in range(int(rng.integers(1, 3))):
+            ends = sorted([some_day(), some_day()])
+            periods.append((p, *ends))
+    concepts = [0, 10, 11, 20, 30, 101, 102, 998, 999]
+    events = [
+        (int(rng.integers(0, 90)), int(rng.choice(concepts)), some_day()) for _ in range(1500)
+    ]
+    events += [events[i] for i in rng.integers(0, 1500, size=300).tolist()]
+    return Cohort(people, periods, events, {p: some_day() for p in range(20)})
+
+
+def first_true(tests):
+    return next((key for key, true in tests.items() if true), None)
+
+
+def fate_of(p, born, cohort, window, ages):
+    """Why a person is left out, or None."""
+    first, last = window
+    own = [period for period in cohort.periods if period[0] == p]
+    since = [max(a, first) for _, a, b in own if a <= last and b >= first]
+    age = min(since).year - born[p] if since else ages[0]
+    return first_true(
+        {
+            "no-observation": not own,
+            "unobserved": not since,
+            "age": not ages[0] <= age <= ages[1],
+        }
+    )
+
+
+def by_hand(cohort, listed, window, ages, at_least):
+    """The table and the dropped events by loops over people and events."""
+    born = {p: year for p, _, year, _ in cohort.people}
+    judged = {p: fate_of(p, born, cohort, window, ages) for p in born}
+    fates = {p: fate for p, fate in judged.items() if fate}
+    lost, kept = [], set()
+    for p, code, when in cohort.events:
+        reason = first_true(
+            {
+                "unknown-person": p not in born,
+                fates.get(p): p in fates,
+                "no-code": code == 0,
+                "unlisted": not any(code in its for its in listed.values()),
+                "outside-window": not window[0] <= when <= window[1],
+                "outside-observation": not any(
+                    q == p and a <= when <= b for q, a, b in cohort.periods
+                ),
+                "after-death": when > cohort.deaths.get(p, date.max),
+                "duplicate": (p, code, when) in kept,
+            }
+        )
+        if reason is None:
+            kept.add((p, code, when))
+        else:
+            lost.append((reason, p))
+    have = {
+        p: [int(any(q == p and code in its for q, code, _ in kept)) for its in listed.values()]
+        for p in sorted(born)
+        if p not in fates
+    }
+    few = {p for p, flags in have.items() if sum(flags) < at_least}
+    lost += [("too-few", p) for p, _, _ in kept if p in few]
+    events = Counter(reason for reason, _ in lost)
+    whose = {(reason, p) for reason, p in lost} | {(reason, p) for p, reason in fates.items()}
+    whose |= {("too-few", p) for p in few}
+    persons = Counter(reason for reason, _ in whose)
+    dropped = {key: (events[key], persons[key]) for key in persons}
+    return {p: flags for p, flags in have.items() if p not in few}, dropped
+
+
+@pytest.mark.parametrize(
+    ("window", "ages", "at_least"),
+    [((None, None), (None, None), 0), ((START + 400 * DAY, START + 2000 * DAY), (70, 90), 2)],
+    ids=["everything", "a narrow cohort"],
+)
+def test_a_random_database_agrees_with_plain_loops(tmp_path, seed, window, ages, at_least):
+    cohort = random_cohort(seed)
+    tables = {
+        "person": person_frame(cohort.people),
+        "observation_period": period_frame(cohort.periods),
+        "condition_occurrence": event_frame(cohort.events),
+        "death": pd.DataFrame(cohort.deaths.items(), columns=["person_id", "death_date"]),
+        "concept_ancestor": pd.DataFrame(
+            {"ancestor_concept_id": [20, 20], "descendant_concept_id": [101, 102]}
+        ),
+    }
+    codes = ehr.CodeList(
+        "codes",
+        tuple(
+            ehr.Code(name, str(code), "here", include_descendants=code == 20)
+            for name, its in CODES.items()
+            for code in its
+        ),
+    )
+    path = write_cdm(tmp_path / "cdm.duckdb", tables)
+    found = ehr.read_omop(path, codes, between=window, ages=ages, at_least=at_least, engine=SMALL)
+
+    expected, dropped = by_hand(
+        cohort,
+        CODES | {"gout": [20, 101, 102]},
+        (window[0] or date.min, window[1] or date.max),
+        (ages[0] or 0, ages[1] or 200),
+        at_least,
+    )
+    assert len(dropped) >= 6
+    assert counted(found.dropped) == dropped
+    assert found.table["person_id"].tolist() == list(expected)
+    assert found.table[list(CODES)].to_numpy().tolist() == list(expected.values())
+    assert found.events_read == 1800
+    assert found.events_read == found.events_kept + found.dropped["events"].sum()
+    assert found.zeros == sum(not any(flags) for flags in expected.values())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".parquet"])
+def test_a_folder_gives_what_the_database_gives(planted, tmp_path, ending):
+    cdm, codes = planted
+    folder = tmp_path / "fol'der [1] x=3"
+    folder.mkdir()
+    with duckdb.connect(str(cdm), read_only=True) as connection:
+        names = [name for (name,) in connection.execute("SHOW TABLES").fetchall()]
+        frames = {name: connection.table(name).df() for name in names}
+    for name, frame in frames.items():
+        path = folder / f"{name.upper()}{ending}"
+        if ending == ".parquet":
+            frame.to_parquet(path)
+        else:
+            # the vocabulary files that OHDSI hands out are called .csv and have tabs
+            tabs = ending == ".tsv" or name == "concept_ancestor"
+            frame.to_csv(path, index=False, sep="\t" if tabs else ",")
+    choices = {"silo": "care_site", "carry": ["gender_concept_id"], "ages": (None, 95)}
+    one = ehr.read_omop(cdm, codes, **choices, engine=SMALL)
+    other = ehr.read_omop(folder, codes, **choices, engine=SMALL)
+    pd.testing.assert_frame_equal(one.dropped, other.dropped)
+    pd.testing.assert_frame_equal(one.conditions, other.conditions)
+    assert one.table.astype(float).equals(other.table.astype(float))
+
+
+def test_people_without_a_year_of_birth_have_no_age(planted, tmp_path):
+    cdm, codes = planted
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute("UPDATE person SET year_of_birth = NULL WHERE person_id = 1")
+    found = ehr.read_omop(cdm, codes, ages=(70, None), engine=SMALL)
+    assert counted(found.dropped)["no-birth-year"] == (5, 1)
+
+
+def test_tables_are_found_in_any_schema(planted, tmp_path):
+    cdm, codes = planted
+    plain = ehr.read_omop(cdm, codes, engine=SMALL)
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute("CREATE SCHEMA old")
+        connection.execute("CREATE VIEW old.person AS FROM main.person WHERE person_id < 3")
+    with pytest.raises(DataError, match=r"table 'person' is in the schemas main, old; say in whi"):
+        ehr.read_omop(cdm, codes, engine=SMALL)
+    assert ehr.read_omop(ehr.InDatabase(cdm, "Main"), codes, engine=SMALL).people == plain.people
+    assert ehr.read_omop(ehr.InDatabase(cdm, "old"), codes, engine=SMALL).people == 2
+    with pytest.raises(
+        DataError, match=r"has no schema 'new' with tables; its schemas are main, o"
+    ):
+        ehr.read_omop(ehr.InDatabase(cdm, "new"), codes, engine=SMALL)
+
+
+def test_the_file_feeds_a_fit(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    people = [(p, 8507, 1930, 1 + p % 2) for p in range(120)]
+    sick = [(p, code) for p in range(120) for code in (10, 20, 30) if rng.random() < 0.5]
+    tables = {
+        "person": person_frame(people),
+        "observation_period": period_frame([(p, START, START + 900 * DAY) for p, *_ in people]),
+        "condition_occurrence": event_frame([(p, code, START + DAY) for p, code in sick]),
+    }
+    cdm = write_cdm(tmp_path / "cdm.duckdb", tables)
+    codes = {"asthma": [10], "gout": [20], "stroke": [30]}
+    out = tmp_path / "people.parquet"
+    found = ehr.read_omop(cdm, codes, silo="care_site", out=out, engine=SMALL)
+    assert found.table is None
+    assert found.file == out
+    again = ehr.read_omop(cdm, codes, silo="care_site", engine=SMALL)
+    assert pd.read_parquet(out).equals(again.table)
+    posterior = silomix.fit(
+        out, silo="care_site", variables=list(codes), components=3, iterations=200, seed=seed
+    )
+    assert posterior.silos == ("1", "2")
+    assert len(posterior.labels) == found.people == 120
+
+
+@pytest.mark.slow
+def test_two_million_events_in_little_memory(tmp_path):
+    events, people = 2_000_000, 100_000
+    cdm = tmp_path / "cdm.duckdb"
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute(
+            "CREATE TABLE condition_occurrence AS SELECT range % $1 AS person_id, "
+            "range % 50 AS condition_concept_id, "
+            "DATE '2015-01-01' + CAST(range // $1 AS INTEGER) AS condition_start_date "
+            "FROM range($2)",
+            [people, events],
+        )
+        connection.execute(
+            "CREATE TABLE person AS SELECT range AS person_id, range % 3 AS care_site_id "
+            "FROM range($1)",
+            [people],
+        )
+        connection.execute(
+            "CREATE TABLE observation_period AS SELECT person_id, "
+            "DATE '2015-01-03' AS observation_period_start_date, "
+            "DATE '2016-01-01' AS observation_period_end_date FROM person"
+        )
+    out, scratch = tmp_path / "people.parquet", tmp_path / "scratch"
+    scratch.mkdir()
+    found = ehr.read_omop(
+        cdm,
+        {f"condition {c}": [c] for c in range(1, 41)},
+        out=out,
+        engine=ehr.Engine("100MB", scratch, 2),
+    )
+    # 50 divides the number of people: each person has one concept, on twenty days
+    assert counted(found.dropped) == {
+        "no-code": (events // 50, people // 50),
+        "unlisted": (9 * events // 50, 9 * people // 50),
+        "outside-observation": (40 * people // 50 * 2, 40 * people // 50),
+    }
+    assert found.conditions["people"].tolist() == [people // 50] * 40
+    assert found.people == people
+    assert pd.read_parquet(out, columns=["person_id"])["person_id"].is_monotonic_increasing
+    assert list(scratch.iterdir()) == []
+
+
+def test_memory_that_is_too_small_says_so(planted, tmp_path):
+    cdm, codes = planted
+    with pytest.raises(SettingsError, match=r"cdm.duckdb: 1MB of memory, or the space in .+ allow"):
+        ehr.read_omop(cdm, codes, engine=ehr.Engine(memory="1MB"))
+
+
+EVENTS = pd.DataFrame(
+    [
+        ("p2", "I10", "2020-01-05", "north"),
+        ("p2", " I10 ", "2020-01-05", "north"),
+        ("p2", "J45", "2020-06-31", "north"),
+        ("p10", "J45", "2021-02-01", "south"),
+        ("p10", "Z00", "2021-02-01", "south"),
+        ("p3", "Z00", None, "south"),
+        ("p1", "J45", None, "north"),
+        (None, "J45", "2020-01-01", "north"),
+        ("p1", None, "2020-01-01", "north"),
+    ],
+    columns=["person", "code", "date", "hospital"],
+)
+LONG = {"hypertension": ["I10"], "asthma": ["J45", "J46"]}
+
+
+class TestLong:
+    def test_everybody_in_the_events_is_kept(self):
+        found = ehr.read_long(EVENTS, LONG, carry=["hospital"], engine=SMALL)
+        assert found.table.to_dict("list") == {
+            "person": ["p1", "p10", "p2", "p3"],
+            "hospital": ["north", "south", "north", "south"],
+            "hypertension": [0, 0, 1, 0],
+            "asthma": [0, 1, 0, 0],
+        }
+        assert counted(found.dropped) == {
+            "no-person": (1, 0),
+            "no-code": (1, 1),
+            "unlisted": (2, 2),
+            "no-date": (1, 1),
+            "bad-date": (1, 1),
+            "duplicate": (1, 1),
+        }
+        assert (found.events_read, found.events_kept, found.zeros) == (9, 2, 2)
+
+    def test_a_table_of_people_decides_who_is_kept(self):
+        people = pl.DataFrame({"person": ["p10", "p9", "p1"], "sex": ["f", "m", None]})
+        found = ehr.read_long(EVENTS, LONG, people=people, carry=["sex"], engine=SMALL)
+        assert found.table["person"].tolist() == ["p1", "p10", "p9"]
+        assert found.table["sex"].tolist()[1:] == ["f", "m"]
+        assert found.table["sex"].isna().tolist() == [True, False, False]
+        assert found.table["asthma"].tolist() == [0, 1, 0]
+        assert counted(found.dropped)["unknown-person"] == (4, 2)
+
+    def test_dates_bound_what_counts(self):
+        found = ehr.read_long(EVENTS, LONG, between=("2020-01-06", None), engine=SMALL)
+        assert counted(found.dropped)["outside-window"] == (2, 1)
+        same = ehr.read_long(EVENTS, LONG, between=(datetime(2020, 1, 6, 12), None), engine=SMALL)
+        assert same.table.equals(found.table)
+        assert found.table["hypertension"].sum() == 0
+
+    @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".parquet", ".duckdb"])
+    def test_files_say_what_frames_say(self, tmp_path, ending):
+        path = tmp_path / f"it's; a [b]*{ending}"
+        (tmp_path / f"it's; a b and more{ending}").write_text("person,code,date\nx,y,z\n")
+        source = path
+        if ending == ".parquet":
+            EVENTS.to_parquet(path)
+        elif ending == ".duckdb":
+            write_cdm(path, {'e"v; DROP': EVENTS}, schema='s"1')
+            source = ehr.InDatabase(path, 's"1.E"V; DROP')
+        else:
+            EVENTS.to_csv(path, index=False, sep="\t" if "tsv" in ending else ",", na_rep="NA")
+        one = ehr.read_long(source, LONG, carry=["hospital"], engine=SMALL)
+        other = ehr.read_long(EVENTS, LONG, carry=["hospital"], engine=SMALL)
+        pd.testing.assert_frame_equal(one.table, other.table)
+        pd.testing.assert_frame_equal(one.dropped, other.dropped)
+
+    def test_spelling_is_kept(self, tmp_path):
+        path = tmp_path / "events.csv"
+        path.write_text('person;code;date\n007;"401.10";2020-01-01\n7;401.1;2020-01-01\n')
+        found = ehr.read_long(path, {"a": ["401.10"], "b": ["401.1"]}, engine=SMALL)
+        assert found.table.to_dict("list") == {"person": ["007", "7"], "a": [1, 0], "b": [0, 1]}
+
+    def test_columns_may_have_other_names_and_formats(self):
+        events = pd.DataFrame(
+            {"Pat id": [2.0, 1.0, None], "icd": ["I10"] * 3, "day": ["31/12/2020"] * 3}
+        )
+        columns = ehr.LongColumns("pat ID", "icd", "day", date_format="%d/%m/%Y")
+        people = pd.DataFrame({"Pat id": np.array([1, 2, 3], dtype=np.int32)})
+        found = ehr.read_long(
+            events,
+            {"hypertension": ["I10"]},
+            people=people,
+            columns=columns,
+            between=("2020-12-31", "2020-12-31"),
+            engine=SMALL,
+        )
+        assert found.table.to_dict("list") == {
+            "pat ID": ["1", "2", "3"],
+            "hypertension": [1, 1, 0],
+        }
+
+    @pytest.mark.parametrize(
+        ("dates", "date_format"),
+        [
+            ([20200101, 20191231], "%Y%m%d"),
+            (pd.to_datetime(["2020-01-01 00:30", "2019-12-31 23:30"], utc=True), None),
+            (pd.to_datetime(["2020-01-01", "2019-12-31"]), "%d/%m/%Y"),
+            (["2020-01-01T00:30:00", "2019-12-31 23:30"], None),
+        ],
+        ids=["numbers", "times with a zone", "dates", "text"],
+    )
+    def test_days_are_read_alike_everywhere(self, monkeypatch, dates, date_format):
+        monkeypatch.setenv("TZ", "America/New_York")
+        events = pd.DataFrame({"person": [1, 2], "code": "I10", "date": dates})
+        found = ehr.read_long(
+            events,
+            {"hypertension": ["I10"]},
+            columns=ehr.LongColumns(date_format=date_format),
+            between=("2020-01-01", None),
+            engine=SMALL,
+        )
+        assert found.table["hypertension"].tolist() == [1, 0]
+
+    def test_whole_numbers_stay_numbers(self):
+        events = pd.DataFrame({"person": [10, 9], "code": [4, 5]}).astype("int32")
+        people = pd.DataFrame({"person": [10, 9]})
+        columns = ehr.LongColumns(date=None)
+        found = ehr.read_long(events, {"a": [4]}, people=people, columns=columns, engine=SMALL)
+        assert found.table.to_dict("list") == {"person": [9, 10], "a": [0, 1]}
+
+    def test_vocabularies_tell_codes_apart(self, tmp_path):
+        events = pd.DataFrame(
+            {"person": [1, 2], "code": ["E10", "E10"], "system": ["ICD10", "local"]}
+        )
+        path = tmp_path / "codes.csv"
+        path.write_text("condition,code,vocabulary\ndiabetes,E10,ICD10\n")
+        columns = ehr.LongColumns(date=None, vocabulary="system")
+        found = ehr.read_long(events, path, columns=columns, engine=SMALL)
+        assert found.table["diabetes"].tolist() == [1, 0]
+        assert found.unlisted.values.tolist() == [["local:E10", 1]]
+        with pytest.raises(SettingsError, match="says of which vocabulary its codes are; name the"):
+            ehr.read_long(events, path, columns=ehr.LongColumns(date=None))
+        with pytest.raises(DataError, match=r"entry 1 has no vocabulary, and .+ 'system'; fill it"):
+            ehr.read_long(events, {"diabetes": "E10"}, columns=columns)
+
+    @pytest.mark.parametrize("name", ['a"; DROP TABLE people; --', "new\nline", "it's $1 ?", "p.*"])
+    def test_hostile_names_are_names(self, tmp_path, name):
+        out = tmp_path / "out'; x.parquet"
+        events = EVENTS.rename(columns={"hospital": f"{name}2"})
+        found = ehr.read_long(events, {name: ["I10"]}, carry=[f"{name}2"], out=out, engine=SMALL)
+        table = pd.read_parquet(out)
+        assert list(table.columns) == ["person", f"{name}2", name]
+        assert table[name].sum() == 1
+        assert found.conditions["condition"].tolist() == [name]
+
+
+def test_nobody_left_is_an_answer():
+    found = ehr.read_long(EVENTS, LONG, at_least=2, engine=SMALL)
+    assert (found.people, found.events_kept) == (0, 0)
+    assert counted(found.dropped)["too-few"] == (2, 4)
+    assert found.conditions["prevalence"].isna().all()
+
+
+def lines(tmp_path, text, name="codes.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class TestCodes:
+    def test_a_list_keeps_its_order(self, tmp_path):
+        path = lines(
+            tmp_path,
+            "﻿Condition,code,description,include_descendants\n"
+            'b,2,"two\nlines",TRUE\n\na,1,x,\n b ,3,,no\n',
+        )
+        found = ehr.read_codes(path)
+        assert found.conditions == ("b", "a")
+        assert [code.place for code in found.codes] == ["line 2", "line 5", "line 6"]
+        assert [code.include_descendants for code in found.codes] == [True, False, False]
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "has no column 'condition'; its first line is '' and must name condition and c"),
+            ("condition,kode\n", "has no column 'code'; its first line is 'condition,kode'"),
+            (
+                "condition,code,include_descendents\n",
+                r"a column 'include_descendents' \(did you mean 'include_descendants'\?\); it may",
+            ),
+            ("condition,code,code\n", "a column of the code list stands twice; drop one of them"),
+            ("condition,code\n", "the list has no code; add at least one line"),
+            ("condition,code\n\n,1\n", "line 3: the condition has no name"),
+            ("condition,code\na\0,1\n", "line 2: the condition has no name, or one with a NUL"),
+            ("condition,code\na,\n", "line 2: 'a' has an empty code"),
+            ("condition,code\na,1,2\n", "line 2: 3 cells, where the header has 2"),
+            ("condition,code\na,1\nb,1\na, 1\n", "line 4: the code '1' of 'a' stands in line 2 al"),
+            ("condition,code\na,1\nA,2\n", r"line 3: 'A' and 'a' \(line 2\) differ only in capi"),
+            (
+                "condition,code,include_descendants\na,1,maybe\n",
+                "line 2: include_descendants is 'maybe'; write true or false",
+            ),
+            ("condition,code\n" + "a,\n" * 7, "and 8 more; correct the code list"),
+            ('condition,code\na,"1', "the code list cannot be read: .+; save it as CSV in UTF-8"),
+        ],
+    )
+    def test_a_wrong_list_is_refused_by_line(self, tmp_path, text, said):
+        with pytest.raises(DataError, match=rf"codes.csv: (.|\n)*{said}"):
+            ehr.read_codes(lines(tmp_path, text))
+
+    def test_a_list_that_is_not_there(self, tmp_path):
+        with pytest.raises(DataError, match="no such file; check the path of the code list"):
+            ehr.read_codes(tmp_path / "codes.csv")
+
+    def test_a_mapping_is_checked_alike(self):
+        with pytest.raises(DataError, match="the code list: entry 2: 'b' has an empty code"):
+            ehr.read_codes({"a": ["1"], "b": []})
+
+    def test_concepts_are_whole_numbers(self, tmp_path):
+        with pytest.raises(DataError, match="line 2: the code 'I10' of 'a' is no concept id, whi"):
+            ehr.read_omop("cdm", lines(tmp_path, "condition,code\na,I10\n"))
+        with pytest.raises(DataError, match="entry 1: the code '0' of 'a' is no concept id"):
+            ehr.read_omop("cdm", {"a": [0]})
+
+    def test_a_long_table_knows_no_descendants(self, tmp_path):
+        path = lines(tmp_path, "condition,code,include_descendants\na,I10,1\n")
+        with pytest.raises(DataError, match="line 2: include_descendants is for OMOP; list the co"):
+            ehr.read_long(EVENTS, path)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"between": ("2020-13-01", None)}, "the first date is '2020-13-01'; write it as YYYY-MM"),
+        ({"between": (None, 2020)}, "the last date is 2020; write it as YYYY-MM-DD"),
+        ({"between": ("2021-01-01", "2020-01-01")}, "2021-01-01 is after the last date 2020-01-"),
+        ({"at_least": -1}, "at_least is -1; it must be a whole number, at least 0"),
+        ({"at_least": 3}, "at_least is 3, and the code list has 2 conditions; ask for fewer"),
+        ({"out": "people.csv"}, "people.csv does not end in .parquet, which is what is written"),
+        ({"out": "nowhere/p.parquet"}, "there is no folder nowhere; make it first"),
+        ({"carry": ["Person"]}, "the column 'person' would stand twice in the result"),
+        ({"engine": ehr.Engine(memory="lots")}, "memory is 'lots'; give an amount such as '500M"),
+        ({"engine": ehr.Engine(threads=0)}, "threads is 0; it must be a whole number"),
+        ({"engine": ehr.Engine(scratch="nowhere")}, "nowhere cannot hold temporary files: No su"),
+        (
+            {"columns": ehr.LongColumns(date=None), "between": ("2020-01-01", None)},
+            "a first or last date needs the column of dates; name it",
+        ),
+        ({"columns": ehr.LongColumns(date_format="%Q")}, "the date format is '%Q'; write it as"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path, monkeypatch, choices, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match=said):
+        ehr.read_long(EVENTS, LONG, **choices)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"silo": "ward"}, "silo is 'ward'; for OMOP it must be one of care_site, location"),
+        ({"ages": (80, 70)}, "the oldest age is 70; it must be a whole number, at least 80"),
+        ({"ages": (-1, None)}, "the youngest age is -1; it must be a whole number, at least 0"),
+    ],
+)
+def test_wrong_settings_of_omop_are_named(choices, said):
+    with pytest.raises(SettingsError, match=said):
+        ehr.read_omop("cdm", CODES, **choices)
+
+
+TWICE = pd.DataFrame({"person": ["p1", "p1"]})
+NAMELESS = pd.DataFrame({"person": ["p1", None]})
+
+
+@pytest.mark.parametrize(
+    ("events", "choices", "said"),
+    [
+        (EVENTS, {"columns": ehr.LongColumns(code="codes")}, r"the events: has no column 'codes' "),
+        (EVENTS, {"carry": ["sex"]}, "no column 'sex'; its columns are 'person', 'code', 'date'"),
+        (EVENTS.head(0), {}, "the events: has no event; check that it is the right table"),
+        (EVENTS, {"people": TWICE}, "the people: the person 'p1' has 2 rows; keep one row for"),
+        (EVENTS, {"people": NAMELESS}, "the people: 1 of 2 rows have no person id that can be re"),
+        (EVENTS, {"people": TWICE.head(0)}, "the people: has no row; give a table with the people"),
+        (EVENTS, {"people": TWICE.head(1) + "0x"}, "no event is of a person in the table of peo"),
+        (EVENTS.assign(code="x"), {}, "no event has a code of the list; .+ ones are 'x'"),
+        (EVENTS.assign(date="5.1.2020"), {}, "none of the 5 dates of listed events can be read; w"),
+        (
+            EVENTS.assign(hospital=list("abcdefghi")),
+            {"carry": ["hospital"]},
+            "'hospital' of the person 'p1' is 'g' in one row and 'i' in another; carry it from a t",
+        ),
+        ("events.xlsx", {}, "events.xlsx: unknown kind of file; give one that ends in .csv, .csv"),
+        ("events.csv", {}, "events.csv: no such file; check the path"),
+        ("events.duckdb", {}, "events.duckdb: is a database; say which of its tables to read"),
+        (ehr.InDatabase("e.duckdb", "t"), {}, "e.duckdb: no such file; check the path of the data"),
+    ],
+)
+def test_events_that_cannot_be_used_are_refused(tmp_path, monkeypatch, events, choices, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=said):
+        ehr.read_long(events, LONG, **choices, engine=SMALL)
+
+
+def test_a_condition_with_the_name_of_a_column_is_refused():
+    with pytest.raises(DataError, match="the condition 'Hospital' has the name of the column 'hos"):
+        ehr.read_long(EVENTS, {"Hospital": ["I10"]}, carry=["hospital"])
+    with pytest.raises(DataError, match="'care_site' has the name of the column 'care_site', whi"):
+        ehr.read_omop("cdm", {"care_site": [1]}, silo="care_site")
+
+
+def test_damaged_files_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"bad.duckdb, table t: cannot be read: .+ repair or repla"):
+        ehr.read_long(ehr.InDatabase(lines(tmp_path, "x", "bad.duckdb"), "t"), LONG, engine=SMALL)
+    ragged = lines(tmp_path, "person,code,date\n1,secret\n", "ragged.csv")
+    with pytest.raises(DataError, match=r"ragged.csv: cannot be read: .+ Line: 2") as caught:
+        ehr.read_long(ragged, LONG, engine=SMALL)
+    assert "secret" not in str(caught.value)
+    header = lines(tmp_path, "person,code,Code\n", "header.csv")
+    with pytest.raises(
+        DataError, match=r"first line must name the columns, each once .+ it is 'per"
+    ):
+        ehr.read_long(header, LONG, engine=SMALL)
+    torn = tmp_path / "torn.csv.gz"
+    torn.write_bytes(gzip.compress(b"person,code,date\n" * 9)[:20])
+    with pytest.raises(
+        DataError, match=r"torn.csv.gz: cannot be read: .+; repair or replace the f"
+    ):
+        ehr.read_long(torn, LONG, engine=SMALL)
+
+
+def test_tables_of_a_database_are_named(tmp_path):
+    path = write_cdm(tmp_path / "r.duckdb", {"events": EVENTS})
+    with pytest.raises(DataError, match=r"has no table 'event'.*; its tables are main.events"):
+        ehr.read_long(ehr.InDatabase(path, "event"), LONG, engine=SMALL)
+    write_cdm(path, {"events": EVENTS}, schema="old")
+    with pytest.raises(DataError, match=r"several tables are called 'events'; say which, as schem"):
+        ehr.read_long(ehr.InDatabase(path, "events"), LONG, engine=SMALL)
+    both = ehr.InDatabase(path, "old.events")
+    people = write_cdm(path, {"people": TWICE.head(1)}) and ehr.InDatabase(path, "people")
+    assert ehr.read_long(both, LONG, people=people, engine=SMALL).people == 1
+
+
+def test_omop_tables_that_are_missing_are_named(planted, tmp_path):
+    cdm, codes = planted
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute("DROP TABLE concept_ancestor")
+    said = r"has no table 'concept_ancestor', and .+codes.csv asks for descendants \(line 3\); add"
+    with pytest.raises(DataError, match=said):
+        ehr.read_omop(cdm, codes, engine=SMALL)
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute("DROP TABLE observation_period")
+    said = "no table 'observation_period', which is needed; found condition_occurrence, death, pers"
+    with pytest.raises(DataError, match=said):
+        ehr.read_omop(cdm, codes, engine=SMALL)
+    with pytest.raises(DataError, match="cdm: no such file; check the path of the database"):
+        ehr.read_omop(tmp_path / "cdm", codes, engine=SMALL)
+    folder = tmp_path / "both"
+    folder.mkdir()
+    for name in ("person.csv", "PERSON.tsv"):
+        (folder / name).write_text("person_id\n1\n")
+    with pytest.raises(DataError, match=r"PERSON.tsv and person.csv are one table; keep one"):
+        ehr.read_omop(folder, codes, engine=SMALL)
+
+
+def test_omop_columns_that_are_missing_are_named(planted):
+    cdm, codes = planted
+    with pytest.raises(DataError, match="table person: has no column 'location_id'; its columns a"):
+        ehr.read_omop(cdm, codes, silo="location", engine=SMALL)
+    with duckdb.connect(str(cdm)) as connection:
+        connection.execute("INSERT INTO person (person_id) VALUES (NULL)")
+    with pytest.raises(DataError, match="table person: 1 of 7 rows have no person id that can be"):
+        ehr.read_omop(cdm, codes, engine=SMALL)
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    out = tmp_path / "people.parquet"
+    (out / "in the way").mkdir(parents=True)
+    with pytest.raises(
+        SettingsError, match=r"people.parquet cannot be written: .+; choose another"
+    ):
+        ehr.read_long(EVENTS, LONG, out=out, engine=SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["people.parquet"]
+
+
+@pytest.mark.parametrize("package", ["duckdb", "pyarrow"])
+def test_without_its_packages_the_extra_is_named(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        MissingDependency, match=r"needs duckdb and pyarrow: pip install 'silomix\[data\]'"
+    ):
+        ehr.read_long(EVENTS, LONG)
+
+
+def test_nothing_is_fetched_and_nothing_left_behind(tmp_path):
+    from silomix.ehr.engine import opened
+
+    with opened(ehr.Engine(scratch=tmp_path, memory="100MB"), "x") as connection:
+        rows = connection.execute("SELECT name, value FROM duckdb_settings()").fetchall()
+        assert len(list(tmp_path.iterdir())) == 1
+    settings = dict(rows)
+    assert settings["autoinstall_known_extensions"] == "false"
+    assert settings["autoload_known_extensions"] == "false"
+    assert settings["temp_directory"].startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
