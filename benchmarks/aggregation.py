@@ -22,6 +22,7 @@ from silomix.aggregation.objective import Objective, evaluate
 from silomix.aggregation.oracles import distinct_rows, rows_log_likelihood
 from silomix.aggregation.simplex import blocks_held, hypercube, join
 from silomix.aggregation.solvers import lbfgs
+from silomix.kernels.likelihood import row_table
 from silomix.messages import DistinctRows
 from silomix.study.settings import Lbfgs
 from silomix.types import MatchedDraws, Prior
@@ -64,8 +65,9 @@ def dirichlets(rng: np.random.Generator, shapes: np.ndarray, sizes: np.ndarray) 
 
 
 def objective_on(matched: MatchedDraws, rows: DistinctRows, sizes: np.ndarray) -> Objective:
+    table = row_table(rows.codes, rows.counts, sizes)
     return Objective(
-        matched, lambda question: rows_log_likelihood(question, rows, sizes), Prior(), sizes
+        matched, lambda question: rows_log_likelihood(question, table), Prior(), sizes
     )
 
 

@@ -21,6 +21,7 @@ from silomix.errors import (
 )
 from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
+from silomix.kernels.likelihood import row_table
 from silomix.kernels.reference import chain_key, fold
 from silomix.matching.divergence import divergence_cost
 from silomix.messages import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from silomix.kernels.layout import Layout
+    from silomix.kernels.likelihood import RowTable
     from silomix.messages import Query
     from silomix.release import Release
     from silomix.sampler import Progress
@@ -231,6 +233,14 @@ def _rows(silo: Silo) -> DistinctRows:
         return silo.store.rows
 
 
+def _row_table(silo: Silo) -> RowTable:
+    with silo.store.lock:
+        if silo.store.row_table is None:
+            rows = _rows(silo)
+            silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
+        return silo.store.row_table
+
+
 def _matched(silo: Silo, key: str) -> MatchedDraws:
     """Return the matched draws that the silo was shown."""
     with silo.store.lock:
@@ -284,8 +294,7 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    sizes = silo.shard.schema.sizes
-    return silo_log_likelihood(query, matched, _rows(silo), sizes, silo.threads)
+    return silo_log_likelihood(query, matched, _row_table(silo), silo.threads)
 
 
 def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:

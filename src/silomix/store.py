@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
+    from silomix.kernels.likelihood import RowTable
     from silomix.messages import DistinctRows
     from silomix.types import MatchedDraws
 
@@ -65,7 +66,8 @@ class Store:
     ----------
     lock : held while something is made that is made once.
     kept, shared, membership : see the methods that set them.
-    layout, rows : the silo's rows as the kernels want them, and as distinct rows with counts.
+    layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
+        counts, and those as the likelihood wants them.
     ledger : for each kind of question that a policy limits, the digests of those answered.
     """
 
@@ -78,6 +80,7 @@ class Store:
         self.membership: NDArray[np.float32] | None = None
         self.layout: Layout | None = None
         self.rows: DistinctRows | None = None
+        self.row_table: RowTable | None = None
         self.ledger: dict[str, list[str]] = {}
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 
 from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
+from silomix.kernels.likelihood import row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, Received, ShareReleases
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
 from silomix.types import Correspondence, Prior
@@ -65,7 +66,8 @@ class FakeSilos:
     def _log_likelihood(self, query, codes):
         assert query.shared == self.shared.key
         rows = distinct_rows(codes)
-        return silo_log_likelihood(query, self.shared.matched, rows, self.case.sizes)
+        table = row_table(rows.codes, rows.counts, self.case.sizes)
+        return silo_log_likelihood(query, self.shared.matched, table)
 
     def _rows(self, _, codes):
         return distinct_rows(codes)

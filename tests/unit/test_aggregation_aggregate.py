@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.aggregation import Aggregated, aggregate
 from silomix.aggregation.matched import combine
+from silomix.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
@@ -273,3 +274,10 @@ def test_a_release_that_may_not_be_shown_is_not(case):
     )
     assert silos.asked == []
     run(hidden, silos, method="product")
+
+
+def test_with_many_rows_the_objective_takes_fewer_draws():
+    assert objective_draws(200, 4_000) == 200
+    assert objective_draws(200, 100_000) == 100
+    assert objective_draws(200, 10**8) == 48
+    assert objective_draws(10, 10**8) == 10

@@ -9,13 +9,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.kernels import reference
 from silomix.kernels.likelihood import (
     LANES,
-    expected_counts,
     expected_counts_definition,
     level_columns,
+    row_table,
 )
+from silomix.kernels.likelihood import expected_counts as counts_of_rows
 
 ROUNDING = 1e-12
 """Sums of some thousand positive terms, added in another order."""
+
+
+def expected_counts(weights, probabilities, codes, counts, sizes, threads=1):
+    return counts_of_rows(weights, probabilities, row_table(codes, counts, sizes), threads)
 
 
 def random_problem(rng, *, draws=11, rows=60, clusters=4, sizes=(2, 3, 5, 1, 4), missing=0.1):
@@ -40,6 +45,16 @@ def assert_same_counts(found, expected, rtol=ROUNDING):
 def test_the_kernel_is_its_definition(seed, draws, clusters, missing):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, draws=draws, clusters=clusters, missing=missing)
+    assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_fused_columns_change_nothing(seed, missing):
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, rows=400, sizes=(2,) * 20 + (3,) * 10, missing=missing)
+    table = row_table(*problem[2:])
+    assert table.columns.shape[1] < 20 + 10
+    assert len(table.entries) == table.columns.shape[1]
     assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from silomix.aggregation.cmc import average_elementwise, inverse_variances, uniform_weights
 from silomix.aggregation.matched import SMALLEST, STREAM, combine, matched_draws, mix
 from silomix.aggregation.product import draw, multiply
-from silomix.aggregation.vcmc import Model, size_weights, solve
+from silomix.aggregation.vcmc import Model, objective_draws, size_weights, solve
 from silomix.errors import SettingsError
 from silomix.messages import ShareReleases
 from silomix.types import SiloWeights
@@ -88,7 +88,7 @@ def aggregate(
         silos=silos,
         share=ShareReleases(tuple(releases), correspondence.groups, count, matched),
         offsets=offsets,
-        model=Model(prior, np.diff(offsets), seed, threads),
+        model=Model(prior, np.diff(offsets), sum(r.rows for r in releases), seed, threads),
     )
     method = "uniform" if len(releases) == 1 and settings.method == "vcmc" else settings.method
     return METHODS[method](job)
@@ -179,6 +179,12 @@ def _named(job: _Job, weights: NDArray[np.float64], profiles: NDArray[np.float64
 
 def _notes(job: _Job, found: Solution) -> list[str]:
     notes = []
+    used = objective_draws(job.settings.draws, job.model.rows)
+    if used < job.settings.draws:
+        notes.append(
+            f"The aggregation weights were learned on {used} draws instead of "
+            f"{job.settings.draws}, since there are {job.model.rows:,} rows."
+        )
     if found.floor_binds.any():
         names = [
             name

@@ -14,7 +14,7 @@ import numpy as np
 
 from silomix.aggregation.matched import mix, mix_gradient, some_draws
 from silomix.errors import StudyMismatch
-from silomix.kernels.likelihood import expected_counts
+from silomix.kernels.likelihood import expected_counts, row_table
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.likelihood import RowTable
     from silomix.messages import ShareReleases, Silos
     from silomix.types import MatchedDraws
 
@@ -94,19 +95,16 @@ def federated(silos: Silos, share: ShareReleases) -> Oracle:
 def silo_log_likelihood(
     query: LogLikelihood,
     matched: MatchedDraws,
-    rows: DistinctRows,
-    sizes: NDArray[np.int64],
+    rows: RowTable,
     threads: int = 1,
 ) -> LogLikelihoodReply:
-    """Answer for one silo's rows, from the draws that were shared with it; sizes (variable,)."""
+    """Answer for one silo's rows, from the draws that were shared with it."""
     some = some_draws(matched, query.first, query.last)
     question = Question(some, query.first, query.weights, query.profiles)
-    return rows_log_likelihood(question, rows, sizes, threads)
+    return rows_log_likelihood(question, rows, threads)
 
 
-def rows_log_likelihood(
-    question: Question, rows: DistinctRows, sizes: NDArray[np.int64], threads: int = 1
-) -> LogLikelihoodReply:
+def rows_log_likelihood(question: Question, rows: RowTable, threads: int = 1) -> LogLikelihoodReply:
     """Answer the question for distinct rows.
 
     With N̂_{t,c} and n̂_{t,c,k} the expected rows and cells at θ̂_t, ∂/∂λ_s is the mean over
@@ -116,7 +114,7 @@ def rows_log_likelihood(
     # point by point: the global draws of all of them would fill the memory
     for weights, profiles in zip(question.weights, question.profiles, strict=True):
         shares, probabilities = mix(question.matched, weights, profiles)
-        expected = expected_counts(shares, probabilities, rows.codes, rows.counts, sizes, threads)
+        expected = expected_counts(shares, probabilities, rows, threads)
         gradient = mix_gradient(
             question.matched, expected.members / shares, expected.cells / probabilities
         )
@@ -163,7 +161,8 @@ def _pack(codes: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
 
 
 def _of_rows(rows: DistinctRows, sizes: NDArray[np.int64], threads: int) -> Oracle:
-    return lambda question: rows_log_likelihood(question, rows, sizes, threads)
+    table = row_table(rows.codes, rows.counts, sizes)
+    return lambda question: rows_log_likelihood(question, table, threads)
 
 
 def _check_rows(name: str, rows: DistinctRows, sizes: NDArray[np.int64]) -> None:

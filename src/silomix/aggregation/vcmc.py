@@ -31,6 +31,16 @@ STARTS, STEPS = 1, 2
 """Branches of the random stream: where to start, and which draws a stochastic step looks at."""
 
 
+MOST_ROW_DRAWS = 10_000_000
+"""Rows times draws that the objective looks at: beyond, the solvers would take hours."""
+LEAST_DRAWS = 48
+
+
+def objective_draws(draws: int, rows: int) -> int:
+    """Return how many draws the objective takes: fewer than asked for where rows are many."""
+    return min(draws, max(LEAST_DRAWS, MOST_ROW_DRAWS // max(rows, 1)))
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """What the objective needs besides the silos.
@@ -39,12 +49,14 @@ class Model:
     ----------
     prior : of the pooled model.
     sizes : (variable,), K_q.
+    rows : of all silos.
     seed : of the starting points and of stochastic steps.
     threads : cores to use; they do not change the result.
     """
 
     prior: Prior
     sizes: NDArray[np.int64]
+    rows: int
     seed: int
     threads: int
 
@@ -57,7 +69,7 @@ def solve(
     share: ShareReleases,
     model: Model,
 ) -> Solution:
-    """Maximise the relaxed ELBO on the first `settings.draws` draws.
+    """Maximise the relaxed ELBO on the first draws, as many as `objective_draws` says.
 
     "lbfgs" and "few-rounds" start at the silos' sizes and then from a Latin hypercube: with
     three exchanges a good start is worth more than a hundred random ones. The paper starts from
@@ -69,7 +81,7 @@ def solve(
     share : what the silos are shown if they are asked about points.
     """
     objective = Objective(
-        matched=some_draws(matched, 0, settings.draws),
+        matched=some_draws(matched, 0, objective_draws(settings.draws, model.rows)),
         oracle=choose_oracle(settings, silos, share, model),
         prior=model.prior,
         sizes=model.sizes,

@@ -114,29 +114,37 @@ def _one_hot(
     return onehot, np.array([offsets[q] + k for q, k in stored], dtype=np.int64)
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
+    """One variable more in a group.
+
+    Attributes
+    ----------
+    code : (row,), the combination that each row has; parent : the combination it grew from.
+    level : of the variable, K_q for missing.
+    """
+
     code: NDArray[np.int64]
     parent: NDArray[np.int64]
     level: NDArray[np.int64]
 
 
-def _fuse(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[_Step]]:
+def _fuse(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[Step]]:
     """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
     trial = codes[:: -(-len(codes) // TRIAL_ROWS)]
 
     def cost(limit: int) -> int:
-        groups = _join(trial, sizes, limit)
+        groups = fuse(trial, sizes, limit)
         rows = sum(len(group[-1].level) for group in groups)
         return len(groups) * len(codes) + GROWING_COST * rows
 
-    return _join(codes, sizes, min(GROUP_CODES, key=cost))
+    return fuse(codes, sizes, min(GROUP_CODES, key=cost))
 
 
-def _join(
+def fuse(
     codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64], limit: int
-) -> list[list[_Step]]:
+) -> list[list[Step]]:
     """Join neighbouring variables greedily while at most `limit` combinations occur."""
-    groups: list[list[_Step]] = []
+    groups: list[list[Step]] = []
     for q, size in enumerate(sizes):
         if groups:
             step = _grow(groups[-1][-1].code, codes[:, q], int(size))
@@ -148,7 +156,7 @@ def _join(
 
 
 def _table_steps(
-    groups: list[list[_Step]], sizes: NDArray[np.int64], offsets: NDArray[np.int64]
+    groups: list[list[Step]], sizes: NDArray[np.int64], offsets: NDArray[np.int64]
 ) -> dict[str, NDArray[Any]]:
     """Write the groups down as flat arrays: see `Layout`."""
     steps = [step for group in groups for step in group]
@@ -172,7 +180,7 @@ def _table_steps(
 
 def _grow(
     current: NDArray[np.int64] | None, column: NDArray[np.unsignedinteger], size: int
-) -> _Step:
+) -> Step:
     """Add one variable to the codes of a group; only combinations that occur get a code.
 
     A parent never has a larger code than its children, which lets the table grow in place.
@@ -181,4 +189,4 @@ def _grow(
     seen = np.flatnonzero(np.bincount(wide))
     renumber = np.zeros(int(seen[-1]) + 1, dtype=np.int64)
     renumber[seen] = np.arange(len(seen))
-    return _Step(code=renumber[wide], parent=seen // (size + 1), level=seen % (size + 1))
+    return Step(code=renumber[wide], parent=seen // (size + 1), level=seen % (size + 1))

@@ -5,6 +5,10 @@ Eight draws are handled together, one in each lane of a vector: the table of lev
 plain products; a draw in which one could have underflowed takes that row again, rescaled. Lanes
 never mix and no sum depends on the number of threads, so neither do the results.
 
+Rows of many variables are first fused as for the sampler: neighbouring variables become one column
+over the combinations that occur, so 94 conditions are about 24 columns. A combination's
+probability is the product of its levels', and its expected count counts for each of them.
+
 The compiled function stands next to its definition in plain NumPy; the two add up in different
 orders, so they agree to rounding.
 """
@@ -19,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from silomix.kernels.layout import fuse
 from silomix.kernels.similarity import kernel
 
 if TYPE_CHECKING:
@@ -29,8 +34,33 @@ if TYPE_CHECKING:
 LANES = 8
 """Draws handled together: a cache line of float64."""
 
+FUSED_FROM = 24
+"""Variables from which fusing the columns is worth its bookkeeping."""
+
+FUSED_CODES = 16
+"""Combinations in a column: with more, the table and its counts leave the nearest cache."""
+
 SMALLEST_MASS = 2.0**-900
 """Factors are at most one: a product above this has met no underflow on its way."""
+
+
+class RowTable(NamedTuple):
+    """Rows as the kernel reads them.
+
+    Attributes
+    ----------
+    codes : (row, variable), code K_q for a missing cell; sizes : (variable,), K_q.
+    repeats : (row,), how often each occurs.
+    columns : (row, column), the entry of the probability table that each multiplies by.
+    entries : (entry, variable) for each column, the levels an entry stands for, D for a missing
+        cell; None where the columns are the variables and the entries their levels.
+    """
+
+    codes: NDArray[np.unsignedinteger]
+    sizes: NDArray[np.int64]
+    repeats: NDArray[np.float64]
+    columns: NDArray[np.int32]
+    entries: tuple[NDArray[np.int32], ...] | None
 
 
 class ExpectedCounts(NamedTuple):
@@ -48,50 +78,116 @@ class ExpectedCounts(NamedTuple):
     cells: NDArray[np.float64]
 
 
+def row_table(
+    codes: NDArray[np.unsignedinteger], counts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> RowTable:
+    """Return the rows in the form that the kernel reads, to be made once for many questions.
+
+    Parameters
+    ----------
+    codes : (row, variable), code K_q for a missing cell.
+    counts : (row,), how often each row occurs.
+    sizes : (variable,), K_q.
+    """
+    columns, repeats = level_columns(codes, sizes), counts.astype(np.float64)
+    plain = RowTable(codes, sizes, repeats, columns, None)
+    if len(sizes) < FUSED_FROM or len(codes) == 0:
+        return plain
+    entries, fused, first, variable = [], [], 0, 0
+    for group in fuse(codes, sizes, FUSED_CODES):
+        _, example = np.unique(group[-1].code, return_index=True)
+        entries.append(columns[example, variable : variable + len(group)])
+        fused.append(group[-1].code + first)
+        first, variable = first + len(example), variable + len(group)
+    return plain._replace(columns=np.stack(fused, axis=1).astype(np.int32), entries=tuple(entries))
+
+
 def expected_counts(
     weights: NDArray[np.float64],
     probabilities: NDArray[np.float64],
-    codes: NDArray[np.unsignedinteger],
-    counts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
+    rows: RowTable,
     threads: int = 1,
 ) -> ExpectedCounts:
     """Return log p(rows | draw) and the expected counts under P(cluster | row, draw).
 
-    The cost is proportional to draws × rows × clusters × variables.
+    The cost is proportional to draws × rows × clusters × columns.
 
     Parameters
     ----------
     weights : (draw, cluster), positive.
     probabilities : (draw, cluster, level), positive, at most one.
-    codes : (row, variable), code K_q for a missing cell.
-    counts : (row,), how often each row occurs.
-    sizes : (variable,), K_q.
     threads : each takes some of the draws; the results do not depend on it.
     """
+    if rows.entries is None:
+        return _count(weights, probabilities, rows, threads)
+    fused = fuse_probabilities(probabilities, rows.entries)
+    small = fused.min(axis=(1, 2)) < SMALLEST_MASS  # here rescaling would come too late
+    found = _count(weights[~small], fused[~small], rows, threads)
+    found = found._replace(cells=unfuse_cells(found.cells, rows.entries, probabilities.shape[2]))
+    if not small.any():
+        return found
+    plain = rows._replace(columns=level_columns(rows.codes, rows.sizes), entries=None)
+    others = _count(weights[small], probabilities[small], plain, threads)
+    order = np.argsort(np.concatenate([np.flatnonzero(~small), np.flatnonzero(small)]))
+    both = (np.concatenate(parts)[order] for parts in zip(found, others, strict=True))
+    return ExpectedCounts(*both)
+
+
+def fuse_probabilities(
+    probabilities: NDArray[np.float64], entries: tuple[NDArray[np.int32], ...]
+) -> NDArray[np.float64]:
+    """Return the product of each entry's levels: (draw, cluster, entry)."""
+    ones = np.ones((*probabilities.shape[:2], 1))
+    known = np.concatenate([probabilities, ones], axis=2)  # a missing cell multiplies by one
+    fused = []
+    for levels in entries:
+        product = known[:, :, levels[:, 0]]
+        for column in levels.T[1:]:
+            product *= known[:, :, column]
+        fused.append(product)
+    return np.concatenate(fused, axis=2)
+
+
+def unfuse_cells(
+    cells: NDArray[np.float64], entries: tuple[NDArray[np.int32], ...], levels: int
+) -> NDArray[np.float64]:
+    """Count each entry's cells for all its levels: (draw, cluster, level)."""
+    member = np.zeros((cells.shape[2], levels + 1))
+    first = 0
+    for group in entries:
+        places = first + np.arange(len(group))
+        member[places[:, None], group] = 1.0
+        first += len(group)
+    return cells @ member[:, :levels]
+
+
+def _count(
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+    rows: RowTable,
+    threads: int,
+) -> ExpectedCounts:
     draws, clusters = weights.shape
     levels = probabilities.shape[2]
-    blocks = -(-draws // LANES)
+    blocks, width = -(-draws // LANES), clusters * LANES
     lanes = np.minimum(np.arange(blocks * LANES), draws - 1).reshape(blocks, LANES)
     shares = np.ascontiguousarray(weights[lanes].transpose(0, 2, 1), dtype=np.float64)
     # a missing cell multiplies by the row of ones after the last level
     table = np.ones((blocks, levels + 1, clusters, LANES))
     table[:, :levels] = probabilities[lanes].transpose(0, 3, 2, 1)
-    columns = level_columns(codes, sizes)
-    repeats = counts.astype(np.float64)
     log_likelihood = np.zeros((blocks, LANES))
     members = np.zeros_like(shares)
     cells = np.zeros_like(table)
 
     def add(first: int, last: int) -> None:
         add_rows(
-            columns,
-            repeats,
-            shares[first:last].reshape(last - first, -1),
-            table[first:last].reshape(last - first, levels + 1, -1),
+            rows.columns,
+            rows.repeats,
+            shares[first:last].reshape(last - first, width),
+            table[first:last].reshape(last - first, levels + 1, width),
             log_likelihood[first:last],
-            members[first:last].reshape(last - first, -1),
-            cells[first:last].reshape(last - first, levels + 1, -1),
+            members[first:last].reshape(last - first, width),
+            cells[first:last].reshape(last - first, levels + 1, width),
         )
 
     share_out(blocks, threads, add)

@@ -240,7 +240,7 @@ class Aggregation(Record):
         "uniform"; "product", the product of densities fitted to each silo's draws.
     oracle : where the data term of the objective comes from: rows at the coordinator, the
         silos' own likelihoods and gradients, or counts of distinct rows.
-    draws : draws in the objective, a fixed subsample.
+    draws : draws in the objective, a fixed subsample; fewer where rows are many.
     floor : the smallest weight of a silo: without one the objective may have no maximum.
     log_determinant : "coordinates" counts the free coordinates of the silos that hold a
         cluster; "literal" reads the matrices of Fendler et al. (2026) as printed.
