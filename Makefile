@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint format bench reproduce docs clean
+.PHONY: demo test slow lint format bench bench-scale reproduce cohort docs clean
 
 demo: .venv/.core
 	$(BIN)/silomix demo --out demo-output
@@ -32,6 +32,9 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/aggregation.py
 	$(BIN)/python benchmarks/stages.py
 
+bench-scale: .venv/.dev
+	$(BIN)/python benchmarks/scale.py
+
 reproduce: .venv/.dev
 	$(BIN)/python reproduction/study.py --datasets 100
 	$(BIN)/python reproduction/matching.py --datasets 100
@@ -41,6 +44,14 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/shares.py --datasets 40
 	$(BIN)/python reproduction/strategies.py --datasets 20
 	$(BIN)/python reproduction/collect.py
+
+# the paper's application at its size: under an hour on two cores, goes on after a stop
+COHORT := cohort-output
+cohort: .venv/.dev
+	$(BIN)/silomix simulate cohort --seed 1 --out $(COHORT)/cohort.parquet --force
+	$(BIN)/silomix fit $(COHORT)/cohort.parquet --shards 30 --components 50 --iterations 50000 --seed 1 \
+		--outside died,age_at_death,sex,age_at_entry,region --checkpoint $(COHORT)/checkpoints \
+		--out $(COHORT)/results --force
 
 docs: .venv/.docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
@@ -66,4 +77,4 @@ docs: .venv/.docs
 	@touch $@ .venv/.core
 
 clean:
-	rm -rf .venv demo-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo-output cohort-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,83 @@
+"""What each method found of the cohort's planted clusters, as pieces of the docs.
+
+    python reproduction/cohort_tables.py
+
+Reads results/cohort.csv and results/cohort_clusters.csv, writes docs/tables/cohort-*.md; nothing is
+run here. What has no results yet says so.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+from cohort import CLUSTER_COLUMNS, COLUMNS, ITERATIONS, METHODS, STAGES
+from collect import DOCS
+from running import RESULTS, read_lines
+from writing import as_markdown
+
+from silomix.cohort import PUBLISHED_ROWS
+
+NOT_RUN = "*Not run yet.*\n"
+
+
+def of_full_run(lines):
+    """Return the lines of the paper's number of people and iterations, in the methods' order."""
+    full = lines[(lines["rows"] == PUBLISHED_ROWS) & (lines["iterations"] == ITERATIONS)]
+    return full.sort_values("method", key=lambda names: names.map(list(METHODS).index))
+
+
+def methods_table(lines):
+    """A line for each method: how many clusters, how right, and at what price."""
+    return pd.DataFrame(
+        {
+            "method": lines["method"],
+            "clusters": lines["clusters"],
+            "planted clusters found": lines["owned"],
+            "fragments": lines["fragments"],
+            "ARI": lines["ari"].map("{:.3f}".format),
+            "best possible": lines["best_ari"].map("{:.3f}".format),
+            "minutes": lines["minutes"].map("{:.1f}".format),
+            "CPU minutes": lines["cpu_minutes"].map("{:.1f}".format),
+            "GB": lines["memory_gb"].map("{:.1f}".format),
+        }
+    )
+
+
+def stages_table(lines):
+    """Minutes of each stage, of the methods that have stages."""
+    staged = lines[lines["minutes_assigning"] > 0]
+    columns = {stage: staged[f"minutes_{stage}"].map("{:.1f}".format) for stage in STAGES[1:]}
+    return pd.DataFrame({"method": staged["method"], **columns})
+
+
+def clusters_table(clusters):
+    """For each planted cluster, by size, the share of its people that each method finds."""
+    found = clusters.assign(
+        text=[
+            "–" if pd.isna(recall) else f"{recall:.2f} ({purity:.2f})"
+            for recall, purity in zip(clusters["recall"], clusters["purity"], strict=True)
+        ]
+    )
+    wide = found.pivot_table(
+        index=["cluster", "people"], columns="method", values="text", aggfunc="first"
+    )
+    wide = wide[[method for method in METHODS if method in wide.columns]].reset_index()
+    wide = wide.sort_values("people", ascending=False)
+    wide.insert(2, "share", (wide["people"] / PUBLISHED_ROWS).map("{:.2%}".format))
+    return wide.assign(people=wide["people"].map("{:,}".format))
+
+
+def main():
+    lines = of_full_run(read_lines(RESULTS / "cohort.csv", COLUMNS))
+    clusters = of_full_run(read_lines(RESULTS / "cohort_clusters.csv", CLUSTER_COLUMNS))
+    pieces = {
+        "cohort-methods": methods_table(lines),
+        "cohort-stages": stages_table(lines),
+        "cohort-clusters": clusters_table(clusters) if len(clusters) else clusters,
+    }
+    for name, table in pieces.items():
+        text = as_markdown(table) if len(table) else NOT_RUN
+        (DOCS / "tables" / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
