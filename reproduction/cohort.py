@@ -11,6 +11,7 @@ checkpoints in --folder, where the cohort and the posteriors are kept too.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import resource
 import time
@@ -18,7 +19,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
+import joblib
 import numpy as np
 import pandas as pd
 from judging import quietly
@@ -40,14 +43,26 @@ STAGES = ("compiling", "sampling", "matching", "aggregating", "polishing", "assi
 KEYS = ["rows", "iterations", "method"]
 COLUMNS = [
     *KEYS, "planted", "clusters", "ari", "vi", "best_ari", "owned", "fragments", "minutes",
-    "cpu_minutes", *[f"minutes_{stage}" for stage in STAGES], "memory_gb", "bytes", "verdict",
+    "cpu_minutes", *[f"minutes_{stage}" for stage in STAGES], "memory_gb", "bytes", "digest",
+    "verdict",
 ]  # fmt: skip
 CLUSTER_KEYS = [*KEYS, "cluster"]
 CLUSTER_COLUMNS = [*CLUSTER_KEYS, "people", "found_as", "people_found", "recall", "purity"]
 
 
+class Result(NamedTuple):
+    """What a method found, and what that took."""
+
+    labels: np.ndarray
+    clusters: int
+    minutes: dict[str, float]
+    bytes: int
+    verdict: str
+    digest: str
+
+
 def ours(case, **settings):
-    """Run `silomix.fit` on the shards: labels, clusters, minutes by stage, bytes, verdict."""
+    """Run `silomix.fit` on the shards, and keep its results."""
     clock = StageClock()
     found = silomix.fit(
         case.path,
@@ -62,7 +77,16 @@ def ours(case, **settings):
     minutes = clock.stop()
     write_posterior(case.folder / case.method, found)
     sent = max(sum(kinds.values()) for kinds in found.provenance.sent.values())
-    return found.labels, found.n_clusters, minutes, sent, found.diagnostics.verdict
+    return Result(
+        found.labels, found.n_clusters, minutes, sent, found.diagnostics.verdict, digest_of(found)
+    )
+
+
+def digest_of(found):
+    """Return a digest of the draws: two runs with the same one gave the same bytes."""
+    arrays = (found.weights, found.probabilities, found.labels)
+    parts = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    return hashlib.sha256(parts).hexdigest()[:16]
 
 
 def default(case, **settings):
@@ -79,7 +103,16 @@ def rival(function, case, **settings):
     found = function(table, silo="shard", seed=SEED, **settings)
     minutes = {"sampling": (time.monotonic() - began) / 60}
     sent = max(sum(kinds.values()) for kinds in found.bytes_sent.values())
-    return found.labels, found.n_clusters, minutes, sent, "; ".join(found.notes)
+    return Result(found.labels, found.n_clusters, minutes, sent, "; ".join(found.notes), "")
+
+
+def on_dask(case):
+    """Run the defaults on a cluster of two processes of this machine, nothing sampled before."""
+    from distributed import Client
+
+    cluster = Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, joblib.parallel_config(backend="dask"):
+        return ours(case, transport="joblib")
 
 
 def pooled(case):
@@ -99,8 +132,10 @@ METHODS = {
     "paper": partial(ours, preset="paper"),
     "fedmerdel": fedmerdel,
     "pooled": pooled,
+    "dask": on_dask,
 }
-"""`ball` is the defaults with the paper's matching, on the same local draws."""
+"""`ball` is the defaults with the paper's matching, on the same local draws; `dask` the defaults on
+a cluster of local processes, which must give the same digest."""
 
 
 class Case:
@@ -138,29 +173,30 @@ def run_method(folder, rows, iterations, method):
     """Run one method: its line, and one for each planted cluster."""
     case = Case(folder, rows, iterations, method)
     began, cpu = time.monotonic(), time.process_time()
-    labels, clusters, minutes, sent, verdict = quietly(partial(METHODS[method], case))
+    found = quietly(partial(METHODS[method], case))
     minutes_all = (time.monotonic() - began) / 60
     cpu_minutes = (time.process_time() - cpu) / 60
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes on Linux
     truth, best = read_truth(case)
     key = dict(zip(KEYS, (rows, iterations, method), strict=True))
-    owners = owners_of(truth, labels)
+    owners = owners_of(truth, found.labels)
     line = key | {
         "planted": len(np.unique(truth)),
-        "clusters": clusters,
-        "ari": round(adjusted_rand_index(truth, labels), 4),
-        "vi": round(variation_of_information(truth, labels), 4),
+        "clusters": found.clusters,
+        "ari": round(adjusted_rand_index(truth, found.labels), 4),
+        "vi": round(variation_of_information(truth, found.labels), 4),
         "best_ari": round(adjusted_rand_index(truth, best), 4),
         "owned": len(set(owners.values())),
         "fragments": len(owners) - len(set(owners.values())),
         "minutes": round(minutes_all, 2),
         "cpu_minutes": round(cpu_minutes, 2),
         "memory_gb": round(memory, 2),
-        "bytes": sent,
-        "verdict": verdict,
+        "bytes": found.bytes,
+        "digest": found.digest,
+        "verdict": found.verdict,
     }
-    line |= {f"minutes_{stage}": round(minutes.get(stage, 0.0), 2) for stage in STAGES}
-    return line, [key | found for found in clusters_found(truth, labels)]
+    line |= {f"minutes_{stage}": round(found.minutes.get(stage, 0.0), 2) for stage in STAGES}
+    return line, [key | cluster for cluster in clusters_found(truth, found.labels)]
 
 
 def read_truth(case):

@@ -9,7 +9,7 @@ run here. What has no results yet says so.
 from __future__ import annotations
 
 import pandas as pd
-from cohort import CLUSTER_COLUMNS, COLUMNS, ITERATIONS, METHODS, STAGES
+from cohort import CLUSTER_COLUMNS, COLUMNS, METHODS, STAGES
 from collect import DOCS
 from running import RESULTS, read_lines
 from writing import as_markdown
@@ -20,8 +20,10 @@ NOT_RUN = "*Not run yet.*\n"
 
 
 def of_full_run(lines):
-    """Return the lines of the paper's number of people and iterations, in the methods' order."""
-    full = lines[(lines["rows"] == PUBLISHED_ROWS) & (lines["iterations"] == ITERATIONS)]
+    """Return the lines of the paper's number of people, the longest of each method, in order."""
+    full = lines[lines["rows"] == PUBLISHED_ROWS]
+    longest = full.groupby("method")["iterations"].transform("max")
+    full = full[full["iterations"] == longest]
     return full.sort_values("method", key=lambda names: names.map(list(METHODS).index))
 
 
@@ -30,6 +32,7 @@ def methods_table(lines):
     return pd.DataFrame(
         {
             "method": lines["method"],
+            "iterations": lines["iterations"].map("{:,}".format),
             "clusters": lines["clusters"],
             "planted clusters found": lines["owned"],
             "fragments": lines["fragments"],

@@ -64,7 +64,8 @@ def test_commands_run(page, tmp_path, monkeypatch):
 
 def test_pictures_are_there_and_small():
     shown = {
-        (page.parent / path).resolve()
+        # a piece of a page is included from the folder above
+        ((page.parent.parent if page.parent.name == "tables" else page.parent) / path).resolve()
         for page in PAGES
         for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
     }

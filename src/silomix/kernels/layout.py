@@ -15,10 +15,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-GROUP_CODES = (16, 32, 64, 128, 256, 512)
+GROUP_CODES = (8, 16, 32, 64, 128, 256, 512)
 """Largest number of codes of a group of two variables or more: tried in turn."""
-GROWING_COST = 20
-"""Growing one row of the fused table costs as much as multiplying one into 20 data rows."""
+GROWING_COST = 10
+"""Growing one entry of the fused table costs as much as multiplying one into 10 data rows."""
 TRIAL_ROWS = 20_000
 WIDE = 16
 """A variable with more levels is counted cell by cell: its one-hot bytes would be mostly zeros."""
@@ -134,8 +134,8 @@ def _fuse(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[
 
     def cost(limit: int) -> int:
         groups = fuse(trial, sizes, limit)
-        rows = sum(len(group[-1].level) for group in groups)
-        return len(groups) * len(codes) + GROWING_COST * rows
+        grown = sum(len(step.level) for group in groups for step in group)
+        return len(groups) * len(codes) + GROWING_COST * grown
 
     return fuse(codes, sizes, min(GROUP_CODES, key=cost))
 

@@ -222,8 +222,9 @@ def level_columns(
 ) -> NDArray[np.int32]:
     """Return the level column of each cell, D for a missing one: (row, variable)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    columns = codes + offsets[:-1].astype(np.int32)
-    return np.where(codes == sizes, offsets[-1], columns).astype(np.int32)
+    columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
+    columns[codes == sizes] = offsets[-1]
+    return columns
 
 
 def share_out(blocks: int, threads: int, add: Callable[[int, int], None]) -> None:
