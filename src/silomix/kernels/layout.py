@@ -119,7 +119,8 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    code : (row,), the combination that each row has; parent : the combination it grew from.
+    code : (row,), the combination that each row has, kept for the last variable of a group.
+    parent : the combination that each grew from.
     level : of the variable, K_q for missing.
     """
 
@@ -149,6 +150,8 @@ def fuse(
         if groups:
             step = _grow(groups[-1][-1].code, codes[:, q], int(size))
             if len(step.level) <= limit:
+                # only a group's last codes are read, and 94 columns of them would fill the memory
+                groups[-1][-1] = groups[-1][-1]._replace(code=np.empty(0, dtype=np.int64))
                 groups[-1].append(step)
                 continue
         groups.append([_grow(None, codes[:, q], int(size))])
