@@ -40,6 +40,9 @@ TableFile = Annotated[
 SavedPosterior = Annotated[
     Path, _argument("POSTERIOR", "A posterior.silomix that fit wrote, or Posterior.save.")
 ]
+Results = Annotated[
+    Path, _argument("DIR", "Folder that fit wrote with --out, or a saved posterior.")
+]
 SharedStudy = Annotated[Path, _argument("STUDY", "The study file, such as study.toml.")]
 ExchangeFolder = Annotated[
     Path, _argument("EXCHANGE", "The folder that the coordinator made, or a copy of it.")
@@ -56,6 +59,10 @@ SimulateOut = Annotated[
     _option(
         OUTPUT, "--out", "The table: t.csv, or t.parquet of a cohort; the truth is put beside."
     ),
+]
+ReportOut = Annotated[
+    Path | None,
+    _option(OUTPUT, "--out", "The page; report.html next to the posterior when left out."),
 ]
 StudyOut = Annotated[Path, _option(OUTPUT, "--out", "The study file, such as study.toml.")]
 AssignOut = Annotated[
@@ -101,6 +108,29 @@ Separability = Annotated[
         "--separability",
         "easy (default), or poor for clusters that overlap.",
         ("easy", "poor"),
+    ),
+]
+OutsideRows = Annotated[
+    Path | None,
+    _option(
+        TABLE, "--table", "The rows, if --outside asks for variables that the posterior lacks."
+    ),
+]
+OutsideColumns = Annotated[
+    str | None,
+    _option(
+        TABLE,
+        "--outside",
+        "Columns to compare the clusters in, not to cluster: age,sex,ward=levels.",
+    ),
+]
+OutsideMethod = Annotated[
+    str | None,
+    _option(
+        TABLE,
+        "--outside-method",
+        "averaged (default) allows for unsure rows; labels, the paper's, does not.",
+        ("averaged", "labels"),
     ),
 ]
 Rows = Annotated[

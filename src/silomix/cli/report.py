@@ -2,7 +2,7 @@
 # annotations are evaluated here, since typer builds the options from them
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -22,62 +22,16 @@ from silomix.terminal import explaining, show
 REPORT = "report.html"
 OUTSIDE = "outside.csv"
 
-Results = Annotated[
-    Path,
-    typer.Argument(
-        metavar="DIR",
-        help="Folder that fit wrote with --out, or a saved posterior.",
-        show_default=False,
-    ),
-]
-ReportOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help=f"The page; {REPORT} next to the posterior when left out.",
-        rich_help_panel=opt.OUTPUT,
-        show_default=False,
-    ),
-]
-Rows = Annotated[
-    Path | None,
-    typer.Option(
-        "--table",
-        help="The rows, if --outside asks for variables that the posterior does not know.",
-        rich_help_panel=opt.TABLE,
-        show_default=False,
-    ),
-]
-OutsideColumns = Annotated[
-    str | None,
-    typer.Option(
-        "--outside",
-        help="Columns to compare the clusters in, not to cluster: age,sex,ward=levels.",
-        rich_help_panel=opt.TABLE,
-        show_default=False,
-    ),
-]
-OutsideMethod = Annotated[
-    str | None,
-    typer.Option(
-        "--outside-method",
-        help="averaged (default) allows for unsure rows; labels, the paper's, does not.",
-        rich_help_panel=opt.TABLE,
-        show_default=False,
-        autocompletion=lambda: ["averaged", "labels"],
-    ),
-]
-
 
 def report_command(
-    results: Results,
+    results: opt.Results,
     *,
-    table: Rows = None,
+    table: opt.OutsideRows = None,
     silo: opt.AssignColumn = None,
-    outside: OutsideColumns = None,
-    outside_method: OutsideMethod = None,
+    outside: opt.OutsideColumns = None,
+    outside_method: opt.OutsideMethod = None,
     threads: opt.Threads = None,
-    out: ReportOut = None,
+    out: opt.ReportOut = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,

@@ -11,8 +11,6 @@ from silomix.api import fit
 from silomix.cli.parsing import columns_to_use, given, rounds, split
 from silomix.cli.report import (
     OUTSIDE,
-    OutsideColumns,
-    OutsideMethod,
     check_outside_method,
     columns_of,
     outside_record,
@@ -55,8 +53,8 @@ def fit_command(
     shards: opt.Shards = None,
     variables: opt.Variables = None,
     exclude: opt.Exclude = None,
-    outside: OutsideColumns = None,
-    outside_method: OutsideMethod = None,
+    outside: opt.OutsideColumns = None,
+    outside_method: opt.OutsideMethod = None,
     missing: opt.Missing = None,
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
