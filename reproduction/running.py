@@ -31,15 +31,26 @@ def arguments(description, *, datasets, **others):
     Parameters
     ----------
     datasets : how many by default.
-    others : further options by name, each with its default, an int or a string.
+    others : further options by name, each with its default: an int, a string, or a tuple of
+        numbers, which are given as "1,2,4".
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=datasets)
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     for name, default in others.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default)
+        kind = numbers_like(default) if isinstance(default, tuple) else type(default)
+        parser.add_argument(f"--{name}", type=kind, default=default)
     return parser
+
+
+def numbers_like(default):
+    """Return a function that reads "1,2,4" as numbers of the type of the default's."""
+
+    def numbers(words):
+        return tuple(map(type(default[0]), words.split(",")))
+
+    return numbers
 
 
 def chosen_cells(words):
@@ -61,6 +72,12 @@ def chosen_words(words, known):
     return named
 
 
+def in_cell_order(page):
+    """Return a table's lines in the order of the cells, and those of a cell as they were."""
+    places = {" ".join(cell): place for place, cell in enumerate(CELLS)}
+    return page.sort_values("cell", key=lambda cells: cells.map(places), kind="stable")
+
+
 def read_lines(path, columns):
     """Return the lines of a results file; none if there is no file, or nothing in it yet."""
     begun = path.exists() and path.stat().st_size > 0
@@ -79,6 +96,33 @@ def mend(path):
         text = path.read_bytes()
         if not text.endswith(b"\n"):
             path.write_bytes(text[: text.rfind(b"\n") + 1])
+
+
+def cases_against(values, methods, seeds):
+    """Return cases of (separability, seed, value, method): methods against what varies.
+
+    Data set by data set, so that a run that is stopped early is balanced.
+    """
+    return [
+        (separability, seed, value, method)
+        for seed in seeds
+        for separability in SEPARABILITIES
+        for value in values
+        for method in methods
+    ]
+
+
+def run_missing(path, columns, keys, run, cases, chosen):
+    """Run the cases that have no line yet, with the chosen iterations, rows and jobs.
+
+    Parameters
+    ----------
+    keys : the columns that say which case a line is, in the order of a case.
+    chosen : the options given.
+    """
+    done = done_cases(path, columns, keys)
+    missing = [(*case, chosen.iterations, chosen.rows) for case in cases if case not in done]
+    run_cases(path, columns, run, missing, chosen.jobs)
 
 
 def run_cases(path, columns, run, cases, jobs, prepare=None):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from judging import Found, judge_partition, timed
-from running import SEPARABILITIES, arguments, done_cases, run_cases
+from running import arguments, cases_against, run_missing
 
 import silomix
 
@@ -42,19 +42,11 @@ def run_one(separability, seed, shards, method, iterations=ITERATIONS, rows=ROWS
 
 
 def main(words=None):
-    options = {"iterations": ITERATIONS, "rows": ROWS, "shards": ",".join(map(str, SHARDS))}
+    options = {"iterations": ITERATIONS, "rows": ROWS, "shards": SHARDS}
     chosen = arguments(__doc__, datasets=10, **options).parse_args(words)
-    path = chosen.results / "shards.csv"
-    done = done_cases(path, COLUMNS, KEYS)
-    cases = [
-        (separability, seed, shards, method, chosen.iterations, chosen.rows)
-        for seed in range(FIRST_SEED, FIRST_SEED + chosen.datasets)
-        for separability in SEPARABILITIES
-        for shards in map(int, chosen.shards.split(","))
-        for method in METHODS
-        if (separability, seed, shards, method) not in done
-    ]
-    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
+    cases = cases_against(chosen.shards, METHODS, seeds)
+    run_missing(chosen.results / "shards.csv", COLUMNS, KEYS, run_one, cases, chosen)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 from judging import best_labels, quietly
-from running import SEPARABILITIES, arguments, done_cases, run_cases
+from running import arguments, cases_against, run_missing
 
 import silomix
 from silomix import rivals
@@ -95,19 +95,11 @@ def run_one(separability, seed, share, method, iterations=ITERATIONS, rows=ROWS)
 
 
 def main(words=None):
-    options = {"iterations": ITERATIONS, "rows": ROWS, "shares": ",".join(map(str, SHARES))}
+    options = {"iterations": ITERATIONS, "rows": ROWS, "shares": SHARES}
     chosen = arguments(__doc__, datasets=40, **options).parse_args(words)
-    path = chosen.results / "shares.csv"
-    done = done_cases(path, COLUMNS, KEYS)
-    cases = [
-        (separability, seed, share, method, chosen.iterations, chosen.rows)
-        for seed in range(FIRST_SEED, FIRST_SEED + chosen.datasets)
-        for separability in SEPARABILITIES
-        for share in map(float, chosen.shares.split(","))
-        for method in METHODS
-        if (separability, seed, share, method) not in done
-    ]
-    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
+    cases = cases_against(chosen.shares, METHODS, seeds)
+    run_missing(chosen.results / "shares.csv", COLUMNS, KEYS, run_one, cases, chosen)
 
 
 if __name__ == "__main__":

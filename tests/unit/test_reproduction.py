@@ -238,6 +238,45 @@ def test_without_results_every_page_says_so(tmp_path):
     assert wanted <= made
 
 
+def lines_of(method, covered):
+    """Lines of a method on two data sets; of ten values of each parameter so many are covered."""
+    line = {"design": "nested", "separability": "poor", "method": method, "planted": 6}
+    line |= {"clusters": 6, "ari": 0.8, "best_ari": 0.8, "vi": 0.5, "seconds": 1.0, "bytes": 1000}
+    for what, inside in zip(load("comparing").PARAMETERS, covered, strict=True):
+        line |= {f"{what}_covered": inside, f"{what}_total": 10}
+    return [line | {"seed": seed} for seed in (1, 2)]
+
+
+def test_a_missed_coverage_is_said_to_be_above_or_below():
+    own_tables = load("own_tables")
+    both = lines_of("default", (10, 7, 9, 9, 9)) + lines_of("pooled", (9, 9, 9, 9, 9))
+    study = pd.DataFrame(both)
+    page = own_tables.targets(study, load("comparing").summarise(study))
+    reached = page[page["target"].str.startswith("coverage")]["reached"].tolist()
+    assert reached == ["**no (above)**", "**no (below)**", "yes", "yes", "yes"]
+    said = own_tables.missed(page)
+    assert said.startswith(f"{len(page) - 2} of {len(page)} targets are reached.")
+    assert "+0.100 ± 0.000 | **no (above)** |" in said
+    assert "-0.200 ± 0.000 | **no (below)** |" in said
+
+
+def test_a_target_with_one_side_is_just_missed():
+    own_tables = load("own_tables")
+    slow = pd.DataFrame(lines_of("default", (9, 9, 9, 9, 9))).assign(seconds=20.0)
+    page = own_tables.targets(slow, load("comparing").summarise(slow))
+    assert dict(zip(page["target"], page["reached"], strict=True))["at most 15 CPU s"] == "**no**"
+
+
+def test_lists_of_numbers_are_read_as_numbers(capsys):
+    parser = load("running").arguments("Some.", datasets=1, shards=(1, 2), shares=(0.5,))
+    assert parser.parse_args([]).shards == (1, 2)
+    chosen = parser.parse_args(["--shards=4,8", "--shares=0.1,1"])
+    assert chosen.shards == (4, 8) and chosen.shares == (0.1, 1.0)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--shards=4,many"])
+    assert "argument --shards: invalid numbers value: '4,many'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

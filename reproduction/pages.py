@@ -1,0 +1,41 @@
+"""Pieces of the docs, and what stands in for those that have no results yet."""
+
+from __future__ import annotations
+
+from running import read_lines
+
+
+def not_run(script):
+    return f"*Not run yet: `python reproduction/{script}.py`.*\n"
+
+
+class Pages:
+    """Where tables and figures go."""
+
+    def __init__(self, results, docs):
+        self.results, self.tables, self.images = results, docs / "tables", docs / "images"
+        for folder in (results / "tables", self.tables, self.images):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def lines(self, script):
+        """Return the lines of a script's results, or None while there are none."""
+        lines = read_lines(self.results / f"{script}.csv", [])
+        return lines if len(lines) else None
+
+    def page(self, name, text):
+        """Write a piece of the docs."""
+        (self.tables / f"{name}.md").write_text(text, encoding="utf-8")
+
+    def table(self, name, found):
+        """Write a comparison as CSV, and a page."""
+        compared, text = found
+        compared.round(5).to_csv(self.results / "tables" / f"{name}.csv", index=False)
+        self.page(name, text)
+
+    def figure(self, name, title, draw, lines, script):
+        """Draw a figure, and write the line of the docs that shows it."""
+        if lines is None:
+            self.page(f"{name}-figure", not_run(script))
+            return
+        draw(lines, self.images / f"study-{name}.svg")
+        self.page(f"{name}-figure", f"![{title}](images/study-{name}.svg)\n")

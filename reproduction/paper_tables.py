@@ -1,0 +1,142 @@
+"""The paper's tables beside ours, and where its figures are found again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from comparing import MATCHINGS, STUDY_METHODS, agrees, compare, in_cell, measure
+from judging import MOST_CLUSTERS, mean_error
+from running import CELLS, in_cell_order
+from writing import as_markdown, signed, with_error
+
+ADDED = {"default": "default", "no-polish": "no polish", "pooled": "pooled, our settings"}
+"""Methods without a published figure that stand beside those that have one."""
+QUANTITIES = {"seconds": "CPU s", "clusters": "clusters", "ari": "ARI", "vi": "VI"}
+CLUSTER_WORDS = {f"pi{c}": f"π{c}" for c in range(1, MOST_CLUSTERS + 1)}
+BAND_WORDS = {
+    "plow": "p < .0001", "p0": "to .1", "p1": "to .5", "p2": "to .9", "p3": "to .9999",
+    "phigh": "above",
+}  # fmt: skip
+
+
+def beside(line, digits=3):
+    """Return "published, ours (difference ± error)"."""
+    if not np.isfinite(line["ours"]):
+        return f"{line['published']:g}, –"
+    if abs(line["published"]) >= 1e4:
+        return f"{line['published']:.0e}, {line['ours']:.0e}"
+    difference = signed(line["difference"], line["difference se"], digits)
+    return f"{line['published']:g}, {line['ours']:.{digits}f} ({difference})"
+
+
+def matching_tables(lines, partition, table):
+    """Tables 2 and 9: how often a matching is right, and its agreement with the truth."""
+    part = lines[lines["partition"] == partition]
+    compared = compare(part, [table], MATCHINGS, column="matching")
+    rows = []
+    for (cell, method), both in compared.groupby(["cell", "method"], sort=False):
+        own = in_cell(part, *cell.split())
+        own = own[own["matching"] == MATCHINGS[method]]
+        by_quantity = {line["quantity"]: beside(line) for _, line in both.iterrows()}
+        rows.append(matching_row(cell, method, own, by_quantity))
+    for cell in CELLS:
+        own = in_cell(part, *cell)
+        own = own[own["matching"] == "evidence"]
+        ours = {name: with_error(*measure(own, name)) for name in ("right", "ari")}
+        rows.append(matching_row(" ".join(cell), "evidence (ours)", own, ours))
+    return compared, as_markdown(in_cell_order(pd.DataFrame(rows)))
+
+
+def matching_row(cell, method, own, values):
+    local = own[own["local_right"] == 1]
+    return {
+        "cell": cell,
+        "matching": method,
+        "data sets": len(own),
+        "right": values["right"],
+        "right, of those with the right local numbers": with_error(*measure(local, "right")),
+        "ARI": values["ari"],
+        "clusters": with_error(*mean_error(own["clusters"]), digits=2),
+    }
+
+
+def clustering_table(lines):
+    """Table 3: time, clusters, ARI and VI."""
+    compared = compare(lines, ["3"], STUDY_METHODS)
+    rows = []
+    for (cell, quantity), both in compared.groupby(["cell", "quantity"], sort=False):
+        row = {"cell": cell, "quantity": QUANTITIES[quantity]}
+        row |= {line["method"]: beside(line) for _, line in both.iterrows()}
+        part = in_cell(lines, *cell.split())
+        for method, words in ADDED.items():
+            row[words] = with_error(*measure(part[part["method"] == method], quantity))
+        one = part.drop_duplicates("seed")
+        row["best possible"] = with_error(*mean_error(one["best_ari"])) if quantity == "ari" else ""
+        rows.append(row)
+    return compared, as_markdown(pd.DataFrame(rows))
+
+
+def parameter_table(lines, table, what, names):
+    """Tables 4 and 5: relative bias, or coverage, of π by cluster or of p by band."""
+    compared = compare(lines, [table], STUDY_METHODS)
+    compared = compared[compared["quantity"].str.endswith(what)]
+    rows = []
+    for cell in map(" ".join, CELLS):
+        for method in STUDY_METHODS:
+            both = compared[(compared["cell"] == cell) & (compared["method"] == method)]
+            if len(both):
+                row = {"cell": cell, "method": method} | dict.fromkeys(names.values(), "na")
+                for _, line in both.iterrows():
+                    row[names[line["quantity"].partition("_")[0]]] = beside(line)
+                rows.append(row)
+        for method, words in ADDED.items():
+            part = in_cell(lines, *cell.split())
+            part = part[part["method"] == method]
+            values = {names[name]: measure(part, f"{name}_{what}") for name in names}
+            shown = {name: with_error(*value) for name, value in values.items()}
+            rows.append({"cell": cell, "method": words} | shown)
+    return compared, as_markdown(pd.DataFrame(rows))
+
+
+def reproduced(study, matching):
+    """Say where the paper's figures are found again: sentences."""
+    said = []
+    compared = compare(study, ["3", "4", "5"], STUDY_METHODS)
+    coverage = compared["quantity"].str.endswith("coverage")
+    for method in ("VCMC", "Full MCMC", "FedMerDel", "Fed K-modes"):
+        of_method = compared["method"] == method
+        for quantity in ("ari", "vi", "clusters"):
+            some = compared[of_method & (compared["quantity"] == quantity)]
+            said.append(sentence(f"{method}, {QUANTITIES[quantity]}", some))
+        for table, words in (("4", "coverage of π"), ("5", "coverage of p")):
+            some = compared[of_method & coverage & (compared["table"] == table)]
+            if len(some):
+                said.append(sentence(f"{method}, {words}", some, every=False))
+    for partition, table in (("estimated", "2"), ("true", "9")):
+        part = matching[matching["partition"] == partition]
+        some = compare(part, [table], MATCHINGS, column="matching")
+        for name in MATCHINGS:
+            wanted = (some["method"] == name) & (some["quantity"] == "right")
+            title = f"{name} matching right, {partition} local partitions"
+            said.append(sentence(title, some[wanted]))
+    return "".join(f"- {line}\n" for line in said)
+
+
+def sentence(title, compared, every=True):
+    """Say in how many places a figure is found again, and where it is not."""
+    known = compared[compared["ours"].notna() & compared["difference se"].notna()]
+    if not len(known):
+        return f"**{title}**: not run yet."
+    same = known.apply(agrees, axis=1)
+    text = f"**{title}**: found again in {same.sum()} of {len(known)} places"
+    away = known[~same]
+    if len(away) and every:
+        places = [
+            f"{line['cell']} ({line['published']:g}, ours {line['ours']:.3f})"
+            for _, line in away.iterrows()
+        ]
+        text += f"; not in {', '.join(places)}"
+    elif len(away):
+        above = (away["difference"] > 0).sum()
+        text += f"; above it in {above} and below it in {len(away) - above}"
+    return f"{text}."
