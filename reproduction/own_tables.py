@@ -97,7 +97,9 @@ def coverage_targets(study, cell):
     for what in PARAMETERS:
         value, error = paired_coverage(part, "default", "pooled", what)
         if np.isfinite(value):
-            aim = f"coverage of {PARAMETER_WORDS[what]} within .02 of the pooled sampler's"
+            words = PARAMETER_WORDS[what]
+            words = f"p {words}" if words.startswith("to") else words
+            aim = f"coverage of {words} within .02 of the pooled sampler's"
             rows.append((cell, aim, signed(value, error), within(value, 0.02)))
     return rows
 
