@@ -60,6 +60,7 @@ BURN_IN = 50
 FLIPPED = 0.05
 """Share of the cells that differ between a condition and its copy."""
 INNER_SWEEPS = 2
+SOLVER_STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,9 @@ def evaluating(folder: Path, size: Size) -> Work:
 def solving(folder: Path, size: Size) -> Work:
     shard = read_rows(folder, size)
     planted = planted_silos(shard, size)
-    settings = Aggregation(draws=size.draws, solver=Lbfgs(starts=1))
+    # as many steps at every size: how many it takes to the end is another matter
+    solver = Lbfgs(starts=1, steps=SOLVER_STEPS, tolerance=1e-12)
+    settings = Aggregation(draws=size.draws, solver=solver)
 
     def call() -> Any:
         return aggregate(
@@ -414,7 +417,7 @@ STAGES = {
         ALL, draws=16, against="distinct",
     ),
     "solve": Stage(
-        "aggregate", "a whole solve, one start on 8 draws", "evaluations", solving,
+        "aggregate", "8 steps from one start, on 8 draws", "evaluations", solving,
         ("rows", "silos"), draws=8, against="distinct", least_silos=2,
     ),
     "polish": Stage(

@@ -6,6 +6,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from silomix.progress import reporting
 from silomix.roster import random_shards, read_roster
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
-from silomix.study import make_study
+from silomix.study import KEYWORDS, make_study
+from silomix.study.problems import nearest
 from silomix.transports.in_process import InProcess
 from silomix.types import Shard
 
@@ -192,6 +194,7 @@ def fit(
     >>> posterior.diagnostics.trusted
     True
     """
+    _check_keywords(settings)
     _check_extras(preset, settings)
     _check_transport(transport)
     rules = _policy(policy)
@@ -291,6 +294,22 @@ def _policy(policy: Policy | str | Path | None) -> Policy:
     if policy is None or isinstance(policy, Policy):
         return policy or OPEN
     return find_policy(policy) if isinstance(policy, str) else read_policy(policy)
+
+
+def _check_keywords(settings: Mapping[str, Any]) -> None:
+    unknown = next((name for name in settings if name not in KEYWORDS), None)
+    if unknown is None:
+        return
+    of_fit = signature(fit).parameters.values()
+    own = [one.name for one in of_fit if one.kind is not Parameter.VAR_KEYWORD]
+    known = list(dict.fromkeys([*own, *KEYWORDS]))
+    near = nearest(unknown, known)
+    advice = f"its keywords are {', '.join(known)}"
+    if unknown == "exclude":
+        advice = "to leave columns out, give variables=[...] with those to use"
+    elif near:
+        advice = f"did you mean {near!r}?"
+    raise SettingsError(f"fit has no keyword {unknown!r}; {advice}")
 
 
 def _check_extras(preset: str | None, settings: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from silomix.results import (
     posterior_record,
     posterior_view,
     table_view,
+    verdict_view,
     write_posterior,
     write_table,
     write_text,
@@ -214,7 +215,7 @@ def demo_view(demo: Demo) -> RenderableType:
         ),
         _planted_view(demo.planted),
         _hospitals_view(demo.hospitals),
-        Text(posterior.diagnostics.verdict),
+        verdict_view(posterior.diagnostics),
     )
 
 

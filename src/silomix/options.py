@@ -24,6 +24,11 @@ def _option(panel: str, name: str, text: str, words: Sequence[str] = ()) -> Opti
     )
 
 
+def _flag(panel: str, name: str, text: str) -> OptionInfo:
+    """Return an option without a value, and without a type on the help page."""
+    return typer.Option(name, help=text, rich_help_panel=panel, show_default=False, metavar="")
+
+
 def _argument(metavar: str, text: str, words: Sequence[str] = ()) -> ArgumentInfo:
     return typer.Argument(
         help=text,
@@ -36,9 +41,6 @@ def _argument(metavar: str, text: str, words: Sequence[str] = ()) -> ArgumentInf
 TableFile = Annotated[
     Path,
     _argument("TABLE", "CSV, TSV (or their .gz) or Parquet: a row per unit, columns as variables."),
-]
-SavedPosterior = Annotated[
-    Path, _argument("POSTERIOR", "A posterior.silomix that fit wrote, or Posterior.save.")
 ]
 Results = Annotated[
     Path, _argument("DIR", "Folder that fit wrote with --out, or a saved posterior.")
@@ -73,13 +75,13 @@ ReleaseOut = Annotated[
     Path | None, _option(OUTPUT, "--out", "Folder for the release: what the data officer reads.")
 ]
 DryRun = Annotated[
-    bool, _option(OUTPUT, "--dry-run", "Show what would leave, and what each rule did; no files.")
+    bool, _flag(OUTPUT, "--dry-run", "Show what would leave, and what each rule did; no files.")
 ]
 Title = Annotated[
     str | None, _option(OUTPUT, "--title", "A line for people; not part of the digest.")
 ]
 KeepDraws = Annotated[
-    bool, _option(OUTPUT, "--keep-draws", "Write draws.npz too, for summaries of your own.")
+    bool, _flag(OUTPUT, "--keep-draws", "Write draws.npz too, for summaries of your own.")
 ]
 Exchange = Annotated[
     Path, _option(OUTPUT, "--exchange", "Folder for questions and answers; made if there is none.")
@@ -93,12 +95,12 @@ StoreFolder = Annotated[
     _option(OUTPUT, "--store", "Folder for what stays here; next to the table by default."),
 ]
 Again = Annotated[
-    bool, _option(OUTPUT, "--again", "Answer again what was refused, or cannot be read.")
+    bool, _flag(OUTPUT, "--again", "Answer again what was refused, or cannot be read.")
 ]
-Force = Annotated[bool, _option(OUTPUT, "--force", "Replace files that exist already.")]
-Json = Annotated[bool, _option(OUTPUT, "--json", "Print the result as JSON and nothing else.")]
+Force = Annotated[bool, _flag(OUTPUT, "--force", "Replace files that exist already.")]
+Json = Annotated[bool, _flag(OUTPUT, "--json", "Print the result as JSON and nothing else.")]
 Debug = Annotated[
-    bool, _option(OUTPUT, "--debug", "Show the traceback of an error, for a fault report.")
+    bool, _flag(OUTPUT, "--debug", "Show the traceback of an error, for a fault report.")
 ]
 
 Separability = Annotated[
@@ -238,6 +240,14 @@ Iterations = Annotated[
     int | None,
     _option(SAMPLER, "--iterations", "Sweeps a chain (default 20000); more if the verdict asks."),
 ]
+Alpha = Annotated[
+    float | None,
+    _option(SAMPLER, "--alpha", "Prior of cluster sizes (default 0.5); less for fewer clusters."),
+]
+Beta = Annotated[
+    float | None,
+    _option(SAMPLER, "--beta", "Prior of levels (default 0.5); 1 is uniform, more is smoother."),
+]
 BurnIn = Annotated[
     int | None, _option(SAMPLER, "--burn-in", "Sweeps dropped at the start; half by default.")
 ]
@@ -298,6 +308,12 @@ Matching = Annotated[
         "--matching",
         "evidence (default); ball, divergence; hungarian if one silo has every cluster.",
         ("evidence", "ball", "divergence", "hungarian"),
+    ),
+]
+Absorb = Annotated[
+    int | None,
+    _option(
+        METHOD, "--absorb", "Clusters of fewer rows may join another (default 60); 0 keeps all."
     ),
 ]
 Aggregation = Annotated[

@@ -224,8 +224,8 @@ def warn_of_prior_draws(prior_draws: NDArray[np.float64], where: str | None = No
         with SILENCE:
             warnings.warn(
                 f"{whose}some draws leave a cluster without its own component ({shares} of the "
-                "draws) and its parameters there come from the prior: sample longer, give a "
-                "partition with fewer clusters, or choose relabel 'average'",
+                "draws) and its parameters there come from the prior: give more iterations, and "
+                "if that does not help, more components",
                 SamplingWarning,
                 stacklevel=3,
             )

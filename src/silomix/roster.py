@@ -81,7 +81,7 @@ def read_roster(table: Table, column: str) -> Roster:
         raise DataError(
             f"the table has no column {column!r} to tell the silos apart"
             f"{did_you_mean(column, frame.columns)}; its columns are "
-            f"{_listing(frame.columns)}: correct the name"
+            f"{listing(frame.columns)}: correct the name"
         )
     cells = read_cells(frame.get_column(column), f"the silo column {column!r}")
     if cells.missing.any():
@@ -109,7 +109,7 @@ def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
         raise DataError(
             f"the silo column {column!r} has no row of {silo!r}"
             f"{did_you_mean(silo, roster.names)}; it has "
-            f"{_listing(roster.names)}: correct the name, or check that this is the right table"
+            f"{listing(roster.names)}: correct the name, or check that this is the right table"
         )
     return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
 
@@ -122,13 +122,10 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
     """
     if column is not None:
         return rows_of(table, column, silo)
-    frame, known = read_table(table), set(study.silos)
+    frame = read_table(table)
     variables = {variable.name for variable in study.table_schema.variables}
-    for name in frame.columns:
-        if name in variables:
-            continue
-        found = {str(text) for text in frame.get_column(name).unique().to_list()}
-        if len(found) > 1 and found <= known:
+    for name, found in silo_columns(frame, study.silos, variables).items():
+        if len(found) > 1:
             warnings.warn(
                 f"all {len(frame)} rows are taken for those of {silo!r}, though the column "
                 f"{name!r} names {len(found)} silos of the study; if they are not, name the column "
@@ -137,6 +134,28 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
                 stacklevel=2,
             )
     return frame
+
+
+def silo_columns(
+    frame: nw.DataFrame[Any], silos: Iterable[str], variables: set[str]
+) -> dict[str, list[str]]:
+    """Return the columns, variables apart, that hold names of silos and nothing else.
+
+    Each comes with the names that it holds.
+    """
+    known, found = set(silos), {}
+    for name in frame.columns:
+        texts = [] if name in variables else _texts(frame.get_column(name))
+        if texts and known.issuperset(texts):
+            found[name] = texts
+    return found
+
+
+def _texts(column: nw.Series[Any]) -> list[str]:
+    try:
+        return read_cells(column, column.name).texts
+    except DataError:
+        return []  # cells that are no levels are no names either
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -153,7 +172,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {folded[near]!r}?)" if near else ""
 
 
-def _listing(names: tuple[str, ...] | list[str]) -> str:
+def listing(names: Sequence[str]) -> str:
+    """Return names for a message, the first few of many."""
     shown = ", ".join(repr(name) for name in names[:MOST_LISTED])
     more = len(names) - MOST_LISTED
     return f"{shown} and {more} more" if more > 0 else shown

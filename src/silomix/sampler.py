@@ -231,16 +231,24 @@ def _run_chains(
             raise
 
 
+_untold = threading.Lock()
+"""Taken for good by the first thread of the process to say that the kernels are compiled."""
+
+
+def _tell_of_compiling() -> None:
+    if _untold.acquire(blocking=False):
+        logger.warning("compiling the sampler, once for this installation: about half a minute")
+
+
 class _Reporter:
-    """Says once that kernels are being compiled, then how many sweeps are done."""
+    """Says that kernels are being compiled, then how many sweeps are done."""
 
     def __init__(self, last: list[int], progress: Callable[[Progress], None] | None) -> None:
-        self.last, self.progress, self.told = last, progress, False
+        self.last, self.progress = last, progress
 
     def __call__(self, done: list[int], *, compiling: bool) -> None:
-        if compiling and not self.told:
-            self.told = True
-            logger.warning("compiling the sampler, once on this machine: about half a minute")
+        if compiling:
+            _tell_of_compiling()
         if self.progress is not None:
             stage = "compiling" if compiling and not any(done) else "sampling"
             finished = sum(at >= last for at, last in zip(done, self.last, strict=True))

@@ -50,6 +50,7 @@ from silomix.release import make_release, release_row_counts, release_sizes
 from silomix.sampler import Job, sample_shard
 from silomix.store import Kept, Store
 from silomix.study import digest
+from silomix.study.names import spoken
 from silomix.types import Correspondence
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         threshold=settings.threshold,
         subsample=settings.subsample,
     )
-    return local_posterior(draws, clusters, settings.relabel, where=silo.name)
+    return local_posterior(draws, clusters, settings.relabel, where=spoken(silo.name))
 
 
 def _kept(silo: Silo) -> Kept:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import SettingsError
+from silomix.study.problems import nearest
 from silomix.types import MISSING_LEVEL, Schema, Variable
 
 if TYPE_CHECKING:
@@ -106,14 +107,16 @@ def simulate(
     >>> truth.weights.round(3).tolist()
     [0.258, 0.308, 0.183, 0.1, 0.1, 0.05]
     """
-    _one_of("design", design, DESIGNS)
+    if design == "cohort":
+        raise SettingsError("design='cohort': call silomix.simulate_cohort, which draws one")
+    one_of("design", design, DESIGNS)
     appendix = design == "appendix-b"
     if appendix and separability is not None:
         raise SettingsError(
             f"separability={separability!r}: the design 'appendix-b' has its own; leave it out"
         )
     word = "easy" if separability is None else separability
-    _one_of("separability", word, SEPARABILITIES)
+    one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
     check_whole("silos", silos, least=1)
@@ -292,11 +295,14 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _one_of(setting: str, word: str, choices: Iterable[str]) -> None:
+def one_of(setting: str, word: str, choices: Iterable[str]) -> None:
+    """Refuse a word that is none of the choices."""
     known = list(choices)
     if word not in known:
         listed = ", ".join(repr(choice) for choice in known)
-        raise SettingsError(f"{setting}={word!r} is not known; choose one of {listed}")
+        near = nearest(str(word), known)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        raise SettingsError(f"{setting}={word!r} is not known{hint}; choose one of {listed}")
 
 
 def check_whole(setting: str, value: float, *, least: int) -> None:

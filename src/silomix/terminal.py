@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import traceback
@@ -30,6 +31,7 @@ from silomix.errors import (
     SilomixError,
     StudyMismatch,
 )
+from silomix.study import KEYWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,11 +68,23 @@ EXITS = (
 )
 UNEXPECTED = 1
 
-KEYWORDS = {
-    re.compile(r"\bvariables=\.\.\."): "--exclude or --variables",
-    re.compile(r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])"): r"--\1 ",
+REFUSAL = "the study cannot be used:"
+SETTINGS = "|".join([*KEYWORDS, "preset", "shards", "threads", "transport", "at_least"])
+IN_SHELL = {
+    r"\bvariables=\.\.\.": "--exclude or --variables",
+    r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])": r"--\1 ",
+    r"\bdate_format=(?=')": "--date-format ",
+    r"\bmethod=(?=['\"])": "--outside-method ",
+    r"\Amethod(?= is )": "--outside-method",
+    r"\bsilo=(?=,)": "--silo",
+    r"\ba file that\s+posterior\.save wrote": "a posterior.silomix that fit wrote",
+    r"\bas posterior\.save wrote it": "as it was written",
+    r"\bposterior\.profiles\(\) describes it": "profiles.csv describes it",
+    r"\bdeclare its levels in a schema": "declare its levels in a study file ([[variables]])",
+    r"\bto the schema of all silos": "to the study file of all silos ([[variables]])",
+    r"\bor a schema if this is": "or use a study file if this is",
 }
-"""Keywords that messages name, and the options that stand for them."""
+"""What messages of the library say in Python, and how a command says it."""
 
 EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
 
@@ -109,10 +123,18 @@ def show(record: dict[str, Any], view: RenderableType, *, as_json: bool, last: s
     last : what to say after the view, never wrapped: it has paths in it.
     """
     if as_json:
-        typer.echo(json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
     else:
-        Console(highlight=False).print(view)
-        typer.echo(last)
+        console = Console(highlight=False)
+        with console.capture() as captured:
+            console.print(view)
+        text = captured.get() + last
+    try:
+        typer.echo(text, color=True)  # the console has left colours out where they do not belong
+    except BrokenPipeError:
+        # the work is done, and the reader, such as head, has seen enough; what is still buffered
+        # has to go somewhere when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explanation(error: BaseException) -> tuple[str, str]:
@@ -127,10 +149,18 @@ def _explanation(error: BaseException) -> tuple[str, str]:
 
 
 def in_shell(text: str) -> str:
-    """Say in options what a message of the library says in keywords."""
-    for keyword, option in KEYWORDS.items():
-        text = keyword.sub(option, text)
+    """Say in options and files what a message of the library says in keywords and calls."""
+    ours = text.startswith(REFUSAL)  # one of a study file speaks of what is in it
+    places = r"(?<=^  - )" if ours else r"\A"
+    text = text.replace(REFUSAL, "these settings cannot be used:") if ours else text
+    text = re.sub(rf"(?m){places}({SETTINGS})(?= is )", _as_option, text)
+    for python, command in IN_SHELL.items():
+        text = re.sub(python, command, text)
     return text
+
+
+def _as_option(keyword: re.Match[str]) -> str:
+    return f"--{keyword[0].replace('_', '-')}"
 
 
 def _tell(kind: str, message: str, style: str) -> None:

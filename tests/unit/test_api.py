@@ -318,6 +318,7 @@ def test_one_row_is_enough_under_a_schema(seed):
     assert draws.labels.shape == (40, 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*only one value in:silomix.errors.DataWarning")
 def test_constant_columns_change_nothing_for_the_rest(seed):
     table = make_table(seed).assign(constant="yes", other="no")
     draws = silomix.sample(table, **QUICK)
@@ -380,6 +381,21 @@ def test_a_column_without_a_single_value_is_warned_of(seed):
 )
 def test_settings_that_make_no_sense_are_refused(settings, message, seed):
     refused(message, make_table(seed), **settings)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "advice"),
+    [
+        ("exclude", "to leave columns out, give variables=[...] with those to use"),
+        ("itertions", "did you mean 'iterations'?"),
+        ("varaibles", "did you mean 'variables'?"),
+        ("nonsense", "its keywords are table, silo, shards, preset, seed, threads, variables,"),
+    ],
+)
+def test_a_keyword_that_fit_has_not(keyword, advice, seed):
+    message = f"fit has no keyword {keyword!r}; {advice}"
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        silomix.fit(make_table(seed), **{keyword: 1})
 
 
 def test_all_wrong_settings_are_named_at_once(seed):

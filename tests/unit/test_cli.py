@@ -21,6 +21,7 @@ from silomix import cli
 from silomix.cli import whole
 from silomix.cli.examples import EXAMPLES
 from silomix.demo import compare, run_demo
+from silomix.posterior.diagnosis import sentences
 from silomix.terminal import EXITS, in_shell
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -76,6 +77,14 @@ def test_every_option_says_what_to_choose():
         assert "debug" in options, name
         assert "as_json" in options or name in {"server", "site"}, name
         assert "out" in options or name in {"answer", "inspect", "server", "site", "stop"}, name
+
+
+def test_a_flag_has_no_type_on_the_help_page():
+    flags = ("--force", "--json", "--debug", "--dry-run")
+    lines = run("release", "--help").stdout.splitlines()
+    shown = [line for line in lines if any(line.startswith(f"│ {flag} ") for flag in flags)]
+    assert len(shown) == len(flags)
+    assert not any("<bool>" in line for line in shown)
 
 
 def every_command():
@@ -190,6 +199,31 @@ def test_messages_speak_in_options():
     )
 
 
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [
+        ("the study cannot be used:\n  - burn_in is 9; it must be less",
+         "these settings cannot be used:\n  - --burn-in is 9; it must be less"),
+        ("study.toml cannot be used:\n  - seed is -1; it", None),
+        ("threads is 0; it must be", "--threads is 0; it must be"),
+        ("method is 'x'; it must be", "--outside-method is 'x'; it must be"),
+        ('averaging needs two; give method="labels"',
+         'averaging needs two; give --outside-method "labels"'),
+        ("compare it without silo=, or", "compare it without --silo, or"),
+        ("give a file that posterior.save wrote", "give a posterior.silomix that fit wrote"),
+        ("give the file as posterior.save wrote it", "give the file as it was written"),
+        ("here: posterior.profiles() describes it", "here: profiles.csv describes it"),
+        ("bin it, declare its levels in a schema, or",
+         "bin it, declare its levels in a study file ([[variables]]), or"),
+        ("add it to the schema of all silos, or",
+         "add it to the study file of all silos ([[variables]]), or"),
+        ("or a schema if this is one silo", "or use a study file if this is one silo"),
+    ],
+)  # fmt: skip
+def test_messages_speak_of_files_and_commands(library, command):
+    assert in_shell(library) == (command or library)
+
+
 def test_a_silo_column_that_was_forgotten_is_named_as_an_option(tmp_path, table):
     result = run("fit", table, "--iterations", "1", "--out", tmp_path / "r")
     assert "if it names the silos, give --silo 'silo'" in result.stderr
@@ -283,14 +317,17 @@ def test_study_as_json(tmp_path, table):
     out = tmp_path / "study.toml"
     settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--chains", 3]
     names = ["--silos", "north, south", "--variables", "x5,x1"]
-    result = run("study", table, "--out", out, *names, *settings, "--thin", 5, "--json")
+    model = ["--alpha", 0.1, "--beta", 2, "--absorb", 20]
+    result = run("study", table, "--out", out, *names, *settings, *model, "--thin", 5, "--json")
     record = json.loads(result.stdout)
     assert record["silos"] == ["north", "south"]
     assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
     assert record["digest"] == silomix.study.digest(silomix.read_study(out))
     schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5}
     assert record["settings"]["schedule"] == schedule
-    assert record["settings"]["model"]["components"] == 9
+    model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True}
+    assert record["settings"]["model"] == model
+    assert record["settings"]["matching"]["absorb"] == 20
 
 
 def test_study_takes_a_preset_and_missing_cells(tmp_path):
@@ -344,7 +381,7 @@ def test_files_are_replaced_only_by_force(tmp_path, table):
         refused = run(*command)
         assert refused.exit_code == 4
         assert refused.stdout == ""
-        assert "already; give --force to replace, or another --out" in refused.stderr
+        assert "give --force to replace, or another --out" in refused.stderr
         assert run(*command, "--force").exit_code == 0
 
 
@@ -466,9 +503,9 @@ def test_settings_errors(tmp_path, table):
     wrong = run("sample", table, "--components", 999, "--chains", 0, "--out", tmp_path / "r")
     assert wrong.exit_code == 4
     assert wrong.stderr == (
-        "Error: the study cannot be used:\n"
-        "  - components is 999; it must be at most 255\n"
-        "  - chains is 0; it must be at least 1\n"
+        "Error: these settings cannot be used:\n"
+        "  - --components is 999; it must be at most 255\n"
+        "  - --chains is 0; it must be at least 1\n"
     )
     (tmp_path / "file").write_text("in the way")
     blocked = run("sample", table, *SHORT, "--out", tmp_path / "file" / "folder")
@@ -476,7 +513,8 @@ def test_settings_errors(tmp_path, table):
     assert "cannot be written: Not a directory; choose another place" in blocked.stderr
     unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
     assert unknown.exit_code == 4
-    assert "design='nestled' is not known" in unknown.stderr
+    assert "design='nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
+    assert "'appendix-b', 'cohort'" in unknown.stderr
 
 
 def test_a_missing_extra_is_a_settings_error(tmp_path, table, monkeypatch):
@@ -569,7 +607,11 @@ def test_fit_writes_what_the_library_finds(fitted):
         labels["probability"], found.assignment.membership.max(axis=1), rtol=1e-5
     )
     assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
+    starts = {line.split(":")[0] for line in result.stdout.splitlines()}
+    assert all(sentence.split(":")[0] in starts for sentence in sentences(found.diagnostics))
     assert result.stdout.endswith(f"Results: {out}\n")
+    again = run("fit", table, "--silo", "silo", "--out", out)
+    assert f"{out} has results already, {len(RESULTS)} files; give --force" in again.stderr
 
 
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
@@ -597,6 +639,7 @@ def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
     monkeypatch.setattr(whole, "fit", note)
     options = {
         "preset": "paper", "components": 9, "iterations": 700, "burn_in": 100, "chains": 3,
+        "alpha": 0.2, "beta": 1.0, "absorb": 0,
         "thin": 2, "seed": 4, "threads": 1, "variables": ["x1", "x2"], "missing": "level",
         "frequency": "n", "partition": "pam", "relabel": "average", "matching": "ball",
         "aggregation": "cmc", "oracle": "pooled", "solver": "psgd", "polish": 2,
@@ -676,6 +719,9 @@ def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):
     saved = results / "posterior.silomix"
     result = run("assign", saved, table, "--silo", "silo", "--out", out)
     assert result.exit_code == 0, result.output
+    by_folder = run("assign", results, table, "--silo", "silo", "--out", tmp_path / "again.csv")
+    assert by_folder.exit_code == 0, by_folder.output
+    assert (tmp_path / "again.csv").read_bytes() == out.read_bytes()
     assert out.read_bytes() == (results / "labels.csv").read_bytes()
     assert result.stdout.endswith(f"Labels: {out}\n")
     refused = run("assign", saved, table, "--silo", "silo", "--out", out)
@@ -706,6 +752,8 @@ def test_assign_new_rows(tmp_path, fitted, seed):
         assert record["files"] == [str(out)]
     told = run("assign", saved, table, "--silo", "silo", "--out", tmp_path / "t.csv").stdout
     assert "Rows of no silo of the study, to which its overall weights apply: 10." in told
+    without = run("assign", saved, fitted[0], "--out", tmp_path / "w.csv")
+    assert "to use their own, give --silo 'silo'" in without.stderr
 
 
 def test_assign_refuses(tmp_path, fitted):
@@ -717,6 +765,10 @@ def test_assign_refuses(tmp_path, fitted):
     foreign = run("assign", table, table, "--out", out)
     assert foreign.exit_code == 5
     assert "is no saved posterior" in foreign.stderr
+    assert "give a posterior.silomix that fit wrote" in foreign.stderr
+    empty = run("assign", tmp_path, table, "--out", out)
+    assert empty.exit_code == 5
+    assert f"{tmp_path} has no posterior.silomix; give a folder that" in empty.stderr
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert run("assign", saved, other, "--out", out).exit_code == 3
@@ -826,6 +878,17 @@ def test_piped_output_is_plain(tmp_path, table):
     assert err == ""
     assert "\x1b" not in out
     assert out.endswith(f"Results: {tmp_path / 'r'}\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes")
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path, table, json_):
+    process = start("study", table, "--silo", "silo", *json_, "--out", tmp_path / "s.toml")
+    with process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, "")
+    silomix.read_study(tmp_path / "s.toml")
 
 
 def test_piped_error_is_plain():

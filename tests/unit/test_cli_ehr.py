@@ -100,6 +100,15 @@ def test_files_are_not_replaced_unless_forced(desk):
     assert run(*LONG, "--force").exit_code == 0
 
 
+def test_dates_that_cannot_be_read_name_the_option(desk):
+    events = Path("events.csv")
+    events.write_text(re.sub(r"(\d{4})-(\d\d)-(\d\d)", r"\3/\2/\1", events.read_text()))
+    result = run(*LONG)
+    assert result.exit_code == WRONG
+    assert "or say their format, such as --date-format '%d/%m/%Y'" in result.stderr
+    assert run(*LONG, "--date-format", "%d/%m/%Y").exit_code == 0
+
+
 def test_a_table_in_a_database_is_named(desk):
     import duckdb
 

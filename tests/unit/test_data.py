@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
+import re
 import sys
 
 import numpy as np
@@ -17,6 +18,9 @@ from pyarrow import parquet
 from silomix.data import UNOBSERVED_LEVEL, encode, expand, infer_schema, load, read_table
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.types import MISSING_LEVEL, Schema, Variable
+
+# small tables often have a column of one value; test_columns_of_one_value_are_warned_of hears it
+pytestmark = pytest.mark.filterwarnings("ignore:.*only one value in:silomix.errors.DataWarning")
 
 COLOURS = Schema((Variable("colour", ("blue", "red")), Variable("size", ("1", "2", "3"))))
 
@@ -105,6 +109,7 @@ def some_columns(draw):
     }
 
 
+@pytest.mark.filterwarnings("ignore:.*stands for a missing cell:silomix.errors.DataWarning")
 @settings(max_examples=40, deadline=None)
 @given(columns=some_columns(), missing=st.sampled_from(["marginalise", "level"]))
 def test_forms_agree_whatever_the_cells(tmp_path_factory, columns, missing):
@@ -458,6 +463,45 @@ def test_repeated_column_names(tmp_path):
 def test_not_a_table():
     with pytest.raises(DataError, match="cannot read a list as a table; give a pandas"):
         read_table([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ('"x";"y"\n"a";"b"\n', "looks separated by ';': save it with commas"),
+        ("x\ty\na\tb\n", r"looks separated by '\\t': rename it to end in .tsv"),
+    ],
+)
+def test_a_csv_with_other_separators(content, found, tmp_path):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DataError, match=rf"t\.csv: has one column, 'x.*y.*', and {found}$"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_texts_that_look_missing_are_warned_of(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y,z\n.,+,?\na,-,b\n.,+,NA\n")
+    with pytest.warns(DataWarning) as told:
+        schema = infer_schema(tmp_path / "t.csv")
+    advice = "if it stands for a missing cell, leave these cells empty"
+    assert [str(warning.message) for warning in told] == [
+        f"the table: column 'x' has the level '.', in 2 of 3 rows; {advice}",
+        f"the table: column 'z' has the level '?', in 1 of 3 rows; {advice}",
+    ]
+    assert schema.variables[0].levels == (".", "a")
+    with pytest.warns(DataWarning, match="column 'x' has the level '-', in 1 of 2 rows"):
+        infer_schema(pd.DataFrame({"x": ["-", "a"]}))
+
+
+def test_columns_of_one_value_are_warned_of():
+    frame = pd.DataFrame({"x": ["a", "a"], "y": ["a", "b"], "z": ["c", None]})
+    message = (
+        "the table: only one value in 'x', 'z', which tells nothing about the clusters; check that "
+        "this is meant, or leave it out with variables=..."
+    )
+    with pytest.warns(DataWarning, match=re.escape(message)):
+        infer_schema(frame)
+    infer_schema(frame[["y", "z"]], missing="level")
+    infer_schema(frame.astype({"x": pd.CategoricalDtype(["a", "b"])}), variables=["x", "y"])
 
 
 def test_file_that_is_absent_or_of_unknown_kind(tmp_path):

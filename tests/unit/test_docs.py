@@ -8,6 +8,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -60,6 +61,13 @@ def test_commands_run(page, tmp_path, monkeypatch):
             if line.startswith("silomix "):
                 result = CliRunner().invoke(cli.app, shlex.split(line)[1:])
                 assert result.exit_code == 0, result.output
+                assert "Do not trust" not in result.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_has_a_text(page):
+    """Sphinx would put the title there; an editor or a code host shows nothing."""
+    assert "[](" not in page.read_text(encoding="utf-8")
 
 
 def test_pictures_are_there_and_small():
@@ -75,6 +83,22 @@ def test_pictures_are_there_and_small():
         assert path.stat().st_size < 100_000, path
     script = (ROOT / "examples" / "tutorial_pictures.py").read_text(encoding="utf-8")
     assert all(path.name in script for path in shown if path.name.startswith("tutorial-"))
+
+
+def test_the_page_on_choices_has_the_measured_numbers():
+    """The defaults and the paper's preset in six cells, as the table of results has them."""
+    page = (ROOT / "docs" / "how-to-choose.md").read_text(encoding="utf-8")
+    results = pd.read_csv(ROOT / "reproduction" / "results" / "cells_summary.csv")
+    by_cell = results.set_index(["cell", "method"])
+    for cell in results["cell"].unique():
+        both = [by_cell.loc[(cell, method)] for method in ("default", "paper")]
+        agreement = [f"{line['ARI']:.3f}" for line in both]
+        covered = [f"{100 * line[what]:.0f} %" for what in ("pi", "p0", "p1") for line in both]
+        assert f"| {' | '.join([cell, *agreement, *covered])} |" in page
+    shown = results[results["method"] != "pooled"]
+    assert [shown["data sets"].min(), shown["data sets"].max()] == [40, 120]
+    assert shown["ARI se"].max() < 0.013
+    assert shown[["pi se", "p0 se", "p1 se"]].max(axis=None) < 0.0365
 
 
 def test_every_exit_code_is_documented():

@@ -661,7 +661,7 @@ class TestCodes:
         ({"between": ("2021-01-01", "2020-01-01")}, "2021-01-01 is after the last date 2020-01-"),
         ({"at_least": -1}, "at_least is -1; it must be a whole number, at least 0"),
         ({"at_least": 3}, "at_least is 3, and the code list has 2 conditions; ask for fewer"),
-        ({"out": "people.csv"}, "people.csv does not end in .parquet, which is what is written"),
+        ({"out": "people.csv"}, "people.csv does not end in .parquet, .+; name it people.parquet$"),
         ({"out": "nowhere/p.parquet"}, "there is no folder nowhere; make it first"),
         ({"carry": ["Person"]}, "the column 'person' would stand twice in the result"),
         ({"engine": ehr.Engine(memory="lots")}, "memory is 'lots'; give an amount such as '500M"),
@@ -708,7 +708,11 @@ NAMELESS = pd.DataFrame({"person": ["p1", None]})
         (EVENTS, {"people": TWICE.head(0)}, "the people: has no row; give a table with the people"),
         (EVENTS, {"people": TWICE.head(1) + "0x"}, "no event is of a person in the table of peo"),
         (EVENTS.assign(code="x"), {}, "no event has a code of the list; .+ ones are 'x'"),
-        (EVENTS.assign(date="5.1.2020"), {}, "none of the 5 dates of listed events can be read; w"),
+        (
+            EVENTS.assign(date="5.1.2020"),
+            {},
+            "of listed events can be read; .+ date_format='%d/%m/%Y'",
+        ),
         (
             EVENTS.assign(hospital=list("abcdefghi")),
             {"carry": ["hospital"]},

@@ -350,9 +350,9 @@ def test_a_text_file_is_read_as_its_frame(table, posterior, tmp_path):
 
 @pytest.mark.parametrize("method", ["averaged", "labels"])
 def test_rows_without_a_value_are_left_out_and_counted(table, posterior, method):
-    found = compare_outside(posterior, table, ["age", "died"], method=method)
+    found = compare_outside(posterior, table, ["age", "died"], "silo", method=method)
     assert found.missing == {"age": 3, "died": 0}
-    alone = compare_outside(posterior, table.iloc[3:], "age", method=method)
+    alone = compare_outside(posterior, table.iloc[3:], "age", "silo", method=method)
     np.testing.assert_allclose(found.comparisons[0].p_value, alone.comparisons[0].p_value)
     assert found.comparisons[0].rows.sum() == pytest.approx(37)
     assert "age (whole: " in repr(found)
@@ -361,12 +361,12 @@ def test_rows_without_a_value_are_left_out_and_counted(table, posterior, method)
 
 def test_the_silo_s_own_weights_count(table, posterior):
     by_silo = compare_outside(posterior, table, "age", "silo").comparisons[0]
-    overall = compare_outside(posterior, table, "age").comparisons[0]
+    overall = compare_outside(posterior, table.drop(columns="silo"), "age").comparisons[0]
     assert np.abs(by_silo.rows - overall.rows).max() > 0.01
 
 
 def test_the_threshold_is_bonferroni_s(table, posterior):
-    found = compare_outside(posterior, table, ["age", "died", "region"], level=0.9)
+    found = compare_outside(posterior, table, ["age", "died", "region"], "silo", level=0.9)
     assert found.tests == 15
     assert found.threshold == pytest.approx(0.1 / 15)
     assert "in 15 tests at 10% (Bonferroni)" in repr(found)
@@ -388,7 +388,7 @@ def test_a_cluster_without_rows_is_not_tested(table, posterior):
 
 def test_one_cluster_has_nothing_to_be_compared_with(table, rng):
     alone = make_posterior(rng, clusters=1)
-    assert compare_outside(alone, table, "age").tests == 0
+    assert compare_outside(alone, table, "age", "silo").tests == 0
 
 
 def test_frames_are_tidy_or_wide(table, posterior):
@@ -417,7 +417,7 @@ def test_frames_are_tidy_or_wide(table, posterior):
     assert isinstance(wide, pl.DataFrame)
     assert wide.columns == ["cluster", "age", "age, p value", "died = 1", "died = 1, p value"]
     assert wide["age"].to_list() == tidy["estimate"][:3].tolist()
-    by_label = compare_outside(posterior, table, "age", method="labels").frame()
+    by_label = compare_outside(posterior, table, "age", "silo", method="labels").frame()
     assert set(by_label["against"]) == {"whole"}
     assert set(by_label["method"]) == {"labels"}
 
@@ -429,11 +429,11 @@ def test_it_prints_what_it_found(table, posterior, rng):
     assert "Outside variables of 3 clusters, each row in its most probable cluster" in text
     assert text.count("<0.0001 *") == 2
     assert "* differs from the whole: p at most 0.025" in text
-    many = compare_outside(posterior, table, ["region", "age", "died"])
+    many = compare_outside(posterior, table, ["region", "age", "died"], "silo")
     assert "memberships averaged over 25 draws" in repr(many)
     assert "more: see .frame()" not in repr(many)
     eight = table.assign(ward=list("abcdefgh") * 5)
-    assert "... and 2 more: see .frame()" in repr(compare_outside(posterior, eight, "ward"))
+    assert "... and 2 more: see .frame()" in repr(compare_outside(posterior, eight, "ward", "silo"))
 
 
 @pytest.mark.parametrize(
@@ -551,6 +551,12 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path, method):
     assert set(lines["method"]) == {method}
     assert lines.groupby("variable")["rows"].sum().tolist() == pytest.approx([180, 180], abs=1e-3)
     assert "Outside variables" in (out / "report.html").read_text(encoding="utf-8")
+    tests, differ = lines["p_value"].notna().sum(), lines["significant"].sum()
+    found = f"{differ} of {tests} comparisons differ significantly, with p at most"
+    assert told.stdout.splitlines()[-2:] == [
+        f"Outside variables: {found} {0.05 / tests:.2g}: {out / 'outside.csv'}",
+        f"Results: {out}",
+    ]
     again = run_fit(on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
     assert again.exit_code == 0, again.output
     assert not (out / "outside.csv").exists()

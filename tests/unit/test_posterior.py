@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from dataclasses import FrozenInstanceError, replace
 
@@ -14,7 +15,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.data import encode
-from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.errors import (
+    DataError,
+    DataWarning,
+    MissingDependency,
+    SettingsError,
+    SilomixError,
+)
 from silomix.kernels.membership import membership_definition
 from silomix.metrics import highest_density_interval
 from silomix.posterior import (
@@ -146,6 +153,11 @@ class TestDiagnostics:
         verdict = make_diagnostics(silos=silos).verdict
         assert verdict.count(DOUBTED.verdict) == 3
         assert verdict.endswith("(The same goes for 7 more of 10 silos.)")
+
+    def test_silos_that_are_numbers_do_not_look_like_a_list(self):
+        diagnostics = make_diagnostics(silos={"1": DOUBTED, "2": TRUSTED})
+        assert f"yet. silo 1: {DOUBTED.verdict}" in diagnostics.verdict
+        assert "\nsilo 2: trusted" in repr(diagnostics)
 
     def test_draws_still_moving(self):
         diagnostics = make_diagnostics(polish=PolishTrace({}, 50, True))
@@ -299,7 +311,7 @@ class TestMembership:
         return membership_definition(codes, SCHEMA.sizes, weights, posterior.probabilities)
 
     def test_global_weights_without_a_silo(self, posterior, seed):
-        table = make_table(np.random.default_rng(seed))
+        table = make_table(np.random.default_rng(seed)).drop(columns="hospital")
         found = posterior.membership(table)
         expected = self.expected(posterior, table, posterior.weights)
         # the two add up in different orders
@@ -334,7 +346,7 @@ class TestMembership:
 
     def test_no_threads_at_all(self, posterior, seed):
         with pytest.raises(SettingsError, match="threads is 0; it must be a whole number"):
-            posterior.membership(make_table(np.random.default_rng(seed)), threads=0)
+            posterior.membership(make_table(np.random.default_rng(seed)), "hospital", threads=0)
 
     def test_rows_of_strangers_get_the_global_weights_and_a_word(self, posterior, seed, caplog):
         table = make_table(np.random.default_rng(seed))
@@ -353,12 +365,34 @@ class TestMembership:
             assert_array_equal(posterior.membership(table, "hospital"), posterior.membership(table))
         assert "(blank)" in caplog.messages[0]
 
-    def test_an_unknown_silo_gets_the_global_weights_and_a_word(self, posterior, seed, caplog):
+    @pytest.mark.parametrize(
+        ("silo", "hint"),
+        [("elsewhere", ""), ("hospitl", " (did you mean 'hospital'?)"), ("sex", "")],
+    )
+    def test_neither_a_column_nor_a_silo(self, posterior, seed, silo, hint):
         table = make_table(np.random.default_rng(seed))
-        with caplog.at_level(logging.WARNING, logger="silomix"):
-            found = posterior.membership(table, silo="elsewhere")
-        assert_array_equal(found, posterior.membership(table))
-        assert "30 rows are of silos outside the study ('elsewhere')" in caplog.messages[0]
+        message = (
+            f"{silo!r} is neither a column of the table that names silos nor a silo of the "
+            f"posterior{hint}, whose silos are 'north', 'south'; correct the name, or leave it out"
+        )
+        for method in (posterior.membership, posterior.log_predictive_density):
+            with pytest.raises(DataError, match=re.escape(message)):
+                method(table, silo=silo)
+
+    def test_a_column_of_silos_that_is_not_used_is_warned_of(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        message = (
+            "the column 'hospital' names silos of the posterior, and is not used: all 30 rows get "
+            "the weights over all silos; to use their own, give silo='hospital'"
+        )
+        with pytest.warns(DataWarning, match=re.escape(message)) as told:
+            posterior.membership(table)
+        assert told[0].filename == __file__
+        with pytest.warns(DataWarning, match="give silo='hospital'"):
+            posterior.membership(table.assign(hospital="north"))
+        posterior.membership(table.assign(hospital="west"))
+        one = replace(posterior, provenance=replace(posterior.provenance, silos=("north",)))
+        one.membership(table.assign(hospital="north"))
 
     def test_many_strangers_are_counted(self, posterior, seed, caplog):
         table = make_table(np.random.default_rng(seed)).assign(hospital=np.arange(30))
@@ -379,7 +413,7 @@ class TestMembership:
         assert_array_equal(found, posterior.membership(table, silo="hospital"))
 
     def test_a_table_of_another_study_is_refused(self, posterior, seed):
-        table = make_table(np.random.default_rng(seed))
+        table = make_table(np.random.default_rng(seed)).drop(columns="hospital")
         with pytest.raises(DataError, match="'stage' has 'IV' in data row 1, not in its schema"):
             posterior.membership(table.assign(stage="IV"))
         with pytest.raises(DataError, match="the table has no column 'sex'"):
@@ -389,7 +423,7 @@ class TestMembership:
         table = make_table(np.random.default_rng(seed))
         shard = encode(table, SCHEMA)
         found = row_membership(shard, posterior.weights, posterior.probabilities, threads=2)
-        assert_array_equal(found.membership, posterior.membership(table))
+        assert_array_equal(found.membership, posterior.membership(table.drop(columns="hospital")))
 
 
 class TestNumbering:

@@ -152,7 +152,7 @@ def test_prior_draws_are_counted_and_warned_of_by_name():
     draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
     with pytest.warns(
         SamplingWarning,
-        match=r"own component \(cluster 2: 10\.0% of the draws\).*sample longer",
+        match=r"own component \(cluster 2: 10\.0% of the draws\).*give more iterations",
     ):
         found = local_posterior(draws, TRUTH)
     assert_allclose(found.prior_draws, [0, 0, 0.1])

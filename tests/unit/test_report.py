@@ -4,8 +4,10 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from silomix.characterise import Trait
 from silomix.cli.report import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.outside import compare_outside
 from silomix.posterior import PolishTrace
 from silomix.report import heat, make_report, write_report
+from silomix.report.clusters import traits_table
 from silomix.report.drawing import line_chart, thin
 from silomix.report.heat import embed
 from silomix.report.palette import (
@@ -30,6 +34,10 @@ from silomix.report.palette import (
     share_class,
 )
 from silomix.report.records import decimal, percent, probability, signed
+from silomix.report.silos import holders_table
+from silomix.report.words import AGGREGATIONS, MATCHINGS, ORACLES, words
+from silomix.study import make_study
+from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
 from silomix.types import Schema, Variable
 from unit.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior
 from unit.report_cases import large_posterior
@@ -231,6 +239,67 @@ def test_a_long_schema_shows_the_levels_that_differ_most(posterior, monkeypatch)
     assert "Shown are the 4 of 7 levels that differ most between clusters" in Page(text).text
 
 
+def test_words_are_explained_where_they_are_met(posterior, page):
+    study = posterior.study
+    told = page.inside["dt"]
+    for word in (
+        "allocation entropy",
+        f"matched by {study.matching.method}",
+        f"combined by {study.aggregation.method}",
+        f"oracle {study.aggregation.oracle!r}",
+        "weight of a silo, λ",
+    ):
+        assert word in told
+    assert all(len(meaning) > 20 for meaning in page.inside["dd"][-len(words(posterior)) :])
+
+
+def test_every_method_has_its_word():
+    fields = Aggregation.model_fields
+    assert set(AGGREGATIONS) == set(get_args(fields["method"].annotation))
+    assert set(ORACLES) == set(get_args(fields["oracle"].annotation))
+    assert set(MATCHINGS) == {kind().method for kind in (Ball, Divergence, Evidence, Hungarian)}
+
+
+def test_words_are_those_of_the_run(rng):
+    study = make_study(SCHEMA, SILOS, seed=1, strategy="exact")
+    bare = {"correspondence": None, "silo_weights": None}
+    posterior = make_posterior(rng, **bare, diagnostics=make_diagnostics(silos={}, polish=None))
+    exact = replace(posterior, study=study)
+    assert [word for word, _ in words(exact)] == ["sweep", "component"]
+
+
+def test_the_strongest_traits_are_shown_and_the_others_folded():
+    told = [Trait(f"x{place}", "yes", place, 2.0 - 0.01 * place, 1.0) for place in range(60)]
+    table = traits_table([(told, told[:5])], np.full((1, 60), 0.5), 100)
+    high, low = table.rows[0][1:3]
+    assert [line.split()[0] for line in high.text.splitlines()] == ["x0", "x1", "x2", "x3", "x4"]
+    assert high.folded[0].startswith("x5 = yes")
+    assert high.folded[-1] == "and 10 others"
+    assert high.more == "55 more"
+    assert len(high.folded) == 46
+    assert low.folded == ()
+
+
+def test_the_map_names_its_clusters_above_all_discs(page):
+    kinds = [attributes.get("class") for tag, attributes in page.elements if tag != "svg"]
+    drawn = [kind for kind in kinds if kind in {"disc", "doubt", "disc-name"}]
+    assert drawn == ["disc"] * 3 + ["doubt"] * 3 + ["disc-name"] * 3
+
+
+def test_a_share_that_is_next_to_nothing_is_told_as_such(posterior):
+    shares = posterior.weights_by_silo.copy()
+    shares[:, 0, 0] = 1e-4
+    table = holders_table(replace(posterior, weights_by_silo=shares))
+    assert table.rows[0][1].text == "<0.1%"
+
+
+def test_more_draws_than_the_setting_has_are_explained(posterior, rng):
+    assert posterior.n_draws < posterior.study.kept_draws
+    assert "kept_draws, 1,000, is the fewest" not in Page(make_report(posterior)).text
+    many = make_posterior(rng, draws=1001)
+    assert "kept_draws, 1,000, is the fewest there may be" in Page(make_report(many)).text
+
+
 def test_a_large_study_makes_a_page_of_moderate_size(rng):
     """27 clusters, 94 two-level variables and 30 silos, as in Fendler et al. (2026), section 6."""
     text = make_report(large_posterior(rng))
@@ -328,6 +397,10 @@ def test_the_command_replaces_nothing_unasked(posterior, tmp_path):
     (tmp_path / "report.html").write_text("mine")
     found = run(tmp_path)
     assert found.exit_code == 4
+    assert (
+        f"{tmp_path / 'report.html'} is there already, as fit writes it with its results: open it; "
+        "or give --out for another page, or --force to write it again"
+    ) in " ".join(found.output.split())
     assert (tmp_path / "report.html").read_text() == "mine"
     assert run(tmp_path, "--force").exit_code == 0
 
@@ -381,6 +454,7 @@ def test_outside_variables_have_a_section_and_a_table_each(posterior, rows):
         f"in {found.tests} tests at 5%",
         "age; 1 of 40 rows left out without a value",
         ", differs",
+        "region; below each share: less the whole, in points, with its 95% interval",
         HOSTILE,
     ):
         assert told in page.text
@@ -388,6 +462,9 @@ def test_outside_variables_have_a_section_and_a_table_each(posterior, rows):
     section = text[text.index('<section id="outside"') : text.index('<section id="silos"')]
     assert section.count("<td>yes</td>") == 2
     assert len(re.findall("<caption>", section)) == 2
+    one = found.comparisons[1]
+    ends = [f"{100 * end[0]:+.1f}".replace("-", "−") for end in (one.lower, one.upper)]
+    assert f"({ends[0]} to {ends[1]})\np " in section
 
 
 def test_the_section_says_how_memberships_were_averaged(posterior, rows):
@@ -398,13 +475,13 @@ def test_the_section_says_how_memberships_were_averaged(posterior, rows):
 
 
 def test_outside_variables_of_other_clusters_are_refused(posterior, rows, rng):
-    found = compare_outside(make_posterior(rng, clusters=4), rows, "age")
+    found = compare_outside(make_posterior(rng, clusters=4), rows, "age", "silo")
     with pytest.raises(SettingsError, match="outside compares 4 clusters, and the posterior has 3"):
         make_report(posterior, outside=found)
 
 
 def test_a_posterior_passes_outside_variables_on(posterior, rows, tmp_path):
-    found = compare_outside(posterior, rows, "age")
+    found = compare_outside(posterior, rows, "age", "silo")
     page = posterior.report(tmp_path / "report.html", outside=found)
     assert page.read_text(encoding="utf-8") == make_report(posterior, outside=found)
 
@@ -425,6 +502,10 @@ def test_the_command_compares_outside_variables(posterior, rows, tmp_path):
     assert page == make_report(posterior, outside=expected)
     labels = run(tmp_path, *asked, "--outside-method", "labels", "--force", "--json")
     assert json.loads(labels.output)["outside"]["method"] == "labels"
+    plain = run(tmp_path, *asked, "--force").output.splitlines()
+    assert plain[-2].startswith("Outside variables: ")
+    assert plain[-2].endswith(f": {tmp_path / 'outside.csv'}")
+    assert plain[-1] == f"Report: {tmp_path / 'report.html'}"
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,8 @@ def test_assigned_rows(whole):
     ours = assign_rows(whole, table, "north")
     assert assigned_record(whole, ours)["rows_of_other_silos"] == 0
     assert "overall weights" not in as_text(assigned_view(whole, ours))
+    told = " ".join(as_text(assigned_view(whole, assign_rows(whole, table, None))).split())
+    assert "apply: 3. If a column names their silos, give --silo and its name." in told
 
 
 @pytest.mark.parametrize("silo", ["sight", "smoker"])
@@ -260,6 +262,12 @@ def test_files_in_the_way(tmp_path):
     two.touch()
     with pytest.raises(SettingsError, match=re.escape(f"{one}, {two} exist already; give")):
         check_free([one, two], force=False)
+    many = [tmp_path / str(place) for place in range(4)]
+    for path in many:
+        path.touch()
+    message = f"{tmp_path} has results already, 4 files; give --force to replace, or another"
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        check_free(many, force=False)
 
 
 def test_places_that_cannot_be_written(tmp_path):

@@ -94,3 +94,4 @@ def test_a_column_of_silo_names_that_is_not_used_is_warned_of(study):
         own_rows(table, None, "north", study)
     assert len(own_rows(table, "site", "north", study)) == 1
     own_rows(table.assign(site="north"), None, "north", study)
+    own_rows(table.assign(site=[["north"], ["south"]]), None, "north", study)

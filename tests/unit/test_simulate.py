@@ -264,6 +264,8 @@ def test_the_seed_alone_decides():
             {"design": "random"},
             "design='random' is not known; choose one of 'homogeneous', 'nested'",
         ),
+        ({"design": "non-nestd"}, "is not known (did you mean 'non-nested'?); choose one of"),
+        ({"design": "cohort"}, "design='cohort': call silomix.simulate_cohort, which draws one"),
         (
             {"design": "nested", "separability": "hard"},
             "separability='hard' is not known; choose one of 'easy', 'poor'",

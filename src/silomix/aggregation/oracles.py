@@ -14,6 +14,7 @@ import numpy as np
 
 from silomix.aggregation.matched import mix, mix_gradient, some_draws
 from silomix.errors import StudyMismatch
+from silomix.kernels.layout import columns_of
 from silomix.kernels.likelihood import expected_counts, row_table
 from silomix.messages import (
     CountDistinctRows,
@@ -137,27 +138,33 @@ def distinct_rows(
     if len(codes) == 0:
         return DistinctRows(codes, np.zeros(0, dtype=np.int64))
     words = _pack(codes)
-    order = np.lexsort(words[:, ::-1].T)
-    in_order = words[order]
-    new = np.concatenate([[True], (in_order[1:] != in_order[:-1]).any(axis=1)])
+    order = np.lexsort(words[::-1])
+    new = np.zeros(len(codes), dtype=bool)
+    new[0] = True
+    for word in words:
+        in_order = word[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
     repeats = np.ones(len(codes), dtype=np.int64) if counts is None else counts
     totals = np.add.reduceat(repeats[order], np.flatnonzero(new))
     return DistinctRows(codes[order[new]], totals.astype(np.int64))
 
 
-def _pack(codes: NDArray[np.unsignedinteger]) -> NDArray[np.uint64]:
-    """Write each row as few 64-bit numbers that sort as its codes do: (row, word)."""
-    words: list[NDArray[np.uint64]] = []
+def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
+    """Write each row as few numbers that sort as its codes do: (row,) for each.
+
+    Sixteen bits are sorted in linear time, more are not.
+    """
+    words: list[NDArray[np.uint32]] = []
     span = 1
-    for column, largest in zip(codes.T, codes.max(axis=0), strict=True):
-        base = int(largest) + 1
+    for column in columns_of(codes):
+        base = int(column.max()) + 1
         span *= base
-        if not words or span > 2**64:
-            words.append(column.astype(np.uint64))
+        if not words or span > 2**16:
+            words.append(column.astype(np.uint32))
             span = base
         else:
-            words[-1] = words[-1] * np.uint64(base) + column
-    return np.stack(words, axis=1)
+            words[-1] = words[-1] * np.uint32(base) + column
+    return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
 
 
 def _of_rows(rows: DistinctRows, sizes: NDArray[np.int64], threads: int) -> Oracle:

@@ -48,7 +48,11 @@ def _start(
     _version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print it and stop."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print it and stop.",
+            metavar="",
         ),
     ] = False,
 ) -> None:

@@ -49,6 +49,10 @@ Scratch = Annotated[
     Path | None,
     typer.Option("--scratch", help="Folder for that; the system's temporary one by default."),
 ]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", help="Cores to use (default all); the result is the same."),
+]
 
 
 def long_command(
@@ -85,7 +89,7 @@ def long_command(
     at_least: AtLeast = 0,
     memory: Memory = Engine.memory,
     scratch: Scratch = None,
-    threads: opt.Threads = None,
+    threads: Threads = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
@@ -135,7 +139,7 @@ def omop_command(
     at_least: AtLeast = 0,
     memory: Memory = Engine.memory,
     scratch: Scratch = None,
-    threads: opt.Threads = None,
+    threads: Threads = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,

@@ -3,7 +3,7 @@
 EXAMPLES = {
     "demo": "silomix demo --out demo-output",
     "fit": "silomix fit table.csv --silo hospital --seed 1 --out results",
-    "assign": "silomix assign results/posterior.silomix new.csv --silo hospital --out labels.csv",
+    "assign": "silomix assign results new.csv --silo hospital --out labels.csv",
     "report": "silomix report results --out report.html",
     "simulate": "silomix simulate non-nested --seed 1 --out table.csv",
     "study": "silomix study codebook.csv --silos north,south --preset files --out study.toml",

@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from silomix import options as opt
 from silomix.cli.parsing import given, split
 from silomix.data import read_table
-from silomix.errors import FileError
+from silomix.errors import FileError, SettingsError
 from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
 from silomix.report import write_report
-from silomix.results import check_free, write_table
-from silomix.results.labels import row_silos
+from silomix.results import check_free, verdict_view, write_table
+from silomix.results.common import plural
 from silomix.results.posterior import SAVED
 from silomix.terminal import explaining, show
 
@@ -44,12 +43,16 @@ def report_command(
         saved = find_posterior(results)
         page = out or saved.with_name(REPORT)
         numbers = page.with_name(OUTSIDE)
+        if out is None and outside is None and page.exists() and not force:
+            raise SettingsError(
+                f"{page} is there already, as fit writes it with its results: open it; or give "
+                "--out for another page, or --force to write it again"
+            )
         check_free([page] if outside is None else [page, numbers], force=force)
         posterior = load(saved)
         found = None
         if table is not None and outside is not None:
             frame = read_table(table)
-            row_silos(frame, silo, posterior)  # refuses a misspelt column
             settings = given(method=outside_method, threads=threads)
             found = compare_outside(posterior, frame, columns_of(outside), silo, **settings)
             write_outside(found, numbers)
@@ -61,7 +64,8 @@ def report_command(
             "bytes": page.stat().st_size,
             "files": [str(page)] if found is None else [str(page), str(numbers)],
         } | outside_record(found)
-        show(record, Text(posterior.diagnostics.verdict), as_json=as_json, last=f"Report: {page}")
+        last = [*tell_outside(found, numbers), f"Report: {page}"]
+        show(record, verdict_view(posterior.diagnostics), as_json=as_json, last="\n".join(last))
 
 
 def columns_of(outside: str) -> dict[str, Any]:
@@ -92,10 +96,22 @@ def outside_record(found: Outside | None) -> dict[str, Any]:
             "method": found.method,
             "tests": found.tests,
             "threshold": found.threshold,
-            "significant": sum(int(found.significant(one).sum()) for one in found.comparisons),
+            "significant": _differ(found),
             "missing": dict(found.missing),
         }
     }
+
+
+def tell_outside(found: Outside | None, path: Path) -> list[str]:
+    """Return for a person how many comparisons differ, and where they are; nothing for none."""
+    if found is None:
+        return []
+    told = f"{_differ(found)} of {plural(found.tests, 'comparison')} differ significantly"
+    return [f"Outside variables: {told}, with p at most {found.threshold:.2g}: {path}"]
+
+
+def _differ(found: Outside) -> int:
+    return sum(int(found.significant(one).sum()) for one in found.comparisons)
 
 
 def find_posterior(results: Path) -> Path:
@@ -105,7 +121,7 @@ def find_posterior(results: Path) -> Path:
     saved = results / SAVED
     if not saved.is_file():
         raise FileError(
-            f"{results} has no {SAVED}; give a folder that `silomix fit --out` wrote, or a file "
-            "that Posterior.save wrote"
+            f"{results} has no {SAVED}; give a folder that `silomix fit --out` wrote, or the file "
+            "of a saved posterior"
         )
     return saved

@@ -16,7 +16,7 @@ from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, wri
 from silomix.data import read_table
 from silomix.results import check_free, table_view, write_table
 from silomix.roster import read_roster, table_schema
-from silomix.simulate import SILO_COLUMN
+from silomix.simulate import SILO_COLUMN, one_of
 from silomix.simulate import simulate as draw_table
 from silomix.study import Study, digest, make_study, write_study
 from silomix.terminal import explaining, show
@@ -47,6 +47,7 @@ def simulate_command(
                 )
             _simulate_cohort(out, given(rows=rows, seed=seed), force=force, as_json=as_json)
             return
+        one_of("design", design, opt.ALL_DESIGNS)
         _check_suffix(out, ".csv")
         truth_out = out.with_suffix(".truth.csv")
         check_free([out, truth_out], force=force)
@@ -106,6 +107,9 @@ def study_command(
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
     components: opt.Components = None,
+    alpha: opt.Alpha = None,
+    beta: opt.Beta = None,
+    absorb: opt.Absorb = None,
     iterations: opt.Iterations = None,
     burn_in: opt.BurnIn = None,
     chains: opt.Chains = None,
@@ -121,6 +125,9 @@ def study_command(
     settings = given(
         preset=preset,
         components=components,
+        alpha=alpha,
+        beta=beta,
+        absorb=absorb,
         iterations=iterations,
         burn_in=burn_in,
         chains=chains,

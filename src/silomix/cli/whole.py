@@ -13,7 +13,9 @@ from silomix.cli.report import (
     OUTSIDE,
     check_outside_method,
     columns_of,
+    find_posterior,
     outside_record,
+    tell_outside,
     write_outside,
 )
 from silomix.data import expand, read_table
@@ -59,6 +61,8 @@ def fit_command(
     frequency: opt.Frequency = None,
     preset: opt.Preset = None,
     components: opt.Components = None,
+    alpha: opt.Alpha = None,
+    beta: opt.Beta = None,
     iterations: opt.Iterations = None,
     burn_in: opt.BurnIn = None,
     chains: opt.Chains = None,
@@ -70,6 +74,7 @@ def fit_command(
     checkpoint: opt.Checkpoint = None,
     transport: opt.Transport = None,
     matching: opt.Matching = None,
+    absorb: opt.Absorb = None,
     aggregation: opt.Aggregation = None,
     oracle: opt.Oracle = None,
     solver: opt.Solver = None,
@@ -89,6 +94,8 @@ def fit_command(
         frequency=frequency,
         preset=preset,
         components=components,
+        alpha=alpha,
+        beta=beta,
         iterations=iterations,
         burn_in=burn_in,
         chains=chains,
@@ -100,6 +107,7 @@ def fit_command(
         checkpoint=checkpoint,
         transport=transport,
         matching=matching,
+        absorb=absorb,
         aggregation=aggregation,
         oracle=oracle,
         solver=solver,
@@ -139,7 +147,8 @@ def fit_command(
             files.append(out / OUTSIDE)
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
         record |= outside_record(found)
-        show(record, posterior_view(posterior), as_json=as_json, last=f"Results: {out}")
+        last = [*tell_outside(found, out / OUTSIDE), f"Results: {out}"]
+        show(record, posterior_view(posterior), as_json=as_json, last="\n".join(last))
 
 
 def _check_apart(table: Path, others: dict[str, Any], taken: list[str | None]) -> None:
@@ -154,7 +163,7 @@ def _check_apart(table: Path, others: dict[str, Any], taken: list[str | None]) -
 
 
 def assign_command(
-    posterior: opt.SavedPosterior,
+    results: opt.Results,
     table: opt.TableFile,
     *,
     out: opt.AssignOut,
@@ -167,7 +176,7 @@ def assign_command(
     """Find the cluster of each row of a table, old or new, under a saved posterior."""
     with explaining(debug=debug):
         check_free([out], force=force)
-        found = load(posterior)
+        found = load(find_posterior(results))
         labels = assign_rows(found, table, silo, threads)
         write_table(labels, out)
         record = assigned_record(found, labels) | {"files": [str(out)]}

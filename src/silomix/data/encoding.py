@@ -28,6 +28,9 @@ UNOBSERVED_LEVEL = "(unobserved)"
 MOST_LEVELS = 50
 """A column with more numbers, days or all-different texts is not taken for categorical."""
 
+LIKE_MISSING = (".", "?", "-")
+"""Texts that other programs write for a missing cell."""
+
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)
 
@@ -118,7 +121,10 @@ def infer_schema(
         column = frame.get_column(name)
         label = f"{where}: column {name!r}"
         declared = None if packed else declared_levels(column)
-        inferred.append(_infer_levels(read_cells(column, label), declared, missing, label))
+        cells = read_cells(column, label)
+        inferred.append(_infer_levels(cells, declared, missing, label))
+        _warn_like_missing(cells, label)
+    _warn_constant(names, inferred, where)
     return Schema(tuple(map(Variable, names, inferred)), missing)
 
 
@@ -263,3 +269,32 @@ def _warn_missing_in_full(label: str) -> None:
         DataWarning,
         stacklevel=3,
     )
+
+
+def _warn_like_missing(cells: Cells, label: str) -> None:
+    for text in LIKE_MISSING:
+        if text not in cells.texts or (text == "-" and "+" in cells.texts):
+            continue
+        rows = np.count_nonzero(cells.codes == cells.texts.index(text))
+        warnings.warn(
+            f"{label} has the level {text!r}, in {rows} of {len(cells.codes)} rows; if it stands "
+            "for a missing cell, leave these cells empty",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) -> None:
+    missing = {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}
+    constant = [
+        name
+        for name, of_it in zip(names, levels, strict=True)
+        if len(of_it) == 1 and of_it not in missing
+    ]
+    if constant:
+        warnings.warn(
+            f"{where}: only one value in {_listing(constant)}, which tells nothing about the "
+            "clusters; check that this is meant, or leave it out with variables=...",
+            DataWarning,
+            stacklevel=3,
+        )

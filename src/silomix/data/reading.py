@@ -14,8 +14,6 @@ import pandas as pd
 from silomix.errors import DataError, MissingDependency
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from narwhals.typing import IntoFrame
 
 Table: TypeAlias = Union["IntoFrame", str, Path]
@@ -24,6 +22,8 @@ PACKED_TEXT = "silomix: the categories are how a text file was packed, not decla
 """Attribute of a pandas frame that was read from a text file."""
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+OTHER_SEPARATORS = {";": "save it with commas", "\t": "rename it to end in .tsv"}
+"""What may separate the columns of a file called .csv, and what to do then."""
 BLOCK_ROWS = 20_000
 
 
@@ -76,7 +76,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     # that a large file is never held as text.
     rules: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False}
     header = pd.read_csv(path, header=None, nrows=1, **rules).iloc[0].tolist()
-    _check_header(header)
+    _check_header(header, separator)
     with warnings.catch_warnings():
         # pandas only warns before it cuts rows that are longer than the header
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -99,7 +99,12 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     return read_table(frame)
 
 
-def _check_header(header: Iterable[str]) -> None:
+def _check_header(header: list[str], separator: str) -> None:
+    for sign, advice in OTHER_SEPARATORS.items():
+        if len(header) == 1 and sign != separator and sign in header[0]:
+            raise DataError(
+                f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}: {advice}"
+            )
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
         raise DataError(f"column names {repeated} stand more than once; rename or drop the others")

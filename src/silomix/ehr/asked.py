@@ -53,7 +53,10 @@ def _file_to_write(out: str | Path | None) -> Path | None:
         return None
     path = Path(out)
     if path.suffix != ".parquet":
-        raise SettingsError(f"{path} does not end in .parquet, which is what is written")
+        raise SettingsError(
+            f"{path} does not end in .parquet, which is what is written; name it "
+            f"{path.with_suffix('.parquet').name}"
+        )
     if not path.parent.is_dir():
         raise SettingsError(f"{path}: there is no folder {path.parent}; make it first")
     return path

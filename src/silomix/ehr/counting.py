@@ -245,7 +245,7 @@ def _check_meeting(
     if coded and of("bad-date") == coded:
         raise DataError(
             f"{where}: none of the {coded:,} dates of listed events can be read; write dates as "
-            "YYYY-MM-DD, or say their format"
+            "YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'"
         )
 
 

@@ -46,7 +46,10 @@ REASONS = {
         "look at the most frequent ones; add those of a condition to the list",
     ),
     "no-date": ("no date", "fill in when it happened"),
-    "bad-date": ("the date cannot be read", "write dates as YYYY-MM-DD, or say their format"),
+    "bad-date": (
+        "the date cannot be read",
+        "write dates as YYYY-MM-DD, or say their format, such as %d/%m/%Y",
+    ),
     "outside-window": (
         "before the first or after the last date",
         "nothing, or choose other dates",

@@ -23,6 +23,8 @@ TRIAL_ROWS = 20_000
 WIDE = 16
 """A variable with more levels is counted cell by cell: its one-hot bytes would be mostly zeros."""
 BYTE_LANES = 16
+BLOCK_ROWS = 4096
+"""Rows handled together where a table is read by columns: they fit into the nearest caches."""
 
 
 class Layout(NamedTuple):
@@ -64,9 +66,13 @@ class Layout(NamedTuple):
 def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Layout:
     """Return the layout of `codes` (row, variable), whose code K_q means missing."""
     codes = np.ascontiguousarray(codes)
+    columns = columns_of(codes)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     totals = np.concatenate(
-        [np.bincount(codes[:, q], minlength=size + 1)[:size] for q, size in enumerate(sizes)]
+        [
+            np.bincount(column, minlength=size + 1)[:size]
+            for column, size in zip(columns, sizes, strict=True)
+        ]
     )
     complete = np.array(
         [totals[offsets[q] : offsets[q + 1]].sum() == len(codes) for q in range(len(sizes))]
@@ -78,13 +84,21 @@ def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Lay
         codes=codes,
         sizes=sizes.astype(np.int64),
         offsets=offsets,
-        **_table_steps(_fuse(codes, sizes), sizes, offsets),
+        **_table_steps(_fuse(columns, sizes), sizes, offsets),
         onehot=onehot,
         byte_level=byte_level,
         remainder=remainder,
         wide=wide,
         level_totals=totals.astype(np.float64),
     )
+
+
+def columns_of(codes: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """Return (variable, row), each column in one piece, block by block for the caches' sake."""
+    columns = np.empty(codes.shape[::-1], dtype=codes.dtype)
+    for first in range(0, len(codes), BLOCK_ROWS):
+        columns[:, first : first + BLOCK_ROWS] = codes[first : first + BLOCK_ROWS].T
+    return columns
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
@@ -109,8 +123,10 @@ def _one_hot(
     ]
     width = -(-len(stored) // BYTE_LANES) * BYTE_LANES
     onehot = aligned((len(codes), width), np.uint8)
-    for byte, (q, k) in enumerate(stored):
-        onehot[:, byte] = codes[:, q] == k
+    for first in range(0, len(codes), BLOCK_ROWS):
+        block = slice(first, first + BLOCK_ROWS)
+        for byte, (q, k) in enumerate(stored):
+            onehot[block, byte] = codes[block, q] == k
     return onehot, np.array([offsets[q] + k for q, k in stored], dtype=np.int64)
 
 
@@ -129,32 +145,38 @@ class Step(NamedTuple):
     level: NDArray[np.int64]
 
 
-def _fuse(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[Step]]:
+def _fuse(columns: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[Step]]:
     """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
-    trial = codes[:: -(-len(codes) // TRIAL_ROWS)]
+    rows = columns.shape[1]
+    trial = np.ascontiguousarray(columns[:, :: -(-rows // TRIAL_ROWS)])
 
     def cost(limit: int) -> int:
         groups = fuse(trial, sizes, limit)
         grown = sum(len(step.level) for group in groups for step in group)
-        return len(groups) * len(codes) + GROWING_COST * grown
+        return len(groups) * rows + GROWING_COST * grown
 
-    return fuse(codes, sizes, min(GROUP_CODES, key=cost))
+    return fuse(columns, sizes, min(GROUP_CODES, key=cost))
 
 
 def fuse(
-    codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64], limit: int
+    columns: NDArray[np.unsignedinteger], sizes: NDArray[np.int64], limit: int
 ) -> list[list[Step]]:
-    """Join neighbouring variables greedily while at most `limit` combinations occur."""
+    """Join neighbouring variables greedily while at most `limit` combinations occur.
+
+    Parameters
+    ----------
+    columns : (variable, row), codes, as in `columns_of`.
+    """
     groups: list[list[Step]] = []
-    for q, size in enumerate(sizes):
+    for column, size in zip(columns, sizes, strict=True):
         if groups:
-            step = _grow(groups[-1][-1].code, codes[:, q], int(size))
+            step = _grow(groups[-1][-1].code, column, int(size))
             if len(step.level) <= limit:
                 # only a group's last codes are read, and 94 columns of them would fill the memory
                 groups[-1][-1] = groups[-1][-1]._replace(code=np.empty(0, dtype=np.int64))
                 groups[-1].append(step)
                 continue
-        groups.append([_grow(None, codes[:, q], int(size))])
+        groups.append([_grow(None, column, int(size))])
     return groups
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from silomix.kernels.layout import fuse
+from silomix.kernels.layout import columns_of, fuse
 from silomix.kernels.similarity import kernel
 
 if TYPE_CHECKING:
@@ -89,17 +89,20 @@ def row_table(
     counts : (row,), how often each row occurs.
     sizes : (variable,), K_q.
     """
-    columns, repeats = level_columns(codes, sizes), counts.astype(np.float64)
-    plain = RowTable(codes, sizes, repeats, columns, None)
+    repeats = counts.astype(np.float64)
     if len(sizes) < FUSED_FROM or len(codes) == 0:
-        return plain
-    entries, fused, first, variable = [], [], 0, 0
-    for group in fuse(codes, sizes, FUSED_CODES):
-        _, example = np.unique(group[-1].code, return_index=True)
-        entries.append(columns[example, variable : variable + len(group)])
-        fused.append(group[-1].code + first)
-        first, variable = first + len(example), variable + len(group)
-    return plain._replace(columns=np.stack(fused, axis=1).astype(np.int32), entries=tuple(entries))
+        return RowTable(codes, sizes, repeats, level_columns(codes, sizes), None)
+    groups = fuse(columns_of(codes), sizes, FUSED_CODES)
+    columns = np.empty((len(codes), len(groups)), dtype=np.int32)
+    entries, first, variable = [], 0, 0
+    for place, group in enumerate(groups):
+        columns[:, place] = group[-1].code + first
+        example = np.empty(len(group[-1].level), dtype=np.int64)
+        example[group[-1].code] = np.arange(len(codes))  # some row that has the combination
+        last = variable + len(group)
+        entries.append(level_columns(codes[example], sizes)[:, variable:last])
+        first, variable = first + len(example), last
+    return RowTable(codes, sizes, repeats, columns, tuple(entries))
 
 
 def expected_counts(

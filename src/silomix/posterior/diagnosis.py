@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from silomix.study.names import spoken
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -129,7 +131,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
 
 
 def _doubts(runs: Mapping[str, ReleasedDiagnostics]) -> Iterator[str]:
-    doubted = [f"{name}: {run.verdict}" for name, run in runs.items() if not run.trusted]
+    doubted = [f"{spoken(name)}: {run.verdict}" for name, run in runs.items() if not run.trusted]
     yield from doubted[:MOST_QUOTED]
     if len(doubted) > MOST_QUOTED:
         more = len(doubted) - MOST_QUOTED
@@ -146,7 +148,7 @@ def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
             if math.isnan(rhat) or math.isnan(ess)
             else f"R-hat at most {rhat:.2f}, at least {ess:,.0f} effective draws"
         )
-        yield f"{name}: {'trusted' if run.trusted else 'in doubt'}, {told}"
+        yield f"{spoken(name)}: {'trusted' if run.trusted else 'in doubt'}, {told}"
     if diagnostics.elbo is not None and len(diagnostics.elbo):
         first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
         yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"

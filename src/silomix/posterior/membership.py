@@ -7,13 +7,16 @@ the global weights. Missing cells are summed out.
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.data import encode, read_table
-from silomix.data.cells import read_cells
+from silomix.data.cells import Cells, read_cells
+from silomix.errors import DataError, DataWarning
 from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
+from silomix.roster import did_you_mean, listing, silo_columns
 from silomix.sampler import cores
 
 if TYPE_CHECKING:
@@ -63,8 +66,8 @@ def table_membership(
     threads : cores to use; all when left out. The result does not depend on it.
     """
     frame = read_table(table)
-    codes = encode(frame, posterior.study.table_schema).codes
     places = silo_places(frame, silo, posterior)
+    codes = encode(frame, posterior.study.table_schema).codes
     offsets = posterior.study.table_schema.offsets
     steps = make_steps(posterior.weights, posterior.probabilities, offsets)
     membership = np.empty((len(codes), posterior.n_clusters))
@@ -83,21 +86,55 @@ def silo_places(
 ) -> NDArray[np.int64]:
     """Return the place of each row's silo among those of the posterior: (row,).
 
-    A column that is a variable of the study names no silos. A silo that the posterior does not
-    know, and a row that does not say whose it is, are `ELSEWHERE`; a log message says so.
+    A silo that the posterior does not know, and a row that does not say whose it is, are
+    `ELSEWHERE`; a log message says so, and a warning if a column says whose the rows are.
     """
     known = {name: place for place, name in enumerate(posterior.silos)}
-    variables = {variable.name for variable in posterior.study.variables}
     if silo is None:
+        _warn_of_unused_column(frame, posterior)
         return np.full(len(frame), ELSEWHERE)
-    if silo in frame.columns and silo not in variables:
-        cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
-        texts, codes = cells.texts, cells.codes
-    else:
-        texts, codes = [silo], np.zeros(len(frame), dtype=np.int64)
-    places = np.array([*(known.get(text, ELSEWHERE) for text in texts), ELSEWHERE])[codes]
-    _tell_of_strangers([text for text in texts if text not in known], places)
-    return places
+    cells = row_silos(frame, silo, posterior)
+    places = np.array([*(known.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
+    _tell_of_strangers([text for text in cells.texts if text not in known], places[cells.codes])
+    return places[cells.codes]
+
+
+def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cells:
+    """Return what each row says of its silo: by the column `silo`, or all rows are of that silo.
+
+    A column that is a variable of the study names no silos.
+
+    Raises
+    ------
+    DataError
+        When it is neither: a misspelt column would otherwise change every probability.
+    """
+    columns = [name for name in frame.columns if name not in _variables(posterior)]
+    if silo in columns:
+        return read_cells(frame.get_column(silo), f"the silo column {silo!r}")
+    if silo in posterior.silos:
+        return Cells([silo], np.zeros(len(frame), dtype=np.int64))
+    raise DataError(
+        f"{silo!r} is neither a column of the table that names silos nor a silo of the posterior"
+        f"{did_you_mean(silo, [*posterior.silos, *columns])}, whose silos are "
+        f"{listing(posterior.silos)}; correct the name, or leave it out for rows of other places"
+    )
+
+
+def _variables(posterior: Posterior) -> set[str]:
+    return {variable.name for variable in posterior.study.variables}
+
+
+def _warn_of_unused_column(frame: nw.DataFrame[Any], posterior: Posterior) -> None:
+    if len(posterior.silos) == 1:
+        return  # its own weights are the global ones
+    for name in silo_columns(frame, posterior.silos, _variables(posterior)):
+        warnings.warn(
+            f"the column {name!r} names silos of the posterior, and is not used: all {len(frame)} "
+            f"rows get the weights over all silos; to use their own, give silo={name!r}",
+            DataWarning,
+            stacklevel=5,
+        )
 
 
 def _tell_of_strangers(names: list[str], places: NDArray[np.int64]) -> None:

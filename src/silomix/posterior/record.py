@@ -124,7 +124,8 @@ class Posterior:
         ----------
         table : any frame or path with the study's variables; missing cells are summed out.
         silo : the column that names each row's silo, or the silo that all rows are of, whose
-            own weights count; rows of an unknown silo, or of none, get the global weights.
+            own weights count. Rows for which the column names an unknown silo, or none, get the
+            global weights, and so do all rows without `silo`.
         threads : cores to use; all when left out. The result does not depend on it.
 
         Examples

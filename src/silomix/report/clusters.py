@@ -16,6 +16,7 @@ from silomix.metrics import highest_density_interval
 from silomix.report.drawing import bar, map_chart
 from silomix.report.records import (
     INTERVAL,
+    Cell,
     Picture,
     Table,
     cells,
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from silomix.characterise import ClusterMap, Trait
     from silomix.posterior import Posterior
 
-MOST_TRAITS = 12
-"""Levels told on each side of a cluster; the others are counted."""
+SHOWN_TRAITS = 5
+"""Levels shown on each side of a cluster; the others are folded away."""
+MOST_TRAITS = 50
+"""Levels told on each side, folded or not; the others are counted."""
 MOST_DOUBTS = 20
 DOUBTFUL = 0.05
 """Probability from which it is told that two clusters may be one, or one two."""
@@ -84,8 +87,8 @@ def traits_table(
     rows = tuple(
         cells(
             str(cluster),
-            _listing(high, means[cluster]) or "nothing specific",
-            _listing(low, means[cluster]) or "nothing specific",
+            _listing(high, means[cluster]),
+            _listing(low, means[cluster]),
             _least(high + low, draws),
         )
         for cluster, (high, low) in enumerate(found)
@@ -99,13 +102,18 @@ def traits_table(
     return Table("What sets each cluster apart", heads, rows, frozenset({0, 1, 2}))
 
 
-def _listing(side: Sequence[Trait], means: NDArray[np.float64]) -> str:
+def _listing(side: Sequence[Trait], means: NDArray[np.float64]) -> Cell:
     told = [
         f"{trait.variable} = {trait.level} ({percent(means[trait.column])}, {signed(trait.scaled)})"
         for trait in side[:MOST_TRAITS]
     ]
-    more = len(side) - MOST_TRAITS
-    return "\n".join([*told, f"and {more} more"] if more > 0 else told)
+    untold = len(side) - MOST_TRAITS
+    folded = [*told[SHOWN_TRAITS:], *([f"and {untold} others"] if untold > 0 else [])]
+    return Cell(
+        "\n".join(told[:SHOWN_TRAITS]) or "nothing specific",
+        folded=tuple(folded),
+        more=f"{len(side) - SHOWN_TRAITS} more",
+    )
 
 
 def _least(both: Sequence[Trait], draws: int) -> str:

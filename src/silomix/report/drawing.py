@@ -85,11 +85,15 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
     _add(svg, "line", "rule", x1=middle, x2=middle, y1=0, y2=SQUARE)
     _text(svg, "axis 1", SQUARE - 4, middle - 8, "end", "axis")
     _text(svg, "axis 2", middle + 6, 8, "start", "axis")
-    for cluster, centre in enumerate(found.centres):
-        x, y = middle + scale * centre[0], middle - scale * centre[1]
-        _add(svg, "circle", "disc", cx=x, cy=y, r=4 + 22 * np.sqrt(shares[cluster]))
+    places = middle + scale * found.centres * [1, -1]
+    radii = 4 + 22 * np.sqrt(shares)
+    for (x, y), radius in zip(places, radii, strict=True):
+        _add(svg, "circle", "disc", cx=x, cy=y, r=radius)
+    # above all discs, since one may lie on another
+    for cluster, (x, y) in enumerate(places):
         _ellipse(svg, found.draws[:, cluster], (x, y), scale)
-        _text(svg, str(cluster), x, y, "middle", "disc-name")
+    for cluster, ((x, y), radius) in enumerate(zip(places, radii, strict=True)):
+        _text(svg, str(cluster), x, y - radius - 6, "middle", "disc-name")
     return _markup(svg)
 
 

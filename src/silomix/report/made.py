@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from silomix.report.records import Table, cells
+from silomix.report.records import Cell, Table, cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,11 +34,20 @@ def certificate_table(posterior: Posterior) -> Table:
     rows = [
         cells("silomix", made.version),
         cells("seed", str(made.seed)),
-        cells("draws", f"{posterior.n_draws:,}"),
+        cells("draws", Cell(f"{posterior.n_draws:,}", note=_how_many(posterior))),
         cells("digest of the study", made.study),
         *(cells(f"digest of {silo}'s release", digest) for silo, digest in made.releases.items()),
     ]
     return Table("Version, seed and digests", ("what", "value"), tuple(rows), frozenset({0, 1}))
+
+
+def _how_many(posterior: Posterior) -> str:
+    """Say why there are more draws than the setting has, which is the fewest."""
+    least = posterior.study.kept_draws
+    if posterior.n_draws <= least:
+        return ""
+    made = "of the last rounds of the polish" if posterior.diagnostics.rounds else "of all chains"
+    return f"all {made}; the setting kept_draws, {least:,}, is the fewest there may be"
 
 
 def variables_table(posterior: Posterior) -> Table:

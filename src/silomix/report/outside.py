@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from silomix.errors import SettingsError
-from silomix.outside.record import change, p_text, value
+from silomix.outside.record import AGAINST, change, p_text, value
 from silomix.report.records import Cell, Table, cells
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def outside_section(posterior: Posterior, found: Outside | None) -> OutsideSecti
 
 def _one(found: Outside, one: Comparison) -> Table:
     """Return the table of a mean, or of the one level that is compared."""
-    against = "whole" if found.method == "labels" else "rest"
+    against = _against(found)
     points = "" if one.level is None else ", points"
     heads = (
         "cluster",
@@ -93,14 +93,26 @@ def _many(found: Outside, levels: Sequence[Comparison]) -> Table:
     whole = [value(one.whole, one) for one in levels]
     lines.append(cells("all", f"{_known(found, first):,}", *whole))
     heads = ("cluster", "rows", *(one.level or "" for one in levels))
-    return Table(_caption(found, first, first.variable), heads, tuple(lines))
+    name = (
+        f"{first.variable}; below each share: less the {_against(found)}, in points, with its "
+        f"{found.level:.0%} interval"
+    )
+    return Table(_caption(found, first, name), heads, tuple(lines))
 
 
 def _cell(found: Outside, one: Comparison, cluster: int) -> Cell:
+    """Return a share; in its note the difference, that one's interval, and the p value."""
     differs = ", differs" if found.significant(one)[cluster] else ""
+    lower, upper = change(one.lower[cluster], one), change(one.upper[cluster], one)
     return Cell(
-        value(one.estimate[cluster], one), note=f"p {p_text(one.p_value[cluster])}{differs}"
+        value(one.estimate[cluster], one),
+        note=f"{change(one.difference[cluster], one)} ({lower} to {upper})\n"
+        f"p {p_text(one.p_value[cluster])}{differs}",
     )
+
+
+def _against(found: Outside) -> str:
+    return AGAINST[found.method]
 
 
 def _known(found: Outside, one: Comparison) -> int:

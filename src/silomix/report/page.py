@@ -120,7 +120,7 @@ def _sections(
     posterior: Posterior, margin: float, probability: float, compared: Outside | None
 ) -> dict[str, Any]:
     from silomix.polish import LIKELIHOOD_LIMIT, PARAMETER_LIMIT
-    from silomix.report import clusters, heat, made, outside, silos, trust
+    from silomix.report import clusters, heat, made, outside, silos, trust, words
 
     found = contrast(posterior.weights, posterior.probabilities, margin=margin)
     counts = silos.rows_by_silo(posterior)
@@ -140,6 +140,7 @@ def _sections(
         "probability": probability,
         "limits": (LIKELIHOOD_LIMIT, PARAMETER_LIMIT),
         "trust": trust.trust(posterior),
+        "words": words.words(posterior),
         "sizes": clusters.sizes_table(posterior, rows),
         "heat": heat.heat_map(posterior, found, rows, probability),
         "traits": clusters.traits_table(told, means, posterior.n_draws),

@@ -24,11 +24,15 @@ class Cell:
     text : what it says; `Markup` only where this package drew it.
     heat : class of its colour, or nothing.
     note : a second line, in small print.
+    folded : further lines, shown when asked for.
+    more : what to ask for them by.
     """
 
     text: str | Markup
     heat: str = ""
     note: str = ""
+    folded: tuple[str, ...] = ()
+    more: str = ""
 
 
 @dataclass(frozen=True)

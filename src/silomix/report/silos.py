@@ -57,10 +57,15 @@ def holders_table(posterior: Posterior) -> Table:
             if match is not None:
                 here = sure[silo][match.groups[silo] == cluster]
                 note = _sureness(here.min()) if len(here) else "not found"
-            line.append(Cell(percent(share), share_class(share), note))
+            line.append(Cell(_rounded(share), share_class(share), note))
         lines.append(tuple(line))
     heads = ("silo", *(str(cluster) for cluster in range(posterior.n_clusters)))
     return Table("Each cluster's share of each silo's rows", heads, tuple(lines))
+
+
+def _rounded(share: float) -> str:
+    """Return a share no finer than a mean of draws that never quite reach zero tells."""
+    return "<0.1%" if share < 0.001 else percent(share)
 
 
 def _sureness(least: float) -> str:

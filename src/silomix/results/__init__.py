@@ -13,7 +13,7 @@ from silomix.results.common import (
 from silomix.results.labels import assign_rows, assigned_record, assigned_view
 from silomix.results.posterior import PAGE, posterior_files, write_posterior
 from silomix.results.silo import as_record, describe, silo_files, write_silo
-from silomix.results.words import posterior_record, posterior_view
+from silomix.results.words import posterior_record, posterior_view, verdict_view
 
 __all__ = [
     "PAGE",
@@ -29,6 +29,7 @@ __all__ = [
     "posterior_view",
     "silo_files",
     "table_view",
+    "verdict_view",
     "write_posterior",
     "write_silo",
     "write_table",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 INTERVAL = 0.95
 SUMMARY = "summary.txt"
 WIDTH = 88
+MOST_NAMED = 3
+"""Files in the way that a message names; of more it says where they are."""
 
 
 def table_view(*headings: str, left: Sequence[str] = ()) -> Table:
@@ -58,11 +60,10 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     """Refuse to replace files that exist, unless forced. Call it before the work."""
     taken = [path for path in paths if path.exists()]
     if taken and not force:
-        listed = ", ".join(map(str, taken))
-        raise SettingsError(
-            f"{listed} exist{'s' if len(taken) == 1 else ''} already; give --force to replace, "
-            "or another --out"
-        )
+        told = f"{', '.join(map(str, taken))} exist{'s' if len(taken) == 1 else ''} already"
+        if len(taken) > MOST_NAMED:
+            told = f"{taken[0].parent} has results already, {len(taken)} files"
+        raise SettingsError(f"{told}; give --force to replace, or another --out")
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

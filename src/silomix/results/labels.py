@@ -10,12 +10,10 @@ from rich.console import Group
 from rich.text import Text
 
 from silomix.data import read_table
-from silomix.data.cells import read_cells
-from silomix.errors import DataError
+from silomix.posterior.membership import row_silos
 from silomix.results.common import plural, table_view
 
 if TYPE_CHECKING:
-    import narwhals as nw
     from numpy.typing import NDArray
     from rich.console import RenderableType
 
@@ -42,29 +40,12 @@ def assign_rows(
     threads : cores to use; all when left out.
     """
     frame = read_table(table)
-    silos = row_silos(frame, silo, posterior)
+    silos = np.full(len(frame), None, dtype=object)
+    if silo is not None:
+        cells = row_silos(frame, silo, posterior)
+        silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
     membership = posterior.membership(frame, silo, threads=threads)
     return _lines(silos, membership.argmax(axis=1), membership)
-
-
-def row_silos(
-    frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
-) -> NDArray[np.object_]:
-    """Return what each row says of its silo, None where it says nothing: (row,)."""
-    variables = {variable.name for variable in posterior.study.variables}
-    if silo is None:
-        return np.full(len(frame), None, dtype=object)
-    if silo in frame.columns and silo not in variables:
-        cells = read_cells(frame.get_column(silo), f"the silo column {silo!r}")
-        return np.array([*cells.texts, None], dtype=object)[cells.codes]
-    if silo in posterior.silos:
-        return np.full(len(frame), silo, dtype=object)
-    # a misspelt column would otherwise count as an unknown silo, and change every probability
-    raise DataError(
-        f"{silo!r} is neither a column of the table that names silos nor a silo of the "
-        f"posterior, whose silos are {', '.join(map(repr, posterior.silos[:10]))}; correct "
-        "the name, or leave it out for rows of other places"
-    )
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
@@ -88,13 +69,17 @@ def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
         share = size / max(len(labels), 1)
         table.add_row(str(cluster), f"{size:,}", f"{share:.1%}", f"{sure:.3f}" if size else "")
     heading = f"{plural(len(labels), 'row')}, {plural(posterior.n_clusters, 'cluster')}"
+    return Group(Text(heading, style="bold"), table, *_strangers(labels, told))
+
+
+def _strangers(labels: pd.DataFrame, told: dict[str, Any]) -> list[Text]:
     strangers = told["rows_of_other_silos"]
-    told_of = (
-        [Text(f"Rows of no silo of the study, to which its overall weights apply: {strangers:,}.")]
-        if strangers
-        else []
-    )
-    return Group(Text(heading, style="bold"), table, *told_of)
+    if not strangers:
+        return []
+    text = f"Rows of no silo of the study, to which its overall weights apply: {strangers:,}."
+    if labels["silo"].isna().all():
+        text += " If a column names their silos, give --silo and its name."
+    return [Text(text)]
 
 
 def _lines(

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from silomix.metrics import highest_density_interval
+from silomix.posterior.diagnosis import sentences
 from silomix.results.common import INTERVAL, or_none, plural, table_view
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from silomix.posterior import Posterior
+    from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.types import Correspondence
 
 MOST_LINES = 20
@@ -103,7 +104,8 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
     )
     yield Text(heading, style="bold")
     yield clusters_view(posterior)
-    yield Text(f"{posterior.diagnostics.verdict}\n")
+    yield verdict_view(posterior.diagnostics)
+    yield Text()
     if posterior.correspondence is not None:
         yield Text("Which silos found which cluster on their own rows", style="bold")
         yield holders_view(posterior.correspondence)
@@ -117,6 +119,11 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
             '"federated" sends sums of log-likelihoods and gradients instead.\n'
         )
     yield Text(_made_by(posterior))
+
+
+def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
+    """Return the verdict, a line for each sentence: those of several silos then stay apart."""
+    return Text("\n".join(sentences(diagnostics)))
 
 
 def clusters_view(posterior: Posterior) -> Table:

@@ -20,6 +20,11 @@ DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for 
 """What Windows does not take as a file name, whatever the suffix."""
 
 
+def spoken(silo: str) -> str:
+    """Return a silo's name to begin a sentence with: a bare number would look like a list's."""
+    return f"silo {silo}" if silo.isdecimal() else silo
+
+
 def check_writable(text: str) -> str:
     """Return text; refuse half characters, which no file can hold."""
     if any("\ud800" <= character <= "\udfff" for character in text):
