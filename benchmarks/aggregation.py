@@ -66,9 +66,7 @@ def dirichlets(rng: np.random.Generator, shapes: np.ndarray, sizes: np.ndarray) 
 
 def objective_on(matched: MatchedDraws, rows: DistinctRows, sizes: np.ndarray) -> Objective:
     table = row_table(rows.codes, rows.counts, sizes)
-    return Objective(
-        matched, lambda question: rows_log_likelihood(question, table), Prior(), sizes
-    )
+    return Objective(matched, lambda question: rows_log_likelihood(question, table), Prior(), sizes)
 
 
 def random_objective(size: Size) -> Objective:
