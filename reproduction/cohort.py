@@ -1,7 +1,8 @@
 """A cohort the size of the paper's application: what each method finds of the planted clusters.
 
     python reproduction/cohort.py                        # runs what is missing, appends
-    python reproduction/cohort.py --methods default,exact --rows 50000 --folder /tmp/small
+    python reproduction/cohort.py --methods default,dask --rows 30000 --iterations 2000
+    python reproduction/cohort.py --methods short --rows 1000000 --iterations 1000
 
 The people of `silomix.simulate_cohort`, split at random into 30 shards, 50 components. The paper
 gives neither the components nor the iterations of its own run. Each method runs in a process of its
@@ -127,16 +128,21 @@ def fedmerdel(case):
 
 METHODS = {
     "default": default,
-    "ball": partial(default, matching="ball", absorb=0),
+    "ball": partial(default, matching="ball", absorb=0, aggregation="uniform", polish=0),
     "exact": partial(ours, strategy="exact"),
     "paper": partial(ours, preset="paper", solver=silomix.Psgd(starts=1, steps=200)),
     "fedmerdel": fedmerdel,
     "pooled": pooled,
     "dask": on_dask,
+    "short": partial(ours, polish=3, solver=silomix.Lbfgs(starts=1, steps=20)),
 }
-"""`ball` is the defaults with the paper's matching, on the same local draws. `paper` has fewer
+"""`ball` is the paper's matching on the local draws of the defaults, and no more. `paper` has fewer
 steps of its solver than the preset: each looks at all rows. `dask` is the defaults on a cluster
-of local processes, which must give the same digest."""
+of local processes, which must give the same digest. `short` is the defaults cut short, to see what
+memory more people need."""
+
+FULL = ("default", "ball", "exact", "paper", "fedmerdel", "pooled")
+"""What is run when no method is named."""
 
 
 class Case:
@@ -256,7 +262,7 @@ def main(words=None):
         write_cohort(folder / "cohort.parquet", rows=chosen.rows, seed=SEED)
     path, by_cluster = chosen.results / "cohort.csv", chosen.results / "cohort_clusters.csv"
     done = done_cases(path, COLUMNS, KEYS)
-    for method in chosen_words(chosen.methods, METHODS):
+    for method in chosen_words(chosen.methods or ",".join(FULL), METHODS):
         if (chosen.rows, chosen.iterations, method) in done:
             continue
         print(f"{method}:", flush=True)
