@@ -7,7 +7,7 @@ from math import lgamma
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -175,9 +175,15 @@ def test_another_order_gives_the_same_groups(data, seed):
     rng = np.random.default_rng(seed)
     present = [rng.choice(4, rng.integers(1, 5), replace=False) for _ in range(rng.integers(1, 6))]
     releases = draw_releases(rng, present, rows=int(rng.integers(1, 30)), concentration=1.0)
+    clusters = local_clusters(releases)
+    # clusters of one silo that are alike in every count may stand for each other
+    distinct = {
+        (silo, *counts) for silo, counts in zip(clusters.silo, clusters.counts, strict=True)
+    }
+    assume(len(distinct) == len(clusters.silo))
     silos = data.draw(st.permutations(range(len(releases))))
     labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
-    before, told = evidence_groups(local_clusters(releases), PROFILE)
+    before, told = evidence_groups(clusters, PROFILE)
     after, retold = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
     by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
     assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
