@@ -32,7 +32,9 @@ def methods_table(lines):
     return pd.DataFrame(
         {
             "method": lines["method"],
-            "iterations": lines["iterations"].map("{:,}".format),
+            "iterations": lines["iterations"]
+            .map("{:,}".format)
+            .where(lines["method"] != "fedmerdel", "–"),
             "clusters": lines["clusters"],
             "planted clusters found": lines["owned"],
             "fragments": lines["fragments"],
