@@ -26,7 +26,7 @@ import joblib
 import numpy as np
 import pandas as pd
 from judging import quietly
-from running import arguments, chosen_words, done_cases, run_cases
+from running import StageClock, arguments, chosen_words, done_cases, run_cases
 
 import silomix
 from silomix import rivals
@@ -64,7 +64,7 @@ class Result(NamedTuple):
 
 def ours(case, **settings):
     """Run `silomix.fit` on the shards, and keep its results."""
-    clock = StageClock()
+    clock = StageClock(time.monotonic)
     found = silomix.fit(
         case.path,
         shards=SHARDS,
@@ -75,7 +75,8 @@ def ours(case, **settings):
         progress=clock,
         **settings,
     )
-    minutes = clock.stop()
+    minutes = {stage: seconds / 60 for stage, seconds in clock.stop().items()}
+    print(", ".join(f"{stage} {spent:.1f} min" for stage, spent in minutes.items()), flush=True)
     write_posterior(case.folder / case.method, found)
     sent = max(sum(kinds.values()) for kinds in found.provenance.sent.values())
     return Result(
@@ -154,26 +155,6 @@ class Case:
     @property
     def path(self):
         return self.folder / "cohort.parquet"
-
-
-class StageClock:
-    """Minutes by stage of `silomix.fit`, which reports where it is; prints each stage."""
-
-    def __init__(self):
-        self.minutes, self._stage, self._since = {}, "sampling", time.monotonic()
-
-    def __call__(self, progress):
-        if progress.stage != self._stage:
-            self.stop()
-            self._stage = progress.stage
-
-    def stop(self):
-        """End the current stage, and return the minutes of all."""
-        now = time.monotonic()
-        self.minutes[self._stage] = self.minutes.get(self._stage, 0.0) + (now - self._since) / 60
-        print(f"  {self._stage}: {self.minutes[self._stage]:.1f} minutes", flush=True)
-        self._since = now
-        return self.minutes
 
 
 def run_method(folder, rows, iterations, method):

@@ -83,25 +83,32 @@ def fractionation(lines, path):
 
 def clusters_by_shards(lines, path):
     """Draw the number of clusters found against the number of shards."""
-    axes = new_axes(1, 2, (8.0, 3.5))
-    for ax, separability in zip(axes.flat, SEPARABILITIES, strict=True):
-        part = lines[lines["separability"] == separability]
-        if len(part):
-            draw_lines(ax, part, "shards", "clusters", "method")
-            ax.axhline(part["planted"].iloc[0], color="black", linewidth=0.8, linestyle="--")
-        ax.set(title=separability, xlabel="shards", ylabel="clusters found")
-    axes[0, 0].legend(fontsize=8)
-    return save_figure(axes[0, 0], path)
+
+    def draw(ax, part):
+        draw_lines(ax, part, "shards", "clusters", "method")
+        ax.axhline(part["planted"].iloc[0], color="black", linewidth=0.8, linestyle="--")
+
+    return by_separability(lines, path, draw, xlabel="shards", ylabel="clusters found")
 
 
 def found_by_share(lines, path):
     """Draw how often a cluster was found against its share of the one silo that has it."""
+
+    def draw(ax, part):
+        draw_lines(ax, part, "share", "found", "method")
+
+    labels = {"xlabel": "share of the silo", "ylabel": "found", "ylim": (-0.05, 1.05)}
+    return by_separability(lines, path, draw, **labels)
+
+
+def by_separability(lines, path, draw, **labels):
+    """Draw the lines of easy and of poor separability side by side."""
     axes = new_axes(1, 2, (8.0, 3.5))
     for ax, separability in zip(axes.flat, SEPARABILITIES, strict=True):
         part = lines[lines["separability"] == separability]
         if len(part):
-            draw_lines(ax, part, "share", "found", "method")
-        ax.set(title=separability, xlabel="share of the silo", ylabel="found", ylim=(-0.05, 1.05))
+            draw(ax, part)
+        ax.set(title=separability, **labels)
     axes[0, 0].legend(fontsize=8)
     return save_figure(axes[0, 0], path)
 

@@ -14,7 +14,15 @@ import time
 from functools import partial
 
 from judging import PARAMETER_COLUMNS, PARTITION_COLUMNS, Found, judge, quietly, rightly_matched
-from running import CELL_KEYS, arguments, chosen_cells, chosen_words, done_cases, run_cases
+from running import (
+    CELL_KEYS,
+    StageClock,
+    arguments,
+    chosen_cells,
+    chosen_words,
+    done_cases,
+    run_cases,
+)
 from sharing import shared_sampling
 
 import silomix
@@ -40,7 +48,7 @@ COLUMNS = [
 def ours(table, planted, common, **settings):
     """Run `silomix.fit`; return what it found, seconds by stage, bytes, and groups by silo."""
     del planted
-    clock = StageClock()
+    clock = StageClock(time.process_time)
     found = silomix.fit(table, silo="silo", progress=clock, **common, **settings)
     return found, clock.stop(), found.provenance.sent, found.correspondence.groups
 
@@ -89,25 +97,6 @@ GROUPS = {
 }
 """Methods that sample the silos alike are in one group, and are run together."""
 METHODS = {name: run for group in GROUPS.values() for name, run in group.items()}
-
-
-class StageClock:
-    """CPU seconds by stage of `silomix.fit`, which reports where it is."""
-
-    def __init__(self):
-        self.seconds, self._stage, self._since = {}, "sampling", time.process_time()
-
-    def __call__(self, progress):
-        if progress.stage != self._stage:
-            self.stop()
-            self._stage = progress.stage
-
-    def stop(self):
-        """End the current stage, and return the seconds of all."""
-        now = time.process_time()
-        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
-        self._since = now
-        return self.seconds
 
 
 def run_group(design, separability, seed, methods, iterations=ITERATIONS, rows=None):

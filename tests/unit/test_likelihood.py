@@ -53,7 +53,7 @@ def test_fused_columns_change_nothing(seed, missing):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, rows=400, sizes=(2,) * 20 + (3,) * 10, missing=missing)
     table = row_table(*problem[2:])
-    assert table.columns.shape[1] < 20 + 10
+    assert table.columns.shape[1] <= 15  # at least two variables to a column
     assert len(table.entries) == table.columns.shape[1]
     assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
 

@@ -12,9 +12,9 @@ from silomix.data import read_table
 from silomix.errors import FileError, SettingsError
 from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
+from silomix.posterior.words import plural
 from silomix.report import write_report
 from silomix.results import check_free, verdict_view, write_table
-from silomix.results.common import plural
 from silomix.results.posterior import SAVED
 from silomix.terminal import explaining, show
 

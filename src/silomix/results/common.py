@@ -39,11 +39,6 @@ def table_view(*headings: str, left: Sequence[str] = ()) -> Table:
     return table
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun: "1 row", "4,000 rows"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def or_none(value: float) -> float | None:
     """Return the number for JSON, which has no nan and no infinity."""
     return float(value) if math.isfinite(value) else None

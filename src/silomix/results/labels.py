@@ -11,7 +11,8 @@ from rich.text import Text
 
 from silomix.data import read_table
 from silomix.posterior.membership import row_silos
-from silomix.results.common import plural, table_view
+from silomix.posterior.words import plural
+from silomix.results.common import table_view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from silomix.metrics import highest_density_interval
 from silomix.posterior.diagnosis import sentences
-from silomix.results.common import INTERVAL, or_none, plural, table_view
+from silomix.posterior.words import plural
+from silomix.results.common import INTERVAL, or_none, table_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
