@@ -26,12 +26,13 @@ import joblib
 import numpy as np
 import pandas as pd
 from judging import quietly
-from running import StageClock, arguments, chosen_words, done_cases, run_cases
+from running import arguments, chosen_words, done_cases, run_cases
 
 import silomix
 from silomix import rivals
 from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, best_labels, truth_files, write_cohort
 from silomix.metrics import adjusted_rand_index, variation_of_information
+from silomix.progress import StageClock
 from silomix.results import write_posterior
 from silomix.roster import random_shards
 from silomix.study import Aggregation
@@ -65,7 +66,7 @@ class Result(NamedTuple):
 
 def ours(case, **settings):
     """Run `silomix.fit` on the shards, and keep its results."""
-    clock = StageClock(time.monotonic)
+    clock = StageClock()
     found = silomix.fit(
         case.path,
         shards=SHARDS,

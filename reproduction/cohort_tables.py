@@ -47,6 +47,14 @@ def methods_table(lines):
     )
 
 
+def sizes_table(lines):
+    """A line for each run on fewer or more people, with the digest of its draws."""
+    other = lines[lines["rows"] != PUBLISHED_ROWS].sort_values(["rows", "method"])
+    table = methods_table(other).assign(digest=other["digest"])
+    table.insert(0, "people", other["rows"].map("{:,}".format))
+    return table
+
+
 def stages_table(lines):
     """Minutes of each stage, of the methods that have stages."""
     staged = lines[lines["minutes_assigning"] > 0]
@@ -72,10 +80,12 @@ def clusters_table(clusters):
 
 
 def main():
-    lines = of_full_run(read_lines(RESULTS / "cohort.csv", COLUMNS))
+    every_size = read_lines(RESULTS / "cohort.csv", COLUMNS)
+    lines = of_full_run(every_size)
     clusters = of_full_run(read_lines(RESULTS / "cohort_clusters.csv", CLUSTER_COLUMNS))
     pieces = {
         "cohort-methods": methods_table(lines),
+        "cohort-sizes": sizes_table(every_size),
         "cohort-stages": stages_table(lines),
         "cohort-clusters": clusters_table(clusters) if len(clusters) else clusters,
     }

@@ -154,26 +154,6 @@ def run_cases(path, columns, run, cases, jobs, prepare=None):
         raise SystemExit(f"{failed} of {len(cases)} runs failed; start again to try them again")
 
 
-class StageClock:
-    """Seconds by stage of `silomix.fit`, which reports where it is, on a clock of one's choice."""
-
-    def __init__(self, now):
-        self.seconds, self._now = {}, now
-        self._stage, self._since = "sampling", now()
-
-    def __call__(self, progress):
-        if progress.stage != self._stage:
-            self.stop()
-            self._stage = progress.stage
-
-    def stop(self):
-        """End the current stage, and return the seconds of all."""
-        now = self._now()
-        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
-        self._since = now
-        return self.seconds
-
-
 @contextmanager
 def pool_of(jobs, prepare):
     """Yield a function that gives each case, as it finishes, and a function for its result."""

@@ -14,19 +14,12 @@ import time
 from functools import partial
 
 from judging import PARAMETER_COLUMNS, PARTITION_COLUMNS, Found, judge, quietly, rightly_matched
-from running import (
-    CELL_KEYS,
-    StageClock,
-    arguments,
-    chosen_cells,
-    chosen_words,
-    done_cases,
-    run_cases,
-)
+from running import CELL_KEYS, arguments, chosen_cells, chosen_words, done_cases, run_cases
 from sharing import shared_sampling
 
 import silomix
 from silomix import rivals
+from silomix.progress import StageClock
 
 FIRST_SEED = 5000
 ITERATIONS = 50_000

@@ -1,8 +1,12 @@
-"""Progress for people: a line for each stage on a terminal, nothing when the output is piped."""
+"""Progress for people: a line for each stage on a terminal, nothing when the output is piped.
+
+And what it took, by stage, once the work is done.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 STAGES = ("compiling", "sampling", "matching", "aggregating", "polishing", "assigning")
 """In the order of their lines; a stage without a place here comes last."""
+
+LONG = 60
+"""Seconds of work from which people want to know where they went."""
 
 UNITS = {"sampling": "sweeps", "polishing": "rounds at most"}
 """What is counted; the other stages say only that they are under way."""
@@ -37,6 +44,50 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
             yield report
     else:
         yield None
+
+
+class StageClock:
+    """Seconds by stage of work that reports where it is, on a clock of one's choice.
+
+    Parameters
+    ----------
+    now : the clock, in seconds.
+    report : gets every report too.
+    """
+
+    def __init__(
+        self, now: Callable[[], float] = time.monotonic, report: Report | None = None
+    ) -> None:
+        self.seconds: dict[str, float] = {}
+        self._now, self._report = now, report
+        self._stage, self._since = "sampling", now()
+
+    def __call__(self, at: Progress) -> None:
+        """Take a report of where the work is."""
+        if at.stage != self._stage:
+            self.stop()
+            self._stage = at.stage
+        if self._report is not None:
+            self._report(at)
+
+    def stop(self) -> dict[str, float]:
+        """End the current stage, and return the seconds of all, in the order of `STAGES`."""
+        now = self._now()
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
+        self._since = now
+        ordered = [stage for stage in STAGES if stage in self.seconds]
+        return {stage: self.seconds[stage] for stage in [*ordered, *self.seconds]}
+
+
+def tell_seconds(seconds: dict[str, float]) -> list[str]:
+    """Return a line with the time of each stage; none when all of them were soon done."""
+    if sum(seconds.values()) < LONG:
+        return []
+    spent = ", ".join(
+        f"{stage} {f'{took / 60:.1f} min' if took >= LONG else f'{took:.0f} s'}"
+        for stage, took in seconds.items()
+    )
+    return [f"Time: {spent}"]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from silomix.cli import whole
 from silomix.cli.examples import EXAMPLES
 from silomix.demo import compare, run_demo
 from silomix.posterior.diagnosis import sentences
+from silomix.sampler import Progress
 from silomix.terminal import EXITS, in_shell
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -158,6 +159,7 @@ def test_sample_and_fit_leave_columns_out(tmp_path, monkeypatch):
     seen = {}
 
     def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
         seen.update(settings)
         raise silomix.SilomixError("enough")
 
@@ -617,7 +619,12 @@ def test_fit_writes_what_the_library_finds(fitted):
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
     table, out, _ = fitted
     found = silomix.load(out / "posterior.silomix")
-    monkeypatch.setattr(whole, "fit", lambda table, silo: found)
+
+    def fit(_table, _silo, progress):
+        progress(Progress("matching", 0, 0))
+        return found
+
+    monkeypatch.setattr(whole, "fit", fit)
     result = run("fit", table, "--out", tmp_path / "r", "--json")
     record = json.loads(result.stdout, parse_constant=pytest.fail)
     assert record["silos"] == list(found.silos)
@@ -626,6 +633,7 @@ def test_fit_as_json(tmp_path, fitted, monkeypatch):
     assert record["sent"] == {silo: dict(sent) for silo, sent in found.provenance.sent.items()}
     assert record["study"] == found.provenance.study
     assert sum(record["silo_weights"].values()) == pytest.approx(1)
+    assert list(record["seconds"]) == ["sampling", "matching"]
     assert set(record["files"]) == {str(tmp_path / "r" / name) for name in RESULTS}
 
 
@@ -633,6 +641,7 @@ def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
     seen = {}
 
     def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
         seen.update(settings, table=table, silo=silo)
         raise silomix.SilomixError("enough")
 

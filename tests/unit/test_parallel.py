@@ -351,6 +351,7 @@ def test_the_command_hands_both_on(tmp_path, table, monkeypatch):
     seen = {}
 
     def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
         seen.update(settings)
         raise silomix.SilomixError("enough")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import silomix
-from silomix.progress import reporting
+from silomix.progress import StageClock, reporting, tell_seconds
 from silomix.sampler import Progress
 
 
@@ -31,6 +31,30 @@ def test_a_function_is_passed_through(capsys):
         report(Progress("sampling", 1, 2))
     assert seen == [Progress("sampling", 1, 2)]
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_clock_adds_up_stages_and_passes_reports_on():
+    times, seen = iter([0.0, 2.0, 5.0, 9.0, 20.0]), []
+    clock = StageClock(lambda: next(times), seen.append)
+    stages = ["sampling", "compiling", "compiling", "sampling", "matching"]
+    for stage in stages:
+        clock(Progress(stage, 0, 0))
+    assert clock.stop() == {"compiling": 3.0, "sampling": 6.0, "matching": 11.0}
+    assert list(clock.seconds) == ["sampling", "compiling", "matching"]
+    assert [at.stage for at in seen] == stages
+
+
+def test_the_order_told_is_that_of_the_stages():
+    times = iter([0.0, 2.0, 5.0])
+    clock = StageClock(lambda: next(times))
+    clock(Progress("compiling", 0, 0))
+    assert list(clock.stop()) == ["compiling", "sampling"]
+
+
+def test_only_long_work_tells_its_time():
+    assert tell_seconds({"sampling": 50.0, "matching": 9.0}) == []
+    told = tell_seconds({"sampling": 1011.0, "matching": 2.6})
+    assert told == ["Time: sampling 16.9 min, matching 3 s"]
 
 
 def test_true_gives_a_bar_on_stderr(capsys):

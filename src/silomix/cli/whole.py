@@ -22,6 +22,7 @@ from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
 from silomix.outside import compare_outside, read_outside
 from silomix.posterior import load
+from silomix.progress import StageClock, reporting, tell_seconds
 from silomix.report import write_report
 from silomix.results import (
     PAGE,
@@ -128,7 +129,10 @@ def fit_command(
         _check_apart(table, others, [*(split(variables) or []), silo, frequency])
         unwanted = exclude if variables else ",".join([*given(exclude=exclude).values(), *others])
         columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
-        posterior = fit(table, silo, **settings, **given(variables=columns))
+        with reporting(None) as report:
+            clock = StageClock(report=report)
+            posterior = fit(table, silo, **settings, **given(variables=columns), progress=clock)
+            seconds = clock.stop()
         files = write_posterior(out, posterior)
         (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
         found = None
@@ -147,7 +151,8 @@ def fit_command(
             files.append(out / OUTSIDE)
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
         record |= outside_record(found)
-        last = [*tell_outside(found, out / OUTSIDE), f"Results: {out}"]
+        record["seconds"] = {stage: round(took, 3) for stage, took in seconds.items()}
+        last = [*tell_seconds(seconds), *tell_outside(found, out / OUTSIDE), f"Results: {out}"]
         show(record, posterior_view(posterior), as_json=as_json, last="\n".join(last))
 
 
