@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RHAT_LIMIT = 1.05
+LARGEST_RHAT = 100
+"""What is larger is said to be."""
 ESS_LIMIT = 200.0
 SILENCE = threading.Lock()
 """Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it."""
@@ -80,6 +82,11 @@ def _two_chains(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[:, : draws // 2 * 2].reshape(2, -1)
 
 
+def rhat_words(rhat: float, digits: int) -> str:
+    """Return R̂ for people: of chains that stand still apart it is huge, or infinite."""
+    return f"{rhat:.{digits}f}" if rhat < LARGEST_RHAT else f"over {LARGEST_RHAT}"
+
+
 def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
     chains, draws = traces["log_likelihood"].values.shape
     if draws < FEWEST_DRAWS:
@@ -94,12 +101,11 @@ def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
     least = min(moving, key=lambda name: moving[name].ess)
     rhat, ess = moving[worst].rhat, moving[least].ess
     if rhat > RHAT_LIMIT:
-        shown = f"{rhat:.2f}" if rhat < 100 else "over 100"
         kind = f"the {chains} chains" if chains > 1 else "the two halves of the chain"
         return False, (
-            f"Do not trust this run yet: {kind} disagree on the {_WORDS[worst]} (R-hat {shown}, "
-            f"limit {RHAT_LIMIT}). Run it longer; if that does not help, the posterior may have "
-            "several modes."
+            f"Do not trust this run yet: {kind} disagree on the {_WORDS[worst]} (R-hat "
+            f"{rhat_words(rhat, 2)}, limit {RHAT_LIMIT}). Run it longer; if that does not help, "
+            "the posterior may have several modes."
         )
     if ess < ESS_LIMIT:
         return False, (

@@ -35,6 +35,7 @@ from silomix.report.palette import (
 )
 from silomix.report.records import decimal, percent, probability, signed
 from silomix.report.silos import holders_table
+from silomix.report.trust import trust
 from silomix.report.words import AGGREGATIONS, MATCHINGS, ORACLES, words
 from silomix.study import make_study
 from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
@@ -350,6 +351,23 @@ def test_colours_are_clipped_to_their_scale():
 )
 def test_numbers_are_written_for_people(written, expected):
     assert written == expected
+
+
+def test_large_numbers_have_room_beside_a_line_chart():
+    chart = line_chart(np.array([[-4_719_283.0], [-4_715_840.0]]), name="x", along="y")
+    assert "−4,719,283" in chart
+    ends = [float(x) for x in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*text-anchor="end"', chart)]
+    assert min(ends) > 60  # ten figures of six
+
+
+def test_rhat_of_chains_that_stand_still_apart(posterior):
+    diagnostics = posterior.diagnostics
+    silo = next(iter(diagnostics.silos))
+    for huge in (7e15, np.inf):
+        run = replace(diagnostics.silos[silo], rhat={"occupied": huge, "x": 1.0})
+        changed = replace(diagnostics, silos={**diagnostics.silos, silo: run})
+        table = trust(replace(posterior, diagnostics=changed)).runs
+        assert table.rows[0][1].text == "over 100"
 
 
 def test_a_line_chart_of_a_constant_stays_inside():

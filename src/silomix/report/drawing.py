@@ -8,6 +8,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 from markupsafe import Markup
 
+from silomix.report.records import amount
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34
+LETTER = 6.8
+"""Width of a figure in a chart, with room to spare: fonts differ."""
 SQUARE = 330
 ELLIPSE = 2.4477
 """Standard deviations whose ellipse holds 95% of a normal distribution in the plane."""
@@ -54,15 +58,17 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     span = high - low or 1.0
     last = max(len(values) - 1, 1)
-    x = LEFT + np.arange(len(values)) / last * (WIDTH - LEFT - RIGHT)
+    ends = {place: amount(value) for place, value in ((HEIGHT - BOTTOM, low), (TOP, high))}
+    left = max(LEFT, 5 + LETTER * max(map(len, ends.values())))
+    x = left + np.arange(len(values)) / last * (WIDTH - left - RIGHT)
     y = TOP + (high - values) / span * (HEIGHT - TOP - BOTTOM)
     floor = HEIGHT - BOTTOM
-    for place, value in ((TOP, high), (floor, low)):
-        _add(svg, "line", "rule", x1=LEFT, x2=WIDTH - RIGHT, y1=place, y2=place)
-        _text(svg, f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}", LEFT - 5, place, "end")
-    for place, where, anchor in ((1, LEFT, "start"), (len(values), WIDTH - RIGHT, "end")):
+    for place, words in ends.items():
+        _add(svg, "line", "rule", x1=left, x2=WIDTH - RIGHT, y1=place, y2=place)
+        _text(svg, words, left - 5, place, "end")
+    for place, where, anchor in ((1, left, "start"), (len(values), WIDTH - RIGHT, "end")):
         _text(svg, str(place), where, floor + 14, anchor)
-    _text(svg, along, (LEFT + WIDTH - RIGHT) / 2, floor + 28, "middle")
+    _text(svg, along, (left + WIDTH - RIGHT) / 2, floor + 28, "middle")
     for line in range(values.shape[1]):
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y[:, line], strict=True))
         _add(svg, "polyline", f"trace trace-{line % 3}", points=points)

@@ -84,6 +84,12 @@ def decimal(number: float, digits: int = 2) -> str:
     return f"{number:.{digits}f}" if np.isfinite(number) else ABSENT
 
 
+def amount(number: float) -> str:
+    """Return a number of any size with about four digits, or whole where it has more."""
+    shown = f"{number:,.4g}" if abs(number) < 1e4 else f"{number:,.0f}"
+    return shown.replace("-", "−")
+
+
 def signed(number: float) -> str:
     """Return a difference with its sign, which is a true minus."""
     return f"{number:+.2f}".replace("-", "−")

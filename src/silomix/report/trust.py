@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.diagnostics import rhat_words
 from silomix.posterior.diagnosis import sentences
 from silomix.posterior.words import plural
 from silomix.report.drawing import line_chart, thin
-from silomix.report.records import Picture, Table, cells, decimal, signed
+from silomix.report.records import ABSENT, Picture, Table, amount, cells, decimal, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -107,8 +108,8 @@ def _runs(posterior: Posterior) -> Table | None:
         tuple(
             cells(
                 name,
-                decimal(_extreme(run.rhat.values(), largest=True), 3),
-                decimal(_extreme(run.ess.values(), largest=False), 0),
+                _worst_rhat(run.rhat.values()),
+                _fewest_draws(run.ess.values()),
                 f"{run.prior_draws:.1%}",
                 run.verdict,
             )
@@ -118,9 +119,13 @@ def _runs(posterior: Posterior) -> Table | None:
     )
 
 
-def _extreme(values: Iterable[float], *, largest: bool) -> float:
-    finite = [value for value in values if np.isfinite(value)]
-    return (max if largest else min)(finite, default=float("nan"))
+def _worst_rhat(values: Iterable[float]) -> str:
+    known = [value for value in values if not np.isnan(value)]
+    return rhat_words(max(known), 3) if known else ABSENT
+
+
+def _fewest_draws(values: Iterable[float]) -> str:
+    return decimal(min((value for value in values if np.isfinite(value)), default=np.nan), 0)
 
 
 def traces(posterior: Posterior) -> tuple[Picture, ...]:
@@ -155,10 +160,10 @@ def _trace(name: str, values: NDArray[np.floating]) -> Picture:
     lines = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     caption = f"{title}: {what}."
     if lines.shape[1] == 1:
-        caption = f"{title}: {what}, from {lines[0, 0]:,.5g} to {lines[-1, 0]:,.5g}."
+        caption = f"{title}: {what}, from {amount(lines[0, 0])} to {amount(lines[-1, 0])}."
     heads = (along, *(["value"] if lines.shape[1] == 1 else map(str, range(lines.shape[1]))))
     rows = tuple(
-        cells(str(place + 1), *(f"{value:,.6g}" for value in lines[place]))
+        cells(str(place + 1), *(amount(value) for value in lines[place]))
         for place in thin(len(lines), MOST_TOLD)
     )
     return Picture(line_chart(lines, name=caption, along=along), caption, Table(title, heads, rows))

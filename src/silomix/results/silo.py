@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group
 from rich.text import Text
 
+from silomix.diagnostics import rhat_words
 from silomix.metrics import highest_density_interval
 from silomix.results.common import (
     INTERVAL,
@@ -131,7 +132,7 @@ def _traces_view(draws: Draws) -> Table:
         if math.isnan(trace.rhat):
             table.add_row(words, "constant", "")
         else:
-            table.add_row(words, f"{trace.rhat:.3f}", f"{trace.ess:,.0f}")
+            table.add_row(words, rhat_words(trace.rhat, 3), f"{trace.ess:,.0f}")
     return table
 
 

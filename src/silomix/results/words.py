@@ -177,12 +177,13 @@ def sent_view(posterior: Posterior) -> Table:
     told = {kind for of_silo in sent.values() for kind, size in of_silo.items() if size}
     kinds = [*(kind for kind in KINDS if kind in told), *sorted(told - KINDS.keys())]
     table = table_view("silo", *(KINDS.get(kind, kind) for kind in kinds), "total")
-    shown = {silo: [silo] for silo in silos[:MOST_LINES]}
+    sizes = np.array([[sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
+    sizes = np.column_stack([sizes, sizes.sum(axis=1)])
+    shown = dict(zip(silos[:MOST_LINES], sizes, strict=False))
     if silos[MOST_LINES:]:
-        shown[f"{len(silos) - MOST_LINES} more"] = list(silos[MOST_LINES:])
-    for name, group in shown.items():
-        sums = [sum(sent.get(silo, {}).get(kind, 0) for silo in group) for kind in kinds]
-        table.add_row(name, *(f"{total:,}" for total in (*sums, sum(sums))))
+        shown[f"{len(silos) - MOST_LINES} more, at most"] = sizes[MOST_LINES:].max(axis=0)
+    for name, line in shown.items():
+        table.add_row(name, *(f"{size:,}" for size in line))
     return table
 
 
