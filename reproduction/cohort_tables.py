@@ -57,7 +57,8 @@ def sizes_table(lines):
 
 def stages_table(lines):
     """Minutes of each stage, of the methods that have stages."""
-    staged = lines[lines["minutes_assigning"] > 0]
+    later = [f"minutes_{stage}" for stage in STAGES[2:]]
+    staged = lines[lines[later].sum(axis=1) > 0]
     columns = {stage: staged[f"minutes_{stage}"].map("{:.1f}".format) for stage in STAGES[1:]}
     return pd.DataFrame({"method": staged["method"], **columns})
 

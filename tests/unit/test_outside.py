@@ -123,6 +123,18 @@ def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
     assert found.freedom == pytest.approx(expected.df)
 
 
+def test_draws_that_agree_leave_welch_s_test_as_it_is(rng):
+    """A cluster of three rows, where a correction for pooling would double the interval."""
+    labels = (np.arange(40) > 2).astype(int)
+    values = rng.normal(labels, 1.0)
+    shares = np.eye(2)[labels]
+    (found,) = compare_memberships([Target("y", None, values)], iter([shares] * 5), 0.95)
+    expected = stats.ttest_ind(values[labels == 0], values[labels == 1], equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    assert found.p_value[0] == pytest.approx(expected.pvalue)
+    assert [found.lower[0], found.upper[0]] == pytest.approx([interval.low, interval.high])
+
+
 def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
     labels = rng.integers(0, 3, 90)
     values = (rng.random(90) < 0.3 + 0.2 * labels).astype(float)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from silomix.rivals.covariance import (
+    at_least,
     average,
     average_profiles,
     average_weights,
@@ -101,6 +102,37 @@ def test_a_silo_without_the_cluster_does_not_decide_its_weight(seed):
     found = average_weights(matched, np.array([100, 100, 100]))
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     assert 0.2 < found[:, 1].mean() < 0.5
+
+
+def nested(seed, draws=1000):
+    """Silos of 1000 rows with 6, 5, 3 and 2 of six clusters."""
+    rng = np.random.default_rng(seed)
+    weights = np.zeros((4, draws, 6))
+    for place, clusters in enumerate((6, 5, 3, 2)):
+        weights[place, :, :clusters] = rng.dirichlet(np.full(clusters, 1000 / clusters), draws)
+    return weights
+
+
+def test_it_does_not_matter_which_cluster_is_left_out(seed):
+    weights, rows = nested(seed), np.full(4, 1000)
+    found = []
+    for left_out in range(6):
+        order = np.roll(np.arange(6), left_out)
+        matched = MatchedDraws(weights[:, :, order], np.ones((4, 1000, 6, 1)), weights[:, 0] > 0)
+        found.append(average_weights(matched, rows)[:, np.argsort(order)])
+    np.testing.assert_allclose(found, np.broadcast_to(found[0], np.shape(found)), atol=1e-6)
+    # all weights are positive, and no silo without the last cluster decides about the others
+    assert found[0].mean(axis=0).min() > 0
+    np.testing.assert_allclose(found[0].mean(axis=0), weights.mean(axis=(0, 1)), atol=0.03)
+
+
+def test_a_covariance_is_raised_only_where_it_is_below(seed):
+    rng = np.random.default_rng(seed)
+    large, small = random_covariances(rng, 2, 3)
+    both = large + small
+    np.testing.assert_allclose(at_least(both, small), both)
+    np.testing.assert_allclose(at_least(small, both), both)
+    np.testing.assert_allclose(at_least(np.diag([4.0, 1.0]), 2 * np.eye(2)), np.diag([4.0, 2.0]))
 
 
 def test_one_cluster_has_all_the_weight():

@@ -36,6 +36,8 @@ BLOCK = 16_384
 """Rows whose influences are held at a time."""
 FEWEST = 2.0
 """Expected rows from which a cluster is compared, and with which: one row has no spread."""
+AGREEMENT = 1e-12
+"""Share of the variance that lies between the draws, up to which they agree but for rounding."""
 PSEUDO = 4.0
 """Rows like the whole that a share's interval adds to each cluster."""
 
@@ -219,6 +221,9 @@ def _total(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
 
+    Where the draws agree nothing is pooled, and the degrees of freedom are those of each: the
+    correction of Barnard and Rubin for few of them does not vanish by itself.
+
     Parameters
     ----------
     differences, within, freedom : (draw, cluster), estimates, their squared standard errors, and
@@ -234,4 +239,5 @@ def _total(
     lost = between / total
     complete = freedom.mean(axis=0)
     observed = complete * (1 - 2 / (complete + 3)) * (1 - lost)
-    return np.sqrt(total), 1 / (lost**2 / (draws - 1) + 1 / observed)
+    pooled = 1 / (lost**2 / (draws - 1) + 1 / observed)
+    return np.sqrt(total), np.where(lost > AGREEMENT, pooled, complete)

@@ -56,22 +56,32 @@ def consensus_draws(
 def average_weights(matched: MatchedDraws, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """Average π: (draw, cluster), some entries perhaps below zero.
 
-    A silo that lacks a cluster has no variance in its weight and would decide it alone; no
-    variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows, which is what
-    the silo's rows would tell if their clusters were known.
+    A silo that lacks a cluster has no variance in its weight and would decide it alone. So in no
+    direction is a variance below that of (diag m − mm') / (n_s + 1), m the mean weights over all
+    rows: what the silo's rows would tell if their clusters were known. Like Scott's rule this
+    does not depend on which cluster is left out of the coordinates.
     """
     clusters = matched.weights.shape[2]
     if clusters == 1:
         return matched.weights.mean(axis=0)
-    overall = rows @ matched.weights.mean(axis=1) / rows.sum()
+    overall = (rows @ matched.weights.mean(axis=1) / rows.sum())[:-1]
+    known = np.diag(overall) - np.outer(overall, overall)
     free = matched.weights[:, :, :-1]
-    covariances = np.array([covariance(draws) for draws in free])
-    for matrix, count in zip(covariances, rows, strict=True):
-        known = (overall * (1 - overall) / (count + 1.0))[:-1]
-        diagonal = np.einsum("ii->i", matrix)
-        diagonal[:] = np.maximum(diagonal, known)
-    averaged = average(free, covariances)
+    covariances = [
+        at_least(covariance(draws), known / (count + 1.0))
+        for draws, count in zip(free, rows, strict=True)
+    ]
+    averaged = average(free, np.array(covariances))
     return np.append(averaged, 1.0 - averaged.sum(axis=1, keepdims=True), axis=1)
+
+
+def at_least(matrix: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise a covariance, in the directions where it is below another one, to that one."""
+    root = np.linalg.cholesky(least)
+    inverse = np.linalg.inv(root)
+    ratios, directions = np.linalg.eigh(inverse @ matrix @ inverse.T)
+    half = root @ directions
+    return (half * np.maximum(ratios, 1.0)) @ half.T
 
 
 def average_profiles(draws: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
