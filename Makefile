@@ -38,6 +38,7 @@ bench-scale: .venv/.dev
 reproduce: .venv/.dev
 	$(BIN)/python reproduction/study.py --datasets 100
 	$(BIN)/python reproduction/matching.py --datasets 100
+	$(BIN)/python reproduction/pairing.py --datasets 100
 	$(BIN)/python reproduction/solvers.py --datasets 50
 	$(BIN)/python reproduction/fractionation.py --datasets 5
 	$(BIN)/python reproduction/shards.py --datasets 10

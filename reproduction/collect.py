@@ -27,6 +27,7 @@ from running import RESULTS
 from side_tables import (
     fractionation_table,
     inference_table,
+    pairing_table,
     shards_table,
     shares_table,
     thinning_table,
@@ -89,6 +90,8 @@ def collect_matching(pages):
 def collect_others(pages):
     solvers = pages.lines("solvers")
     pages.page("inference", not_run("solvers") if solvers is None else inference_table(solvers))
+    pairing = pages.lines("pairing")
+    pages.page("pairing", not_run("pairing") if pairing is None else pairing_table(pairing))
     for script, table, draw, title in (
         ("fractionation", fractionation_table, figures.fractionation,
          "Clusters and agreement against the number of shards"),

@@ -2,9 +2,10 @@
 
 - Relative bias is (true − estimate) / true; the estimate is the mean of the draws.
 - True and found clusters are paired one to one so that they share the most rows. A true cluster
-  without a partner has no estimate: the bias leaves it out, the coverage counts it as missed.
+  without a partner has no estimate: the bias leaves it out, the coverage counts it as missed. The
+  paper seems to pair otherwise: see `pairing.py`.
 - The paper's intervals are equal-tailed (`_tails`). Ours are of highest density (`_covered`): an
-  equal-tailed interval cannot hold a probability below the smallest draws.
+  equal-tailed interval leaves out the smallest draws, where a probability near zero has its own.
 - A variable's level probabilities are judged by the band that their true value is in.
 """
 
@@ -115,12 +116,13 @@ def judge_partition(found, truth):
     }
 
 
-def judge_draws(found, truth):
+def judge_draws(found, truth, pair=pair_clusters):
     """Return the part of the line that needs weights and probabilities.
 
-    `_bias` of a band is a sum over the `_biased` values that have an estimate.
+    `_bias` of a band is a sum over the `_biased` values that have an estimate. `pair` gives each
+    true cluster its found one, as `pair_clusters` does.
     """
-    pairs = pair_clusters(
+    pairs = pair(
         truth.labels,
         found.labels,
         true_clusters=len(truth.weights),
@@ -212,8 +214,10 @@ def ratio(parts, totals):
     """Return Σ parts / Σ totals over data sets, and its standard error, clustered by data set."""
     if totals.sum() == 0:
         return np.nan, np.nan
-    rate = parts.sum() / totals.sum()
-    return rate, np.sqrt(((parts - rate * totals) ** 2).sum()) / totals.sum()
+    rate, sets = parts.sum() / totals.sum(), len(parts)
+    squares = ((parts - rate * totals) ** 2).sum()
+    error = np.sqrt(squares * sets / (sets - 1)) / totals.sum() if sets > 1 else np.nan
+    return rate, error
 
 
 def mean_error(values):

@@ -49,12 +49,13 @@ def matching_tables(lines, partition, table):
 
 def matching_row(cell, method, own, values):
     local = own[own["local_right"] == 1]
+    right = with_error(*measure(local, "right"))
     return {
         "cell": cell,
         "matching": method,
         "data sets": len(own),
         "right": values["right"],
-        "right, of those with the right local numbers": with_error(*measure(local, "right")),
+        "right, of those with the right local numbers": f"{right}, of {len(local)}",
         "ARI": values["ari"],
         "clusters": with_error(*mean_error(own["clusters"]), digits=2),
     }
@@ -102,23 +103,25 @@ def reproduced(study, matching):
     """Say where the paper's figures are found again: sentences."""
     said = []
     compared = compare(study, ["3", "4", "5"], STUDY_METHODS)
-    coverage = compared["quantity"].str.endswith("coverage")
     for method in ("VCMC", "Full MCMC", "FedMerDel", "Fed K-modes"):
         of_method = compared["method"] == method
         for quantity in ("ari", "vi", "clusters"):
             some = compared[of_method & (compared["quantity"] == quantity)]
             said.append(sentence(f"{method}, {QUANTITIES[quantity]}", some))
-        for table, words in (("4", "coverage of π"), ("5", "coverage of p")):
-            some = compared[of_method & coverage & (compared["table"] == table)]
-            if len(some):
-                said.append(sentence(f"{method}, {words}", some, every=False))
+        for table, words in (("4", "π"), ("5", "p")):
+            for what in ("bias", "coverage"):
+                wanted = compared["quantity"].str.endswith(what) & (compared["table"] == table)
+                if (of_method & wanted).any():
+                    title = f"{method}, {what} of {words}"
+                    said.append(sentence(title, compared[of_method & wanted], every=False))
     for partition, table in (("estimated", "2"), ("true", "9")):
         part = matching[matching["partition"] == partition]
         some = compare(part, [table], MATCHINGS, column="matching")
         for name in MATCHINGS:
-            wanted = (some["method"] == name) & (some["quantity"] == "right")
-            title = f"{name} matching right, {partition} local partitions"
-            said.append(sentence(title, some[wanted]))
+            for quantity, words in (("right", "right"), ("ari", "ARI")):
+                wanted = (some["method"] == name) & (some["quantity"] == quantity)
+                title = f"{name} matching, {words}, {partition} local partitions"
+                said.append(sentence(title, some[wanted]))
     return "".join(f"- {line}\n" for line in said)
 
 

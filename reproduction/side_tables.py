@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
-from comparing import PUBLISHED, in_cell
+from comparing import PUBLISHED, STUDY_METHODS, agrees, compare, in_cell
 from judging import mean_error
 from pages import not_run
 from running import CELLS
@@ -89,7 +89,7 @@ def shares_table(lines):
     lines = with_found(lines)
     keys = ["separability", "method"]
     page = lines.pivot_table(index=keys, columns="share", values="found", sort=False)
-    page = page.map("{:.2f}".format)
+    page = page.sort_index(axis=1).map("{:.2f}".format)
     page.columns = [f"{share:.1%}" for share in page.columns]
     sets = lines.groupby(keys, sort=False)["seed"].nunique().rename("data sets")
     return as_markdown(page.join(sets).reset_index())
@@ -131,4 +131,22 @@ def thinning_table(study, matching):
                 "difference": with_error(*mean_error(change), digits=2),
             }
         )
+    return as_markdown(pd.DataFrame(rows))
+
+
+def pairing_table(lines):
+    """In how many places the published tables 4 and 5 are found again, by way of pairing."""
+    rows = []
+    names = {paper: ours for paper, ours in STUDY_METHODS.items() if ours in set(lines["method"])}
+    for pairing, part in lines.groupby("pairing", sort=False):
+        compared = compare(part, ["4", "5"], STUDY_METHODS)
+        compared = compared[compared["method"].isin(names) & compared["difference se"].notna()]
+        for (method, table), both in compared.groupby(["method", "table"], sort=False):
+            row = {"pairing": pairing, "method": method, "data sets": both["data sets"].max()}
+            row["values"] = {"4": "π", "5": "p"}[table]
+            for what in ("bias", "coverage"):
+                some = both[both["quantity"].str.endswith(what)]
+                same = sum(agrees(line) for _, line in some.iterrows())
+                row[what] = f"{same} of {len(some)}" if len(some) else "–"
+            rows.append(row)
     return as_markdown(pd.DataFrame(rows))

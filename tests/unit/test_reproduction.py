@@ -17,14 +17,15 @@ SCRIPTS = Path(__file__).parents[2] / "reproduction"
 TINY = {
     "study": "--cells=nested/easy --iterations=200 --rows=200 --methods={}",
     "matching": "--cells=non-nested/easy --iterations=200 --rows=100",
+    "pairing": "--cells=nested/easy --rows=200",
     "fractionation": "--iterations=100 --rows=400 --shards=2",
     "shards": "--iterations=100 --rows=200 --shards=2",
     "shares": "--iterations=100 --rows=100 --shares=0.2",
 }
-LINES = {"study": 5, "matching": 8, "fractionation": 4, "shards": 6, "shares": 6}
+LINES = {"study": 5, "matching": 8, "pairing": 4, "fractionation": 4, "shards": 6, "shares": 6}
 """Lines of one data set, by script."""
 SOME_METHODS = "no-polish,product,paper,fedmerdel,fed-kmodes"
-QUICK = ("study", "matching")
+QUICK = ("study", "matching", "pairing")
 SLOW = ("fractionation", "shards", "shares")
 every_script = pytest.mark.parametrize(
     "name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
@@ -223,8 +224,8 @@ def test_collected_tables(scripts, results, tmp_path):
     missing = {name for name, text in pages.items() if text.startswith("*Not run yet")}
     assert "inference" in missing and ("shards" in missing) == ("shards" not in scripts)
     images = re.findall(r"!\[.+\]\((.+)\)", "".join(pages.values()))
-    # two figures of the study, two of the matchings, one of each other script
-    assert len(images) == len(scripts) + 2
+    # two figures of the study, two of the matchings, none of the pairing, one of each other script
+    assert len(images) == len(scripts) + 1
     assert all((tmp_path / image).exists() for image in images)
 
 
@@ -242,6 +243,8 @@ def lines_of(method, covered):
     """Lines of a method on two data sets; of ten values of each parameter so many are covered."""
     line = {"design": "nested", "separability": "poor", "method": method, "planted": 6}
     line |= {"clusters": 6, "ari": 0.8, "best_ari": 0.8, "vi": 0.5, "seconds": 1.0, "bytes": 1000}
+    for what in load("judging").BANDS:
+        line |= {f"{what}_covered": 0, f"{what}_total": 0}
     for what, inside in zip(load("comparing").PARAMETERS, covered, strict=True):
         line |= {f"{what}_covered": inside, f"{what}_total": 10}
     return [line | {"seed": seed} for seed in (1, 2)]
@@ -258,6 +261,65 @@ def test_a_missed_coverage_is_said_to_be_above_or_below():
     assert said.startswith(f"{len(page) - 2} of {len(page)} targets are reached.")
     assert "+0.100 ± 0.000 | **no (above)** |" in said
     assert "-0.200 ± 0.000 | **no (below)** |" in said
+
+
+def published(quantity, value, sd=np.nan):
+    return pd.Series({"quantity": quantity, "value": value, "sd": sd})
+
+
+def test_data_sets_that_agree_leave_a_difference_its_error():
+    """Eleven data sets of coverage one against a published .97 of a hundred: no finding."""
+    error = load("comparing").difference_error
+    lines = pd.DataFrame({"p0_total": [50.0] * 11})
+    rate = (11 + 97) / 111
+    chance = np.sqrt(rate * (1 - rate) * (1 / 11 + 1 / 100))
+    assert error(published("pi1_coverage", 0.97), lines, 1.0, 0.0) == pytest.approx(chance)
+    assert error(published("right", 0.97), lines, 1.0, 0.0) == pytest.approx(chance)
+    inside = error(published("p0_coverage", 0.97), lines, 1.0, 0.0)
+    assert inside == pytest.approx(chance / np.sqrt(50))
+    # values of a data set that hang together have the error that they show
+    assert error(published("p0_coverage", 0.9), lines, 0.9, 0.1) == pytest.approx(
+        0.1 * np.sqrt(11) * np.sqrt(1 / 11 + 1 / 100)
+    )
+    spread = np.sqrt(100 * 0.4**2 / 111)
+    number = error(published("clusters", 5.2, 0.4), lines, 5.0, 0.0)
+    assert number == pytest.approx(spread * np.sqrt(1 / 11 + 1 / 100))
+    assert np.isnan(error(published("clusters", 5.2, 0.4), lines[:0], np.nan, np.nan))
+
+
+def test_a_difference_of_printed_decimals_meets_its_margin():
+    agrees = load("comparing").agrees
+    assert abs(1.0 - 0.97) > 0.03
+    assert agrees({"difference": 1.0 - 0.97, "difference se": 0.0})
+    assert not agrees({"difference": 0.0301, "difference se": 0.01})
+
+
+def test_the_best_rival_is_found_on_common_data_sets():
+    """The rival with the higher mean has it from an easy data set that the defaults lack."""
+    lines = [
+        ("default", 1, 0.8), ("default", 2, 0.6), ("cmc-independent", 1, 0.75),
+        ("cmc-independent", 2, 0.59), ("product", 1, 0.7), ("product", 3, 0.99),
+    ]  # fmt: skip
+    study = pd.DataFrame(lines, columns=["method", "seed", "ari"])
+    study = study.assign(design="nested", separability="easy")
+    ((cell, best, value, _),) = load("comparing").against_rivals(study)
+    assert (cell, best) == ("nested easy", "cmc-independent")
+    assert value == pytest.approx(0.03)
+
+
+def test_one_found_cluster_may_serve_two_true_ones():
+    pairing = load("pairing")
+    true, found = np.array([0, 0, 1, 1, 1, 2]), np.array([1, 1, 1, 1, 0, 2])
+    sizes = {"true_clusters": 3, "clusters": 3}
+    assert pairing.largest_overlap(true, found, **sizes).tolist() == [1, 1, 2]
+    assert pairing.PAIRINGS["one to one"](true, found, **sizes).tolist() == [1, 0, 2]
+
+
+def test_the_error_of_a_ratio_is_that_of_a_mean_where_totals_are_equal(seed):
+    judging = load("judging")
+    parts = np.random.default_rng(seed).integers(0, 10, 12).astype(float)
+    expected = judging.mean_error(pd.Series(parts / 10))
+    assert judging.ratio(parts, np.full(12, 10.0)) == pytest.approx(expected)
 
 
 def test_a_target_with_one_side_is_just_missed():
