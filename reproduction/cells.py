@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, share, timed
+from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, ratio, share, timed
 from running import (
     CELL_KEYS,
     arguments,
@@ -114,10 +114,8 @@ def against_pooled(lines):
         other = pooled.loc[part.index]
         row = {"cell": " ".join(cell), "data sets": len(part)}
         for what in ("pi", "p0", "p1", "p2", "p3"):
-            total = part[f"{what}_total"]
             more = part[f"{what}_covered"] - other[f"{what}_covered"]
-            row[what] = more.sum() / total.sum()
-            row[f"{what} se"] = np.sqrt(((more - row[what] * total) ** 2).sum()) / total.sum()
+            row[what], row[f"{what} se"] = ratio(more, part[f"{what}_total"])
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -101,28 +101,35 @@ def parameter_table(lines, table, what, names):
 
 def reproduced(study, matching):
     """Say where the paper's figures are found again: sentences."""
-    said = []
+    said = [*methods_again(study), *matchings_again(matching)]
+    return "".join(f"- {line}\n" for line in said)
+
+
+def methods_again(study):
+    """Yield a sentence for each method and each quantity of tables 3 to 5."""
     compared = compare(study, ["3", "4", "5"], STUDY_METHODS)
     for method in ("VCMC", "Full MCMC", "FedMerDel", "Fed K-modes"):
-        of_method = compared["method"] == method
+        own = compared[compared["method"] == method]
         for quantity in ("ari", "vi", "clusters"):
-            some = compared[of_method & (compared["quantity"] == quantity)]
-            said.append(sentence(f"{method}, {QUANTITIES[quantity]}", some))
+            some = own[own["quantity"] == quantity]
+            yield sentence(f"{method}, {QUANTITIES[quantity]}", some)
         for table, words in (("4", "π"), ("5", "p")):
             for what in ("bias", "coverage"):
-                wanted = compared["quantity"].str.endswith(what) & (compared["table"] == table)
-                if (of_method & wanted).any():
-                    title = f"{method}, {what} of {words}"
-                    said.append(sentence(title, compared[of_method & wanted], every=False))
+                some = own[own["quantity"].str.endswith(what) & (own["table"] == table)]
+                if len(some):
+                    yield sentence(f"{method}, {what} of {words}", some, every=False)
+
+
+def matchings_again(matching):
+    """Yield a sentence for each matching and each quantity of tables 2 and 9."""
     for partition, table in (("estimated", "2"), ("true", "9")):
         part = matching[matching["partition"] == partition]
-        some = compare(part, [table], MATCHINGS, column="matching")
+        compared = compare(part, [table], MATCHINGS, column="matching")
         for name in MATCHINGS:
             for quantity, words in (("right", "right"), ("ari", "ARI")):
-                wanted = (some["method"] == name) & (some["quantity"] == quantity)
+                wanted = (compared["method"] == name) & (compared["quantity"] == quantity)
                 title = f"{name} matching, {words}, {partition} local partitions"
-                said.append(sentence(title, some[wanted]))
-    return "".join(f"- {line}\n" for line in said)
+                yield sentence(title, compared[wanted])
 
 
 def sentence(title, compared, every=True):
