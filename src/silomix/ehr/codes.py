@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
+import numpy as np
+
 from silomix.errors import DataError
 from silomix.roster import did_you_mean
 
@@ -71,7 +73,7 @@ class CodeList:
         return tuple(dict.fromkeys(code.condition for code in self.codes))
 
 
-Codes: TypeAlias = CodeList | Mapping[str, "Iterable[str | int]"] | str | Path
+Codes: TypeAlias = CodeList | Mapping[str, "Iterable[str | int] | int"] | str | Path
 
 
 def read_codes(codes: Codes) -> CodeList:
@@ -81,7 +83,7 @@ def read_codes(codes: Codes) -> CodeList:
     ----------
     codes : the path of a CSV file with the columns condition and code, and if wanted vocabulary,
         include_descendants (true or false) and description; or a mapping from each condition to
-        its codes.
+        its codes, or its only one.
 
     Returns
     -------
@@ -146,11 +148,11 @@ def check_columns(codes: CodeList, others: Iterable[str]) -> None:
     )
 
 
-def _of_mapping(codes: Mapping[str, Iterable[str | int]]) -> CodeList:
+def _of_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:
     pairs = [
         (name, code)
         for name, its in codes.items()
-        for code in ([its] if isinstance(its, str) else [*its] or [""])
+        for code in ([its] if isinstance(its, str | int | np.integer) else [*its] or [""])
     ]
     return CodeList(
         "the code list",

@@ -2,7 +2,8 @@
 
 The tables it works on are made by `silomix.ehr.long` and `silomix.ehr.omop`:
 
-events : person, code, date, dated (whether the source says a date at all)
+events : person, code, uncoded (a key of `REASONS` where the code is null), date, dated (whether
+    the source says a date at all)
 people : person, fate (a key of `REASONS`, or null to stay), carried_0, carried_1, ...
 
 Names of columns are quoted; values reach the database as parameters, never as text.
@@ -10,6 +11,7 @@ Names of columns are quoted; values reach the database as parameters, never as t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
@@ -17,8 +19,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from silomix.atomic import whole_file
-from silomix.ehr.engine import load_duckdb, quote, single_row
+from silomix.ehr.engine import load_duckdb, single_row
 from silomix.ehr.record import OF_PEOPLE, REASONS, EhrTable
+from silomix.ehr.sql import quote
 from silomix.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -29,13 +32,14 @@ if TYPE_CHECKING:
 
 MOST_UNLISTED = 10
 KEPT = "kept"
+UNCODED = ("no-code", "bad-code", "no-vocabulary")
 
 CLASSIFIED = """
 SELECT e.person, e.code, e.date, CASE
     WHEN e.person IS NULL THEN 'no-person'
     WHEN p.person IS NULL THEN 'unknown-person'
     WHEN p.fate IS NOT NULL THEN p.fate
-    WHEN e.code IS NULL THEN 'no-code'
+    WHEN e.code IS NULL THEN e.uncoded
     WHEN c.code IS NULL THEN 'unlisted'
     WHEN e.date IS NULL AND e.dated THEN 'bad-date'
     WHEN e.date IS NULL THEN 'no-date'
@@ -223,30 +227,49 @@ def _check_meeting(
 
     One spelling or type is then wrong throughout, and a table of zeros would hide it.
     """
-
-    def of(*keys: str) -> int:
-        return sum(dropped[key][0] for key in keys if key in dropped)
-
+    lost = Counter({key: count for key, (count, _) in dropped.items()})
     if not events:
         raise DataError(f"{where}: has no event; check that it is the right table")
-    strangers = of("no-person", "unknown-person")
-    if strangers == events:
+    if lost["no-person"] == events:
+        raise DataError(f"{where}: no event has a person id; check the column of person ids")
+    if lost["no-person"] + lost["unknown-person"] == events:
         raise DataError(
             f"{where}: no event is of a person in the table of people; check that both have the "
             "same kind of person id"
         )
-    coded = passed + of("no-date", "bad-date", "outside-window")
-    if not coded and of("unlisted"):
+    coded = passed + lost["no-date"] + lost["bad-date"] + lost["outside-window"]
+    if not coded:
+        _check_codes(lost, unlisted, where)
+    elif not passed:
+        _refuse_dates(lost, coded, where)
+
+
+def _check_codes(lost: Counter[str], unlisted: pd.DataFrame, where: str) -> None:
+    """Refuse events none of which has a code of the list, unless their people are left out."""
+    if lost["unlisted"]:
         frequent = ", ".join(map(repr, unlisted["code"]))
         raise DataError(
             f"{where}: no event has a code of the list; check the column of codes and how they are "
             f"spelled: the most frequent ones are {frequent}"
         )
-    if coded and of("bad-date") == coded:
+    if any(lost[key] for key in UNCODED):
+        raise DataError(
+            f"{where}: no event has a code that can be used; check the column of codes, and that "
+            "of vocabularies if there is one"
+        )
+
+
+def _refuse_dates(lost: Counter[str], coded: int, where: str) -> None:
+    if lost["bad-date"] == coded:
         raise DataError(
             f"{where}: none of the {coded:,} dates of listed events can be read; write dates as "
             "YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'"
         )
+    raise DataError(
+        f"{where}: none of the {coded:,} listed events counts: {lost['no-date']:,} without a date, "
+        f"{lost['bad-date']:,} with one that cannot be read, {lost['outside-window']:,} before the "
+        "first or after the last date; check the column of dates, and the first and the last date"
+    )
 
 
 def _judge(connection: DuckDBPyConnection, late: Mapping[str, str]) -> None:
@@ -322,9 +345,10 @@ def _finish(connection: DuckDBPyConnection, request: Request) -> pd.DataFrame | 
                 f"COPY ({query}) TO $1 (FORMAT parquet, USE_TMP_FILE false)", [str(file.name)]
             )
     except (OSError, duckdb.IOException) as error:
+        why = getattr(error, "strerror", None) or "DuckDB does not succeed"
         raise SettingsError(
-            f"{request.out} cannot be written: {error}; choose another place, with enough space"
-        ) from error
+            f"{request.out} cannot be written: {why}; choose another place, with enough space"
+        ) from None
     return None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
+import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -11,8 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from pandas.api.types import is_object_dtype
+
 from silomix.data import read_table
 from silomix.data.reading import SEPARATORS
+from silomix.ehr.problems import explain
+from silomix.ehr.sql import MISSING_TEXTS, quote
 from silomix.errors import DataError, MissingDependency, SettingsError
 from silomix.roster import did_you_mean
 from silomix.sampler import cores
@@ -21,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import ModuleType
 
+    import narwhals as nw
+    import pyarrow
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from narwhals.typing import IntoFrame
 
-MISSING_TEXTS = ["", "NA", "NaN"]
 DATABASES = (".duckdb", ".db", ".ddb")
 FILES = (*SEPARATORS, ".parquet")
 
@@ -94,16 +101,14 @@ def opened(engine: Engine, source: str) -> Iterator[DuckDBPyConnection]:
         connection = _connect(duckdb, engine, folder)
         try:
             yield connection
-        except duckdb.OutOfMemoryException as error:
+        except duckdb.OutOfMemoryException:
             raise SettingsError(
                 f"{source}: {engine.memory} of memory, or the space in {Path(folder).parent}, is "
-                f"not enough: {_first_words(error)}; allow more memory, or another folder"
+                "not enough; allow more memory, or another folder"
             ) from None
         except duckdb.Error as error:
-            raise DataError(
-                f"{source}: cannot be read: {_first_words(error)}; close it elsewhere, or "
-                "repair or replace it"
-            ) from error
+            # what DuckDB says may quote the records: not even a traceback shows it
+            raise DataError(explain(error, source)) from None
         finally:
             connection.close()
 
@@ -138,7 +143,7 @@ def relation_of(connection: DuckDBPyConnection, source: Source, label: str) -> D
         return _table_in(connection, source)
     if isinstance(source, str | Path):
         return _relation_of_file(connection, Path(source))
-    connection.register(label, read_table(source).to_arrow())
+    connection.register(label, _as_arrow(read_table(source)))
     return connection.sql(f"SELECT * FROM {quote(label)}")
 
 
@@ -156,31 +161,6 @@ def find_column(relation: DuckDBPyRelation, name: str, where: str) -> tuple[str,
         f"{where}: has no column {name!r}{did_you_mean(name, relation.columns)}; its columns are "
         f"{', '.join(map(repr, relation.columns))}"
     )
-
-
-def quote(name: str) -> str:
-    """Return a name as a quoted SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def identifier(column: str, kind: str) -> str:
-    """Return the SQL of an id: text trimmed and null where missing, a whole float without .0."""
-    if kind == "VARCHAR" or kind.startswith("ENUM"):
-        text = f"trim(CAST({column} AS VARCHAR))"
-        return f"CASE WHEN {text} NOT IN ('', 'NA', 'NaN') THEN {text} END"
-    if kind in {"DOUBLE", "FLOAT"}:
-        whole = f"CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR)"
-        return (
-            f"CASE WHEN isnan({column}) THEN NULL WHEN {column} = floor({column}) THEN {whole} "
-            f"ELSE CAST({column} AS VARCHAR) END"
-        )
-    return column
-
-
-def day(value: str) -> str:
-    """Return the SQL of a value as a date; null where it is none, or infinite."""
-    made = f"TRY_CAST({value} AS DATE)"
-    return f"CASE WHEN isfinite({made}) THEN {made} END"
 
 
 def single_row(connection: DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> Any:
@@ -206,12 +186,14 @@ def _connect(duckdb: ModuleType, engine: Engine, folder: str) -> DuckDBPyConnect
         "temp_directory": folder,
         "threads": str(cores(engine.threads)),
     }
+    refusal = SettingsError(f"memory is {engine.memory!r}; give an amount such as '500MB' or '8GB'")
+    # to DuckDB, an amount below zero is no limit
+    if not re.match(r"0*\.?0*[1-9]", engine.memory):
+        raise refusal
     try:
         connection = duckdb.connect(":memory:", config=settings | {"memory_limit": engine.memory})
     except duckdb.Error:
-        raise SettingsError(
-            f"memory is {engine.memory!r}; give an amount such as '500MB' or '8GB'"
-        ) from None
+        raise refusal from None
     # the day of a time with a zone must not depend on where this computer stands
     connection.execute("SET TimeZone = 'UTC'")
     return connection
@@ -260,7 +242,7 @@ def _relation_of_file(connection: DuckDBPyConnection, path: Path) -> DuckDBPyRel
         sep=separator,
         quotechar='"',
         escapechar='"',
-        na_values=MISSING_TEXTS,
+        na_values=list(MISSING_TEXTS),
         columns=dict.fromkeys(columns, "VARCHAR"),
         auto_detect=False,
         hive_partitioning=False,
@@ -281,20 +263,39 @@ def _read_header(path: Path) -> tuple[list[str], str]:
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             line = file.readline()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; repair or replace the file") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not in UTF-8; save it as UTF-8") from None
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or "it is not as .gz files have to be"
+        raise DataError(f"{path}: cannot be read: {why}; repair or replace the file") from None
     separator = max(",\t;", key=line.count)
-    columns = next(csv.reader([line], delimiter=separator), [])
+    cells = next(csv.reader([line], delimiter=separator), [])
+    columns = [name or f"(column {place})" for place, name in enumerate(cells, start=1)]
     folded = [name.casefold() for name in columns]
-    if not columns or len(set(folded)) < len(folded):
+    twice = [str(place) for place, name in enumerate(folded, start=1) if folded.count(name) > 1]
+    if not columns or twice:
         raise DataError(
             f"{path}: the first line must name the columns, each once (capitals do not count); "
-            f"it is {line.strip()!r}"
+            + (f"the columns {', '.join(twice)} share a name" if twice else "it is empty")
         )
     return columns, separator
 
 
-def _first_words(error: Exception) -> str:
-    """Return what DuckDB says, without the row it quotes and the advice it gives."""
-    said = str(error).partition("Possible ")[0].splitlines()
-    return "; ".join(line for line in said if line and not line.startswith("Original Line"))
+def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
+    """Return a frame as Arrow; a column of mixed types, as in spreadsheets, becomes text."""
+    arrow = import_module("pyarrow")
+    try:
+        return frame.to_arrow()
+    except (arrow.ArrowException, OverflowError):
+        table = frame.to_pandas().copy(deep=False)
+    for name in filter(lambda name: is_object_dtype(table[name]), table.columns):
+        try:
+            arrow.array(table[name], from_pandas=True)
+        except (arrow.ArrowException, OverflowError):
+            table[name] = table[name].map(_as_text, na_action="ignore")
+    return arrow.Table.from_pandas(table, preserve_index=False)
+
+
+def _as_text(value: object) -> str:
+    """Spell a cell as the columns of one type are: a whole float without .0."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -10,14 +10,13 @@ from silomix.ehr.codes import check_flat, read_codes
 from silomix.ehr.counting import check_ids, count, set_bounds, set_codes
 from silomix.ehr.engine import (
     Engine,
-    day,
     find_column,
-    identifier,
     load_duckdb,
     name_of,
     opened,
     relation_of,
 )
+from silomix.ehr.sql import day, formatted_day, identifier
 from silomix.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -83,8 +82,9 @@ def read_long(
 ) -> EhrTable:
     """Read a long table of events into one row per person and one 0/1 column per condition.
 
-    Codes are compared as text, with the spaces around them removed and capitals as they are. In
-    text, empty cells, NA and NaN are missing. A time with a zone is on the day that it is in UTC.
+    Codes are compared as text, with the white space around them removed and capitals as they are.
+    In text, empty cells, NA, NaN and NULL are missing, and dates start with a year of four digits.
+    A time with a zone is on the day that it is in UTC.
 
     Parameters
     ----------
@@ -253,20 +253,22 @@ def _events_view(
 ) -> None:
     """Make the view `events` that `silomix.ehr.counting` reads."""
     code = f"CAST({identifier(*find_column(source, columns.code, where))} AS VARCHAR)"
+    uncoded = "'no-code'"
     if columns.vocabulary is not None:
         vocabulary = identifier(*find_column(source, columns.vocabulary, where))
+        uncoded = f"CASE WHEN {code} IS NULL THEN 'no-code' ELSE 'no-vocabulary' END"
         code = f"CAST({vocabulary} AS VARCHAR) || ':' || {code}"
     given, when = WITHOUT_DATE, WITHOUT_DATE
     params = {}
     if columns.date is not None:
         column, kind = find_column(source, columns.date, where)
         given = identifier(column, kind)
-        when = day(given)
+        when = day(given, kind)
         if columns.date_format is not None and not kind.startswith(("DATE", "TIMESTAMP")):
-            when = day(f"try_strptime(CAST({given} AS VARCHAR), $format)")
+            when = formatted_day(given, "$format")
             params = {"format": columns.date_format}
     query = (
-        f"SELECT {ids} AS person, {code} AS code, {when} AS date, ({given}) IS NOT NULL AS dated "
-        "FROM event_source"
+        f"SELECT {ids} AS person, {code} AS code, {uncoded} AS uncoded, {when} AS date, "
+        f"({given}) IS NOT NULL AS dated FROM event_source"
     )
     connection.sql(query, params=params).create_view("events")

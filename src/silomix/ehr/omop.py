@@ -16,14 +16,13 @@ from silomix.ehr.engine import (
     Engine,
     InDatabase,
     attach,
-    day,
     file_kind,
     find_column,
-    identifier,
     opened,
     relation_of,
     single_row,
 )
+from silomix.ehr.sql import day, identifier, is_text, whole_number
 from silomix.errors import DataError, SettingsError
 from silomix.sampler import at_least as whole_at_least
 
@@ -41,7 +40,9 @@ SILOS = {"care_site": "care_site_id", "location": "location_id"}
 """The column of the result by which silos are told apart, and that of the table person."""
 
 NEEDED = ("person", "observation_period", "condition_occurrence")
-USED = ("death", "concept_ancestor")
+DEATH, ANCESTORS = "death", "concept_ancestor"
+CLINICAL = (*NEEDED, DEATH)
+ALL = (*CLINICAL, ANCESTORS)
 ANY_AGE = 10_000
 
 UNOBSERVED = (
@@ -72,12 +73,13 @@ def read_omop(
 
     Parameters
     ----------
-    cdm : a DuckDB file, an `InDatabase` that names the schema in it, or a folder of CSV, TSV or
-        Parquet files named after the tables.
+    cdm : a DuckDB file, an `InDatabase` that names the schema in it (needed if several have such
+        tables; only concept_ancestor may be in another), or a folder of CSV, TSV or Parquet files
+        named after the tables.
     codes : a code list of concept ids: the path of a CSV file, a mapping, or a `CodeList`. Its
         vocabularies are for people: an id is enough.
     silo : "care_site" or "location" for a column of that name with the person's care_site_id or
-        location_id; people without one are dropped.
+        location_id, which may be text; people without one are dropped.
     carry : further columns of the table person that go along, such as gender_concept_id.
     between : the first and the last date that count; None for no limit. People who were not
         observed between them are dropped.
@@ -109,9 +111,9 @@ def read_omop(
     ...     _ = Path(f"cdm/{name}.csv").write_text("\n".join(rows.split()), encoding="utf-8")
     >>> found = ehr.read_omop("cdm", {"asthma": [317009]}, silo="care_site", ages=(80, None))
     >>> print(found.table)
-       person_id  care_site  asthma
-    0          1          7       1
-    1          2          8       0
+       person_id care_site  asthma
+    0          1         7       1
+    1          2         8       0
     >>> print(found.dropped[["reason", "events", "people"]])
                                          reason  events  people
     0    the person's age is outside the limits       0       1
@@ -124,16 +126,17 @@ def read_omop(
     if silo is not None and silo not in SILOS:
         raise SettingsError(f"silo is {silo!r}; for OMOP it must be one of {', '.join(SILOS)}")
     request = make_request(listed, PERSON, [*([silo] if silo else []), *carry], at_least, out)
-    where = str(cdm.file if isinstance(cdm, InDatabase) else cdm)
+    where = f"{cdm.file}, schema {cdm.name}" if isinstance(cdm, InDatabase) else str(cdm)
+    below = any(code.include_descendants for code in listed.codes)
     with opened(engine, where) as connection:
-        tables = _open_tables(connection, cdm, where)
+        tables = _open_tables(connection, cdm, where, below=below)
         set_bounds(connection, between)
         _read_codes(connection, listed, tables, where)
         damaged = _read_periods(connection, tables["observation_period"])
         _read_people(connection, tables["person"], silo, carry, limits)
         late = {"outside-observation": UNOBSERVED}
-        if "death" in tables:
-            _read_deaths(connection, tables["death"])
+        if DEATH in tables:
+            _read_deaths(connection, tables[DEATH])
             late["after-death"] = DEAD
         events = tables["condition_occurrence"]
         _read_events(connection, events)
@@ -155,11 +158,18 @@ class _Table:
 
     def whole(self, column: str) -> str:
         """Return the SQL of a column of whole numbers; null where it has none."""
-        return f"TRY_CAST({self.text(column)} AS BIGINT)"
+        return whole_number(self.text(column))
+
+    def label(self, column: str) -> str:
+        """Return the SQL of a column of ids that may be words; 7.0 in text is 7."""
+        _, kind = find_column(self.relation, column, self.where)
+        text = self.text(column)
+        return f"coalesce(CAST({self.whole(column)} AS VARCHAR), {text})" if is_text(kind) else text
 
     def day(self, column: str) -> str:
         """Return the SQL of a column of dates; null where it has none."""
-        return day(self.text(column))
+        _, kind = find_column(self.relation, column, self.where)
+        return day(self.text(column), kind)
 
 
 def _age_limits(ages: tuple[int | None, int | None]) -> tuple[int, int] | None:
@@ -173,20 +183,20 @@ def _age_limits(ages: tuple[int | None, int | None]) -> tuple[int, int] | None:
 
 
 def _open_tables(
-    connection: DuckDBPyConnection, cdm: str | Path | InDatabase, where: str
+    connection: DuckDBPyConnection, cdm: str | Path | InDatabase, where: str, *, below: bool
 ) -> dict[str, _Table]:
     """Return the tables that are there; refuse if one is missing that is needed."""
     if isinstance(cdm, InDatabase):
-        found = _in_database(connection, cdm.file, cdm.name)
+        found = _in_database(connection, cdm.file, cdm.name, below=below)
     elif Path(cdm).is_dir():
         found = _in_folder(connection, Path(cdm))
     else:
-        found = _in_database(connection, cdm, None)
+        found = _in_database(connection, cdm, None, below=below)
     for name in NEEDED:
         if name not in found:
             raise DataError(
                 f"{where}: has no table {name!r}, which is needed; found "
-                f"{', '.join(sorted(found)) or 'none'} of {', '.join((*NEEDED, *USED))}"
+                f"{', '.join(sorted(found)) or 'none'} of {', '.join(ALL)}"
             )
     tables = {}
     for name, relation in found.items():
@@ -196,31 +206,48 @@ def _open_tables(
 
 
 def _in_database(
-    connection: DuckDBPyConnection, file: str | Path, schema: str | None
+    connection: DuckDBPyConnection, file: str | Path, schema: str | None, *, below: bool
 ) -> dict[str, DuckDBPyRelation]:
-    places = attach(connection, file)
-    schemas = {place.casefold() for place, _ in places}
-    if schema is not None and schema.casefold() not in schemas:
+    """Return the tables of one schema; with `below`, those of the vocabulary from any schema."""
+    schemas: dict[str, dict[str, str]] = {}
+    for (place, name), sql in attach(connection, file).items():
+        schemas.setdefault(place.casefold(), {})[name.casefold()] = sql
+    home = _home(schemas, file) if schema is None else schema.casefold()
+    if schema is not None and home not in schemas:
         raise DataError(
             f"{file}: has no schema {schema!r} with tables; its schemas are "
             f"{', '.join(sorted(schemas)) or 'none'}"
         )
-    found: dict[str, DuckDBPyRelation] = {}
-    for wanted in (*NEEDED, *USED):
-        named = {place: sql for place, sql in places.items() if place[1].casefold() == wanted}
-        # vocabulary tables often have a schema of their own, so the schema is a preference
-        own = {
-            p: sql for p, sql in named.items() if schema and p[0].casefold() == schema.casefold()
-        }
-        named = own or named
-        if len(named) > 1:
-            raise DataError(
-                f"{file}: the table {wanted!r} is in the schemas "
-                f"{', '.join(place for place, _ in named)}; say in which one to look"
-            )
-        for sql in named.values():
-            found[wanted] = connection.sql(f"SELECT * FROM {sql}")
-    return found
+    own = schemas.get(home, {})
+    found = {name: own[name] for name in CLINICAL if name in own}
+    if below:
+        found |= _ancestors(schemas, home, file)
+    return {name: connection.sql(f"SELECT * FROM {sql}") for name, sql in found.items()}
+
+
+def _home(schemas: Mapping[str, Mapping[str, str]], file: str | Path) -> str:
+    """Return the one schema that has clinical tables: those of two are not of the same people."""
+    having = sorted(place for place, tables in schemas.items() if tables.keys() & set(CLINICAL))
+    if len(having) > 1:
+        raise DataError(
+            f"{file}: tables of patients are in the schemas {', '.join(having)}; say in which one "
+            "to look (InDatabase, or --schema)"
+        )
+    return having[0] if having else ""
+
+
+def _ancestors(
+    schemas: Mapping[str, Mapping[str, str]], home: str, file: str | Path
+) -> dict[str, str]:
+    """Return the table of ancestors: vocabularies often have a schema of their own."""
+    named = {place: tables[ANCESTORS] for place, tables in schemas.items() if ANCESTORS in tables}
+    if home not in named and len(named) > 1:
+        raise DataError(
+            f"{file}: the table {ANCESTORS!r} is in the schemas {', '.join(sorted(named))}; make a "
+            f"view of one of them in the schema {home!r}"
+        )
+    chosen = named.get(home) or next(iter(named.values()), None)
+    return {ANCESTORS: chosen} if chosen else {}
 
 
 def _in_folder(connection: DuckDBPyConnection, folder: Path) -> dict[str, DuckDBPyRelation]:
@@ -230,7 +257,7 @@ def _in_folder(connection: DuckDBPyConnection, folder: Path) -> dict[str, DuckDB
         name = path.name.lower().removesuffix(kind) if kind else ""
         if name in found:
             raise DataError(f"{folder}: {found[name].name} and {path.name} are one table; keep one")
-        if name in {*NEEDED, *USED}:
+        if name in ALL:
             found[name] = path
     return {name: relation_of(connection, path, name) for name, path in found.items()}
 
@@ -246,12 +273,12 @@ def _read_codes(
     above = [code for code in codes.codes if code.include_descendants]
     if not above:
         return
-    if "concept_ancestor" not in tables:
+    if ANCESTORS not in tables:
         raise DataError(
-            f"{where}: has no table 'concept_ancestor', and {codes.source} asks for descendants "
+            f"{where}: has no table {ANCESTORS!r}, and {codes.source} asks for descendants "
             f"({above[0].place}); add the table, or list the descendants"
         )
-    table = tables["concept_ancestor"]
+    table = tables[ANCESTORS]
     connection.execute(
         "INSERT INTO codes SELECT DISTINCT a.condition, d.below FROM "
         "(SELECT unnest($1::INTEGER[]) AS condition, unnest($2::BIGINT[]) AS above) a JOIN "
@@ -289,7 +316,7 @@ def _read_people(
     limits: tuple[int, int] | None,
 ) -> None:
     """Make the table `people`, with the reason for which a person is left out."""
-    columns = [*([table.whole(SILOS[silo])] if silo else []), *map(table.text, carry)]
+    columns = [*([table.label(SILOS[silo])] if silo else []), *map(table.text, carry)]
     carried = [f"{column} AS carried_{place}" for place, column in enumerate(columns)]
     born = table.whole("year_of_birth") if limits else "NULL::BIGINT"
     made = ", ".join([f"{table.whole(PERSON)} AS person", f"{born} AS born", *carried])
@@ -330,9 +357,12 @@ def _read_deaths(connection: DuckDBPyConnection, table: _Table) -> None:
 
 def _read_events(connection: DuckDBPyConnection, table: _Table) -> None:
     """Make the view `events` that `silomix.ehr.counting` reads."""
-    given = table.text("condition_start_date")
+    concept = table.whole("condition_concept_id")
+    bad = f"{table.text('condition_concept_id')} IS NOT NULL AND {concept} IS NULL"
+    when = "condition_start_date"
     connection.execute(
         f"CREATE TEMP VIEW events AS SELECT {table.whole(PERSON)} AS person, "
-        f"nullif({table.whole('condition_concept_id')}, 0) AS code, {day(given)} AS date, "
-        f"({given}) IS NOT NULL AS dated FROM {table.view}"
+        f"nullif({concept}, 0) AS code, "
+        f"CASE WHEN {bad} THEN 'bad-code' ELSE 'no-code' END AS uncoded, "
+        f"{table.day(when)} AS date, ({table.text(when)}) IS NOT NULL AS dated FROM {table.view}"
     )

@@ -41,6 +41,11 @@ REASONS = {
         "no code, or concept 0",
         "map the source codes, if some are of a condition in the list",
     ),
+    "bad-code": (
+        "the concept is not a whole number",
+        "correct it: concept ids are whole numbers",
+    ),
+    "no-vocabulary": ("no vocabulary", "fill in of which code system the code is"),
     "unlisted": (
         "the code is not in the code list",
         "look at the most frequent ones; add those of a condition to the list",

@@ -1,0 +1,392 @@
+"""Health records as they come: broken lines, odd spellings, and tables in several places."""
+
+from __future__ import annotations
+
+import gzip
+import traceback
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from silomix import cli, ehr
+from silomix.ehr.problems import BY_CLASS, BY_WORDS, explain
+from silomix.ehr.record import REASONS
+from silomix.errors import DataError, SettingsError
+
+SMALL = ehr.Engine(memory="200MB", threads=1)
+CODES = {"hypertension": ["I10"]}
+HEADER = "person,code,date\n"
+ROW = "ROWS,I10,2020-01-01\n"
+KEYS = {words: key for key, (words, _) in REASONS.items()}
+
+
+def dropped(found):
+    """Events that were dropped, by the key of the reason."""
+    return {KEYS[row.reason]: row.events for row in found.dropped.itertuples()}
+
+
+def long(**columns):
+    usual = {"person": "a", "code": "I10", "date": "2020-01-31"}
+    return pd.DataFrame(usual | columns)
+
+
+def written(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def refusal_of(source, codes=CODES, **choices):
+    """The message, after a look at all that a traceback would show."""
+    with pytest.raises(DataError) as caught:
+        ehr.read_long(source, codes, **choices, engine=SMALL)
+    shown = "".join(traceback.format_exception(caught.value))
+    for secret in ("JOHN", "SECRET", "ROWS"):
+        assert secret not in shown
+    return str(caught.value)
+
+
+class TestRecordsAreNotQuoted:
+    @pytest.mark.parametrize(
+        ("body", "said"),
+        [
+            (ROW * 4 + '"JOHN,I10,2020-01-01\n' + ROW * 2995, "line 6: a quote is opened and not"),
+            (ROW * 4 + '"JOHN" SECRET,I10,2020-01-01\n', "line 6: a quote is opened and not clo"),
+            ('"JOHN\nSECRET","I10"\n', "line 2: it has more or fewer cells than the first line"),
+            ("JOHN,SECRET,I10,2020-01-01\n", "line 2: it has more or fewer cells than the first"),
+            (
+                '"SECRET\nInvalid Input Error: CSV Error on Line: 77\n  file = JOHN","I10"\n',
+                "line 2: it has more or fewer cells",
+            ),
+            ("JOHN" * 600_000 + ",I10,2020-01-01\n", "line 2: it is longer than 2 MB; look for a"),
+            (ROW + "JOHN,I10,2020\r-01-01\r\n", "it is not as CSV has to be; look for odd quot"),
+            (ROW.encode() * 9000 + b"JOHN\xe9,I10,2020-01-01\n", "line 9002: it is not in UTF-8; "),
+        ],
+        ids=["stray", "inside", "newline", "many", "forged", "huge", "line ends", "latin"],
+    )
+    def test_of_a_text_file(self, tmp_path, body, said):
+        header = HEADER.encode() if isinstance(body, bytes) else HEADER
+        path = written(tmp_path / "events.csv", header + body)
+        assert refusal_of(path).startswith(f"{path}: cannot be read: {said}")
+
+    @pytest.mark.parametrize("more", [(), ("--debug",)])
+    def test_in_a_terminal(self, tmp_path, more):
+        events = written(tmp_path / "events.csv", HEADER + '"JOHN\nSECRET","I10"\n')
+        codes = written(tmp_path / "codes.csv", "condition,code\nhypertension,I10\n")
+        args = ["ehr", "long", events, "--codes", codes, "--out", tmp_path / "p.parquet", *more]
+        result = CliRunner().invoke(cli.app, [str(arg) for arg in args])
+        assert "line 2: it has more or fewer cells" in result.stderr
+        assert "JOHN" not in result.output
+        assert "SECRET" not in result.output
+
+    def test_of_a_table_of_people(self, tmp_path):
+        people = written(tmp_path / "people.csv", 'person\n"JOHN\n')
+        said = refusal_of(long(person=["a"]), people=people)
+        assert said.startswith(f"{people}: cannot be read: line 2: a quote")
+
+    @pytest.mark.parametrize(
+        ("view", "said"),
+        [
+            ("SELECT CAST(person AS INTEGER) AS person", "a value cannot be converted to the type"),
+            ("SELECT error(person) AS person", "DuckDB gives up on it (InvalidInputException); re"),
+        ],
+    )
+    def test_of_a_database(self, tmp_path, view, said):
+        path = tmp_path / "r.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 'JOHN' person, 'I10' code, 'x' date")
+            connection.execute(f"CREATE VIEW v AS {view}, code, date FROM t")
+        where = f"{path}, table v: cannot be read: "
+        assert refusal_of(ehr.InDatabase(path, "v")).startswith(where + said)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "said"),
+        [
+            ("a.csv", "JOHN,SECRET,john\n", "the first line .+; the columns 1, 3 share a name$"),
+            ("a.csv", "", r"the first line must name the columns, each once .+; it is empty$"),
+            ("a.csv", b"JOHN\xe9,code\n", "is not in UTF-8; save it as UTF-8$"),
+            ("a.csv.gz", "JOHN", "cannot be read: it is not as .gz files have to be; repair or"),
+            ("a.csv.gz", gzip.compress(HEADER.encode())[:12] + b"JOHN" * 9, "it is not as .gz fi"),
+            ("a.parquet", "JOHN" * 9, "cannot be read: it is no Parquet file, or not all of one"),
+        ],
+    )
+    def test_of_a_first_line_or_a_damaged_file(self, tmp_path, name, content, said):
+        with pytest.raises(DataError, match=said):
+            raise DataError(refusal_of(written(tmp_path / name, content)))
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            ('IO Error: Could not set lock on file "JOHN"', "another program has it open; close"),
+            ("IO Error: The file is not a valid DuckDB database file!", "it is no DuckDB database"),
+            ("IO Error: Trying to read a database file with version number 9", "another version"),
+            ("IO Error: JOHN", "it cannot be opened; check that it is whole, and that you may"),
+        ],
+    )
+    def test_databases_that_cannot_be_opened(self, words, said):
+        assert explain(duckdb.IOException(words), "r.duckdb").startswith(
+            f"r.duckdb: cannot be read: {said}"
+        )
+
+    def test_every_class_of_error_is_one_of_duckdb(self):
+        assert all(issubclass(getattr(duckdb, name), duckdb.Error) for name in BY_CLASS)
+        for name, words in BY_CLASS.items():
+            assert explain(getattr(duckdb, name)("JOHN"), "r") == f"r: cannot be read: {words}"
+        assert all(";" in words for words in (*BY_CLASS.values(), *BY_WORDS.values()))
+
+
+def write_schema(path, schema, only=(), person=(1, 2), dies="2030-01-01"):
+    """Write people who all have concept 10 and are dead after `dies`, into one schema."""
+    tables = {
+        "person": f"SELECT unnest({list(person)}) AS person_id",
+        "observation_period": (
+            f"SELECT unnest({list(person)}) AS person_id, DATE '2000-01-01' AS "
+            "observation_period_start_date, DATE '2040-01-01' AS observation_period_end_date"
+        ),
+        "condition_occurrence": (
+            f"SELECT unnest({list(person)}) AS person_id, 10 AS condition_concept_id, "
+            "DATE '2020-01-01' AS condition_start_date"
+        ),
+        "death": f"SELECT unnest({list(person)}) AS person_id, DATE '{dies}' AS death_date",
+        "concept_ancestor": "SELECT 9 AS ancestor_concept_id, 10 AS descendant_concept_id",
+    }
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        for name in only or tables:
+            connection.execute(f"CREATE TABLE {schema}.{name} AS {tables[name]}")
+
+
+ALIVE = ("person", "observation_period", "condition_occurrence")
+
+
+class TestSchemas:
+    def test_deaths_of_another_schema_are_of_other_people(self, tmp_path):
+        path = tmp_path / "cdm.duckdb"
+        write_schema(path, "cdm_a", ALIVE)
+        write_schema(path, "cdm_b", dies="2010-01-01")
+        found = ehr.read_omop(ehr.InDatabase(path, "cdm_a"), {"a": 10}, engine=SMALL)
+        assert found.table["a"].tolist() == [1, 1]
+        assert dropped(found) == {}
+
+    @pytest.mark.parametrize("table", ALIVE)
+    def test_a_table_of_another_schema_does_not_stand_in(self, tmp_path, table):
+        path = tmp_path / "cdm.duckdb"
+        write_schema(path, "cdm_a", [name for name in ALIVE if name != table])
+        write_schema(path, "cdm_b")
+        with pytest.raises(DataError, match=f"cdm.duckdb, schema cdm_a: has no table '{table}', "):
+            ehr.read_omop(ehr.InDatabase(path, "cdm_a"), {"a": 10}, engine=SMALL)
+
+    @pytest.mark.parametrize("table", ["death", "observation_period"])
+    def test_without_a_schema_tables_are_not_mixed(self, tmp_path, table):
+        path = tmp_path / "cdm.duckdb"
+        write_schema(path, "cdm_a", [name for name in (*ALIVE, "death") if name != table])
+        write_schema(path, "cdm_b", [table])
+        said = r"in the schemas cdm_a, cdm_b; say in which one to look \(InDatabase, or --schema\)"
+        with pytest.raises(DataError, match=said):
+            ehr.read_omop(path, {"a": 10}, engine=SMALL)
+
+    def test_the_vocabulary_may_have_a_schema_of_its_own(self, tmp_path):
+        path = tmp_path / "cdm.duckdb"
+        write_schema(path, "cdm_a", ALIVE)
+        write_schema(path, "words", ["concept_ancestor"])
+        below = ehr.CodeList("codes", (ehr.Code("a", "9", "line 2", include_descendants=True),))
+        for cdm in (path, ehr.InDatabase(path, "CDM_a")):
+            assert ehr.read_omop(cdm, below, engine=SMALL).table["a"].tolist() == [1, 1]
+        write_schema(path, "words2", ["concept_ancestor"])
+        assert ehr.read_omop(path, {"a": 10}, engine=SMALL).people == 2  # nobody asks for it
+        said = "table 'concept_ancestor' is in the schemas words, words2; make a view of one of th"
+        with pytest.raises(DataError, match=said):
+            ehr.read_omop(path, below, engine=SMALL)
+        write_schema(path, "cdm_a", ["concept_ancestor"])
+        assert ehr.read_omop(path, below, engine=SMALL).table["a"].tolist() == [1, 1]
+
+    def test_a_database_without_tables_says_so(self, tmp_path):
+        path = tmp_path / "cdm.duckdb"
+        write_schema(path, "words", ["concept_ancestor"])
+        with pytest.raises(DataError, match="has no table 'person', which is needed; found none"):
+            ehr.read_omop(path, {"a": 10}, engine=SMALL)
+
+
+DAYS = {
+    "2020-01-31": "2020-01-31",
+    "2020/1/31": "2020-01-31",
+    "2020-01-31Z": "2020-01-31",
+    "2020-01-31+02:00": "2020-01-31",
+    "2020-01-31 23:30:00.000": "2020-01-31",
+    "2020-01-31 11:30 PM": "2020-01-31",
+    "2020-01-31T23:30:00Z": "2020-01-31",
+    "2020-01-31T23:30:00-05:00": "2020-02-01",
+    "2020-01-31 23:30:00 -0500": "2020-02-01",
+    "2020-01-31T00:30+02": "2020-01-30",
+    "2020-01-31 23:30 America/New_York": "2020-02-01",
+    "2020-01-31 23:30 XYZ": None,
+    "05-06-19": None,
+    "05-06-19 10:00:00+00": None,
+    "0005-06-19": None,
+    "2020-01-311": None,
+    "2020-02-30": None,
+    "2020-01-31 or so": None,
+    "infinity": None,
+}
+
+
+class TestDates:
+    def test_text_says_a_day(self, monkeypatch):
+        monkeypatch.setenv("TZ", "Asia/Tokyo")
+        events = long(person=list(DAYS), date=list(DAYS))
+        read = dict.fromkeys(DAYS)
+        for day in ("2020-01-30", "2020-01-31", "2020-02-01"):
+            found = ehr.read_long(events, CODES, between=(day, day), engine=SMALL)
+            assert dropped(found)["bad-date"] == list(DAYS.values()).count(None)
+            on_it = found.table["person"][found.table["hypertension"] == 1]
+            read |= dict.fromkeys(on_it, day)
+        assert read == DAYS
+
+    @pytest.mark.parametrize(("date_format", "read"), [("%d/%m/%y", [1, 0]), ("%d/%m/%Y", [0, 1])])
+    def test_formats_want_the_digits_they_say(self, date_format, read):
+        events = long(person=["a", "b"], date=["31/01/20", "31/01/2020"])
+        columns = ehr.LongColumns(date_format=date_format)
+        found = ehr.read_long(events, CODES, columns=columns, engine=SMALL)
+        assert found.table["hypertension"].tolist() == read
+        assert dropped(found) == {"bad-date": 1}
+
+    def test_a_format_may_have_a_zone(self):
+        events = long(person=["a", "b"], date=["31.01.2020 23:30 -0500", "31.01.2020 23:30 +0000"])
+        columns = ehr.LongColumns(date_format="%d.%m.%Y %H:%M %z")
+        found = ehr.read_long(
+            events, CODES, columns=columns, between=("2020-02-01", None), engine=SMALL
+        )
+        assert found.table["hypertension"].tolist() == [1, 0]
+
+
+def omop_folder(folder, person, events):
+    folder.mkdir()
+    period = "person_id,observation_period_start_date,observation_period_end_date\n"
+    periods = "".join(f"{p},2000-01-01,2030-12-31\n" for p in (1, 2, 3))
+    for name, text in {
+        "person": person,
+        "observation_period": period + periods,
+        "condition_occurrence": "person_id,condition_concept_id,condition_start_date\n" + events,
+    }.items():
+        written(folder / f"{name}.csv", text)
+    return folder
+
+
+DECIMAL = pd.ArrowDtype(pa.decimal128(12, 2))
+
+
+class TestOmop:
+    def test_silos_may_be_words(self, tmp_path):
+        person = "person_id,care_site_id\n1,NORTH-1\n2,7.0\n3,NULL\n"
+        cdm = omop_folder(tmp_path / "cdm", person, "1,10,2020-01-01\n")
+        found = ehr.read_omop(cdm, {"a": 10}, silo="care_site", engine=SMALL)
+        assert found.table["care_site"].tolist() == ["NORTH-1", "7"]
+        assert found.dropped["reason"].tolist() == [REASONS["no-silo"][0]]
+
+    @pytest.mark.parametrize("kind", [None, "float64", DECIMAL])
+    def test_concepts_are_not_rounded(self, tmp_path, kind):
+        events = "1,100.4,2020-01-01\n2,1e2,2020-01-01\n3,100.0,2020-01-01\n3,0,2020-01-01\n"
+        cdm = omop_folder(tmp_path / "cdm", "person_id\n1\n2\n3\n", events)
+        if kind:
+            table = pd.read_csv(cdm / "condition_occurrence.csv")
+            table = table.astype({"condition_concept_id": kind})
+            table.to_parquet(cdm / "condition_occurrence.parquet")
+            (cdm / "condition_occurrence.csv").unlink()
+        found = ehr.read_omop(cdm, {"a": 100}, engine=SMALL)
+        assert found.table["a"].tolist() == [0, 1, 1]
+        assert dropped(found) == {"bad-code": 1, "no-code": 1}
+
+    def test_large_ids_keep_every_digit(self, tmp_path):
+        events = f"1,{2**53 + 1},2020-01-01\n2,{2**53},2020-01-01\n"
+        cdm = omop_folder(tmp_path / "cdm", "person_id\n1\n2\n3\n", events)
+        found = ehr.read_omop(cdm, {"a": 2**53 + 1}, engine=SMALL)
+        assert found.table["a"].tolist() == [1, 0, 0]
+
+
+class TestTables:
+    def test_a_column_without_a_name_is_left_alone(self, tmp_path):
+        path = tmp_path / "events.csv"
+        long(person=["a", "b"]).to_csv(path)
+        assert ehr.read_long(path, CODES, engine=SMALL).table["person"].tolist() == ["a", "b"]
+        trailing = written(tmp_path / "trailing.csv", ",person,code,date,,\n1,a,I10,2020-01-31,,\n")
+        assert ehr.read_long(trailing, CODES, engine=SMALL).people == 1
+
+    def test_mixed_columns_become_text(self):
+        events = long(
+            person=["a", 7, 7.0, None],
+            code=["I10", 250, 250.0, "I10"],
+            date=["2020-01-31", pd.Timestamp("2020-01-31"), "2020-02-01", "2020-01-31"],
+        )
+        before = events.copy()
+        found = ehr.read_long(events, {"a": "I10", "b": 250}, engine=SMALL)
+        assert found.table.to_dict("list") == {"person": ["7", "a"], "a": [0, 1], "b": [1, 0]}
+        assert dropped(found) == {"no-person": 1}
+        pd.testing.assert_frame_equal(events, before)
+
+    def test_a_lone_code_is_a_code(self):
+        found = ehr.read_codes({"a": 317009, "b": np.int64(4), "c": "x", "d": [1, "2"]})
+        assert [code.code for code in found.codes] == ["317009", "4", "x", "1", "2"]
+
+    @pytest.mark.parametrize("ending", [".csv", ".parquet"])
+    def test_white_space_and_missing_words(self, tmp_path, ending):
+        events = long(
+            person=["a\t", "\u00a0a", "NULL", " NULL ", "b"],
+            code=["I10\t", "\nJ45\r", "I10", "I10", "NULL"],
+        )
+        path = tmp_path / f"events{ending}"
+        events.to_csv(path, index=False) if ending == ".csv" else events.to_parquet(path)
+        found = ehr.read_long(path, CODES | {"asthma": "J45"}, engine=SMALL)
+        assert found.table.to_dict("list") == {
+            "person": ["a", "b"],
+            "hypertension": [1, 0],
+            "asthma": [1, 0],
+        }
+        assert dropped(found) == {"no-person": 2, "no-code": 1}
+
+    def test_every_white_space_of_python_is_taken_off(self):
+        white = [chr(sign) for sign in range(0x110000) if chr(sign).isspace()]
+        events = long(person=[f"{sign}a b{sign}" for sign in white])
+        assert ehr.read_long(events, CODES, engine=SMALL).table["person"].tolist() == ["a b"]
+
+    def test_no_vocabulary_is_its_own_reason(self):
+        events = long(person=list("abc"), code=["I10", "I10", None], system=["ICD10", " ", "ICD10"])
+        codes = ehr.CodeList("codes", (ehr.Code("a", "I10", "line 2", "ICD10"),))
+        columns = ehr.LongColumns(vocabulary="system")
+        found = ehr.read_long(events, codes, columns=columns, engine=SMALL)
+        assert dropped(found) == {"no-code": 1, "no-vocabulary": 1}
+
+
+PEOPLE = pd.DataFrame({"person": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("events", "choices", "said"),
+    [
+        (long(person=[None, " "]), {}, "no event has a person id; check the column of person ids$"),
+        (long(person=[None, ""]), {"people": PEOPLE}, "no event has a person id; check the colum"),
+        (long(code=[None, "NA"]), {}, "no event has a code that can be used; check the column of"),
+        (
+            long(date=[None, ""]),
+            {},
+            "none of the 2 listed events counts: 2 without a date, .+; check the column of dates,",
+        ),
+        (
+            long(date=["2020-01-31", "", "x", "2019-01-01"]),
+            {"between": ("2021-01-01", None)},
+            "none of the 4 listed events counts: 1 without a date, 1 with .+ read, 2 before the fi",
+        ),
+    ],
+)
+def test_a_table_of_zeros_is_refused(events, choices, said):
+    with pytest.raises(DataError, match=f"the events: {said}"):
+        ehr.read_long(events, CODES, **choices, engine=SMALL)
+
+
+@pytest.mark.parametrize("memory", ["-5GB", "0GB", "0.0MB", "", "GB"])
+def test_memory_is_more_than_nothing(memory):
+    with pytest.raises(SettingsError, match=f"memory is '{memory}'; give an amount such as '500MB"):
+        ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine(memory))
+    assert ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine("0.2GB")).people == 1
