@@ -18,7 +18,7 @@ from silomix.pipeline import run_study
 from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
-from silomix.roster import random_shards, read_roster
+from silomix.roster import random_shards, read_roster, warn_tiny
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
 from silomix.study import KEYWORDS, make_study
@@ -234,6 +234,7 @@ def _split(
         raise SettingsError("silo and shards both say how to split the table; give one of them")
     if silo is not None:
         roster = read_roster(frame, silo)
+        warn_tiny(roster)
         return roster.names, roster.places
     rows = len(frame)
     if shards is None:

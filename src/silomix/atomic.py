@@ -1,25 +1,34 @@
-"""Files that are there whole or not at all, whatever stops the writer."""
+"""Files that are there whole or not at all, whatever stops the writer, and whose they are.
+
+What is kept about rows is its owner's alone, whatever the umask says: `private_folder`,
+`private_file`, and `private` where a file is written whole. On Windows, rights are inherited from
+the folder above.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+OWNERS_FOLDER, OWNERS_FILE, UMASKS_FILE = 0o700, 0o600, 0o666
+
 
 @contextmanager
-def whole_file(path: Path, *, alone: bool = False) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, alone: bool = False, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file to write; it takes its place, and the old one's, once all is on the disk.
 
     Parameters
     ----------
     alone : nobody else writes this file: what a killed writer leaves is then used up by the
         next, and never piles up.
+    private : only its owner may open it.
 
     Raises
     ------
@@ -28,8 +37,12 @@ def whole_file(path: Path, *, alone: bool = False) -> Iterator[BinaryIO]:
     """
     ending = "partial" if alone else secrets.token_hex(8)
     scratch = path.with_name(f".{path.name}.{ending}")
+    if alone:
+        scratch.unlink(missing_ok=True)
+    mode = OWNERS_FILE if private else UMASKS_FILE
     try:
-        with scratch.open("wb") as file:
+        # a new file, always: a link that somebody laid in its place is not followed
+        with open(scratch, "xb", opener=partial(os.open, mode=mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -39,7 +52,19 @@ def whole_file(path: Path, *, alone: bool = False) -> Iterator[BinaryIO]:
             scratch.unlink()
 
 
-def replace_file(path: Path, content: bytes, *, alone: bool = False) -> None:
-    """Write a file whole or not at all; `alone` and errors as in `whole_file`."""
-    with whole_file(path, alone=alone) as file:
+def replace_file(path: Path, content: bytes, *, alone: bool = False, private: bool = False) -> None:
+    """Write a file whole or not at all; `alone`, `private` and errors as in `whole_file`."""
+    with whole_file(path, alone=alone, private=private) as file:
         file.write(content)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner may open; one that is there keeps its rights."""
+    path.mkdir(mode=OWNERS_FOLDER, parents=True, exist_ok=True)
+
+
+def private_file(path: Path) -> None:
+    """Make a file that only its owner may open, for what is written in place; keep what it has."""
+    path.touch(mode=OWNERS_FILE)
+    with suppress(PermissionError):  # somebody else's file is theirs to close
+        path.chmod(OWNERS_FILE)

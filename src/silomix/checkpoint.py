@@ -8,8 +8,8 @@ A checkpoint is a folder:
   place as they come.
 - ``chain-0.npz``, …: each chain's labels and the sweep they belong to, replaced in one step.
 
-Randomness is keyed by sweep, so the labels are the whole state: draws written after the last
-replacement are simply made again, identical.
+The files are their owner's alone. Randomness is keyed by sweep, so the labels are the whole state:
+draws written after the last replacement are simply made again, identical.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from silomix.atomic import whole_file
+from silomix.atomic import private_file, private_folder, whole_file
 from silomix.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def _make(
     identity: Mapping[str, Any],
     shapes: Mapping[str, tuple[tuple[int, ...], type]],
 ) -> Checkpoint:
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
+    for name in shapes:
+        private_file(folder / f"{name}.npy")
     arrays = {
         name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
         for name, (shape, dtype) in shapes.items()
@@ -162,7 +164,7 @@ def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> NDArra
 def _replace(target: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file in one step: whatever happens, there is the old content or the new."""
     try:
-        with whole_file(target, alone=True) as file:
+        with whole_file(target, alone=True, private=True) as file:
             write(file)
     except OSError as error:
         raise _unwritable(target.parent, error) from None

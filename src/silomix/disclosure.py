@@ -29,7 +29,7 @@ WITHHELD = -1
 """Stands for a count that the policy does not let out."""
 
 CLUSTER, SILO, UNIFORM = 0, 1, 2
-"""What a released profile is of: the cluster, the whole silo, or nothing at all."""
+"""What a released profile is of: the cluster, those of the silo that show theirs, or nothing."""
 
 ROUNDING = 1e-9
 """Shares that are whole but for floating point count as whole."""
@@ -79,7 +79,8 @@ class Disclosed:
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Return the checks without what only the silo may see.
 
-    How many counts rounding changed is left out too: "none" would say that all were exact.
+    How many counts rounding changed is left out too: "none" would say that all were exact. So is
+    how many clusters were folded, each of which was small.
     """
     return tuple(
         replace(check, inside="", changed=check.changed if check.rule in TELLING else None)
@@ -87,7 +88,7 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
     )
 
 
-TELLING = {"small clusters folded", "silo-wide profile", "uniform profile"}
+TELLING = {"silo-wide profile", "uniform profile"}
 """Rules that may say how often they were needed: the released sizes say as much."""
 
 
@@ -177,17 +178,13 @@ def disclose(
     released = np.maximum(round_counts(sizes, policy), policy.round_to)
     levels = np.diff(offsets)
     basis = profile_basis(released, levels, policy)
-    overall = (sizes @ mean) / sizes.sum()
     profile = np.empty_like(mean)
-    for cluster, rows in enumerate(released):
-        for variable, (start, end) in enumerate(pairwise(offsets)):
-            where = basis[cluster, variable]
-            source, of = (mean[cluster], rows) if where == CLUSTER else (overall, released.sum())
-            profile[cluster, start:end] = (
-                1.0 / (end - start)
-                if where == UNIFORM
-                else round_profile(source[start:end], int(of), policy)
-            )
+    for variable, (start, end) in enumerate(pairwise(offsets)):
+        own = basis[:, variable] == CLUSTER
+        for cluster in np.flatnonzero(own):
+            rows = int(released[cluster])
+            profile[cluster, start:end] = round_profile(mean[cluster, start:end], rows, policy)
+        profile[~own, start:end] = pool(profile[own, start:end], released[own])
     full = released[:, None] + levels * beta
     coarse = np.select(
         [basis == CLUSTER, basis == SILO],
@@ -202,6 +199,17 @@ def disclose(
     return Disclosed(released, profile, coarse, checks)
 
 
+def pool(profiles: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
+
+    It is what stands in for a profile that is not released. Were it of the whole silo, the
+    released ones could be subtracted, and the one that is not would be left.
+    """
+    if not len(profiles):
+        return np.full(profiles.shape[1], 1.0 / profiles.shape[1])
+    return np.asarray(sizes @ profiles / sizes.sum())
+
+
 def round_counts(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
     """Round counts to the policy's base, and to no less than its minimum: same axes."""
     base = policy.round_to
@@ -209,8 +217,25 @@ def round_counts(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]
 
 
 def withhold_small(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
-    """Round counts that reach the policy's minimum; the others are withheld, zeros too."""
-    return np.where(counts < policy.minimum_count, WITHHELD, round_counts(counts, policy))
+    """Round counts that reach the policy's minimum; the others are withheld, zeros too.
+
+    The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
+    one is withheld the next smallest are too, until there are two at least, their sum reaches
+    the minimum, and the smallest might be zero for all that the others, none of them larger
+    than any released, tell.
+    """
+    released = round_counts(counts, policy)
+    order = np.argsort(counts, kind="stable")
+    ascending, sums = counts[order], np.cumsum(counts[order])
+    withheld = int((counts < policy.minimum_count).sum())
+    if withheld:
+        withheld = max(withheld, 2)
+        while withheld < len(counts) and not (
+            policy.minimum_count <= sums[withheld - 1] <= (withheld - 1) * ascending[withheld]
+        ):
+            withheld += 1
+    released[order[:withheld]] = WITHHELD
+    return released
 
 
 def least_units(policy: Policy) -> int:
@@ -224,16 +249,27 @@ def profile_basis(
     """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
 
     A cluster with too few rows for every level to reach the minimum has no profile of its own
-    to release. It depends on released numbers alone, so everyone can tell.
+    to release. What those that have one come to stands in, if there are any. It depends on
+    released numbers alone, so everyone can tell.
 
     Parameters
     ----------
     sizes : (cluster,), as released.
     levels : (variable,), how many each has.
     """
-    least = levels * least_units(policy) * policy.round_to
-    whole = np.where(least > sizes.sum(), UNIFORM, SILO)
-    return np.where(least > sizes[:, None], whole, CLUSTER)
+    own = sizes[:, None] >= levels * least_units(policy) * policy.round_to
+    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
+
+
+def profile_rows(
+    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
+) -> NDArray[np.int64]:
+    """Return how many rows each released profile stands for, (cluster, variable); 0 for none.
+
+    Parameters as in `profile_basis`.
+    """
+    own = profile_basis(sizes, levels, policy) == CLUSTER
+    return np.where(own, sizes[:, None], sizes @ own)
 
 
 def round_profile(mean: NDArray[np.float64], rows: int, policy: Policy) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from silomix.diagnostics import diagnose
 from silomix.exact import align, sample_exactly
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
+from silomix.policy import Policy
 from silomix.polish import chains_for, polish, starting_point
 from silomix.posterior import (
     Parts,
@@ -24,10 +25,11 @@ from silomix.posterior import (
     ordered,
 )
 from silomix.release import released_diagnostics
+from silomix.roster import listing
 from silomix.sampler import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
     Report = Callable[[Progress], None]
     Say = Callable[..., None]
+
+STAND_INS = ("silo-wide profile", "uniform profile")
+"""Rules that put another profile in the place of a cluster's own."""
 
 
 def run_study(
@@ -85,7 +90,12 @@ def run_study(
         silos={release.silo: release.diagnostics for release in releases},
         elbo=aggregated.elbo_trace,
         polish=_polish_trace(polished) if polished else None,
-        notes=(*aggregated.notes, *_matching_notes(study), *_empty_notes(sizes)),
+        notes=(
+            *_policy_notes(releases),
+            *aggregated.notes,
+            *_matching_notes(study),
+            *_empty_notes(sizes),
+        ),
     )
     return Posterior(
         study=study,
@@ -306,6 +316,32 @@ def _polish_trace(polished: Polished) -> PolishTrace:
         rounds=polished.rounds,
         still_moving=polished.still_moving,
     )
+
+
+def _policy_notes(releases: Sequence[Release]) -> Iterator[str]:
+    """Say what the silos' policies did to the numbers: no interval knows of it."""
+    ruled = [release for release in releases if Policy(**release.policy).has_rules]
+    if not ruled:
+        return
+    who = listing([release.silo for release in ruled])
+    yield (
+        f"Trust the clusters more than the numbers: the policies of {who} changed what left them, "
+        "most of all probabilities near 0 and 1, and the intervals do not allow for that."
+    )
+    replaced = {
+        release.silo: [c for c in release.checks if c.rule in STAND_INS and c.changed]
+        for release in ruled
+    }
+    told = [
+        f"{sum(c.changed or 0 for c in checks)} of {checks[0].cells} in {silo!r}"
+        for silo, checks in replaced.items()
+        if checks
+    ]
+    if told:
+        yield (
+            "Where a cluster has too few rows for its own profile of a variable, a flatter one "
+            f"stands in: {'; '.join(told)}."
+        )
 
 
 def _matching_notes(study: Study) -> list[str]:

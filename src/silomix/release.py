@@ -165,6 +165,16 @@ def prepare_release(
     )
 
 
+def same_draws(one: Release, other: Release) -> bool:
+    """Tell whether whoever makes draws of two releases makes the same.
+
+    Effective counts, which a refined matching scales, are no part of that, nor is the policy, of
+    which the silo may since have changed what else can be asked.
+    """
+    parts = ("sizes", "mean", "concentration", "weights", "probabilities")
+    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
+
+
 def release_medians(
     mean: NDArray[np.float64],
     concentration: NDArray[np.float64],

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 DIGITS = re.compile(r"([0-9]+)")
 MOST_LISTED = 10
 SPLIT_STREAM = 0x73706C
+TINY_ROWS, TINY_SHARE = 30, 0.1
+"""A silo with fewer rows than both, the second of the median silo's, may be there by mistake."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +95,22 @@ def read_roster(table: Table, column: str) -> Roster:
     place = {name: number for number, name in enumerate(names)}
     places = np.array([place[text] for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
+
+
+def warn_tiny(roster: Roster) -> None:
+    """Warn of silos that are much smaller than the others: a name may be misspelt."""
+    sizes = np.bincount(roster.places, minlength=len(roster.names))
+    tiny = (sizes < TINY_ROWS) & (sizes < TINY_SHARE * np.median(sizes))
+    for place in np.flatnonzero(tiny):
+        name = roster.names[place]
+        others = [roster.names[other] for other in np.flatnonzero(~tiny)]
+        warnings.warn(
+            f"silo {name!r} has only {sizes[place]} row{'s' if sizes[place] > 1 else ''}"
+            f"{did_you_mean(name, others)}; it adds little but errors of its own: join it with "
+            "another, or correct its name",
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def random_shards(rows: int, shards: int, seed: int) -> Roster:

@@ -10,7 +10,7 @@ import numpy as np
 
 from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
-from silomix.disclosure import fold_small
+from silomix.disclosure import check_tier, fold_small
 from silomix.errors import (
     DataError,
     MessageError,
@@ -43,10 +43,10 @@ from silomix.messages import (
 from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_query
 from silomix.partition import partition
-from silomix.policy import OPEN, UNLIMITED, Policy
+from silomix.policy import OPEN, UNLIMITED, Policy, echo
 from silomix.posterior import row_membership
 from silomix.relabel import local_posterior
-from silomix.release import make_release, release_row_counts, release_sizes
+from silomix.release import make_release, release_row_counts, release_sizes, same_draws
 from silomix.sampler import Job, sample_shard
 from silomix.store import Kept, Store
 from silomix.study import digest
@@ -146,6 +146,8 @@ def permit(query: Query, silo: Silo) -> None:
 
     A question asked twice gets the same answer and counts once.
     """
+    if isinstance(query, ShareReleases):
+        _check_own(query, silo)
     kind = LIMITED.get(type(query))
     if kind is None:
         return
@@ -164,11 +166,26 @@ def permit(query: Query, silo: Silo) -> None:
             return
         if len(asked) >= limit:
             raise PolicyRefusal(
-                f"{silo.name}: its policy allows {limit} questions about {kind} and all were "
-                "asked; ask fewer in this study, or let the policy's owner allow more",
+                f"{silo.name}: its policy allows {limit} question{'s' if limit > 1 else ''} about "
+                f"{kind} and all were asked; ask fewer in this study, or let the policy's owner "
+                "allow more",
                 code="limit",
             )
         silo.store.note(kind, question)
+
+
+def _check_own(query: ShareReleases, silo: Silo) -> None:
+    """Refuse a sharing in which the silo's release is not its own, or must not be shown."""
+    if not silo.policy.share:
+        raise PolicyRefusal(
+            f"{silo.name}: its policy does not let its release be shown to the other silos; its "
+            "owner can set share = true in the policy file, or the study can do without"
+        )
+    if not same_draws(query.releases[silo.place], _kept(silo).release):
+        raise MessageError(
+            f"{silo.name}: the release that the coordinator shows as its own is not the one that "
+            "it made; show the one that it answered"
+        )
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:
@@ -270,7 +287,9 @@ def _matched(silo: Silo, key: str) -> MatchedDraws:
 
 
 def _release(_: SampleLocally, silo: Silo) -> Release:
-    return _kept(silo).release
+    # a policy may have become stricter since the release was made
+    check_tier(silo.study.tier, silo.policy, silo.name)
+    return replace(_kept(silo).release, policy=echo(silo.policy))
 
 
 def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
@@ -342,8 +361,10 @@ HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {
 
 LIMITED: dict[type, str] = {
     DivergenceCost: "divergence",
+    ShareReleases: "sharing",
     LogLikelihood: "gradients",
     CountDistinctRows: "distinct_rows",
     PolishRound: "polish",
+    AssignRows: "assign",
 }
 """Which of a policy's limits counts which question."""

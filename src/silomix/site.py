@@ -49,7 +49,8 @@ def load_rows(
 def open_silo(shard: Shard, study: Study, name: str, *, policy: Policy, store: Path) -> Silo:
     """Return a silo with a store that outlives the process.
 
-    A policy that changes only what may be asked, or how often, keeps the store and its ledger.
+    A policy that changes only what may be asked, or how often, or the tiers that may leave, or
+    whether a release may be shown, keeps the store and its ledger: these hold from then on.
 
     Raises
     ------
@@ -100,5 +101,5 @@ def write_labels(silo: Silo, rows: NDArray[np.int64]) -> Path | None:
         f"{row},{label},{share}"
         for row, label, share in zip(rows.tolist(), labels.tolist(), sure.tolist(), strict=True)
     ]
-    replace_file(folder / LABELS, ("\n".join(lines) + "\n").encode(), alone=True)
+    replace_file(folder / LABELS, ("\n".join(lines) + "\n").encode(), alone=True, private=True)
     return folder / LABELS

@@ -2,20 +2,30 @@
 
 Nothing in a store leaves the silo, and everything in it can be made again, but for the ledger of
 what was answered: that is what a policy's limits are counted in. A folder belongs to one silo, one
-study, one table and one policy, and is refused for any other.
+study, one table and one policy, and is refused for any other. Only its owner may open it, and one
+process at a time counts in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import threading
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.atomic import replace_file, whole_file
+from silomix.atomic import (
+    OWNERS_FOLDER,
+    private_file,
+    private_folder,
+    replace_file,
+    whole_file,
+)
 from silomix.errors import CheckpointError
 from silomix.messages import ShareReleases
 from silomix.messages.binary import decode, encode
@@ -23,7 +33,8 @@ from silomix.messages.envelope import Envelope
 from silomix.release import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -40,6 +51,7 @@ RELEASE_FILE = "release.bin"
 KEPT_FILE = "kept.npz"
 MEMBERSHIP_FILE = "membership.npy"
 CHECKPOINT_FOLDER = "checkpoint"
+LOCK_FILE = "lock"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +76,8 @@ class Store:
 
     Attributes
     ----------
-    lock : held while something is made that is made once.
+    lock : held while something is made or counted that is so once; by one process, where several
+        have the folder open. The ledger is then as it is on disk.
     kept, shared, membership : see the methods that set them.
     layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
         counts, and those as the likelihood wants them.
@@ -72,8 +85,9 @@ class Store:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.lock = threading.RLock()
         self.folder = folder
+        self._threads = threading.RLock()
+        self._is_held = False
         self.kept: Kept | None = None
         self.shared: ShareReleases | None = None
         self.matched: MatchedDraws | None = None
@@ -84,43 +98,64 @@ class Store:
         self.ledger: dict[str, list[str]] = {}
 
     @property
+    def lock(self) -> AbstractContextManager[None]:
+        """Held by one thread of one process; whoever holds it may take it again."""
+        return self._hold()
+
+    @contextmanager
+    def _hold(self) -> Iterator[None]:
+        with self._threads:
+            if self.folder is None or self._is_held:
+                yield
+                return
+            with _locked(self.folder / LOCK_FILE):
+                self._is_held = True
+                try:
+                    _fill_ledger(self, self.folder)
+                    yield
+                finally:
+                    self._is_held = False
+
+    @property
     def checkpoint(self) -> Path | None:
         """Where the sampler may keep its own."""
         return self.folder / CHECKPOINT_FOLDER if self.folder else None
 
     def keep(self, kept: Kept) -> None:
         """Keep what the sampling gave."""
-        self.kept = kept
-        if self.folder:
-            replace_file(self.folder / RELEASE_FILE, _as_bytes(kept.release), alone=True)
-            with whole_file(self.folder / KEPT_FILE, alone=True) as file:
-                np.savez(
-                    file,
-                    weights=kept.weights,
-                    probabilities=kept.probabilities,
-                    labels=kept.labels,
-                )
+        with self.lock:
+            self.kept = kept
+            if self.folder:
+                _keep_file(self.folder / RELEASE_FILE, _as_bytes(kept.release))
+                with _kept_file(self.folder / KEPT_FILE) as file:
+                    np.savez(
+                        file,
+                        weights=kept.weights,
+                        probabilities=kept.probabilities,
+                        labels=kept.labels,
+                    )
 
     def share(self, query: ShareReleases) -> None:
         """Remember what was shown, for the questions that refer to it."""
-        self.shared, self.matched = query, query.matched
-        if self.folder:
-            replace_file(self.folder / SHARED_FILE, _as_bytes(query), alone=True)
+        with self.lock:
+            self.shared, self.matched = query, query.matched
+            if self.folder:
+                _keep_file(self.folder / SHARED_FILE, _as_bytes(query))
 
     def assign(self, membership: NDArray[np.float32]) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
-        self.membership = membership
-        if self.folder:
-            with whole_file(self.folder / MEMBERSHIP_FILE, alone=True) as file:
-                np.save(file, membership)
+        with self.lock:
+            self.membership = membership
+            if self.folder:
+                with _kept_file(self.folder / MEMBERSHIP_FILE) as file:
+                    np.save(file, membership)
 
     def note(self, kind: str, question: str) -> None:
         """Write a question into the ledger, before it is answered: a crash must not reset it."""
-        self.ledger.setdefault(kind, []).append(question)
-        if self.folder:
-            replace_file(
-                self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode(), alone=True
-            )
+        with self.lock:
+            self.ledger.setdefault(kind, []).append(question)
+            if self.folder:
+                _keep_file(self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode())
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
@@ -135,7 +170,9 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
     CheckpointError
         When the folder is of something else, or damaged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
+    with suppress(PermissionError):  # one that somebody shared stays as its owner made it
+        folder.chmod(OWNERS_FOLDER)
     path = folder / IDENTITY_FILE
     if path.exists():
         known = _read_json(path)
@@ -146,7 +183,7 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
                     "delete that one if nothing in it is needed"
                 )
     else:
-        replace_file(path, json.dumps(dict(identity), indent=1).encode(), alone=True)
+        replace_file(path, json.dumps(dict(identity), indent=1).encode(), private=True)
     store = Store(folder)
     try:
         _fill(store, folder)
@@ -158,9 +195,7 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
 
 
 def _fill(store: Store, folder: Path) -> None:
-    if (folder / LEDGER_FILE).exists():
-        ledger = _read_json(folder / LEDGER_FILE)
-        store.ledger = {str(kind): [str(item) for item in items] for kind, items in ledger.items()}
+    _fill_ledger(store, folder)
     if (folder / KEPT_FILE).exists():
         release = decode((folder / RELEASE_FILE).read_bytes())[1]
         if not isinstance(release, Release):
@@ -174,6 +209,34 @@ def _fill(store: Store, folder: Path) -> None:
         store.shared = shared
     if (folder / MEMBERSHIP_FILE).exists():
         store.membership = np.load(folder / MEMBERSHIP_FILE, allow_pickle=False)
+
+
+def _fill_ledger(store: Store, folder: Path) -> None:
+    if (folder / LEDGER_FILE).exists():
+        ledger = _read_json(folder / LEDGER_FILE)
+        store.ledger = {str(kind): [str(item) for item in items] for kind, items in ledger.items()}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes out, until the end of this one at the latest; not on Windows."""
+    private_file(path)
+    with path.open("rb") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise CheckpointError(
+                    f"{path} cannot be locked: {error.strerror}; without a lock nobody can count "
+                    "what was answered: keep the store on a disk that has locks"
+                ) from None
+        yield
+
+
+_kept_file = partial(whole_file, alone=True, private=True)
+_keep_file = partial(replace_file, alone=True, private=True)
 
 
 def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 
 from silomix.messages.binary import CHECKSUM, MAGIC, PREFIX
 from silomix.messages.documents import canonical
+from silomix.messages.envelope import VERSION
 from silomix.messages.files import MESSAGE, RELEASE
 
 JUNK = [
@@ -113,7 +114,7 @@ def split_message(data):
     return data[PREFIX.size : middle].decode(), data[middle:-CHECKSUM]
 
 
-def join_message(head, body, version=1):
+def join_message(head, body, version=VERSION):
     """Return a message with this head and body whose lengths and checksum fit."""
     head = head.encode("utf-8", "surrogatepass")
     length = PREFIX.size + len(head) + len(body) + CHECKSUM

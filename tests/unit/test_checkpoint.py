@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -372,3 +373,16 @@ def test_a_run_killed_again_and_again_ends_in_the_same_draws(rows, kills, settin
     killed = silomix.sample(table, **settings, checkpoint=folder, progress=False)
     whole = silomix.sample(table, **settings, progress=False)
     assert_same(arrays(whole), arrays(killed))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+def test_only_its_owner_may_open_a_checkpoint(tmp_path):
+    before = os.umask(0o022)
+    try:
+        sample_shard(SHARD, JOB, checkpoint=tmp_path / "run")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run").iterdir()}
+    assert {"labels.npy", "chain-0.npz", "run.json"} <= modes.keys()
+    assert set(modes.values()) == {0o600}

@@ -616,6 +616,26 @@ def test_fit_writes_what_the_library_finds(fitted):
     assert f"{out} has results already, {len(RESULTS)} files; give --force" in again.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (["fit", "t.csv", "--exclude", "a", "--exclude", "b"], "--exclude"),
+        (["fit", "t.csv", "--outside=a", "--outside", "b"], "--outside"),
+        (["study", "t.csv", "--variables", "a", "--variables", "b"], "--variables"),
+        (["ehr", "long", "t.csv", "--codes", "a", "--codes", "b"], "--codes"),
+    ],
+)
+def test_an_option_given_twice_is_refused(line, option):
+    result = run(*line, "--out", "x")
+    assert result.exit_code == 2
+    assert f"'{option}': given 2 times; give it once, a list as a,b,c" in words(result.stderr)
+
+
+def test_a_flag_may_be_given_twice(tmp_path):
+    result = run("fit", tmp_path / "t.csv", "--force", "--force", "--out", tmp_path / "r")
+    assert "no such file" in result.stderr
+
+
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
     table, out, _ = fitted
     found = silomix.load(out / "posterior.silomix")

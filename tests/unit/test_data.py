@@ -511,18 +511,23 @@ def test_file_that_is_absent_or_of_unknown_kind(tmp_path):
         read_table(tmp_path / "t.xlsx")
 
 
+@pytest.mark.parametrize("name", ["empty.csv", "empty.parquet"])
+def test_a_file_with_nothing_in_it(name, tmp_path):
+    (tmp_path / name).touch()
+    with pytest.raises(DataError, match=f"{name}: the file is empty; check that it was written"):
+        read_table(tmp_path / name)
+
+
 @pytest.mark.filterwarnings("default")  # a refusal must not need warnings to be errors
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("empty.csv", b""),
         ("blank.csv", b"\n\n"),
         ("longer.csv", b"x,y\na,b\na,b,c\n"),
         ("all_longer.csv", b"x,y\na,b,c\na,b,c\n"),
         ("latin.csv", b"x,y\n\xe9,b\n"),
         ("not_zipped.csv.gz", b"x,y\na,b\n"),
         ("cut.csv.gz", gzip.compress(b"x,y\n" + b"a,b\n" * 99)[:-9]),
-        ("empty.parquet", b""),
         ("text.parquet", b"x,y\na,b\n"),
     ],
 )

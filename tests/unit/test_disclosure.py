@@ -17,13 +17,13 @@ from silomix.disclosure import (
     least_units,
     outgoing,
     profile_basis,
+    profile_rows,
     round_counts,
     round_profile,
     withhold_small,
 )
 from silomix.errors import PolicyRefusal
 from silomix.policy import OPEN, PRESETS, Policy
-from unit.aggregation_cases import level_counts
 from unit.release_cases import clustered
 
 DEFAULT = PRESETS["default"]
@@ -91,6 +91,36 @@ class TestCounts:
         expected = [WITHHELD, WITHHELD, WITHHELD, 10, 10, 15, 100]
         assert withhold_small(counts, DEFAULT).tolist() == expected
 
+    @pytest.mark.parametrize(
+        ("counts", "shown"),
+        [
+            ([300, 197, 3], [300, WITHHELD, WITHHELD]),
+            ([300, 5, 20, 0, 1, 40], [300, WITHHELD, 20, WITHHELD, WITHHELD, 40]),
+            ([300, 4, 3, 9], [300, WITHHELD, WITHHELD, 9]),
+            ([300, 4, 3, 5], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 2, 1, 6], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 190, 190, 4], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 3], [WITHHELD, WITHHELD]),
+            ([500, 0], [WITHHELD, WITHHELD]),
+            ([3], [WITHHELD]),
+            ([300, 5], [300, 5]),
+        ],
+    )
+    def test_a_withheld_one_is_not_what_the_others_leave_of_the_sum(self, counts, shown):
+        assert withhold_small(np.array(counts), PRESETS["omop"]).tolist() == shown
+
+    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
+    def test_what_is_withheld_is_two_at_least_and_enough_together(self, seed, policy):
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            counts = rng.negative_binomial(0.7, 0.02, int(rng.integers(2, 8)))
+            hidden = withhold_small(counts, policy) == WITHHELD
+            assert hidden[counts < policy.minimum_count].all()
+            if hidden.any() and not hidden.all():
+                assert hidden.sum() > 1
+                assert counts[hidden].sum() >= policy.minimum_count
+                assert counts[hidden].sum() <= (hidden.sum() - 1) * counts[~hidden].min()
+
 
 class TestProfiles:
     @pytest.mark.parametrize("policy", [*RULED, ODD, ONLY_ROUNDS], ids=lambda policy: policy.name)
@@ -127,9 +157,14 @@ class TestProfiles:
     def test_what_a_profile_is_of(self):
         sizes, levels = np.array([30, 15, 10]), np.array([1, 2, 3, 5, 6])
         assert profile_basis(sizes, levels, DEFAULT).tolist() == [
-            [CLUSTER, CLUSTER, CLUSTER, SILO, UNIFORM],
-            [CLUSTER, SILO, SILO, SILO, UNIFORM],
-            [CLUSTER, SILO, SILO, SILO, UNIFORM],
+            [CLUSTER, CLUSTER, CLUSTER, UNIFORM, UNIFORM],
+            [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
+            [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
+        ]
+        assert profile_rows(sizes, levels, DEFAULT).tolist() == [
+            [30, 30, 30, 0, 0],
+            [15, 30, 30, 0, 0],
+            [10, 30, 30, 0, 0],
         ]
         assert (profile_basis(sizes, levels, OPEN) == CLUSTER).all()
 
@@ -177,8 +212,8 @@ class TestDisclose:
             found = released(local, policy)
             levels = local.draws.shard.schema.sizes
             basis = np.repeat(profile_basis(found.sizes, levels, policy), levels, axis=1)
-            of = np.where(basis == CLUSTER, found.sizes[:, None], found.sizes.sum())
-            counts = np.where(basis == UNIFORM, 0, found.mean * of)
+            of = np.repeat(profile_rows(found.sizes, levels, policy), levels, axis=1)
+            counts = found.mean * of
             units = counts / policy.round_to
             np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
             assert counts[basis != UNIFORM].min(initial=1e9) >= policy.minimum_count - 1e-9
@@ -187,13 +222,31 @@ class TestDisclose:
             np.testing.assert_allclose(sums, 1.0)
             assert (found.concentration > 0).all()
 
-    def test_too_small_clusters_show_the_silo(self, seed):
-        local = clustered(np.random.default_rng(seed), [200, 15], (2, 2))
+    def test_too_small_clusters_show_the_others(self, seed):
+        local = clustered(np.random.default_rng(seed), [200, 60, 15], (2, 2))
         found = released(local, DEFAULT)
-        codes = local.draws.shard.codes
-        silo = level_counts(codes, (2, 2)) / len(codes)
-        np.testing.assert_allclose(found.mean[1], np.clip(silo, 10 / 215, 205 / 215), atol=5 / 215)
-        assert (found.concentration[1] == 10).all()
+        others = (200 * found.mean[0] + 60 * found.mean[1]) / 260
+        np.testing.assert_allclose(found.mean[2], others)
+        assert (found.concentration[2] == 10).all()
+
+    @pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
+    def test_a_withheld_profile_is_in_no_released_number(self, policy):
+        """Else it could be had by subtraction, where counts leave as they are."""
+        levels, offsets = np.array([2, 3]), np.array([0, 2, 5])
+        sizes = np.array([500, 2 * policy.minimum_count - 2])
+        large = [0.24, 0.76, 0.5, 0.3, 0.2]
+        found = {
+            disclose(
+                sizes,
+                np.array([large, [few, 1 - few, few, 0.0, 1 - few]]),
+                sizes[:, None] + levels * 0.5,
+                offsets,
+                beta=0.5,
+                policy=policy,
+            ).mean.tobytes()
+            for few in (0.0, 0.1, 0.5, 1.0)
+        }
+        assert len(found) == 1
 
     def test_too_many_levels_show_nothing(self, seed):
         local = clustered(np.random.default_rng(seed), [30, 20], (6, 2))

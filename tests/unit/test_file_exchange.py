@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import stat
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,8 +25,10 @@ from federation.exchange_cases import (
 )
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
+from silomix.messages.binary import digest as digest_question
+from silomix.messages.documents import LARGEST_DOCUMENT
 from silomix.messages.envelope import Envelope
-from silomix.messages.files import write
+from silomix.messages.files import read, write
 from silomix.pipeline import run_study
 from silomix.policy import Exchanges
 from silomix.study import digest, make_study
@@ -35,7 +40,12 @@ from silomix.transports.files import (
     read_exchange,
     silo_folder,
 )
-from silomix.transports.files.layout import find_questions, question_folder, spelled
+from silomix.transports.files.layout import (
+    clear_scratch,
+    find_questions,
+    question_folder,
+    spelled,
+)
 from silomix.transports.files.opening import asked_for, write_whole
 
 if TYPE_CHECKING:
@@ -317,10 +327,33 @@ def test_an_answer_of_another_silo_is_refused(answered, places):
         run_study(answered.study, FileExchange(places[0], answered.study))
 
 
+def test_an_answer_to_an_earlier_question_is_not_taken_for_one_to_a_later(answered, places):
+    """The questions of a number can differ where an answer before them was replaced."""
+    folder = places[0]
+    ask_all(answered, folder)
+    answer_all(answered, *places)
+    question = next((folder / "questions").glob("0003-*"))
+    envelope, query = read(question, study=answered.study)
+    shutil.rmtree(question)
+    other = replace(query, weights=query.weights[::-1].copy(), profiles=query.profiles[::-1].copy())
+    write(question, envelope, other, study=answered.study)
+    with pytest.raises(MessageError, match="is not question 3 of this study as it stands"):
+        run_study(answered.study, FileExchange(folder, answered.study))
+    exchange = FileExchange(folder, answered.study)
+    exchange.asked = 2
+    with pytest.raises(MessageError, match=r"silo 1' to question 3, .* another question 3 than is"):
+        exchange.ask(other)
+    done = answer_all(answered, *places, again=True)
+    assert [item.number for item in done["silo 1"]] == [3]
+    exchange.asked = 2
+    assert set(exchange.ask(other)) == set(answered.study.silos)
+
+
 def put(folder, case, reply, **envelope):
     """Put a message where the first answer of silo 2 should be."""
     shutil.rmtree(folder / FIRST)
-    said = {"study": digest(case.study), "silo": "silo 2", "number": 1} | envelope
+    asked = digest_question(SampleLocally())
+    said = {"study": digest(case.study), "silo": "silo 2", "number": 1, "answers": asked} | envelope
     write(folder / FIRST, Envelope(**said, kind=type(reply).__name__), reply, study=case.study)
 
 
@@ -329,10 +362,11 @@ def put(folder, case, reply, **envelope):
     [
         (Refused("policy"), {"study": "0" * 64}, "of study"),
         (Refused("policy"), {"number": 2}, "of question 2"),
+        (Refused("policy"), {"answers": "0" * 64}, "answers another question 1 than is asked now"),
         (Refused("because"), {}, "unknown code 'because'"),
         (SampleLocally(), {}, "should be a Release"),
     ],
-    ids=["study", "number", "code", "kind"],
+    ids=["study", "number", "question", "code", "kind"],
 )
 def test_a_foreign_answer_is_refused(reply, envelope, words, answered, places):
     put(places[0], answered, reply, **envelope)
@@ -413,6 +447,82 @@ def test_a_changed_study_is_refused_by_name(change, words, tmp_path, seed):
     path.write_text(json.dumps(document))
     with pytest.raises(FileError, match=rf"(?s)study\.json .*{words}.*bring study\.json"):
         read_exchange(tmp_path)
+
+
+def test_a_study_is_not_read_further_than_a_study_goes(tmp_path, seed):
+    FileExchange(tmp_path, make_case(seed).study)
+    with (tmp_path / "study.json").open("wb") as file:
+        file.truncate(10 * LARGEST_DOCUMENT)
+    with pytest.raises(FileError, match=r"its head has 8,000,001 bytes; at most 8,000,000 are"):
+        read_exchange(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
+def test_a_pipe_is_no_study(tmp_path):
+    os.mkfifo(tmp_path / "study.json")
+    with pytest.raises(FileError, match=r"study\.json cannot be read: it is no file; give the"):
+        read_exchange(tmp_path)
+
+
+class TestLinks:
+    """An exchange comes from elsewhere; nothing outside of it is written or removed."""
+
+    @pytest.fixture
+    def home(self, tmp_path):
+        kept = tmp_path / "home" / ".ssh" / "key"
+        kept.parent.mkdir(parents=True)
+        kept.write_text("key")
+        yield kept.parent.parent
+        assert kept.read_text() == "key"
+
+    @pytest.mark.parametrize("place", ["answers", "answers/01-silo-1"])
+    def test_of_answers(self, home, places, seed, place):
+        case = make_case(seed, **STUDIES["evidence"])
+        ask_all(case, places[0])
+        if place == "answers":
+            (places[0] / place).rmdir()
+        (places[0] / place).symlink_to(home)
+        with pytest.raises(MessageError, match=rf"{place} is a link to another place, and an exch"):
+            answer_all(case, *places, ["silo 1"])
+        assert [path.name for path in home.iterdir()] == [".ssh"]
+
+    def test_of_questions(self, home, places, seed):
+        study = make_case(seed).study
+        FileExchange(places[0], study)
+        (places[0] / "questions").rmdir()
+        (places[0] / "questions").symlink_to(home)
+        with pytest.raises(MessageError, match="questions is a link to another place"):
+            FileExchange(places[0], study)
+
+    def test_in_the_place_of_scratch(self, home, places, seed):
+        study = make_case(seed).study
+        FileExchange(places[0], study)
+        (places[0] / "README.txt").unlink()
+        (places[0] / ".README.txt.partial").symlink_to(home / ".ssh" / "key")
+        FileExchange(places[0], study)
+        assert "silomix" in (places[0] / "README.txt").read_text()
+
+
+def test_only_our_own_scratch_is_removed(tmp_path):
+    ours = (
+        ".0001-sample-locally.0123456789abcdef",
+        ".0002-divergence-cost",
+        "..0003-assign-rows.0123456789abcdef",
+    )
+    others = (".git", ".ssh", ".0001", ".0001-sample-locally.old", "0001-sample-locally")
+    for name in (*ours, *others):
+        (tmp_path / name).mkdir()
+    clear_scratch(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(others)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+def test_only_its_owner_may_open_what_a_silo_keeps(finished):
+    for store in finished.stores.iterdir():
+        assert stat.S_IMODE(store.stat().st_mode) == 0o700
+        kept = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.iterdir()}
+        assert {"kept.npz", "release.bin", "membership.npy"} <= kept.keys()
+        assert set(kept.values()) == {0o600}
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path):
@@ -496,7 +606,8 @@ def test_what_a_killed_run_left_is_removed_and_what_others_left_is_passed_over(p
     folder, stores = places
     ask_all(case, folder)
     own = folder / "answers/01-silo-1"
-    for left in (folder / "questions/.0001-sample-locally", own / ".0001-sample-locally.1a"):
+    scratch = ".0001-sample-locally.0123456789abcdef"
+    for left in (folder / "questions/.0001-sample-locally", own / scratch):
         left.mkdir(parents=True)
         (left / "message.json").write_text("{")
     for other in (folder / "questions/.DS_Store", folder / "questions/notes.txt"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import stat
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -31,12 +34,14 @@ from silomix.messages import (
     SampleLocally,
 )
 from silomix.messages.binary import decode, encode
+from silomix.messages.binary import digest as digest_question
 from silomix.messages.envelope import Envelope
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.flare import session
 from silomix.transports.flare.asking import AWAY, DEADLINE, NoAnswer, RemoteSilos, Silence
+from silomix.transports.flare.child import Worker
 from silomix.transports.flare.frames import LETTER, REFUSED, read_frame, write_frame
 from silomix.transports.flare.job import Manners, write_job
 from silomix.transports.flare.kit import (
@@ -46,6 +51,7 @@ from silomix.transports.flare.kit import (
     read_json,
     read_site_settings,
     site_name,
+    write_json,
     write_settings,
 )
 from silomix.transports.flare.outcome import Outcome, read_outcome
@@ -64,6 +70,11 @@ QUERY = CountDistinctRows()
 
 def letter(record, silo="north", number=1, study=STUDY):
     return encode(Envelope(digest(study), silo, number, type(record).__name__), record)
+
+
+def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
+    kind, answers = type(record).__name__, digest_question(query)
+    return encode(Envelope(digest(study), silo, number, kind, answers), record)
 
 
 class ScriptedPost:
@@ -90,38 +101,38 @@ def ask(post, folder, retries=2, query=QUERY, times=1):
 
 class TestAsking:
     def test_one_answer_from_each(self, tmp_path):
-        south = letter(ROWS, "south")
-        replies, notes = ask(ScriptedPost(north=[letter(ROWS)], south=[south]), tmp_path)
+        south = reply(ROWS, "south")
+        replies, notes = ask(ScriptedPost(north=[reply(ROWS)], south=[south]), tmp_path)
         assert list(replies) == ["north", "south"]
         assert replies["south"].counts.tolist() == [3, 4]
         assert (notes[0].number, notes[0].kind, notes[0].replayed) == (1, "CountDistinctRows", 0)
-        assert notes[0].received == len(south) + len(letter(ROWS))
+        assert notes[0].received == len(south) + len(reply(ROWS))
 
     def test_the_journal_answers_first(self, tmp_path):
-        ask(ScriptedPost(north=[letter(ROWS)], south=[letter(ROWS, "south")]), tmp_path)
+        ask(ScriptedPost(north=[reply(ROWS)], south=[reply(ROWS, "south")]), tmp_path)
         replies, notes = ask(ScriptedPost(), tmp_path)
         assert replies["north"].counts.tolist() == [3, 4]
         assert notes[0].replayed == 2
 
     @pytest.mark.parametrize("failure", [Silence("died"), Silence(DEADLINE)])
     def test_a_passing_failure_is_asked_again(self, tmp_path, failure):
-        post = ScriptedPost(north=[letter(ROWS)], south=[failure, failure, letter(ROWS, "south")])
+        post = ScriptedPost(north=[reply(ROWS)], south=[failure, failure, reply(ROWS, "south")])
         ask(post, tmp_path)
         assert post.sent == ["north", "south", "south", "south"]
 
     def test_retries_end_and_what_was_answered_is_kept(self, tmp_path):
-        post = ScriptedPost(north=[letter(ROWS)], south=[Silence("died")] * 3)
+        post = ScriptedPost(north=[reply(ROWS)], south=[Silence("died")] * 3)
         with pytest.raises(NoAnswer, match=r"south has no answer to question 1 .*worker died"):
             ask(post, tmp_path)
-        post = ScriptedPost(south=[letter(ROWS, "south")])
+        post = ScriptedPost(south=[reply(ROWS, "south")])
         _, notes = ask(post, tmp_path)
         assert notes[0].replayed == 1
 
     @pytest.mark.parametrize(
         ("answer", "code", "words"),
         [
-            (letter(Refused("policy")), "policy", "its policy does not allow"),
-            (letter(Refused("study")), "study", "takes part in another study"),
+            (reply(Refused("policy")), "policy", "its policy does not allow"),
+            (reply(Refused("study")), "study", "takes part in another study"),
             (Silence(AWAY), "away", "its site is not connected any more"),
             (Silence("rm -rf"), "failed", "something went wrong there"),
         ],
@@ -136,16 +147,17 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("answer", "words"),
         [
-            (letter(ROWS, "south"), "of silo 'south'"),
-            (letter(ROWS, number=2), "of question 2"),
-            (letter(ROWS, study=STUDY.model_copy(update={"seed": 9})), "is of study"),
-            (letter(AssignReply(np.array([1]))), "the answer AssignReply to CountDistinctRows"),
+            (reply(ROWS, "south"), "of silo 'south'"),
+            (reply(ROWS, number=2), "of question 2"),
+            (reply(ROWS, query=SampleLocally()), "answers another question 1"),
+            (reply(ROWS, study=STUDY.model_copy(update={"seed": 9})), "is of study"),
+            (reply(AssignReply(np.array([1]))), "the answer AssignReply to CountDistinctRows"),
             (b"nonsense", "no silomix message"),
         ],
     )
     def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer, words):
         with pytest.raises(MessageError, match=words):
-            ask(ScriptedPost(north=[answer], south=[letter(ROWS, "south")]), tmp_path)
+            ask(ScriptedPost(north=[answer], south=[reply(ROWS, "south")]), tmp_path)
         assert not list(tmp_path.glob("*-0-*.reply"))
 
 
@@ -307,7 +319,8 @@ class TestSite:
         kind, answer = respond(letter(QUERY, study=silo.study), "north", (silo, rows))
         envelope, reply = decode(answer)
         assert kind == LETTER
-        assert envelope == Envelope(digest(silo.study), "north", 1, "DistinctRows")
+        asked = digest_question(QUERY)
+        assert envelope == Envelope(digest(silo.study), "north", 1, "DistinctRows", asked)
         assert reply.counts.sum() == 40
 
     @pytest.mark.parametrize(
@@ -451,3 +464,25 @@ class TestProvision:
         monkeypatch.setitem(sys.modules, "nvflare", None)
         with pytest.raises(MissingDependency, match=r"silomix\[flare\]"):
             require_flare()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+def test_only_its_owner_may_read_the_log_of_a_worker(tmp_path):
+    log = tmp_path / "silomix-worker.log"
+    before = os.umask(0o022)
+    try:
+        Worker(tmp_path, "north", log).stop()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_a_full_disk_leaves_the_old_settings(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write_json(tmp_path / "settings.json", {"threads": 1})
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(tmp_path / "settings.json", {"threads": 2})
+    assert read_json(tmp_path / "settings.json") == {"threads": 1}

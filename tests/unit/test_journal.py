@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
+import stat
+import sys
+
 import numpy as np
 import pytest
 
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
+from silomix.messages.binary import digest as digest_question
 from silomix.messages.binary import encode
 from silomix.messages.envelope import Envelope
 from silomix.study import digest, make_study
@@ -16,9 +21,10 @@ STUDY = make_study(SCHEMA, ["north", "south"], seed=1)
 QUERY = AssignRows(np.ones((1, 1)), np.ones((1, 1, 5)))
 
 
-def reply_of(silo, number=1, study=STUDY, size=7):
+def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
     reply = AssignReply(np.array([size]))
-    return encode(Envelope(digest(study), silo, number, "AssignReply"), reply)
+    answers = digest_question(query)
+    return encode(Envelope(digest(study), silo, number, "AssignReply", answers), reply)
 
 
 def test_answers_are_found_by_question_and_silo(tmp_path):
@@ -60,9 +66,10 @@ def test_a_changed_question_is_refused_by_name(tmp_path):
         reply_of("south")[:-1],
         reply_of("north"),
         reply_of("south", 2),
+        reply_of("south", query=SampleLocally()),
         reply_of("south", study=STUDY.model_copy(update={"seed": 2})),
     ],
-    ids=["empty", "cut", "another silo", "another question", "another study"],
+    ids=["empty", "cut", "another silo", "another number", "another question", "another study"],
 )
 def test_a_file_that_is_not_the_answer_is_refused_by_name(tmp_path, content):
     journal = open_journal(tmp_path, STUDY)
@@ -77,3 +84,16 @@ def test_half_an_answer_is_none(tmp_path):
     written = next(tmp_path.glob("*.reply"))
     written.rename(tmp_path / f".{written.name}.123")  # as a kill in mid-write leaves it
     assert journal.find(1, "north", QUERY) is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+def test_only_its_owner_may_open_a_journal(tmp_path):
+    before = os.umask(0o022)
+    try:
+        journal = open_journal(tmp_path / "journal", STUDY)
+        journal.keep(1, "north", QUERY, reply_of("north"))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(journal.folder.stat().st_mode) == 0o700
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in journal.folder.iterdir()]
+    assert modes == [0o600, 0o600]

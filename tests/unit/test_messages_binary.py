@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from federation.message_cases import assert_same, exchanges, make_release, study_with
+from federation.message_cases import STAYING, assert_same, exchanges, make_release, study_with
 from federation.mutations import join_message, reseal, split_message
 from silomix.disclosure import Check
 from silomix.errors import MessageError
@@ -72,7 +72,7 @@ def refused(data, match, **options):
 class TestTable:
     def test_every_field_of_every_record_is_in_it(self):
         for spec in [*RECORDS.values(), RECORDS["Release"].fields["diagnostics"]]:
-            travels = {f.name for f in fields(spec.kind)} - {"matched"}
+            travels = {f.name for f in fields(spec.kind)} - STAYING
             assert set(spec.fields) == travels, spec.kind
 
     def test_every_record_has_a_case(self):
@@ -265,6 +265,7 @@ class TestSending:
         [
             ({"kind": "Refused"}, "a Received cannot be sent as a 'Refused'"),
             ({"study": "abc"}, "a Received cannot be sent: its study is 'abc', which is no digest"),
+            ({"answers": "abc"}, "its question is 'abc', which is no digest"),
             ({"silo": "a\nb"}, r"its silo is 'a\\nb', which is no name of a silo"),
             ({"silo": "x" * 61}, "which is no name of a silo"),
             ({"number": 0}, "its number is 0; questions are numbered from 1"),
@@ -277,7 +278,7 @@ class TestSending:
 
     def test_a_head_too_long(self, monkeypatch):
         monkeypatch.setattr("silomix.messages.binary.LARGEST_DOCUMENT", 100)
-        with pytest.raises(MessageError, match="its head would have 184 bytes, and at most 100"):
+        with pytest.raises(MessageError, match="its head would have 199 bytes, and at most 100"):
             sent(Received())
 
 
@@ -308,8 +309,8 @@ class TestReading:
     def test_another_version(self):
         head, body = split_message(sent(Received()))
         refused(
-            join_message(head, body, version=2),
-            "of version 2 and this silomix reads version 1; use the same silomix on both sides",
+            join_message(head, body, version=3),
+            "of version 3 and this silomix reads version 2; use the same silomix on both sides",
         )
         refused(edited(Received(), lambda d: d.update(version=True)), "of version True")
 

@@ -27,6 +27,7 @@ from silomix.messages.checks import (
     check_query,
     check_reply,
 )
+from silomix.study import FewRounds, Lbfgs, Psgd
 
 EXCHANGES = exchanges()
 each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list(EXCHANGES))
@@ -86,6 +87,23 @@ class TestEnvelope:
     def test_the_right_one(self):
         exchange = EXCHANGES["polish"]
         check_envelope(exchange.envelope(exchange.query), exchange.study, exchange.silo, 7)
+        said = exchange.envelope(exchange.reply)
+        check_envelope(said, exchange.study, exchange.silo, 7, exchange.query)
+
+    def test_an_answer_to_what_is_not_asked_any_more(self):
+        exchange = EXCHANGES["polish"]
+        said = exchange.envelope(exchange.reply)
+        other = replace(exchange.query, inner_sweeps=1)
+        with pytest.raises(MessageError) as caught:
+            check_envelope(said, exchange.study, exchange.silo, 7, other)
+        assert str(caught.value) == (
+            "süd: the PolishReply answers another question 7 than is asked now; delete it, and "
+            "have the silo answer again"
+        )
+        with pytest.raises(MessageError, match="answers another question 7 than is asked now"):
+            check_envelope(replace(said, answers=""), exchange.study, "süd", 7, exchange.query)
+        with pytest.raises(MessageError, match="is an answer; put question 7 in its place"):
+            check_envelope(said, exchange.study, "süd", 7)
 
     @pytest.mark.parametrize(
         ("changes", "match"),
@@ -229,9 +247,15 @@ class TestQuestions:
     def test_gradients(self, changes, match):
         query_refused("gradients", match, **changes)
 
-    def test_too_many_starts(self, monkeypatch):
-        monkeypatch.setattr("silomix.messages.checks.MOST_STARTS", 3)
-        query_refused("gradients", "has starts 4; it must be from 1 to 3")
+    @pytest.mark.parametrize(
+        ("solver", "most"), [(FewRounds(starts=3), 3), (Psgd(starts=2), 2), (Lbfgs(starts=9), 1)]
+    )
+    def test_more_starts_than_the_solver_asks_about_at_once(self, solver, most):
+        study = study_with(oracle="federated", solver=solver)
+        match = f"has starts 4; it must be from 1 to {most}"
+        query_refused("gradients", match, study=study)
+        few = replace(GRADIENTS, weights=GRADIENTS.weights[:1], profiles=GRADIENTS.profiles[:1])
+        check_query(few, study, "süd")
 
     @pytest.mark.parametrize(
         ("changes", "match"),

@@ -33,10 +33,11 @@ def judge(read, exchange):
         return ENDINGS[0]
     try:
         with time_limit(SECONDS):
-            check_envelope(envelope, exchange.study, exchange.silo, 7)
             if type(record) in REPLIES:
+                check_envelope(envelope, exchange.study, exchange.silo, 7)
                 check_query(record, exchange.study, exchange.silo)
             else:
+                check_envelope(envelope, exchange.study, exchange.silo, 7, exchange.query)
                 check_reply(record, exchange.query, exchange.study, exchange.silo)
     except MessageError:
         return ENDINGS[1]

@@ -11,6 +11,7 @@ import silomix
 from silomix.data import encode as encode_rows
 from silomix.messages import files
 from silomix.messages.binary import decode, encode
+from silomix.messages.binary import digest as digest_record
 from silomix.messages.checks import REPLIES, check_envelope, check_query, check_reply
 from silomix.messages.envelope import Envelope
 from silomix.pipeline import run_study
@@ -37,16 +38,19 @@ class Travelling:
         asked = {name: self.move(name, question) for name, question in queries.items()}
         for name, question in asked.items():
             check_query(question, self.study, name)
-        replies = {n: self.move(n, reply) for n, reply in self.silos.ask(asked).items()}
+        answers = self.silos.ask(asked)
+        replies = {n: self.move(n, reply, asked[n]) for n, reply in answers.items()}
         for name, reply in replies.items():
             check_reply(reply, queries[name], self.study, name)
         return replies
 
-    def move(self, name, record):
-        envelope = Envelope(digest(self.study), name, self.number, type(record).__name__)
+    def move(self, name, record, query=None):
+        answers = "" if query is None else digest_record(query)
+        kind = type(record).__name__
+        envelope = Envelope(digest(self.study), name, self.number, kind, answers)
         self.kinds.add(envelope.kind)
         found, moved = self.carry(envelope, record)
-        check_envelope(found, self.study, name, self.number)
+        check_envelope(found, self.study, name, self.number, query)
         return moved
 
 

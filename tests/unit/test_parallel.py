@@ -33,7 +33,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.policy import OPEN, PRESETS, write_policy
-from silomix.silo import Silo
+from silomix.silo import Silo, answer
 from silomix.store import Kept
 from silomix.study import make_study
 from silomix.transports import parallel
@@ -96,7 +96,9 @@ class TestWhatTravels:
     def test_releases_were_shared_and_stay_where_they_are(self, sent):
         silos = make_silos()
         matched = MatchedDraws(np.ones((3, 1, 1)), np.full((3, 1, 1, 6), 0.5), np.ones((3, 1)))
-        share = ShareReleases(("heavy",), (np.array([0]),), 1, matched)
+        releases = tuple(answer(SampleLocally(), silo) for silo in silos)
+        groups = tuple(np.zeros(release.clusters, dtype=np.int64) for release in releases)
+        share = ShareReleases(releases, groups, 1, matched)
         asked = Joblib(silos)
         asked.ask(share)
         asked.ask(LogLikelihood(share.key, 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))))

@@ -128,7 +128,8 @@ def test_data_without_structure_give_one_cluster(seed):
 def test_a_silo_with_one_row(seed):
     table, _ = simulated(rows=400)
     table = pd.concat([table, table.iloc[[0]].assign(silo="lonely")], ignore_index=True)
-    found = fit(table, silo="silo", seed=seed, **QUICK)
+    with pytest.warns(DataWarning, match="silo 'lonely' has only 1 row; it adds little"):
+        found = fit(table, silo="silo", seed=seed, **QUICK)
     assert "lonely" in found.silos
     assert len(found.labels) == 401
 
@@ -260,6 +261,17 @@ def test_hungarian_matching_says_what_it_takes_for_granted(seed):
     table, _ = simulated(rows=400)
     found = fit(table, silo="silo", seed=seed, matching="hungarian", **QUICK)
     assert any("Hungarian" in note for note in found.diagnostics.notes)
+
+
+def test_what_policies_changed_is_part_of_the_verdict(seed):
+    table, _ = simulated(rows=400)
+    found = fit(table, silo="silo", seed=seed, preset="files", policy="default", **QUICK)
+    changed, replaced = found.diagnostics.notes[:2]
+    assert changed.startswith("Trust the clusters more than the numbers: the policies of 'silo 1'")
+    assert "a flatter one stands in: " in replaced
+    assert changed in found.diagnostics.verdict
+    untouched = fit(table, silo="silo", seed=seed, preset="files", **QUICK)
+    assert not any("policies" in note for note in untouched.diagnostics.notes)
 
 
 def test_an_empty_cell_in_the_silo_column_is_refused():

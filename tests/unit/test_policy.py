@@ -43,7 +43,9 @@ def test_presets(word, minimum, base):
     if word != "open":
         assert policy.tiers == ("summary",)
         assert policy.share
-        assert policy.exchanges == Exchanges(divergence=3, gradients=3, distinct_rows=1, polish=0)
+        assert policy.exchanges == Exchanges(
+            divergence=3, sharing=1, gradients=3, distinct_rows=1, polish=0, assign=1
+        )
 
 
 def test_open_allows_everything():
@@ -101,7 +103,8 @@ def test_a_file_without_preset_states_everything(tmp_path):
         ('preset = "default"\nshare = 1', "share is 1; it must be true or false"),
         ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
         ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
-        ('preset = "default"\nname = "a\\nb"', "name is .* one line of at most 60 characters"),
+        ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
+        (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
         ("preset = ", "is not valid TOML"),
         (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
         (f"# {'x' * 100_000}", "is larger than 100 kB"),

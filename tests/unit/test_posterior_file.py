@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import zipfile
 from dataclasses import fields, is_dataclass, replace
 
@@ -354,6 +355,13 @@ class TestArraysThatDoNotFit:
         declared = {"dtype": "<f4", "shape": list(shape)}
         change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
         with pytest.raises(FileError, match=r"elbo\.npy has 0 bytes for an array of 13,19"):
+            load(saved)
+
+    @pytest.mark.parametrize("header", ["-" * 9_000 + "1", "(" * 9_000, "[" * 300, "{", "1\n 2"])
+    def test_a_header_that_no_parser_takes(self, saved, header):
+        content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+        write_members(saved, read_members(saved) | {"weights.npy": content})
+        with pytest.raises(FileError, match=r"weights\.npy is no array"):
             load(saved)
 
     def test_no_array(self, saved):

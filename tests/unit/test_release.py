@@ -91,11 +91,13 @@ class TestPolicy:
         release = release_of(local, DEFAULT)
         assert release.clusters == 2
         folding = release.checks[0]
-        assert (folding.rule, folding.changed) == ("small clusters folded", 1)
+        assert (folding.rule, folding.result) == ("small clusters folded", "applied")
+        assert folding.changed is None
         assert folding.inside == ""
         inside = prepare_release(
             local, silo="n", place=0, study="s", tier="summary", policy=DEFAULT
         )
+        assert inside.checks[0].changed == 1
         assert "clusters of 7 rows" in inside.checks[0].inside
 
     def test_too_few_rows_are_refused(self, seed):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import re
@@ -384,6 +385,19 @@ def test_thinning_keeps_both_ends():
 def test_a_report_is_written_whole(posterior, tmp_path):
     path = write_report(posterior, tmp_path / "report.html")
     assert path.read_text(encoding="utf-8") == make_report(posterior)
+
+
+def test_a_full_disk_leaves_the_old_report(posterior, tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    monkeypatch.setattr("os.fsync", refuse)
+    with pytest.raises(FileError, match=r"report\.html cannot be written: No space left"):
+        write_report(posterior, path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_report_that_cannot_be_written_says_so(posterior, tmp_path):

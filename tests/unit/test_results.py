@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 
 import numpy as np
@@ -24,6 +25,7 @@ from silomix.results import (
     write_silo,
     write_text,
 )
+from silomix.results.common import write_table
 from silomix.results.silo import profile_table, sizes_table
 from unit.posteriors import SILOS, make_diagnostics, make_posterior
 
@@ -274,3 +276,24 @@ def test_places_that_cannot_be_written(tmp_path):
     message = f"{path} cannot be written: No such file or directory; choose another place"
     with pytest.raises(SettingsError, match=re.escape(message)):
         write_text("text", path)
+
+
+@pytest.mark.parametrize(
+    ("write", "content"), [(write_text, "new"), (write_table, pd.DataFrame({"a": [0.1, 2.5e-7]}))]
+)
+def test_results_are_there_whole_or_not_at_all(tmp_path, monkeypatch, write, content):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "file"
+    write(content, path)
+    whole = path.read_bytes()
+    assert whole in {b"new", b"a\n0.1\n2.5e-07\n"}
+    path.write_bytes(b"old")
+    with monkeypatch.context() as patch, pytest.raises(SettingsError, match="No space left"):
+        patch.setattr("os.fsync", refuse)
+        write(content, path)
+    assert path.read_bytes() == b"old"
+    write(content, path)
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]

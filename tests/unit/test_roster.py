@@ -7,7 +7,15 @@ import pandas as pd
 import pytest
 
 from silomix.errors import DataError, DataWarning
-from silomix.roster import natural, own_rows, read_roster, rows_of, table_schema
+from silomix.roster import (
+    Roster,
+    natural,
+    own_rows,
+    read_roster,
+    rows_of,
+    table_schema,
+    warn_tiny,
+)
 from silomix.study import make_study
 
 
@@ -95,3 +103,20 @@ def test_a_column_of_silo_names_that_is_not_used_is_warned_of(study):
     assert len(own_rows(table, "site", "north", study)) == 1
     own_rows(table.assign(site="north"), None, "north", study)
     own_rows(table.assign(site=[["north"], ["south"]]), None, "north", study)
+
+
+def roster_of(**sizes):
+    names = tuple(name.replace("_", " ") for name in sizes)
+    return Roster(names, np.repeat(np.arange(len(sizes)), list(sizes.values())))
+
+
+def test_a_silo_much_smaller_than_the_others_is_warned_of():
+    words = r"silo 'St Mari' has only 4 rows \(did you mean 'St Mary'"
+    with pytest.warns(DataWarning, match=words):
+        warn_tiny(roster_of(St_Mary=100, St_Mari=4, Elsewhere=90))
+
+
+def test_silos_that_are_all_small_or_large_enough_are_not():
+    warn_tiny(roster_of(a=5, b=6, c=4))
+    warn_tiny(roster_of(a=10_000, b=30, c=9_000))
+    warn_tiny(roster_of(a=100, b=12, c=90))

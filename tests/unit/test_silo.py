@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
+from silomix.airlock.words import QUESTIONS
 from silomix.data import load
 from silomix.errors import (
     CheckpointError,
@@ -28,6 +29,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
+from silomix.messages.binary import decode, encode
+from silomix.messages.envelope import Envelope
 from silomix.policy import OPEN, policy_named
 from silomix.silo import HANDLERS, LIMITED, Silo, answer, answer_or_refuse, refusal_code
 from silomix.store import Store, digest_rows, open_store
@@ -98,9 +101,11 @@ def with_limits(policy, **limits):
     return policy.model_copy(update={"exchanges": policy.exchanges.model_copy(update=limits)})
 
 
-def test_every_limited_question_has_a_handler():
-    assert LIMITED.keys() <= HANDLERS.keys()
-    assert set(LIMITED.values()) == set(type(OPEN.exchanges).model_fields)
+def test_every_question_but_for_the_release_is_limited_and_the_officer_told():
+    # rivals bring questions of their own, which no message can carry
+    carried = {kind for kind in HANDLERS if kind.__module__.startswith("silomix.messages")}
+    assert LIMITED.keys() == carried - {SampleLocally}
+    assert set(LIMITED.values()) == set(type(OPEN.exchanges).model_fields) == set(QUESTIONS)
 
 
 def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
@@ -146,6 +151,107 @@ def test_the_draws_made_from_shared_releases_are_everyones(sampled):
     together = answer(a_point(share), sampled[0])
     assert_array_equal(alone.value, together.value)
     assert_array_equal(alone.profiles, together.profiles)
+
+
+def forged(share):
+    """The sharing with another release of the other silo."""
+    one, other = share.releases
+    return replace(share, releases=(one, replace(other, mean=other.mean[::-1].copy())))
+
+
+def an_assignment(silo, draws=1):
+    release = silo.store.kept.release
+    even = np.full((draws, release.clusters), 1 / release.clusters)
+    return AssignRows(even, np.repeat(release.mean[None], draws, axis=0))
+
+
+class TestSharing:
+    @pytest.fixture
+    def limited(self, sampled):
+        def make(policy=OPEN, **limits):
+            store = Store()
+            store.kept = sampled[0].store.kept
+            return replace(sampled[0], policy=with_limits(policy, **limits), store=store)
+
+        return make
+
+    def test_a_question_about_other_releases_is_another_question(self, sampled, limited):
+        share = shared_releases(sampled)
+        other = forged(share)
+        assert share.key != other.key
+        silo = limited(gradients=1)
+        answer(share, silo)
+        point = a_point(share)
+        value = answer(point, silo).value
+        answer(other, silo)
+        assert answer_or_refuse(point, silo) == Refused("order")
+        assert answer_or_refuse(replace(point, shared=other.key), silo) == Refused("limit")
+        answer(share, silo)
+        assert_array_equal(answer(point, silo).value, value)
+
+    def test_the_key_is_of_all_that_travels_and_of_nothing_else(self, sampled):
+        share = shared_releases(sampled)
+        assert replace(share, matched=object()).key == share.key
+        assert replace(share, releases=(), known_as=share.key).key == share.key
+        back = decode(encode(Envelope("", "", 1, "ShareReleases"), share))[1]
+        assert back.key == share.key
+        assert replace(share, draws=21).key != share.key
+
+    def test_sharings_are_counted_and_the_same_one_counts_once(self, sampled, limited):
+        share, silo = shared_releases(sampled), limited(sharing=1)
+        answer(share, silo)
+        answer(share, silo)
+        assert answer_or_refuse(forged(share), silo) == Refused("limit")
+        with pytest.raises(PolicyRefusal, match="its policy allows 1 question about sharing and"):
+            answer(forged(share), silo)
+
+    def test_the_silo_knows_its_own_release(self, sampled, limited):
+        share, silo = shared_releases(sampled), limited(sharing=1)
+        own, other = share.releases
+        for change in (
+            {"mean": own.mean[:, ::-1].copy()},
+            {"sizes": own.sizes + 1},
+            {"concentration": own.concentration * 2},
+            {"probabilities": own.probabilities[::-1].copy()},
+            {"weights": None},
+        ):
+            wrong = replace(share, releases=(replace(own, **change), other))
+            with pytest.raises(MessageError) as error:
+                answer(wrong, silo)
+            assert str(error.value) == (
+                "north: the release that the coordinator shows as its own is not the one that it "
+                "made; show the one that it answered"
+            )
+            assert refusal_code(error.value) == "question"
+        assert silo.store.ledger == {}
+        scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
+        answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
+
+    def test_a_release_that_must_not_be_shown(self, sampled, limited):
+        silo = limited(OPEN.model_copy(update={"share": False}))
+        with pytest.raises(PolicyRefusal) as error:
+            answer(shared_releases(sampled), silo)
+        assert str(error.value) == (
+            "north: its policy does not let its release be shown to the other silos; its owner "
+            "can set share = true in the policy file, or the study can do without"
+        )
+
+    def test_assignments_are_counted_and_the_same_one_counts_once(self, limited):
+        silo = limited(assign=1)
+        first = answer(an_assignment(silo), silo)
+        assert_array_equal(answer(an_assignment(silo), silo).sizes, first.sizes)
+        assert answer_or_refuse(an_assignment(silo, draws=2), silo) == Refused("limit")
+
+
+def test_a_release_is_held_against_the_policy_of_today(sampled):
+    strict = OPEN.model_copy(update={"tiers": ("summary",)})
+    assert answer_or_refuse(SampleLocally(), replace(sampled[0], policy=strict)) == Refused(
+        "policy"
+    )
+    hidden = OPEN.model_copy(update={"share": False})
+    release = answer(SampleLocally(), replace(sampled[0], policy=hidden))
+    assert not release.policy["share"]
+    assert release.mean is sampled[0].store.kept.release.mean
 
 
 def test_a_question_that_does_not_fit_is_refused(sampled):

@@ -8,8 +8,10 @@ import pytest
 
 import silomix
 from silomix.errors import CheckpointError, StudyMismatch
-from silomix.policy import policy_named
+from silomix.messages import Refused, SampleLocally
+from silomix.policy import Policy, policy_named
 from silomix.roster import table_schema
+from silomix.silo import answer_or_refuse
 from silomix.site import load_rows, open_silo, write_labels
 from silomix.study import make_study
 
@@ -58,6 +60,22 @@ def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_pa
     open_silo(shard, study, "silo 2", policy=more, store=tmp_path)
     with pytest.raises(CheckpointError, match="was made for another minimum count or rounding"):
         open_silo(shard, study, "silo 2", policy=policy_named("omop"), store=tmp_path)
+
+
+def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp_path):
+    study = make_study(
+        table_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
+    )
+    shard, _ = load_rows(table, study, "silo 2", column="silo", frequency=None)
+
+    def release(policy):
+        silo = open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
+        return answer_or_refuse(SampleLocally(), silo)
+
+    both = Policy(tiers=("summary", "draws"))
+    assert release(both).policy["share"]
+    assert not release(both.model_copy(update={"share": False})).policy["share"]
+    assert release(policy_named("default")) == Refused("policy")
 
 
 def test_a_silo_that_is_not_in_the_study(loaded, study, tmp_path):

@@ -145,7 +145,7 @@ def put(document: dict, path: tuple, value: object) -> dict:
 
 
 def texts(**limits):
-    readable = st.characters(exclude_categories=["Cs"])
+    readable = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
     return st.text(readable, min_size=1, **limits).filter(str.strip)
 
 
@@ -171,7 +171,7 @@ solvers = st.one_of(
 )
 studies = st.builds(
     Study,
-    title=st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+    title=st.none() | st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])),
     seed=st.integers(0, 2**63 - 1),
     missing=st.sampled_from(["marginalise", "level"]),
     silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
@@ -430,6 +430,17 @@ WRONG_VALUES = [
         "\t",
         r"[[variables]] 2 ('bmi') levels entry 1 is '\t'; it must not be blank",
     ),
+    (
+        ("variables", 1, "levels", 0),
+        "a\tb",
+        r"('bmi') levels entry 1 is 'a\tb'; it must not contain control characters",
+    ),
+    (
+        ("variables", 1, "name"),
+        "b\x1b[2J",
+        r"name is 'b\x1b[2J'; it must not contain control characters",
+    ),
+    (("title",), "a\x1b[2J", r"title is 'a\x1b[2J'; it must not contain control characters"),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.airlock.format import BASES
-from silomix.disclosure import CLUSTER, UNIFORM, least_units, profile_basis
+from silomix.disclosure import UNIFORM, least_units, profile_basis, profile_rows
 from silomix.errors import FileError
 from silomix.release import LARGEST_CONCENTRATION
 
@@ -80,7 +80,7 @@ def check_profile(
     if (concentration <= 0).any() or (concentration > 2 * LARGEST_CONCENTRATION).any():
         raise FileError(f"{path} is damaged: a concentration is out of range")
     basis = np.repeat(profile_basis(sizes, schema.sizes, policy), schema.sizes, axis=1)
-    of = np.where(basis == CLUSTER, sizes[:, None], sizes.sum())
+    of = np.repeat(profile_rows(sizes, schema.sizes, policy), schema.sizes, axis=1)
     _check_text(path, rows, mean, basis, of, policy)
     if policy.has_rules:
         _check_counts(path, mean * of, basis != UNIFORM, policy)

@@ -16,7 +16,6 @@ from silomix.airlock.format import (
     FORMAT,
     KIND,
     LARGEST_FILE,
-    LARGEST_FOLDER,
     LARGEST_MANIFEST,
     MANIFEST,
     MOST_LINES,
@@ -66,30 +65,25 @@ def read_manifest(folder: Path) -> Manifest:
         raise FileError(f"{path} is damaged: {place!r:.80}: {first['msg']}") from None
 
 
-def read_tables(folder: Path, manifest: Manifest) -> dict[str, list[list[str]]]:
-    """Return the rows of every table by its file's name, headings first, all files checked."""
-    names = _table_names(folder, manifest)
-    _check_listing(folder, manifest)
+def check_files(folder: Path, manifest: Manifest, largest: int) -> None:
+    """Check which files there are, at most `largest` bytes, and those that are for people."""
+    _check_names(folder, manifest)
+    _check_listing(folder, manifest, largest)
     for name in FOR_PEOPLE & manifest.files.keys():
         _check_other(folder, name, manifest)
-    return {name: _read_table(folder, name, manifest) for name in names}
 
 
-def _table_names(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the names of the tables; refuse a name that no release has."""
-    tables = []
+def _check_names(folder: Path, manifest: Manifest) -> None:
+    """Refuse a name that no release has."""
     for name in manifest.files:
         part = PART.fullmatch(name)
         if part and part[1] != PROFILE and manifest.tier == "summary":
             raise FileError(f"{folder / name} has draws, which a release of tier summary has not")
-        if part or name in {SIZES, CHECKS}:
-            tables.append(name)
-        elif name not in FOR_PEOPLE:
+        if not part and name not in {SIZES, CHECKS, *FOR_PEOPLE}:
             raise FileError(f"{folder / MANIFEST} lists {name!r:.80}, which no release has")
-    return tables
 
 
-def _check_listing(folder: Path, manifest: Manifest) -> None:
+def _check_listing(folder: Path, manifest: Manifest, largest: int) -> None:
     """Refuse files that should not be there, are not there, or are not files."""
     try:
         with os.scandir(folder) as entries:
@@ -103,8 +97,8 @@ def _check_listing(folder: Path, manifest: Manifest) -> None:
     for name in sorted(found.keys() - expected):
         raise FileError(f"{folder} has {name!r:.80}, which is not in its manifest; remove it")
     total = sum(entry.bytes for entry in manifest.files.values())
-    if total > LARGEST_FOLDER:
-        raise FileError(f"{folder} has {total:,} bytes, and {LARGEST_FOLDER:,} are the most")
+    if total > largest:
+        raise FileError(f"{folder} has {total:,} bytes, and {largest:,} are the most")
 
 
 def _check_other(folder: Path, name: str, manifest: Manifest) -> None:
@@ -117,19 +111,28 @@ def _check_other(folder: Path, name: str, manifest: Manifest) -> None:
         _decode(folder / name, content)
 
 
-def _read_table(folder: Path, name: str, manifest: Manifest) -> list[list[str]]:
-    """Return the rows of a table, its heading first."""
+def read_table(folder: Path, name: str, manifest: Manifest, heading: list[str]) -> list[list[str]]:
+    """Return the rows of a table's file, without the heading, which must be this one."""
     path = folder / name
     text = _decode(path, _read_checked(folder, name, manifest))
     if text.count("\n") > MOST_LINES:
         raise FileError(f"{path} has more than {MOST_LINES:,} lines")
+    if "\r" in text:  # it ends lines too, and is not counted
+        raise FileError(f"{path} is damaged: it has a carriage return, which no release has")
+    rows = []
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        if next(lines, None) != heading:
+            raise FileError(f"{path} must have the columns {', '.join(heading)[:200]}")
+        for row in lines:
+            if len(row) != len(heading):
+                raise FileError(f"{path} is damaged: a row does not have {len(heading)} values")
+            rows.append(row)
     except csv.Error as error:
         raise FileError(f"{path} is damaged: {error}") from None
-    if len(rows) - 1 != manifest.files[name].rows:
+    if len(rows) != manifest.files[name].rows:
         raise FileError(
-            f"{path} has {len(rows) - 1} rows, and {MANIFEST} says {manifest.files[name].rows}"
+            f"{path} has {len(rows)} rows, and {MANIFEST} says {manifest.files[name].rows}"
         )
     return rows
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from silomix.airlock.checks import (
     number,
     whole,
 )
-from silomix.airlock.folder import read_manifest, read_tables
+from silomix.airlock.folder import check_files, read_manifest, read_table
 from silomix.airlock.format import (
     CHECKS,
     CHECKS_HEADING,
+    LARGEST_FOLDER,
     MANIFEST,
     PART,
     PROBABILITIES,
@@ -29,6 +31,7 @@ from silomix.airlock.format import (
     SIZES,
     SIZES_HEADING,
     WEIGHTS,
+    from_spreadsheet,
     part_name,
     probabilities_heading,
     weights_heading,
@@ -38,12 +41,13 @@ from silomix.errors import FileError, SettingsError, StudyMismatch
 from silomix.policy import Policy, echo, policy_digest
 from silomix.release import Release, ReleasedDiagnostics, effective_counts, release_medians
 from silomix.study import digest
+from silomix.study.names import has_controls
 from silomix.study.problems import file_place
 from silomix.study.record import validate
 from silomix.types import Schema, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -101,12 +105,15 @@ class Contents:
         )
 
 
-def read_release(folder: str | Path, study: Study, silo: str | None = None) -> Release:
+def read_release(
+    folder: str | Path, study: Study, silo: str | None = None, *, largest: int = LARGEST_FOLDER
+) -> Release:
     """Read a release that `write_release` wrote, for this study.
 
     Parameters
     ----------
     silo : the silo it must be of; any of the roster when left out.
+    largest : bytes of all its files together, the most that are read.
 
     Raises
     ------
@@ -134,12 +141,13 @@ def read_release(folder: str | Path, study: Study, silo: str | None = None) -> R
             f"study has {manifest.silo!r} in place {study.silos.index(manifest.silo)} and tier "
             f"{study.tier!r}"
         )
-    contents = _read_contents(source, manifest)
-    if contents.schema.levels != study.table_schema.levels:
-        raise StudyMismatch(
-            f"{source / part_name(PROFILE, 1)} has other variables or levels than the study; "
-            "release again with this study file"
-        )
+    levels = study.table_schema.levels
+    # what is listed first: nothing is read that the study has no use for
+    if _listed(PROFILE, manifest) > manifest.clusters * len(levels):
+        raise _other_levels(source)
+    contents = _read_contents(source, manifest, largest)
+    if contents.schema.levels != levels:
+        raise _other_levels(source)
     return contents.release(study.prior.share(len(study.silos))[1])
 
 
@@ -152,20 +160,28 @@ def read_contents(folder: str | Path) -> Contents:
         When a file is missing, damaged, too large, or says what cannot be.
     """
     source = Path(folder)
-    return _read_contents(source, read_manifest(source))
+    return _read_contents(source, read_manifest(source), LARGEST_FOLDER)
 
 
-def _read_contents(folder: Path, manifest: Manifest) -> Contents:
+def _other_levels(folder: Path) -> StudyMismatch:
+    return StudyMismatch(
+        f"{folder / part_name(PROFILE, 1)} has other variables or levels than the study; "
+        "release again with this study file"
+    )
+
+
+def _read_contents(folder: Path, manifest: Manifest, largest: int) -> Contents:
     policy = _read_policy(folder / MANIFEST, manifest)
-    tables = read_tables(folder, manifest)
-    sizes = _read_sizes(folder / SIZES, tables[SIZES], manifest)
+    check_files(folder, manifest, largest)
+    sizes = _read_sizes(folder, manifest)
     check_sizes(folder / SIZES, sizes, manifest.rows, policy)
-    profile = _joined(folder, PROFILE, tables, PROFILE_HEADING)
+    parts = _parts(folder, PROFILE, manifest, PROFILE_HEADING)
+    profile = [row for _, rows in parts for row in rows]
     source = folder / part_name(PROFILE, 1)
     schema = _read_schema(source, profile, manifest.clusters)
     mean, concentration = check_profile(source, profile, sizes, schema, policy)
     weights, probabilities = (
-        _read_draws(folder, tables, manifest, schema) if manifest.tier == "draws" else (None, None)
+        _read_draws(folder, manifest, schema) if manifest.tier == "draws" else (None, None)
     )
     return Contents(
         manifest=manifest,
@@ -174,7 +190,7 @@ def _read_contents(folder: Path, manifest: Manifest) -> Contents:
         sizes=sizes,
         mean=mean,
         concentration=concentration,
-        checks=_read_checks(folder / CHECKS, tables[CHECKS]),
+        checks=_read_checks(folder, manifest),
         weights=weights,
         probabilities=probabilities,
     )
@@ -198,57 +214,62 @@ def _read_policy(path: Path, manifest: Manifest) -> Policy:
     return policy
 
 
-def _joined(
-    folder: Path, table: str, tables: Mapping[str, list[list[str]]], heading: list[str]
-) -> list[list[str]]:
-    """Return the rows of a table in all its files, one after the other, without headings."""
-    rows: list[list[str]] = []
-    parts = [PART.fullmatch(name) for name in tables]
-    for place in range(sum(part is not None and part[1] == table for part in parts)):
+def _listed(table: str, manifest: Manifest) -> int:
+    """Return how many rows the files of a table have, as the manifest says."""
+    return sum(manifest.files[name].rows or 0 for name in _files_of(table, manifest))
+
+
+def _files_of(table: str, manifest: Manifest) -> list[str]:
+    parts = {name: PART.fullmatch(name) for name in manifest.files}
+    return [name for name, part in parts.items() if part and part[1] == table]
+
+
+def _parts(
+    folder: Path, table: str, manifest: Manifest, heading: list[str]
+) -> Iterator[tuple[Path, list[list[str]]]]:
+    """Yield the files of a table, one after the other: path, and rows without the heading."""
+    for place in range(len(_files_of(table, manifest))):
         name = part_name(table, place + 1)
-        if name not in tables:
+        if name not in manifest.files:
             raise FileError(f"{folder / name} is missing; get the folder again")
-        _check_heading(folder / name, tables[name], heading)
-        rows += tables[name][1:]
-    return rows
+        yield folder / name, read_table(folder, name, manifest, heading)
 
 
-def _check_heading(path: Path, rows: list[list[str]], heading: list[str]) -> None:
-    if not rows or rows[0] != heading:
-        raise FileError(f"{path} must have the columns {', '.join(heading)[:200]}")
-    if any(len(row) != len(heading) for row in rows):
-        raise FileError(f"{path} is damaged: a row does not have {len(heading)} values")
-
-
-def _read_sizes(path: Path, rows: list[list[str]], manifest: Manifest) -> NDArray[np.int64]:
-    _check_heading(path, rows, SIZES_HEADING)
-    if [row[0] for row in rows[1:]] != [str(c) for c in range(manifest.clusters)]:
+def _read_sizes(folder: Path, manifest: Manifest) -> NDArray[np.int64]:
+    path = folder / SIZES
+    rows = read_table(folder, SIZES, manifest, SIZES_HEADING)
+    if [row[0] for row in rows] != [str(c) for c in range(manifest.clusters)]:
         raise FileError(
             f"{path} must have a row for each of {manifest.clusters} clusters, in order"
         )
-    return np.array([whole(path, row[1]) for row in rows[1:]], dtype=np.int64)
+    return np.array([whole(path, row[1]) for row in rows], dtype=np.int64)
 
 
 def _read_schema(path: Path, rows: list[list[str]], clusters: int) -> Schema:
     """Return the schema that a profile names, the same for every cluster."""
     if not rows or len(rows) % clusters:
         raise FileError(f"{path} has {len(rows)} rows, which {clusters} clusters cannot share")
-    levels = [(row[1], row[2]) for row in rows[: len(rows) // clusters]]
+    names = [(from_spreadsheet(row[1]), from_spreadsheet(row[2])) for row in rows]
+    levels = names[: len(rows) // clusters]
     check_levels(path, levels)
+    if any(has_controls(text) for level in levels for text in level):
+        raise FileError(f"{path} is damaged: a name has control characters, which no study allows")
     for place, row in enumerate(rows):
         cluster, column = divmod(place, len(levels))
-        if row[0] != str(cluster) or (row[1], row[2]) != levels[column]:
+        if row[0] != str(cluster) or names[place] != levels[column]:
             raise FileError(
                 f"{path} is damaged: row {place + 1} is not of the cluster or level due"
             )
-    names = dict.fromkeys(variable for variable, _ in levels)
     return Schema(
-        tuple(Variable(name, tuple(lv for var, lv in levels if var == name)) for name in names)
+        tuple(
+            Variable(name, tuple(level for _, level in run))
+            for name, run in groupby(levels, key=lambda level: level[0])
+        )
     )
 
 
-def _read_checks(path: Path, rows: list[list[str]]) -> tuple[Check, ...]:
-    _check_heading(path, rows, CHECKS_HEADING)
+def _read_checks(folder: Path, manifest: Manifest) -> tuple[Check, ...]:
+    path = folder / CHECKS
     return tuple(
         Check(
             rule=_line(path, row[0]),
@@ -258,7 +279,7 @@ def _read_checks(path: Path, rows: list[list[str]]) -> tuple[Check, ...]:
             changed=whole(path, row[4]) if row[4] else None,
             result=_line(path, row[5]),
         )
-        for row in rows[1:]
+        for row in read_table(folder, CHECKS, manifest, CHECKS_HEADING)
     )
 
 
@@ -269,26 +290,37 @@ def _line(path: Path, text: str) -> str:
 
 
 def _read_draws(
-    folder: Path, tables: Mapping[str, list[list[str]]], manifest: Manifest, schema: Schema
+    folder: Path, manifest: Manifest, schema: Schema
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     clusters, levels, draws = manifest.clusters, schema.levels, manifest.draws or 0
-    weights = _joined(folder, WEIGHTS, tables, weights_heading(clusters))
-    path = folder / part_name(WEIGHTS, 1)
-    if [row[0] for row in weights] != [str(draw) for draw in range(len(weights))]:
-        raise FileError(f"{path} must have a row for each draw, in order")
-    probabilities = _joined(folder, PROBABILITIES, tables, probabilities_heading(levels))
-    other = folder / part_name(PROBABILITIES, 1)
-    due = ((str(draw), str(cluster)) for draw in range(draws) for cluster in range(clusters))
-    if len(weights) != draws or len(probabilities) != draws * clusters:
+    path, other = folder / part_name(WEIGHTS, 1), folder / part_name(PROBABILITIES, 1)
+    listed = _listed(WEIGHTS, manifest), _listed(PROBABILITIES, manifest)
+    if listed != (draws, draws * clusters):
         raise FileError(f"{path} and {other.name} must have {draws} draws, as {MANIFEST} says")
-    if any((row[0], row[1]) != place for row, place in zip(probabilities, due, strict=True)):
-        raise FileError(f"{other} must have a row for each draw and cluster, in order")
-    shares = _numbers(path, weights, 1)
-    profiles = _numbers(other, probabilities, 2).reshape(draws, clusters, len(levels))
+    parts = _parts(folder, WEIGHTS, manifest, weights_heading(clusters))
+    shares = _numbers(parts, ((str(draw),) for draw in range(draws)))
+    parts = _parts(folder, PROBABILITIES, manifest, probabilities_heading(levels))
+    due = ((str(draw), str(cluster)) for draw in range(draws) for cluster in range(clusters))
+    profiles = _numbers(parts, due).reshape(draws, clusters, len(levels))
     check_draws(path, shares, np.array([0, clusters]))
     check_draws(other, profiles, schema.offsets)
     return shares, profiles
 
 
-def _numbers(path: Path, rows: list[list[str]], start: int) -> NDArray[Any]:
-    return np.array([[number(path, cell) for cell in row[start:]] for row in rows], np.float32)
+def _numbers(
+    parts: Iterator[tuple[Path, list[list[str]]]], due: Iterator[tuple[str, ...]]
+) -> NDArray[np.float32]:
+    """Return the numbers of a table, (row, column), each row after the first cells due.
+
+    A file becomes numbers before the next is read: as text they would be many times as large.
+    """
+    found = []
+    for path, rows in parts:
+        numbers = []
+        for row, first in zip(rows, due, strict=False):
+            if tuple(row[: len(first)]) != first:
+                raise FileError(f"{path} must have a row for each draw and cluster, in order")
+            numbers.append([number(path, cell) for cell in row[len(first) :]])
+        if numbers:
+            found.append(np.array(numbers, np.float32))
+    return np.concatenate(found)

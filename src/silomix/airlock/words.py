@@ -162,9 +162,11 @@ def further_questions(policy: Policy) -> list[str]:
 
 QUESTIONS: Mapping[str, str] = {
     "divergence": "How well other clusters fit the rows (divergence)",
+    "sharing": "All silos' releases shown to this one, for gradients at them (sharing)",
     "gradients": "The rows' log-likelihood and its gradient (gradients)",
     "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
     "polish": "Sampled counts of each level in each cluster (polish)",
+    "assign": "How many rows go to each of the clusters that are asked about (assign)",
 }
 
 

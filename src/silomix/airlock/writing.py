@@ -35,13 +35,14 @@ from silomix.airlock.format import (
     DiagnosticsEntry,
     FileEntry,
     Manifest,
+    for_spreadsheet,
     part_name,
     probabilities_heading,
     weights_heading,
 )
 from silomix.airlock.picture import draw_profiles
 from silomix.airlock.words import NOT_INCLUDED_TEXT, readme
-from silomix.disclosure import SILO, UNIFORM, profile_basis
+from silomix.disclosure import UNIFORM, profile_basis, profile_rows
 from silomix.errors import FileError
 from silomix.policy import Policy, policy_digest
 
@@ -131,17 +132,18 @@ def _check_rows(release: Release) -> Rows:
 def _profile_rows(release: Release, schema: Schema) -> Rows:
     policy = Policy(**release.policy)
     basis = profile_basis(release.sizes, schema.sizes, policy)
+    rows = profile_rows(release.sizes, schema.sizes, policy)
     variable_of = np.repeat(np.arange(len(schema.sizes)), schema.sizes)
-    for cluster, size in enumerate(release.sizes):
+    for cluster in range(release.clusters):
         for column, (variable, level) in enumerate(schema.levels):
             where = basis[cluster, variable_of[column]]
             mean = release.mean[cluster, column]
-            of = release.rows if where == SILO else int(size)
+            of = int(rows[cluster, variable_of[column]])
             counted = policy.has_rules and where != UNIFORM
             yield (
                 cluster,
-                variable,
-                level,
+                for_spreadsheet(variable),
+                for_spreadsheet(level),
                 BASES[where],
                 round(mean * of) if counted else "",
                 of if where != UNIFORM else "",
@@ -181,15 +183,15 @@ def _parts(
 def _split(heading: Sequence[str], rows: Rows) -> Iterator[tuple[bytes, int]]:
     """Yield files of as many rows as fit: each file's content, and its rows."""
     top = _line(heading)
-    lines, length, taken = [top], len(top), top.count(b"\n")
+    lines, length = [top], len(top)
     for row in rows:
         line = _line(row)
-        ends = line.count(b"\n")  # a name may have line ends in it
-        if len(lines) > 1 and (length + len(line) > LARGEST_FILE or taken + ends > MOST_LINES):
+        full = length + len(line) > LARGEST_FILE or len(lines) == MOST_LINES
+        if len(lines) > 1 and full:
             yield b"".join(lines), len(lines) - 1
-            lines, length, taken = [top], len(top), top.count(b"\n")
+            lines, length = [top], len(top)
         lines.append(line)
-        length, taken = length + len(line), taken + ends
+        length += len(line)
     yield b"".join(lines), len(lines) - 1
 
 

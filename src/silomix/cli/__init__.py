@@ -10,6 +10,7 @@ from silomix.cli.ehr import ehr_app
 from silomix.cli.examples import epilog
 from silomix.cli.exchange import answer_command, coordinate_command
 from silomix.cli.flare import flare_app
+from silomix.cli.once import OnceCommand
 from silomix.cli.release import inspect_command, release_command
 from silomix.cli.report import report_command
 from silomix.cli.silo import sample_command
@@ -69,7 +70,7 @@ def _make_app() -> typer.Typer:
     )
     made.callback()(_start)
     for name, command in COMMANDS.items():
-        made.command(name, epilog=epilog(name))(command)
+        made.command(name, cls=OnceCommand, epilog=epilog(name))(command)
     made.add_typer(ehr_app, name="ehr")
     made.add_typer(flare_app, name="flare")
     return made

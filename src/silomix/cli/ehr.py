@@ -12,6 +12,7 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.cli.examples import epilog
+from silomix.cli.once import OnceCommand
 from silomix.cli.parsing import split
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.results import check_free, table_view, write_table
@@ -229,4 +230,4 @@ ehr_app = typer.Typer(
 )
 KINDS: dict[str, Callable[..., None]] = {"long": long_command, "omop": omop_command}
 for name, command in KINDS.items():
-    ehr_app.command(name, epilog=epilog(f"ehr {name}"))(command)
+    ehr_app.command(name, cls=OnceCommand, epilog=epilog(f"ehr {name}"))(command)

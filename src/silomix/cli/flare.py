@@ -12,6 +12,7 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.cli.examples import epilog
+from silomix.cli.once import OnceCommand
 from silomix.progress import reporting
 from silomix.results import check_free, posterior_files, posterior_record, posterior_view
 from silomix.results import write_posterior as write_results
@@ -202,4 +203,4 @@ LIVE: dict[str, Callable[..., None]] = {
     "stop": stop_command,
 }
 for name, command in LIVE.items():
-    flare_app.command(name, epilog=epilog(f"flare {name}"))(command)
+    flare_app.command(name, cls=OnceCommand, epilog=epilog(f"flare {name}"))(command)

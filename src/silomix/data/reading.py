@@ -61,6 +61,8 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         raise DataError(f"{path}: unknown kind of file; give one that ends in {known}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: the file is empty; check that it was written, or give another")
     try:
         return _read_text(path, separator) if separator else _read_parquet(path)
     except DataError as error:

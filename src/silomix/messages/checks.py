@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import MessageError
+from silomix.messages.binary import digest as digest_question
 from silomix.messages.documents import shorten
 from silomix.messages.records import (
     REFUSALS,
@@ -33,7 +34,7 @@ from silomix.messages.records import (
     ShareReleases,
 )
 from silomix.release import Release
-from silomix.study import digest
+from silomix.study import Lbfgs, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +51,6 @@ NORMALISED = 1e-4
 
 MOST_DRAWS = 100_000
 MOST_CHAINS = 10_000
-MOST_STARTS = 10_000
 MOST_LABELS = 255
 """Clusters of a polish round: labels are stored in one byte."""
 MOST_MATCHED = 2**30
@@ -101,8 +101,14 @@ class Terms:
         return max(MOST_DRAWS, self.study.kept_draws, schedule.kept * schedule.chains)
 
 
-def check_envelope(envelope: Envelope, study: Study, silo: str, number: int) -> None:
+def check_envelope(
+    envelope: Envelope, study: Study, silo: str, number: int, query: Query | None = None
+) -> None:
     """Refuse a message of another study or silo, or to another question.
+
+    Parameters
+    ----------
+    query : the question that it must answer; None where it must be a question.
 
     Raises
     ------
@@ -119,6 +125,15 @@ def check_envelope(envelope: Envelope, study: Study, silo: str, number: int) -> 
                 f"{silo}: the {envelope.kind} is of {word} {shorten(found)} and not of "
                 f"{shorten(wanted)}; put the message of the right {word} in its place"
             )
+    if query is None and envelope.answers:
+        raise MessageError(
+            f"{silo}: the {envelope.kind} is an answer; put question {number} in its place"
+        )
+    if query is not None and envelope.answers != digest_question(query):
+        raise MessageError(
+            f"{silo}: the {envelope.kind} answers another question {number} than is asked now; "
+            "delete it, and have the silo answer again"
+        )
 
 
 def check_query(query: Any, study: Study, silo: str) -> None:
@@ -321,7 +336,10 @@ def _log_likelihood_query(query: LogLikelihood, terms: Terms) -> Problems:
     yield from _shape("weights", query.weights, (None, terms.silos))
     starts = len(query.weights)
     yield from _shape("profiles", query.profiles, (starts, terms.silos, None))
-    yield from _range("starts", starts, 1, max(MOST_STARTS, terms.study.aggregation.solver.starts))
+    solver = terms.study.aggregation.solver
+    # each point is an answer of its own: no more than an honest coordinator asks about at once
+    most = 1 if isinstance(solver, Lbfgs) else solver.starts
+    yield from _range("starts", starts, 1, most)
     yield from _range("clusters", query.profiles.shape[2], 1, terms.most_clusters)
     yield from _range("last", query.last, 1, terms.most_draws)
     yield from _range("first", query.first, 0, query.last - 1)

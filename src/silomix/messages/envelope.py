@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = "silomix message"
-VERSION = 1
+VERSION = 2
 LARGEST = 1 << 30
 """Bytes of a message, unless its reader allows another number."""
 
@@ -32,15 +32,17 @@ class Envelope:
     silo : the silo that is asked, or that answers.
     number : place of the question in the study, from 1; an answer has that of its question.
     kind : name of the record inside.
+    answers : digest of the question that it answers; empty on what is no answer.
     """
 
     study: str
     silo: str
     number: int
     kind: str
+    answers: str = ""
 
 
-ENVELOPE_KEYS = ("study", "silo", "number", "kind")
+ENVELOPE_KEYS = ("study", "silo", "number", "kind", "answers")
 
 
 def read_envelope(document: Mapping[str, Any]) -> Envelope:
@@ -78,9 +80,10 @@ def envelope_head(envelope: Envelope) -> dict[str, Any]:
 
 
 def _check(head: Mapping[str, Any]) -> None:
-    study, silo, number, kind = (head[key] for key in ENVELOPE_KEYS)
-    if not isinstance(study, str) or not DIGEST.fullmatch(study):
-        raise MessageError(f"its study is {shorten(study)}, which is no digest")
+    study, silo, number, kind, answers = (head[key] for key in ENVELOPE_KEYS)
+    for word, digest in (("study", study), ("question", answers)):
+        if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+            raise MessageError(f"its {word} is {shorten(digest)}, which is no digest")
     if not isinstance(silo, str) or len(silo) > LONGEST_NAME or not silo.isprintable():
         raise MessageError(f"its silo is {shorten(silo)}, which is no name of a silo")
     if type(number) is not int or not 1 <= number <= LARGEST_NUMBER:

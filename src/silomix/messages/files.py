@@ -153,7 +153,8 @@ def _read(source: Path, study: Study, largest: int) -> tuple[Envelope, Any]:
     is_release = envelope.kind == Release.__name__
     _check_listing(document, sizes.keys(), folders, is_release=is_release)
     if is_release:
-        record = read_release(source / RELEASE, study, envelope.silo)
+        left = largest - sum(sizes.values())
+        record = read_release(source / RELEASE, study, envelope.silo, largest=left)
     else:
         record = _read_record(source, envelope, document)
     if digest(record) != document["content"]:

@@ -7,9 +7,8 @@ question. Every transport implements `Silos.ask`; none contains statistics.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -63,18 +62,25 @@ class ShareReleases:
     groups : for each silo (local cluster,), the global cluster of each.
     draws : how many draws of each silo to make.
     matched : what the above come to, where asker and silo share a memory; it does not travel.
+    known_as : its key, where the releases were left out; it does not travel.
     """
 
     releases: tuple[Release, ...]
     groups: tuple[NDArray[np.int64], ...]
     draws: int
     matched: MatchedDraws | None = None
+    known_as: str | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
-        """Tell sharings of one study apart: a refined matching shares again."""
-        groups = json.dumps([group.tolist() for group in self.groups])
-        return hashlib.sha256(f"{self.draws} {groups}".encode()).hexdigest()[:16]
+        """Tell sharings apart by all that the draws are made of.
+
+        A question names the sharing that it is about: with a key of less, the same question about
+        other releases would pass for a repetition, and a silo would not count it.
+        """
+        from silomix.messages.binary import digest  # the table behind it names this record
+
+        return self.known_as or digest(self)
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ RECORDS: dict[str, Inner] = {
         Inner(Refused, {"code": Text()}),
     )
 }
-"""The fields of every record that travels. `ShareReleases.matched` stays where it was made."""
+"""The fields of every record that travels. `matched` and `known_as` of a sharing stay behind."""
 
 
 def pack(record: Any) -> tuple[dict[str, Any], Arrays]:

@@ -43,15 +43,19 @@ class Exchanges(Record):
     Attributes
     ----------
     divergence : costs of a reference against the silo's rows.
+    sharing : sets of releases, those of all silos, that gradients may be asked about.
     gradients : log-likelihood and gradient at aggregation weights.
     distinct_rows : the distinct rows and how often each occurs.
     polish : sampled counts, one question a round; the exact strategy asks the same.
+    assign : rows of each global cluster.
     """
 
     divergence: Limit = 3
+    sharing: Limit = 1
     gradients: Limit = 3
     distinct_rows: Limit = 1
     polish: Limit = 0
+    assign: Limit = 1
 
 
 class Policy(Record):
@@ -92,9 +96,7 @@ OPEN = Policy(
     round_to=1,
     tiers=("summary", "draws"),
     share=True,
-    exchanges=Exchanges(
-        divergence=UNLIMITED, gradients=UNLIMITED, distinct_rows=UNLIMITED, polish=UNLIMITED
-    ),
+    exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
 )
 """No rule at all: for rows that are in one hand already."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+import tokenize
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -160,7 +161,7 @@ def _read_array(content: bytes, name: str, entry: ArrayEntry) -> NDArray[Any]:
     try:
         version = np.lib.format.read_magic(file)
         shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file, LONGEST_HEADER)
-    except ValueError:
+    except (ValueError, MemoryError, RecursionError, tokenize.TokenError):  # NumPy parses Python
         raise FileError(f"is damaged: {member_name(name)} is no array") from None
     found = (version, list(shape), in_columns, dtype.str)
     if found != ((1, 0), entry.shape, False, entry.dtype):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import numpy as np
 
+from silomix.atomic import replace_file
 from silomix.characterise import MARGIN, PROBABILITY, contrast, traits
 from silomix.errors import FileError
 
@@ -37,7 +38,7 @@ def write_report(
     text = make_report(posterior, margin=margin, probability=probability, outside=outside)
     target = Path(path)
     try:
-        target.write_text(text, encoding="utf-8", newline="\n")
+        replace_file(target, text.encode())
     except OSError as error:
         raise FileError(
             f"{target} cannot be written: {error.strerror}; choose a folder that exists, with "

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from silomix.atomic import replace_file, whole_file
 from silomix.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -63,14 +64,14 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV."""
-    with writing(path):
-        table.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    with writing(path), whole_file(path) as file:
+        table.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
 
 
 def write_text(text: str, path: Path) -> None:
     """Write text as UTF-8."""
     with writing(path):
-        path.write_text(text, encoding="utf-8", newline="\n")
+        replace_file(path, text.encode())
 
 
 @contextmanager

@@ -20,23 +20,41 @@ DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for 
 """What Windows does not take as a file name, whatever the suffix."""
 
 
+CONTROLS = {"Cc", "Zl", "Zp"}
+"""Unicode's categories of characters that do something rather than show something."""
+
+
 def spoken(silo: str) -> str:
     """Return a silo's name to begin a sentence with: a bare number would look like a list's."""
     return f"silo {silo}" if silo.isdecimal() else silo
 
 
 def check_writable(text: str) -> str:
-    """Return text; refuse half characters, which no file can hold."""
+    """Return text of any number of lines; refuse what no file can hold, or a screen obeys."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise rule(f"is {quote(text)}; it must be text that UTF-8 can write")
+    if has_controls(" ".join(text.split())):
+        raise rule(f"is {quote(text)}; it must not contain control characters")
     return text
 
 
 def check_text(text: str) -> str:
-    """Return the name of a variable or a level; refuse one with nothing to read in it."""
+    """Return the name of a variable or a level; refuse one that is not one line to read."""
+    _check_shown(text)
+    if has_controls(text):
+        raise rule(f"is {quote(text)}; it must not contain control characters")
+    return text
+
+
+def _check_shown(text: str) -> None:
     if not text.strip():
         raise rule(f"is {quote(text)}; it must not be blank")
-    return check_writable(text)
+    check_writable(text)
+
+
+def has_controls(text: str) -> bool:
+    """Tell whether there are control characters in a text: escapes, tabs, ends of lines."""
+    return any(unicodedata.category(character) in CONTROLS for character in text)
 
 
 def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -51,7 +69,7 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def check_silo(name: str) -> str:
     """Return the name of a silo; refuse one that some computer cannot use as a file name."""
-    check_text(name)
+    _check_shown(name)
     for broken, what in _file_name_rules(name):
         if broken:
             reason = "a silo's name becomes a file name"

@@ -3,6 +3,7 @@
 The coordinator is deterministic: started again it asks the same questions in the same order. A
 journal is a folder: ``journal.json`` says of which study it is, and ``000007-2-<digest>.reply``
 holds what the silo at place 2 of the roster answered to question 7; the digest is the question's.
+Only their owner may open the files.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import replace_file
+from silomix.atomic import private_folder, replace_file
 from silomix.errors import CheckpointError, MessageError
 from silomix.messages.binary import decode
 from silomix.messages.binary import digest as digest_question
@@ -49,7 +50,7 @@ class Journal:
             return None
         try:
             envelope, record = decode(path.read_bytes())
-            check_envelope(envelope, self._study, silo, number)
+            check_envelope(envelope, self._study, silo, number, query)
         except MessageError as error:
             raise CheckpointError(
                 f"{path} is not the answer it should be ({error}); delete it, and {silo} is asked "
@@ -59,7 +60,7 @@ class Journal:
 
     def keep(self, number: int, silo: str, query: Query, content: bytes) -> None:
         """Write a silo's encoded answer, whole or not at all."""
-        replace_file(self._path(number, silo, query), content, alone=True)
+        replace_file(self._path(number, silo, query), content, alone=True, private=True)
 
     def _place(self, silo: str) -> int:
         return self._study.silos.index(silo)
@@ -89,9 +90,10 @@ def open_journal(folder: Path, study: Study) -> Journal:
     path = folder / IDENTITY_FILE
     identity = {"format": FORMAT, "study": digest(study), "silos": list(study.silos)}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         if not path.exists():
-            replace_file(path, json.dumps(identity, indent=1).encode(), alone=True)
+            content = json.dumps(identity, indent=1).encode()
+            replace_file(path, content, alone=True, private=True)
         known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(

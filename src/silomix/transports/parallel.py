@@ -253,8 +253,9 @@ def take(word: str, silo: Silo) -> object:
     """Return what a question needs of a silo, and no more."""
     if word == "codes":
         return silo.shard.codes
-    if word == "shared" and silo.store.shared is not None and silo.store.matched is not None:
-        return replace(silo.store.shared, releases=(), matched=None)
+    shared = silo.store.shared
+    if word == "shared" and shared is not None and silo.store.matched is not None:
+        return replace(shared, releases=(), matched=None, known_as=shared.key)
     found: object = getattr(silo.store, word)
     return found
 

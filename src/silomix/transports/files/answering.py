@@ -23,6 +23,7 @@ from silomix.transports.files.layout import (
     ANSWERS,
     clear_scratch,
     find_questions,
+    inner_folder,
     question_folder,
     silo_folder,
 )
@@ -69,25 +70,25 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     Raises
     ------
     MessageError
-        When a question is damaged, or of another study or silo.
+        When a question is damaged, or of another study or silo, or links lead out of the folder.
     StudyMismatch
         When the silo's release in the folder is not the one that its store has.
     """
     place = silo_folder(silo.study.silos, silo.name)
-    own = folder / ANSWERS / place
+    own = inner_folder(folder, ANSWERS, place)
     clear_scratch(own)
     left = _Left(silo)
     for posed in find_questions(folder):
         source, target = posed.to(place), own / posed.name
         if source is None:
             continue
-        if target.exists() and not (again and _is_refused(posed, target, silo)):
+        if target.exists() and not (again and _is_refused(posed, source, target, silo)):
             left.add(posed, source, target)
             continue
         query = read_question(posed, source, silo)
         left.restore()
         reply = answer_or_refuse(query, silo)
-        write_reply(target, reply, silo.study, silo.name, posed.number)
+        write_reply(target, reply, silo.study, silo.name, posed.number, query)
         yield _answered(posed.number, query, reply, target)
     left.restore_labels()
 
@@ -130,12 +131,14 @@ class _Left:
 
     def add(self, posed: Posed, source: Path, target: Path) -> None:
         if _asks(posed, SampleLocally):
-            reply = read_reply(target, self.silo.study, self.silo.name, posed.number)
+            number, query = posed.number, SampleLocally()
+            reply = read_reply(target, self.silo.study, self.silo.name, number, query)
             self.release = reply if isinstance(reply, Release) else None
         elif _asks(posed, ShareReleases):
             self.shown = posed, source
-        elif _asks(posed, AssignRows) and not _is_refused(posed, target, self.silo):
-            self.assigned = posed, source
+        elif _asks(posed, AssignRows) and self.silo.store.membership is None:
+            refused = _is_refused(posed, source, target, self.silo)
+            self.assigned = None if refused else (posed, source)
 
     def restore(self) -> None:
         """Bring a new store to where the answers are, and refuse another table than theirs."""
@@ -150,7 +153,7 @@ class _Left:
 
     def restore_labels(self) -> None:
         """Find the rows' clusters for a store that lacks them; the answer stays as it is."""
-        if self.assigned is not None and self.silo.store.membership is None:
+        if self.assigned is not None:
             self.check_release()
             answer_or_refuse(read_question(*self.assigned, self.silo), self.silo)
 
@@ -184,9 +187,11 @@ def _asks(posed: Posed, kind: type) -> bool:
     return posed.name == question_folder(posed.number, kind.__name__)
 
 
-def _is_refused(posed: Posed, target: Path, silo: Silo) -> bool:
-    """Tell whether an answer is a refusal; one that cannot be read is as good as one."""
+def _is_refused(posed: Posed, source: Path, target: Path, silo: Silo) -> bool:
+    """Tell whether an answer is a refusal; one that cannot be used is as good as one."""
     try:
-        return isinstance(read_reply(target, silo.study, silo.name, posed.number), Refused)
+        query = read_question(posed, source, silo)
+        reply = read_reply(target, silo.study, silo.name, posed.number, query)
     except MessageError:
         return True
+    return isinstance(reply, Refused)

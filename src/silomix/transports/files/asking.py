@@ -25,6 +25,7 @@ from silomix.transports.files.layout import (
     QUESTIONS,
     clear_scratch,
     find_questions,
+    inner_folder,
     question_folder,
     silo_folder,
     spelled,
@@ -116,8 +117,9 @@ class FileExchange:
         self.study = study
         self.asked = 0
         self._digest = digest(study)
+        questions = inner_folder(self.folder, QUESTIONS)
         open_exchange(self.folder, study)
-        clear_scratch(self.folder / QUESTIONS)
+        clear_scratch(questions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,7 +219,7 @@ class FileExchange:
         if not path.exists():
             return None
         try:
-            reply = read_reply(path, self.study, silo, self.asked)
+            reply = read_reply(path, self.study, silo, self.asked, query)
             check_reply(reply, query, self.study, silo)
         except MessageError as error:
             raise MessageError(

@@ -31,6 +31,8 @@ QUESTIONS, ANSWERS = "questions", "answers"
 FOR = "for-"
 LONGEST_SLUG = 30
 QUESTION = re.compile(r"([0-9]{4,9})-([a-z]+(?:-[a-z]+)*)", re.ASCII)
+SCRATCH = re.compile(rf"\.{{1,2}}{QUESTION.pattern}(?:\.[0-9a-f]{{16}})?", re.ASCII)
+"""What is written under a name that begins with a dot, until it is whole."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,29 @@ def find_questions(folder: Path) -> list[Posed]:
     return [found[number] for number in sorted(found)]
 
 
+def inner_folder(exchange: Path, *names: str) -> Path:
+    """Return a folder of an exchange, there or not yet.
+
+    Raises
+    ------
+    MessageError
+        When a link leads to it: what is written or removed there would be somewhere else.
+    """
+    path = exchange
+    for name in names:
+        path /= name
+        if path.is_symlink() or not lies_in(path, exchange):
+            raise MessageError(
+                f"{path} is a link to another place, and an exchange has none; delete the link, "
+                "and bring the folder itself, if there is one"
+            )
+    return path
+
+
 def clear_scratch(folder: Path) -> None:
-    """Remove what a run that was killed left half written: folders whose names start with a dot."""
+    """Remove messages that a run that was killed left half written, and nothing else."""
     for path in folder.glob(".*"):
-        if path.is_dir() and not path.is_symlink():
+        if SCRATCH.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
 
 

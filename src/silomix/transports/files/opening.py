@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from functools import partial
 from importlib import metadata
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.atomic import replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
-from silomix.messages.documents import read_document
+from silomix.messages.documents import LARGEST_DOCUMENT, read_document
 from silomix.study import Study, digest
 from silomix.study.problems import file_place
 from silomix.study.record import validate
@@ -105,7 +106,7 @@ def read_exchange(folder: Path) -> Study:
     """
     path = folder / STUDY
     try:
-        content = path.read_bytes()
+        content = _read_file(path)
     except OSError as error:
         raise FileError(
             f"{path} cannot be read: {error.strerror}; give the folder that the coordinator made"
@@ -160,9 +161,17 @@ ORACLES = {
 def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all; what is there already is left alone."""
     content = text.encode()
-    if path.exists() and path.read_bytes() == content:
+    if path.is_file() and _read_file(path) == content:
         return
     replace_file(path, content, alone=True)
+
+
+def _read_file(path: Path) -> bytes:
+    """Return what is in a file, and of one that is too long one byte too many."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")  # a pipe would be waited for
+    with path.open("rb") as file:
+        return file.read(LARGEST_DOCUMENT + 1)
 
 
 def _study_text(study: Study) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_envelope
 from silomix.messages.envelope import Envelope
 from silomix.messages.files import read, write
@@ -13,10 +14,13 @@ from silomix.study import digest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from silomix.messages import Query
     from silomix.study import Study
 
 
-def write_reply(folder: Path, reply: Any, study: Study, silo: str, number: int) -> None:
+def write_reply(
+    folder: Path, reply: Any, study: Study, silo: str, number: int, query: Query
+) -> None:
     """Write a reply, whole or not at all; one that is there makes room first.
 
     Raises
@@ -26,12 +30,13 @@ def write_reply(folder: Path, reply: Any, study: Study, silo: str, number: int) 
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    envelope = Envelope(digest(study), silo, number, type(reply).__name__)
+    kind, asked = type(reply).__name__, digest_question(query)
+    envelope = Envelope(digest(study), silo, number, kind, asked)
     write(folder, envelope, reply, study=study)
 
 
-def read_reply(folder: Path, study: Study, silo: str, number: int) -> Any:
-    """Return a reply.
+def read_reply(folder: Path, study: Study, silo: str, number: int, query: Query) -> Any:
+    """Return a reply to a question.
 
     Raises
     ------
@@ -39,5 +44,5 @@ def read_reply(folder: Path, study: Study, silo: str, number: int) -> Any:
         When it is damaged, or of another study, silo or question.
     """
     envelope, reply = read(folder, study=study)
-    check_envelope(envelope, study, silo, number)
+    check_envelope(envelope, study, silo, number, query)
     return reply

@@ -174,7 +174,7 @@ class RemoteSilos:
         if isinstance(answer, Silence):
             return answer.code
         envelope, reply = decode(answer)
-        check_envelope(envelope, self._study, name, self._number)
+        check_envelope(envelope, self._study, name, self._number, query)
         check_reply(reply, query, self._study, name)
         if isinstance(reply, Refused):
             return reply.code

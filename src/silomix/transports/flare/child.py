@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from silomix.atomic import private_file
 from silomix.transports.flare.frames import LETTER, read_frame, write_frame
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Worker:
 
     def __init__(self, local: Path, name: str, log: Path) -> None:
         command = [sys.executable, "-m", "silomix.transports.flare.worker", str(local), name]
+        private_file(log)  # what went wrong may quote a row
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file

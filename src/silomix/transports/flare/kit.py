@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from silomix.atomic import replace_file
 from silomix.errors import FileError
 
 if TYPE_CHECKING:
@@ -109,5 +110,5 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a mapping as JSON."""
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    """Write a mapping as JSON, whole or not at all."""
+    replace_file(path, json.dumps(content, indent=1).encode())

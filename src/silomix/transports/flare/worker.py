@@ -11,12 +11,13 @@ import os
 import queue
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silomix.messages import AssignReply, Refused
 from silomix.messages.binary import decode, encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.binary import digest as digest_question
 from silomix.silo import answer_or_refuse, refusal_code
 from silomix.site import write_labels
 from silomix.study import digest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from silomix.messages.envelope import Envelope
     from silomix.silo import Silo
 
     Opened = tuple[Silo, NDArray[np.int64]]
@@ -76,7 +78,7 @@ def respond(letter: bytes, name: str, opened: Opened | str) -> tuple[bytes, byte
         log.exception("%s: a letter cannot be read", name)
         return REFUSED, b"question"
     if isinstance(opened, str):
-        return _seal(Refused(opened), envelope, name)
+        return _seal(Refused(opened), envelope, query)
     silo, rows = opened
     if envelope.study != digest(silo.study):
         log.error("%s: asked about the study %s, in which it takes no part", name, envelope.study)
@@ -88,15 +90,15 @@ def respond(letter: bytes, name: str, opened: Opened | str) -> tuple[bytes, byte
         reply = answer_or_refuse(query, silo)
         if isinstance(reply, AssignReply):
             write_labels(silo, rows)
-    return _seal(reply, envelope, name)
+    return _seal(reply, envelope, query)
 
 
-def _seal(reply: object, asked: Envelope, name: str) -> tuple[bytes, bytes]:
+def _seal(reply: object, asked: Envelope, query: object) -> tuple[bytes, bytes]:
     kind = type(reply).__name__
     try:
-        return LETTER, encode(Envelope(asked.study, asked.silo, asked.number, kind), reply)
+        return LETTER, encode(replace(asked, kind=kind, answers=digest_question(query)), reply)
     except Exception:
-        log.exception("%s: a %s cannot be sent", name, kind)
+        log.exception("%s: a %s cannot be sent", asked.silo, kind)
         return REFUSED, b"failed"
 
 
