@@ -113,10 +113,10 @@ class Federation:
         for name in names:
             self.start_site(name, study, **settings)
 
-    def run(self, study, out, *more):
+    def run(self, study, out, *more, wait=60):
         """Start `silomix flare run` and return its process."""
         file = write_study(study, self.root / f"run-{digest(study)[:8]}.toml")
-        words = ["run", file, "--admin", self.admin, "--out", out, "--wait", 60, *more]
+        words = ["run", file, "--admin", self.admin, "--out", out, "--wait", wait, *more]
         return subprocess.Popen(
             [sys.executable, "-m", "silomix", "flare", *map(str, words)],
             stdin=subprocess.DEVNULL,

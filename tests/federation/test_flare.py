@@ -155,7 +155,7 @@ def test_a_site_that_stays_away_is_named(federation, tmp_path):
     study = exact(federation, 40)
     federation.restart_sites(study, NAMES[:2])
     start = time.monotonic()
-    code, printed = finish(federation.run(study, tmp_path / "out", "--wait", 25))
+    code, printed = finish(federation.run(study, tmp_path / "out", wait=25))
     assert code != 0
     assert "site-3" in printed
     assert "--without" in printed
