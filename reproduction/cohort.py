@@ -32,7 +32,7 @@ import silomix
 from silomix import rivals
 from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, best_labels, truth_files, write_cohort
 from silomix.metrics import adjusted_rand_index, variation_of_information
-from silomix.progress import StageClock
+from silomix.progress import StageClock, tell_seconds
 from silomix.results import write_posterior
 from silomix.roster import random_shards
 from silomix.study import Aggregation
@@ -77,10 +77,11 @@ def ours(case, **settings):
         progress=clock,
         **settings,
     )
-    minutes = {stage: seconds / 60 for stage, seconds in clock.stop().items()}
-    print(", ".join(f"{stage} {spent:.1f} min" for stage, spent in minutes.items()), flush=True)
+    seconds = clock.stop()
+    print(*tell_seconds(seconds), flush=True)
     write_posterior(case.folder / case.method, found)
     sent = max(sum(kinds.values()) for kinds in found.provenance.sent.values())
+    minutes = {stage: spent / 60 for stage, spent in seconds.items()}
     return Result(
         found.labels, found.n_clusters, minutes, sent, found.diagnostics.verdict, digest_of(found)
     )

@@ -2,10 +2,10 @@
 
 - Relative bias is (true − estimate) / true; the estimate is the mean of the draws.
 - True and found clusters are paired one to one so that they share the most rows. A true cluster
-  without a partner has no estimate: the bias leaves it out, the coverage counts it as missed. The
-  paper seems to pair otherwise: see `pairing.py`.
+  without a partner has no estimate: the bias leaves it out, the coverage counts it as missed. How
+  the paper pairs is not known: see `pairing.py`.
 - The paper's intervals are equal-tailed (`_tails`). Ours are of highest density (`_covered`): an
-  equal-tailed interval leaves out the smallest draws, where a probability near zero has its own.
+  equal-tailed interval leaves out the smallest draws, and with them probabilities next to zero.
 - A variable's level probabilities are judged by the band that their true value is in.
 """
 

@@ -83,13 +83,14 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
     how many clusters were folded, each of which was small.
     """
     return tuple(
-        replace(check, inside="", changed=check.changed if check.rule in TELLING else None)
+        replace(check, inside="", changed=check.changed if check.rule in STAND_INS else None)
         for check in checks
     )
 
 
-TELLING = {"silo-wide profile", "uniform profile"}
-"""Rules that may say how often they were needed: the released sizes say as much."""
+STAND_INS = ("silo-wide profile", "uniform profile")
+"""Rules that put another profile in the place of a cluster's own. They may say how often they were
+needed: the released sizes say as much."""
 
 
 def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:

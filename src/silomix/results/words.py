@@ -179,7 +179,7 @@ def sent_view(posterior: Posterior) -> Table:
     table = table_view("silo", *(KINDS.get(kind, kind) for kind in kinds), "total")
     sizes = np.array([[sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
     sizes = np.column_stack([sizes, sizes.sum(axis=1)])
-    shown = dict(zip(silos[:MOST_LINES], sizes, strict=False))
+    shown = dict(zip(silos[:MOST_LINES], sizes[:MOST_LINES], strict=True))
     if silos[MOST_LINES:]:
         shown[f"{len(silos) - MOST_LINES} more, at most"] = sizes[MOST_LINES:].max(axis=0)
     for name, line in shown.items():
