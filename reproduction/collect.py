@@ -13,7 +13,16 @@ from pathlib import Path
 
 import figures
 from comparing import summarise
-from own_tables import coverage_table, gains_table, methods_table, missed, targets, times
+from own_tables import (
+    costs,
+    coverage_in_short,
+    coverage_table,
+    gains_table,
+    methods_table,
+    missed,
+    targets,
+    times,
+)
 from pages import Pages, not_run
 from paper_tables import (
     BAND_WORDS,
@@ -39,7 +48,8 @@ from writing import as_markdown
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY_PAGES = (
     "table-3", "table-4-bias", "table-4-coverage", "table-5-bias", "table-5-coverage",
-    "methods", "gains", "coverage", "targets", "targets-missed", "times", "study-figures",
+    "methods", "gains", "coverage", "coverage-in-short", "targets", "targets-missed", "times",
+    "costs", "study-figures",
 )  # fmt: skip
 
 
@@ -63,6 +73,8 @@ def collect_study(pages):
     pages.page("targets", as_markdown(aims))
     pages.page("targets-missed", missed(aims))
     pages.page("times", times(summary))
+    pages.page("costs", costs(summary))
+    pages.page("coverage-in-short", coverage_in_short(study))
     figures.overview(summary, pages.images)
     shown = [
         f"![{word} of six methods in six cells](images/study-{word}.svg)\n"

@@ -110,10 +110,20 @@ def in_cell(lines, design, separability):
     return lines[(lines["design"] == design) & (lines["separability"] == separability)]
 
 
-def agrees(line, errors=3.0, margin=0.03):
-    """Tell whether a difference is within three standard errors, or small."""
+def agrees(line, errors=3.0):
+    """Tell whether a difference is within three standard errors, or too small to matter.
+
+    That is .03, but for relative biases: many are smaller than that themselves, so only the
+    published figure's own rounding is forgiven.
+    """
+    margin = last_digit(line["published"]) / 2 if line["quantity"].endswith("_bias") else 0.03
     limit = max(errors * line["difference se"], margin)
     return abs(line["difference"]) <= limit + ROUNDING
+
+
+def last_digit(published):
+    """Return the worth of the last digit of a figure printed with three decimals, or as 2e7."""
+    return 0.001 if abs(published) < 100 else 10.0 ** np.floor(np.log10(abs(published)))
 
 
 def summarise(lines):

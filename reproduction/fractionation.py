@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from judging import timed
 from matching import keep, match_kept, matched_labels
-from running import arguments, done_cases, run_cases
+from running import arguments, done_cases, keep_apart, run_cases
 from study import labels_by_silo
 
 import silomix
@@ -27,6 +27,7 @@ from silomix.rivals.federation import open_silos
 from silomix.silo import sample_locally
 
 FIRST_SEED = 7000
+ROWS = 50_000
 SHARDS = (10, 50, 100, 250, 500)
 COMPONENTS = 40
 ITERATIONS = 20_000
@@ -124,10 +125,11 @@ def judge_split(study, silos, true):
 
 
 def main(words=None):
-    options = {"iterations": ITERATIONS, "rows": 50_000, "shards": ",".join(map(str, SHARDS))}
+    options = {"iterations": ITERATIONS, "rows": ROWS, "shards": ",".join(map(str, SHARDS))}
     chosen = arguments(__doc__, datasets=5, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     path = chosen.results / "fractionation.csv"
-    done = {case[:3] for case in done_cases(path, COLUMNS, KEYS)}
+    done = done_cases(path, COLUMNS, ["seed", "shards", "fractionate"], len(PARTITIONS))
     cases = [
         (seed, shards, fractionate, chosen.iterations, chosen.rows)
         for seed in range(FIRST_SEED, FIRST_SEED + chosen.datasets)

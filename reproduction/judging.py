@@ -5,7 +5,7 @@
   without a partner has no estimate: the bias leaves it out, the coverage counts it as missed. How
   the paper pairs is not known: see `pairing.py`.
 - The paper's intervals are equal-tailed (`_tails`). Ours are of highest density (`_covered`): an
-  equal-tailed interval leaves out the smallest draws, and with them probabilities next to zero.
+  equal-tailed interval leaves out the smallest draws, and often probabilities next to zero.
 - A variable's level probabilities are judged by the band that their true value is in.
 """
 

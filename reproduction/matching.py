@@ -14,8 +14,8 @@ from functools import partial
 
 import numpy as np
 from judging import quietly, rightly_matched
-from running import CELL_KEYS, CELLS, arguments, chosen_cells, done_cases, run_cases
-from study import FIRST_SEED, ITERATIONS, labels_by_silo
+from running import CELL_KEYS, CELLS, arguments, chosen_cells, done_cases, keep_apart, run_cases
+from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 import silomix
 from silomix.matching import match
@@ -109,10 +109,11 @@ def judge_matching(study, silos, word, true_labels):
 
 
 def main(words=None):
-    options = {"cells": "", "iterations": ITERATIONS, "rows": 4000}
+    options = {"cells": "", "iterations": ITERATIONS, "rows": ROWS}
     chosen = arguments(__doc__, datasets=100, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     path = chosen.results / "matching.csv"
-    done = {case[:3] for case in done_cases(path, COLUMNS, KEYS)}
+    done = done_cases(path, COLUMNS, [*CELL_KEYS, "seed"], len(PARTITIONS) * len(MATCHINGS))
     cells = [cell for cell in CELLS if cell in chosen_cells(chosen.cells)]
     cases = [
         (*cell, seed, chosen.iterations, chosen.rows)

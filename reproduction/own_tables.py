@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from comparing import PARAMETERS, against_rivals, gains, in_cell, paired_coverage
+from comparing import PARAMETERS, against_rivals, by_method, gains, in_cell, paired_coverage
+from judging import INNER_BANDS, ratio, share
 from running import CELLS, in_cell_order
 from writing import as_markdown, signed, with_error
 
@@ -59,6 +60,22 @@ def coverage_table(summary):
         }
         for _, line in summary.iterrows()
     ]
+    return as_markdown(pd.DataFrame(rows))
+
+
+def coverage_in_short(study):
+    """Coverage of π, and of p in all inner bands together, by method and cell."""
+    rows = []
+    for method, lines in by_method(study):
+        row = {"method": method}
+        for cell in CELLS:
+            part = in_cell(lines, *cell)
+            covered = part[[f"{band}_covered" for band in INNER_BANDS]].sum(axis=1, skipna=False)
+            total = part[[f"{band}_total" for band in INNER_BANDS]].sum(axis=1)
+            p = ratio(covered.to_numpy(float), total.to_numpy(float))
+            row[" ".join(cell)] = f"{with_error(*share(part, 'pi'))}; {with_error(*p)}"
+        if "–; –" not in row.values():
+            rows.append(row)
     return as_markdown(pd.DataFrame(rows))
 
 
@@ -135,6 +152,16 @@ def missed(page):
     away = page[page["reached"] != "yes"]
     text = f"{len(page) - len(away)} of {len(page)} targets are reached.\n"
     return text + (f"\n{as_markdown(away)}" if len(away) else "")
+
+
+def costs(summary):
+    """Kilobytes that leave a silo, by method and cell, beside those of its rows."""
+    kept = summary.pivot_table(index="cell", columns="method", values="kB", sort=False)
+    wanted = [name for name in ("default", "paper", "product", "fedmerdel") if name in kept]
+    page = kept[wanted].map("{:,.1f}".format)
+    if "pooled" in kept:
+        page["the rows themselves"] = kept["pooled"].map("{:,.1f}".format)
+    return as_markdown(page.reset_index())
 
 
 def times(summary):

@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 from judging import PARAMETER_COLUMNS, Found, judge_draws, quietly
-from running import CELL_KEYS, arguments, chosen_cells, done_cases, run_cases
-from study import FIRST_SEED, METHODS
+from running import CELL_KEYS, arguments, chosen_cells, done_cases, keep_apart, run_cases
+from study import FIRST_SEED, METHODS, ROWS
 
 import silomix
 from silomix.metrics import pair_clusters
@@ -47,9 +47,10 @@ def run_one(design, separability, seed, method, rows=None):
 
 
 def main(words=None):
-    chosen = arguments(__doc__, datasets=100, cells="", rows=4000).parse_args(words)
+    chosen = arguments(__doc__, datasets=100, cells="", rows=ROWS).parse_args(words)
+    keep_apart(chosen, rows=ROWS)
     path = chosen.results / "pairing.csv"
-    done = {case[:4] for case in done_cases(path, COLUMNS, KEYS)}
+    done = done_cases(path, COLUMNS, [*CELL_KEYS, "seed", "method"], len(PAIRINGS))
     cases = [
         (*cell, seed, method, chosen.rows)
         for seed in range(FIRST_SEED, FIRST_SEED + chosen.datasets)

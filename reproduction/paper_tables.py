@@ -7,12 +7,14 @@ import pandas as pd
 from comparing import MATCHINGS, STUDY_METHODS, agrees, compare, in_cell, measure
 from judging import MOST_CLUSTERS, mean_error
 from running import CELLS, in_cell_order
-from writing import as_markdown, signed, with_error
+from writing import as_markdown, number, signed, with_error
 
 ADDED = {"default": "default", "no-polish": "no polish", "pooled": "pooled, our settings"}
 """Methods without a published figure that stand beside those that have one."""
 QUANTITIES = {"seconds": "CPU s", "clusters": "clusters", "ari": "ARI", "vi": "VI"}
 CLUSTER_WORDS = {f"pi{c}": f"π{c}" for c in range(1, MOST_CLUSTERS + 1)}
+TELLING = 0.1
+"""Three errors beyond this do not tell a coverage or an agreement from others."""
 BAND_WORDS = {
     "plow": "p < .0001", "p0": "to .1", "p1": "to .5", "p2": "to .9", "p3": "to .9999",
     "phigh": "above",
@@ -23,10 +25,14 @@ def beside(line, digits=3):
     """Return "published, ours (difference ± error)"."""
     if not np.isfinite(line["ours"]):
         return f"{line['published']:g}, –"
-    if abs(line["published"]) >= 1e4:
-        return f"{line['published']:.0e}, {line['ours']:.0e}"
     difference = signed(line["difference"], line["difference se"], digits)
-    return f"{line['published']:g}, {line['ours']:.{digits}f} ({difference})"
+    return f"{line['published']:g}, {number(line['ours'], digits)} ({difference})"
+
+
+def told_sets(compared):
+    """Say how many data sets some figures of ours are from: "100", or "36 to 37"."""
+    least, most = compared["data sets"].min(), compared["data sets"].max()
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def matching_tables(lines, partition, table):
@@ -66,7 +72,7 @@ def clustering_table(lines):
     compared = compare(lines, ["3"], STUDY_METHODS)
     rows = []
     for (cell, quantity), both in compared.groupby(["cell", "quantity"], sort=False):
-        row = {"cell": cell, "quantity": QUANTITIES[quantity]}
+        row = {"cell": cell, "quantity": QUANTITIES[quantity], "data sets": told_sets(both)}
         row |= {line["method"]: beside(line) for _, line in both.iterrows()}
         part = in_cell(lines, *cell.split())
         for method, words in ADDED.items():
@@ -86,7 +92,8 @@ def parameter_table(lines, table, what, names):
         for method in STUDY_METHODS:
             both = compared[(compared["cell"] == cell) & (compared["method"] == method)]
             if len(both):
-                row = {"cell": cell, "method": method} | dict.fromkeys(names.values(), "na")
+                row = {"cell": cell, "method": method, "data sets": told_sets(both)}
+                row |= dict.fromkeys(names.values(), "na")
                 for _, line in both.iterrows():
                     row[names[line["quantity"].partition("_")[0]]] = beside(line)
                 rows.append(row)
@@ -95,7 +102,7 @@ def parameter_table(lines, table, what, names):
             part = part[part["method"] == method]
             values = {names[name]: measure(part, f"{name}_{what}") for name in names}
             shown = {name: with_error(*value) for name, value in values.items()}
-            rows.append({"cell": cell, "method": words} | shown)
+            rows.append({"cell": cell, "method": words, "data sets": str(len(part))} | shown)
     return compared, as_markdown(pd.DataFrame(rows))
 
 
@@ -133,7 +140,11 @@ def matchings_again(matching):
 
 
 def sentence(title, compared, every=True):
-    """Say in how many places a figure is found again, and where it is not."""
+    """Say in how many places a figure is found again, where it is not, and how far off we are.
+
+    A place where three errors are more than `TELLING` finds nearly anything again: those are
+    counted. So is the mean difference told, as many small ones of one sign would else hide.
+    """
     known = compared[compared["ours"].notna() & compared["difference se"].notna()]
     if not len(known):
         return f"**{title}**: not run yet."
@@ -149,4 +160,16 @@ def sentence(title, compared, every=True):
     elif len(away):
         above = (away["difference"] > 0).sum()
         text += f"; above it in {above} and below it in {len(away) - above}"
+    return f"{text}. {mean_difference(known)}".rstrip()
+
+
+def mean_difference(known):
+    """Say how far we are from the paper on average, where the scale is that of shares."""
+    if known["quantity"].str.endswith("_bias").any() or known["quantity"].eq("clusters").any():
+        return ""
+    vague = (3 * known["difference se"] > TELLING).sum()
+    error = np.sqrt((known["difference se"] ** 2).sum()) / len(known)
+    text = f"On average {signed(known['difference'].mean(), error)}"
+    if vague:
+        text += f"; in {vague} of them three errors are more than {TELLING:g}"
     return f"{text}."

@@ -36,7 +36,12 @@ def arguments(description, *, datasets, **others):
     """
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--datasets", type=int, default=datasets)
-    parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=2,
+        help="processes side by side; with 1, times count every thread of the algebra",
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     for name, default in others.items():
         kind = numbers_like(default) if isinstance(default, tuple) else type(default)
@@ -84,10 +89,34 @@ def read_lines(path, columns):
     return pd.read_csv(path) if begun else pd.DataFrame(columns=columns)
 
 
-def done_cases(path, columns, keys):
-    """Return the values of the key columns of every line that is there."""
+def keep_apart(chosen, **usual):
+    """Refuse to add lines of other sizes to the project's own results, which have one size."""
+    for name, size in usual.items():
+        given = getattr(chosen, name)
+        if given != size and chosen.results.resolve() == RESULTS:
+            raise SystemExit(
+                f"--{name} {given}: the lines in {RESULTS} are of {size}; "
+                "give another folder with --results"
+            )
+
+
+def done_cases(path, columns, keys, lines=1):
+    """Return the values of the key columns of every case that is done.
+
+    Parameters
+    ----------
+    keys : the columns that say which case a line is.
+    lines : how many lines a case has. They are written together, so only the last case can lack
+        some, if the run was stopped just then: what it has is dropped.
+    """
     mend(path)
-    return set(read_lines(path, columns)[keys].itertuples(index=False, name=None))
+    found = read_lines(path, columns)[keys]
+    if len(found):
+        last = (found == found.iloc[-1]).all(axis=1).sum()
+        if last < lines:
+            drop_lines(path, last)
+            found = found[:-last]
+    return set(found.itertuples(index=False, name=None))
 
 
 def mend(path):
@@ -96,6 +125,12 @@ def mend(path):
         text = path.read_bytes()
         if not text.endswith(b"\n"):
             path.write_bytes(text[: text.rfind(b"\n") + 1])
+
+
+def drop_lines(path, last):
+    """Drop so many lines from the end of a file."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-last]))
 
 
 def cases_against(values, methods, seeds):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from judging import Found, judge_partition, timed
-from running import arguments, cases_against, run_missing
+from running import arguments, cases_against, keep_apart, run_missing
 
 import silomix
 
@@ -44,6 +44,7 @@ def run_one(separability, seed, shards, method, iterations=ITERATIONS, rows=ROWS
 def main(words=None):
     options = {"iterations": ITERATIONS, "rows": ROWS, "shards": SHARDS}
     chosen = arguments(__doc__, datasets=10, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
     cases = cases_against(chosen.shards, METHODS, seeds)
     run_missing(chosen.results / "shards.csv", COLUMNS, KEYS, run_one, cases, chosen)

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 from judging import best_labels, quietly
-from running import arguments, cases_against, run_missing
+from running import arguments, cases_against, keep_apart, run_missing
 
 import silomix
 from silomix import rivals
@@ -97,6 +97,7 @@ def run_one(separability, seed, share, method, iterations=ITERATIONS, rows=ROWS)
 def main(words=None):
     options = {"iterations": ITERATIONS, "rows": ROWS, "shares": SHARES}
     chosen = arguments(__doc__, datasets=40, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
     cases = cases_against(chosen.shares, METHODS, seeds)
     run_missing(chosen.results / "shares.csv", COLUMNS, KEYS, run_one, cases, chosen)

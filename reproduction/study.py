@@ -14,7 +14,15 @@ import time
 from functools import partial
 
 from judging import PARAMETER_COLUMNS, PARTITION_COLUMNS, Found, judge, quietly, rightly_matched
-from running import CELL_KEYS, arguments, chosen_cells, chosen_words, done_cases, run_cases
+from running import (
+    CELL_KEYS,
+    arguments,
+    chosen_cells,
+    chosen_words,
+    done_cases,
+    keep_apart,
+    run_cases,
+)
 from sharing import shared_sampling
 
 import silomix
@@ -23,6 +31,7 @@ from silomix.progress import StageClock
 
 FIRST_SEED = 5000
 ITERATIONS = 50_000
+ROWS = 4000
 STAGES = {
     "sample": ("sample", "compiling", "sampling", "local", "rounds"),
     "match": ("match", "matching", "merge", "group"),
@@ -162,8 +171,9 @@ def warm_up():
 
 
 def main(words=None):
-    options = {"cells": "", "methods": "", "iterations": ITERATIONS, "rows": 4000}
+    options = {"cells": "", "methods": "", "iterations": ITERATIONS, "rows": ROWS}
     chosen = arguments(__doc__, datasets=100, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     path = chosen.results / "study.csv"
     methods = chosen_words(chosen.methods, METHODS)
     missing = missing_cases(path, chosen.datasets, chosen_cells(chosen.cells), methods)

@@ -8,13 +8,22 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.optimize import linear_sum_assignment
 
 import silomix
 from silomix import rivals
+from silomix.aggregation import aggregate
 from silomix.errors import DataError, SettingsError
+from silomix.matching import match
 from silomix.metrics import adjusted_rand_index
+from silomix.relabel import local_posterior
+from silomix.release import make_release
 from silomix.rivals import Merging, Search, Sweeps
+from silomix.rivals.federation import open_silos
 from silomix.rivals.record import Stopwatch
+from silomix.silo import sample_locally
+from silomix.store import Kept
+from silomix.study import digest
 
 ROWS = 480
 SHORT = {"iterations": 400, "burn_in": 200, "chains": 1}
@@ -163,8 +172,38 @@ def test_covariance_weights_are_others(results, simulated):
     assert (results["cmc"].weights != other.weights).any()
 
 
-def test_a_known_number_of_clusters_is_kept(results):
-    assert results["rabinovich"].weights.shape[1] == 5
+def test_rabinovich_follows_its_definition(results, simulated):
+    """The most likely draw of each silo, Hungarian matching, then VCMC: step by step."""
+    table, _ = simulated
+    given = {"components": 5, "matching": "hungarian", "absorb": 0, **SHORT}
+    federation = open_silos(table, "silo", seed=3, threads=1, **given)
+    study = federation.study
+    releases = []
+    for silo in federation.silos.silos:
+        draws = sample_locally(silo).draws
+        likeliest = draws.labels[np.argmax(draws.log_likelihood)]
+        local = local_posterior(draws, likeliest, "match")
+        told = {"silo": silo.name, "place": silo.place, "study": digest(study), "tier": "draws"}
+        release = make_release(local, **told)
+        silo.store.keep(Kept(release, local.weights, local.probabilities, likeliest))
+        releases.append(release)
+    offsets = study.table_schema.offsets
+    correspondence, _ = match(
+        releases, study.matching, federation.tally, prior=study.prior, offsets=offsets, seed=3
+    )
+    one, other = (release.medians for release in releases)
+    pairs = linear_sum_assignment(np.sqrt(((one[:, None] - other) ** 2).sum(axis=2)))
+    np.testing.assert_array_equal(
+        *[g[p] for g, p in zip(correspondence.groups, pairs, strict=True)]
+    )
+    expected = aggregate(
+        releases, correspondence, study.aggregation, federation.tally,
+        prior=study.prior, offsets=offsets, count=study.kept_draws, seed=3, threads=1,
+    )  # fmt: skip
+    found = results["rabinovich"]
+    order = np.argsort(-expected.weights.mean(axis=0), kind="stable")
+    np.testing.assert_array_equal(found.weights, expected.weights[:, order])
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities[:, order])
 
 
 def test_local_clusters_never_split(simulated):
@@ -202,8 +241,42 @@ def test_wrong_words_are_refused(simulated):
         rivals.block_gibbs(table, "silo", odds="snob")
     with pytest.raises(SettingsError, match="iteration"):
         rivals.product(table, "silo", iteration=5)
+    with pytest.raises(SettingsError, match="search='gredy' is unknown; choose from"):
+        Merging(search="gredy")
+    with pytest.raises(SettingsError, match="pairs='all' is unknown"):
+        Merging(pairs="all")
+    with pytest.raises(SettingsError, match="restarts is 0; it must be at least 1"):
+        Search(restarts=0)
+    with pytest.raises(SettingsError, match="refine is -1; it must be at least 0"):
+        Search(refine=-1)
+    with pytest.raises(SettingsError, match=r"alpha is 0\.0; it must be above 0"):
+        Search(alpha=0.0)
     with pytest.raises(DataError, match="no column 'site'"):
         rivals.fedmerdel(table, "site")
+
+
+@pytest.mark.parametrize(
+    ("name", "unused"),
+    [
+        ("cmc", {"aggregation": "vcmc"}),
+        ("product", {"polish": 3}),
+        ("rabinovich", {"partition": "pam"}),
+        ("block_gibbs", {"matching": "ball"}),
+        ("pooled_mcmc", {"strategy": "exact"}),
+    ],
+)
+def test_settings_without_a_part_are_refused(simulated, name, unused):
+    with pytest.raises(SettingsError, match=f"{next(iter(unused))} has no part in this method"):
+        ALL[name](simulated[0], "silo", **unused)
+
+
+def test_finite_odds_are_those_of_the_study(simulated):
+    settings = {"sweeps": Sweeps(5, 5), "seed": 3, "components": 7, "alpha": 0.2, **SHORT}
+    words = [
+        rivals.block_gibbs(simulated[0], "silo", odds=odds, **settings)
+        for odds in ("finite", rivals.FiniteDirichlet(7, 0.2))
+    ]
+    np.testing.assert_array_equal(words[0].weights, words[1].weights)
 
 
 def test_a_stopwatch_adds_up():

@@ -88,8 +88,9 @@ def group_blocks(
         blocks = 1 + int(groups.max())
         frozen = np.empty(blocks, dtype=np.int64)
         parts = -(-blocks // sweeps.budget)
+        summed = sum_up(counts, sizes, groups)
         for part in np.array_split(rng.permutation(blocks), parts):
-            found = freeze(*sum_up(counts, sizes, groups), part, model, sweeps, rng)
+            found = freeze(*summed, part, model, sweeps, rng)
             frozen[part] = part[found]
         merged = by_appearance(frozen)[groups]
         if merged.max() == groups.max():

@@ -16,7 +16,7 @@ from silomix.posterior import Parts, ordered
 from silomix.relabel import local_posterior
 from silomix.release import make_release
 from silomix.rivals.covariance import consensus_draws
-from silomix.rivals.federation import open_silos
+from silomix.rivals.federation import COMBINING, open_silos, refuse_unused
 from silomix.rivals.record import RivalResult, Stopwatch
 from silomix.silo import HANDLERS, sample_locally
 from silomix.store import Kept
@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
     Global = tuple[NDArray[np.float64], NDArray[np.float64], MatchedDraws, tuple[str, ...]]
     Combine = Callable[[Federation, Sequence[Release], Correspondence], Global]
+
+
+UNUSED_WHEN_KNOWN = (
+    "aggregation", "polish", "strategy",
+    "partition", "one_cluster", "threshold", "subsample", "relabel",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,15 @@ def cmc(
     """Average the silos' matched draws by their precision: consensus Monte Carlo.
 
     Scott et al. (2016): θ = (Σ_s W_s)⁻¹ Σ_s W_s θ_s. "covariance" takes W_s = Σ_s⁻¹, exact where
-    every silo's posterior is Gaussian; "independent" the inverse variances of each coordinate
-    alone; "uniform" equal weights. Each silo samples under the prior to the power 1/S. Scott et
-    al. have no clusters to match: silomix's matching comes first. How a mixture's parameters
-    become coordinates is in `silomix.rivals.covariance`, and for "independent" in
-    `silomix.aggregation.cmc`.
+    every silo's posterior is Gaussian; "independent" the inverse variance of each level probability
+    alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
+    the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
+    first. How a mixture's parameters become coordinates is in `silomix.rivals.covariance`, and for
+    "independent" in `silomix.aggregation.cmc`.
+
+    One θ is behind all silos in Scott et al. Weights of clusters that differ between silos are no
+    such θ: their average by precision is not the weight over all rows, and its intervals are those
+    of a parameter that all silos would share.
 
     Parameters
     ----------
@@ -74,6 +84,7 @@ def cmc(
     >>> result.n_clusters
     5
     """
+    refuse_unused(settings, COMBINING)
     if weights not in AVERAGES:
         raise SettingsError(f"weights={weights!r} is unknown; choose from {list(AVERAGES)}")
     federation = open_silos(
@@ -101,7 +112,9 @@ def product(
     """Multiply densities fitted to the silos' matched draws.
 
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
-    moments, in place of Gaussian ones, whose tails cross 0 and 1: `silomix.aggregation.product`.
+    moments, in place of Gaussian ones, whose tails cross 0 and 1. Only level probabilities are
+    multiplied: a silo's weights are its own, so those over all rows are the silos' added up. Both
+    are in `silomix.aggregation.product`.
 
     Parameters
     ----------
@@ -114,6 +127,7 @@ def product(
     >>> result.n_clusters
     5
     """
+    refuse_unused(settings, COMBINING)
     federation = open_silos(
         table,
         silo,
@@ -141,9 +155,10 @@ def rabinovich(
 
     Rabinovich, Angelino and Jordan (2015), whose mixtures have a known number of components, all
     of them in every silo. Each silo samples `clusters` components; its clusters are those of its
-    most likely draw, to which the other draws are relabelled one to one, and no partition is
-    estimated. Clusters are matched to those of a reference silo, and the weights of the silos
-    maximise the relaxed evidence lower bound, as in Fendler et al. (2026), section 4.4.
+    most likely draw, to which the other draws are relabelled one to one, and not those of the
+    partition that a silo of silomix estimates. Clusters are matched to those of a reference silo,
+    and the weights of the silos maximise the relaxed evidence lower bound, as in Fendler et al.
+    (2026), section 4.4.
 
     Parameters
     ----------
@@ -157,6 +172,7 @@ def rabinovich(
     >>> result.n_clusters
     5
     """
+    refuse_unused(settings, UNUSED_WHEN_KNOWN)
     given = {"components": clusters, "matching": "hungarian", "absorb": 0}
     for name in given.keys() & settings.keys():
         raise SettingsError(f"{name} is fixed by this method ({given[name]!r}); leave it out")

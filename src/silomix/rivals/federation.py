@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.data import load, read_table
+from silomix.errors import SettingsError
 from silomix.pipeline import Tally
 from silomix.roster import Roster, read_roster
 from silomix.sampler import cores
@@ -62,6 +63,18 @@ class Federation:
     def bytes_sent(self) -> Mapping[str, Mapping[str, int]]:
         """What left each silo, by kind of reply."""
         return {name: dict(kinds) for name, kinds in self.tally.sent.items()}
+
+
+COMBINING = ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy")
+"""Settings of what silomix does with the silos' draws, which a rival does in its own way."""
+MATCHING = ("matching", "absorb", "refine")
+
+
+def refuse_unused(settings: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse settings that a method would take no notice of."""
+    for name in names:
+        if name in settings:
+            raise SettingsError(f"{name} has no part in this method; leave it out")
 
 
 def open_silos(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from silomix.errors import SettingsError
 from silomix.rivals.variational import pair_gain
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ class Merging:
 
     pairs: Literal["cross", "any"] = "cross"
     search: Literal["greedy", "random"] = "greedy"
+
+    def __post_init__(self) -> None:
+        for name, words in (("pairs", ("cross", "any")), ("search", ("greedy", "random"))):
+            if getattr(self, name) not in words:
+                raise SettingsError(
+                    f"{name}={getattr(self, name)!r} is unknown; choose from {list(words)}"
+                )
 
 
 @dataclass(frozen=True, eq=False)

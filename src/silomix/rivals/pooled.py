@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.data import read_table
-from silomix.rivals.federation import open_silos
+from silomix.rivals.federation import COMBINING, MATCHING, open_silos, refuse_unused
 from silomix.rivals.record import RivalResult, Stopwatch
 from silomix.roster import read_roster
 from silomix.silo import sample_locally
@@ -55,6 +55,7 @@ def pooled_mcmc(
     >>> result.n_clusters
     5
     """
+    refuse_unused(settings, (*COMBINING, *MATCHING, "assign", "tier"))
     watch = Stopwatch()
     pooled = pool_rows(
         table,

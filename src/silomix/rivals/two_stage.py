@@ -13,11 +13,11 @@ from silomix.messages import SampleLocally
 from silomix.pipeline import assign_rows
 from silomix.posterior import Parts
 from silomix.rivals.blocks import Model, Sweeps, group_blocks, sum_up
-from silomix.rivals.federation import open_silos
+from silomix.rivals.federation import COMBINING, MATCHING, open_silos, refuse_unused
 from silomix.rivals.kmodes import Points, level_counts
 from silomix.rivals.levels import Levels
 from silomix.rivals.merging import largest_first
-from silomix.rivals.odds import choose_odds
+from silomix.rivals.odds import FiniteDirichlet, choose_odds
 from silomix.rivals.record import RivalResult, Stopwatch
 from silomix.silo import HANDLERS, answer
 
@@ -68,7 +68,8 @@ def block_gibbs(
 
     - "dirichlet-process", SNOB (Zuanetti et al., 2019);
     - "pitman-yor", SIGN (Ni et al., 2020), with more steps where blocks exceed the budget;
-    - "finite", the same for the weights of a finite mixture;
+    - "finite", the same for the weights of a finite mixture, of the study's `components` and
+      `alpha`;
     - "discgs", the master's step of DisCGS (Khoufache et al., 2024), as in its one-exchange
       version for multinomial data.
 
@@ -91,6 +92,7 @@ def block_gibbs(
     >>> result.n_clusters
     5
     """
+    refuse_unused(settings, (*COMBINING, *MATCHING, "assign", "kept_draws"))
     chosen, sweeps, watch = choose_odds(odds), sweeps or Sweeps(), Stopwatch()
     federation = open_silos(
         table,
@@ -102,6 +104,8 @@ def block_gibbs(
         **({"fractionate": False} | settings),
     )
     study = federation.study
+    if odds == "finite":
+        chosen = FiniteDirichlet(study.model.components, study.model.alpha)
     levels = Levels(study.table_schema.offsets, study.prior.beta)
     with watch.stage("sample"):
         found: list[BlockCounts] = federation.ask(CountBlocks())

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import digamma, gammaln, xlogy
 
+from silomix.errors import SettingsError
 from silomix.rivals.kmodes import Points, k_modes
+from silomix.rivals.odds import positive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,9 +45,8 @@ class Search:
     Attributes
     ----------
     components : K, above the clusters expected.
-    alpha : a, concentration of the weights. The authors of VICatMix advise less than one and use
-        0.01 and 0.05; with 0.5, as in the pooled model of silomix, poorly separated clusters
-        are found more often.
+    alpha : a, concentration of the weights: as in the pooled model of silomix. The authors of
+        VICatMix advise less than one and use 0.01 and 0.05.
     beta : concentration of the level probabilities; None is 1/K_q, as in VICatMix.
     restarts : starting points; the largest lower bound wins.
     settle : the most updates between two rounds of moves.
@@ -67,6 +68,17 @@ class Search:
     sweeps: int = 2000
     refine: int = 5
     tolerance: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("components", "restarts", "settle", "sweeps"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.refine < 0:
+            raise SettingsError(f"refine is {self.refine}; it must be at least 0")
+        for name in ("alpha", "beta", "tolerance"):
+            value = getattr(self, name)
+            if value is not None:
+                positive(name, value)
 
 
 @dataclass(frozen=True, eq=False)
