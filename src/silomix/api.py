@@ -18,7 +18,7 @@ from silomix.pipeline import run_study
 from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
-from silomix.roster import random_shards, read_roster, warn_tiny
+from silomix.roster import choose_variables, random_shards, read_roster, warn_tiny
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
 from silomix.study import KEYWORDS, make_study
@@ -163,7 +163,8 @@ def fit(
     table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
     silo : the column that names each row's silo; left out, the table is one silo.
     shards : split the table at random into so many silos, to go faster.
-    preset : "paper" for the settings of Fendler et al. (2026); the other keywords win over it.
+    preset : "paper" for the settings of Fendler et al. (2026), "files" for those of silos that
+        answer by file; the other keywords win over it.
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
@@ -176,8 +177,9 @@ def fit(
     policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
         policy file; anything when left out, since the rows are here already.
     settings : of the method, by word or record: components, iterations, burn_in, chains, kept,
-        thin, alpha, beta, fractionate, partition, relabel, matching, absorb, refine,
-        aggregation, oracle, solver, polish, strategy, assign, tier.
+        thin, alpha, beta, fractionate, partition, one_cluster, threshold, subsample, relabel,
+        matching, absorb, refine, aggregation, oracle, log_determinant, solver, kept_draws,
+        polish, strategy, assign, tier, title.
 
     Returns
     -------
@@ -202,7 +204,7 @@ def fit(
     if frequency is not None:
         frame = expand(frame, frequency)
     names, places = _split(frame, silo, shards, seed)
-    columns = variables or [name for name in frame.columns if name != silo]
+    columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
     study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:

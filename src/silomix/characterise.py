@@ -268,7 +268,8 @@ def cluster_map(
 
     Returns
     -------
-    None where there are fewer than two clusters, variables or axes of association.
+    None where there are fewer than two clusters or variables, or no axis of association. With one
+    such axis, as of two clusters, the second has a share of 0 and shows nothing.
     """
     variables = len(offsets) - 1
     if probabilities.shape[1] < 2 or variables < 2:

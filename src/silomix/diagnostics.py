@@ -15,7 +15,7 @@ import numpy as np
 from silomix.types import Diagnostics, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -85,6 +85,16 @@ def _two_chains(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def rhat_words(rhat: float, digits: int) -> str:
     """Return R̂ for people: of chains that stand still apart it is huge, or infinite."""
     return f"{rhat:.{digits}f}" if rhat < LARGEST_RHAT else f"over {LARGEST_RHAT}"
+
+
+def worst_rhat(values: Iterable[float]) -> float:
+    """Return the largest R̂, infinite ones included; nan if every trace was constant."""
+    return max((value for value in values if not np.isnan(value)), default=np.nan)
+
+
+def fewest_draws(values: Iterable[float]) -> float:
+    """Return the fewest effective draws; nan if every trace was constant."""
+    return min((value for value in values if np.isfinite(value)), default=np.nan)
 
 
 def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:

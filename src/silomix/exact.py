@@ -184,7 +184,12 @@ def _fold_small(
     offsets: NDArray[np.int64],
     limit: int,
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the reference's clusters (cluster, level), small ones folded in, and how many were."""
+    """Return the reference's clusters (cluster, level), small ones folded in, and how many were.
+
+    Parameters
+    ----------
+    counts : (cluster, level); members, persistent : (cluster,)
+    """
     keep = np.ones(len(members), dtype=bool)
     counts, members = counts.copy(), members.copy()
     for small in np.argsort(members, kind="stable"):

@@ -98,7 +98,7 @@ def pair_clusters(
     >>> silomix.metrics.pair_clusters([0, 0, 1, 1], [1, 1, 0, 0]).tolist()
     [1, 0]
     """
-    truth, found = _numbers("true_labels", true_labels), _numbers("labels", labels)
+    truth, found = cluster_numbers("true_labels", true_labels), cluster_numbers("labels", labels)
     _check_lengths(len(truth), len(found))
     n_true = _n_clusters("true_clusters", true_clusters, truth)
     n_found = _n_clusters("clusters", clusters, found)
@@ -265,7 +265,7 @@ def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
     return codes
 
 
-def _numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+def cluster_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
     """Return cluster numbers, checked: integers from 0 on."""
     column = _column(name, labels)
     if not pd.api.types.is_integer_dtype(column.dtype) or column.hasnans:

@@ -78,7 +78,7 @@ def read_roster(table: Table, column: str) -> Roster:
     DataError
         When there is no such column, or a row does not say whose it is.
     """
-    frame = read_table(table)
+    frame, column = read_table(table), str(column)
     if column not in frame.columns:
         raise DataError(
             f"the table has no column {column!r} to tell the silos apart"
@@ -95,6 +95,28 @@ def read_roster(table: Table, column: str) -> Roster:
     place = {name: number for number, name in enumerate(names)}
     places = np.array([place[text] for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
+
+
+def choose_variables(
+    frame: nw.DataFrame[Any], variables: Sequence[str] | None, silo: str | None
+) -> list[str]:
+    """Return the columns to cluster: those named, or all but the one that names the silos.
+
+    Raises
+    ------
+    DataError
+        When the column that names the silos is among those named.
+    """
+    column = None if silo is None else str(silo)
+    if variables is None:
+        return [name for name in frame.columns if name != column]
+    names = [str(name) for name in variables]
+    if column in names:
+        raise DataError(
+            f"column {column!r} names the silos and is among the variables too; leave it out of "
+            "one of them"
+        )
+    return names
 
 
 def warn_tiny(roster: Roster) -> None:

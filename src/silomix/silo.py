@@ -174,6 +174,17 @@ def permit(query: Query, silo: Silo) -> None:
         silo.store.note(kind, question)
 
 
+def count_answered(query: Query, silo: Silo) -> None:
+    """Count a question that was answered before the silo's ledger began."""
+    kind = LIMITED.get(type(query))
+    if kind is None or getattr(silo.policy.exchanges, kind) >= UNLIMITED:
+        return
+    question = digest_question(query)
+    with silo.store.lock:
+        if question not in silo.store.ledger.get(kind, []):
+            silo.store.note(kind, question)
+
+
 def _check_own(query: ShareReleases, silo: Silo) -> None:
     """Refuse a sharing in which the silo's release is not its own, or must not be shown."""
     if not silo.policy.share:

@@ -168,30 +168,49 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
     Raises
     ------
     CheckpointError
-        When the folder is of something else, or damaged.
+        When the folder is of something else, damaged, or cannot be written.
     """
-    private_folder(folder)
-    with suppress(PermissionError):  # one that somebody shared stays as its owner made it
-        folder.chmod(OWNERS_FOLDER)
-    path = folder / IDENTITY_FILE
-    if path.exists():
-        known = _read_json(path)
-        for word, value in identity.items():
-            if known.get(word) != value:
-                raise CheckpointError(
-                    f"{folder} was made for another {word}; give this one a folder of its own, or "
-                    "delete that one if nothing in it is needed"
-                )
-    else:
-        replace_file(path, json.dumps(dict(identity), indent=1).encode(), private=True)
+    _claim(folder, identity)
     store = Store(folder)
     try:
+        _check_identity(folder / IDENTITY_FILE, identity)
         _fill(store, folder)
+    except CheckpointError:
+        raise
     except Exception as error:
         raise CheckpointError(
-            f"{folder} is damaged ({type(error).__name__}); delete it: what was in it is made again"
+            f"{folder} is damaged ({type(error).__name__}); bring it back from a copy, or delete "
+            "it: what was in it is made again, and so is the count of answered questions, from "
+            "the answers that are still in the exchange"
         ) from error
     return store
+
+
+def _claim(folder: Path, identity: Mapping[str, str]) -> None:
+    """Make the folder where there is none, and write down what a new one is of."""
+    try:
+        private_folder(folder)
+        with suppress(PermissionError):  # one that somebody shared stays as its owner made it
+            folder.chmod(OWNERS_FOLDER)
+        path = folder / IDENTITY_FILE
+        if not path.exists():
+            replace_file(path, json.dumps(dict(identity), indent=1).encode(), private=True)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
+            "that can be written"
+        ) from error
+
+
+def _check_identity(path: Path, identity: Mapping[str, str]) -> None:
+    """Refuse a store of something else."""
+    known = _read_json(path)
+    for word, value in identity.items():
+        if known.get(word) != value:
+            raise CheckpointError(
+                f"{path.parent} was made for another {word}; give this one a folder of its own, or "
+                "delete that one if nothing in it is needed"
+            )
 
 
 def _fill(store: Store, folder: Path) -> None:

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.aggregation import Aggregated, aggregate
 from silomix.aggregation.matched import combine
 from silomix.aggregation.vcmc import objective_draws
-from silomix.errors import PolicyRefusal, SettingsError
+from silomix.errors import PolicyRefusal
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 from silomix.types import Correspondence, Prior
@@ -228,15 +228,6 @@ def test_a_solver_that_ran_out_of_steps_leaves_a_note(case):
     note = f"The aggregation weights were still moving after {made} evaluations; allow more steps."
     assert found.notes == (note,)
     assert run(case, solver=FewRounds(rounds=2, starts=2)).notes == ()
-
-
-def test_a_floor_that_leaves_no_room_is_refused(case):
-    with pytest.raises(SettingsError) as error:
-        run(case, floor=0.4)
-    assert str(error.value) == (
-        "aggregation.floor is 0.4 but 3 silos share a weight of one; choose one below 1/3"
-    )
-    run(make_case(1, rows=(30,), clusters=2), floor=1.0)
 
 
 def test_probabilities_of_exactly_zero_do_no_harm(case):

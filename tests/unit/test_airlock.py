@@ -578,7 +578,9 @@ class TestCommands:
         assert record["sizes"] == told["sizes"]
         assert record["explanation"] == told["explanation"]
 
-        again = commands(*self.options(place), "--out", out)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("silomix.cli.release.apply_study", None)  # refused before it samples
+            again = commands(*self.options(place), "--out", out)
         assert again.exit_code == 5
         assert "exists already" in again.stderr
         assert commands(*self.options(place), "--out", out, "--force").exit_code == 0

@@ -321,6 +321,21 @@ def test_wrong_frequency(count, found):
         load(frame, frequency="n", where="Leeds")
 
 
+@pytest.mark.parametrize("count", ["9" * 25, "2000000000"])
+def test_counts_that_no_table_has(count):
+    frame = pd.DataFrame({"x": ["a", "b"], "n": ["1", count]})
+    message = r"Leeds: the counts in column 'n' add up to \d+ rows, more than 1000000000"
+    with pytest.raises(DataError, match=message):
+        load(frame, frequency="n", where="Leeds")
+
+
+def test_names_of_columns_may_be_numbers():
+    frame = pd.DataFrame({0: ["a", "b", "b"], 1: [2, 1, 0]})
+    assert load(frame, frequency=1).rows == 3
+    with pytest.raises(DataError, match="has no column '7'"):
+        load(frame, frequency=7)
+
+
 def test_unseen_level_names_column_level_row_known_levels_and_advice():
     frame = pd.DataFrame({"colour": ["red", "blue", "green", "green"], "size": 1})
     with pytest.raises(DataError) as caught:

@@ -255,6 +255,25 @@ def test_a_refusal_is_an_answer_that_can_be_given_again(places, seed):
     np.testing.assert_array_equal(found.weights, in_process(allowed).weights)
 
 
+def test_a_lost_store_does_not_reset_what_a_policy_counts(places, seed):
+    case = make_case(
+        seed, **STUDIES["evidence"] | {"policy": policy(exchanges=Exchanges(gradients=1))}
+    )
+    folder, stores = places
+    ask_all(case, folder)
+    while "LogLikelihoodReply" not in [
+        item.reply for item in answer_all(case, folder, stores)["silo 1"]
+    ]:
+        ask_all(case, folder)
+    ledger = (stores / "silo 1" / "answered.json").read_bytes()
+    assert json.loads(ledger)["gradients"]
+    shutil.rmtree(stores)
+    ask_all(case, folder)
+    done = answer_all(case, folder, stores)
+    assert [item.refused for item in done["silo 1"]] == ["limit"]
+    assert json.loads((stores / "silo 1" / "answered.json").read_bytes()) == json.loads(ledger)
+
+
 def test_another_release_than_the_one_that_left_is_refused(places, seed):
     case = make_case(seed, **STUDIES["divergence"])
     folder, stores = places

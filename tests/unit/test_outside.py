@@ -524,6 +524,10 @@ def test_columns_that_cannot_be_compared(table, posterior, columns, complaint):
     [
         ([0, 1], r"labels has shape \(2,\), and the table 40 rows; give one per row"),
         ([3] * 40, r"labels has 3 in row 1; the clusters are 0 to 2"),
+        ([-1] * 40, r"labels goes down to -1; number the clusters from 0 on"),
+        ([0.7] * 40, r"labels has dtype float64; give each row a whole number"),
+        ([np.nan] * 40, r"labels has dtype float64; give each row a whole number"),
+        (["one"] * 40, r"labels has dtype .*; give each row a whole number"),
     ],
 )
 def test_labels_that_cannot_be(table, posterior, labels, complaint):

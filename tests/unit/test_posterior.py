@@ -33,7 +33,6 @@ from silomix.posterior import (
     fingerprint,
     make_provenance,
     ordered,
-    relabel_by_size,
     row_membership,
 )
 from silomix.release import Release
@@ -142,6 +141,8 @@ class TestDiagnostics:
         ]
         still = replace(TRUSTED, rhat={"occupied": float("nan")}, ess={"occupied": float("nan")})
         assert str(PosteriorDiagnostics({"a": still})).endswith("a: trusted, constant traces")
+        apart = replace(DOUBTED, rhat={"occupied": float("inf"), "log_likelihood": 1.01})
+        assert "R-hat at most over 100," in str(PosteriorDiagnostics({"a": apart}))
 
     def test_a_silo_in_doubt_is_quoted(self):
         diagnostics = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED})
@@ -458,22 +459,6 @@ class TestNumbering:
         parts = ordered(Parts(*arrays, None, None))
         assert parts.correspondence is None
         assert parts.silo_weights is None
-
-    def test_rows_follow(self, posterior):
-        upside_down = replace(
-            posterior,
-            weights=posterior.weights[:, ::-1],
-            weights_by_silo=posterior.weights_by_silo[:, :, ::-1],
-        )
-        found = relabel_by_size(upside_down)
-        assert_array_equal(found.weights, posterior.weights)
-        assert_array_equal(found.probabilities, posterior.probabilities[:, ::-1])
-        assert_array_equal(found.labels, 2 - posterior.labels)
-        assert_array_equal(found.labels, found.assignment.membership.argmax(axis=1))
-        assert_array_equal(found.correspondence.groups[0], 2 - posterior.correspondence.groups[0])
-
-    def test_without_rows(self, posterior):
-        assert relabel_by_size(replace(posterior, assignment=None)).assignment is None
 
 
 class TestProvenance:

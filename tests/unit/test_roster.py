@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from silomix.data import read_table
 from silomix.errors import DataError, DataWarning
 from silomix.roster import (
     Roster,
+    choose_variables,
     natural,
     own_rows,
     read_roster,
@@ -120,3 +122,20 @@ def test_silos_that_are_all_small_or_large_enough_are_not():
     warn_tiny(roster_of(a=5, b=6, c=4))
     warn_tiny(roster_of(a=10_000, b=30, c=9_000))
     warn_tiny(roster_of(a=100, b=12, c=90))
+
+
+def test_variables_are_named_or_all_but_the_silos():
+    frame = read_table(pd.DataFrame({"hospital": ["a", "b"], 0: [1, 2], "x": [1, 2]}))
+    assert choose_variables(frame, None, "hospital") == ["0", "x"]
+    assert choose_variables(frame, None, 0) == ["hospital", "x"]
+    assert choose_variables(frame, pd.Index([0, "x"]), "hospital") == ["0", "x"]
+    assert choose_variables(frame, [], "hospital") == []
+    with pytest.raises(DataError, match="column 'x' names the silos and is among the variables"):
+        choose_variables(frame, ["0", "x"], "x")
+
+
+def test_the_column_of_silos_may_be_a_number():
+    frame = pd.DataFrame({0: ["a", "b"], 1: [1, 2]})
+    assert read_roster(frame, 0).names == ("a", "b")
+    with pytest.raises(DataError, match="no column '7' to tell the silos apart"):
+        read_roster(frame, 7)

@@ -340,9 +340,16 @@ class TestStoreInAFolder:
             "that one if nothing in it is needed"
         )
 
-    @pytest.mark.parametrize("name", ["answered.json", "kept.npz", "shared.bin", "membership.npy"])
+    def test_where_it_cannot_be_it_is_refused(self, tmp_path, sampled):
+        (tmp_path / "taken").touch()
+        with pytest.raises(CheckpointError, match=r"cannot be used as the silo's store .*another"):
+            open_store(tmp_path / "taken", self.identity(sampled[0]))
+
+    @pytest.mark.parametrize(
+        "name", ["silo.json", "answered.json", "kept.npz", "shared.bin", "membership.npy"]
+    )
     def test_damaged_it_is_refused(self, tmp_path, sampled, name):
         open_store(tmp_path, self.identity(sampled[0]))
         (tmp_path / name).write_bytes(b"[1, 2")
-        with pytest.raises(CheckpointError, match="delete it: what was in it is made again"):
+        with pytest.raises(CheckpointError, match="or delete it: what was in it is made again"):
             open_store(tmp_path, self.identity(sampled[0]))

@@ -390,7 +390,7 @@ WRONG_VALUES = [
     (
         ("aggregation", "floor"),
         0.4,
-        "[aggregation] floor is 0.4; with 3 silos it must be at most 1/3",
+        "[aggregation] floor is 0.4; with 3 silos it must be below 1/3",
     ),
     (
         ("aggregation", "solver", "method"),
@@ -877,7 +877,11 @@ WRONG_CALLS = [
     ),
     (
         {"aggregation": Aggregation(floor=0.5)},
-        "[aggregation] floor is 0.5; with 3 silos it must be at most 1/3",
+        "[aggregation] floor is 0.5; with 3 silos it must be below 1/3",
+    ),
+    (
+        {"aggregation": Aggregation(floor=1 / 3)},
+        "[aggregation] floor is 0.3333333333333333; with 3 silos it must be below 1/3",
     ),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
     ({"components": Ball()}, "components is absorb=60"),

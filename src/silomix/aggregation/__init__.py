@@ -11,7 +11,6 @@ from silomix.aggregation.cmc import average_elementwise, inverse_variances, unif
 from silomix.aggregation.matched import SMALLEST, STREAM, combine, matched_draws, mix
 from silomix.aggregation.product import draw, multiply
 from silomix.aggregation.vcmc import Model, objective_draws, size_weights, solve
-from silomix.errors import SettingsError
 from silomix.messages import ShareReleases
 from silomix.types import SiloWeights
 
@@ -78,7 +77,6 @@ def aggregate(
     offsets : (variable + 1,), where each variable's levels start.
     seed : of all randomness here; the result does not depend on `threads`.
     """
-    check_floor(settings.floor, len(releases))
     matched = matched_draws(releases, correspondence, count, prior, offsets, seed)
     job = _Job(
         matched=matched,
@@ -92,15 +90,6 @@ def aggregate(
     )
     method = "uniform" if len(releases) == 1 and settings.method == "vcmc" else settings.method
     return METHODS[method](job)
-
-
-def check_floor(floor: float, silos: int) -> None:
-    """Refuse a smallest weight that the silos cannot all have."""
-    if floor * silos >= 1 and silos > 1:
-        raise SettingsError(
-            f"aggregation.floor is {floor:g} but {silos} silos share a weight of one; "
-            f"choose one below 1/{silos}"
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,12 @@ SMALLEST_VARIANCE = 1e-30
 def uniform_weights(
     held: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return λ_s = 1/S and μ_{s,c} = 1/|S_c| over the silos that hold c."""
+    """Return λ_s = 1/S, (silo,), and μ_{s,c} = 1/|S_c| over the silos that hold c, as in `held`.
+
+    Parameters
+    ----------
+    held : (silo, cluster)
+    """
     return np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0)
 
 

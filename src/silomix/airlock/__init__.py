@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from silomix.airlock.reading import Contents, read_contents, read_release
 from silomix.airlock.words import explain, inferences
-from silomix.airlock.writing import write_release
+from silomix.airlock.writing import check_target, write_release
 
 __all__ = [
     "Contents",
+    "check_target",
     "explain",
     "inferences",
     "read_contents",

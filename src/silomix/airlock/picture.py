@@ -20,9 +20,13 @@ LONGEST_LABEL = 40
 def draw_profiles(
     mean: NDArray[np.float64], sizes: NDArray[np.int64], schema: Schema
 ) -> bytes | None:
-    """Return a PNG of the profiles, (cluster, level), or None without matplotlib.
+    """Return a PNG of the profiles, or None without matplotlib.
 
     It shows released numbers alone, and the same ones make the same bytes.
+
+    Parameters
+    ----------
+    mean : (cluster, level); sizes : (cluster,)
     """
     if find_spec("matplotlib") is None:
         return None

@@ -69,7 +69,7 @@ def write_release(
     force : whether to replace another release folder that is in the way.
     """
     target = Path(folder)
-    _check_free(target, force=force)
+    check_target(target, force=force)
     files = release_files(release, schema)
     scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
@@ -218,7 +218,14 @@ def _manifest(release: Release, files: Mapping[str, FileEntry]) -> Manifest:
     )
 
 
-def _check_free(target: Path, *, force: bool) -> None:
+def check_target(target: Path, *, force: bool) -> None:
+    """Refuse a folder with anything in it, unless a release may be replaced.
+
+    Raises
+    ------
+    FileError
+        When it is taken, or cannot be looked at.
+    """
     try:
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
         replaceable = taken and (target / MANIFEST).is_file()

@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
+from silomix.atomic import private_file
 from silomix.errors import SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
@@ -149,6 +150,7 @@ def _check_inside(exchange: Path, data: Path, store: Path) -> None:
 def _logging_to(path: Path) -> Iterator[None]:
     """Keep what went wrong in a file of the silo: it may quote a row."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    private_file(path)
     logger = logging.getLogger("silomix.silo")
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.airlock import explain, read_contents, write_release
+from silomix.airlock import check_target, explain, read_contents, write_release
 from silomix.apply import apply_study
 from silomix.data import read_table
 from silomix.disclosure import check_tier, outgoing
@@ -47,6 +47,8 @@ def release_command(
             raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
         plan, rules = read_study(study), find_policy(policy or "default")
         check_tier(plan.tier, rules, silo)  # before hours of sampling
+        if out is not None:
+            check_target(out, force=force)
         frame = read_table(table)
         local = apply_study(
             own_rows(frame, silo_column, silo, plan),

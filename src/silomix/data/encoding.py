@@ -28,6 +28,9 @@ UNOBSERVED_LEVEL = "(unobserved)"
 MOST_LEVELS = 50
 """A column with more numbers, days or all-different texts is not taken for categorical."""
 
+MOST_ROWS = 10**9
+"""Counts of rows that add up to more are a mistake."""
+
 LIKE_MISSING = (".", "?", "-")
 """Texts that other programs write for a missing cell."""
 
@@ -71,7 +74,7 @@ def expand(table: Table, frequency: str, *, where: str = "the table") -> nw.Data
 
     That column is dropped; a row with a count of zero disappears.
     """
-    frame = read_table(table)
+    frame, frequency = read_table(table), str(frequency)
     _check_names([frequency], frame, where)
     cells = read_cells(frame.get_column(frequency), f"{where}: column {frequency!r}")
     is_count = np.array([text.isdecimal() for text in cells.texts] + [False])
@@ -83,8 +86,15 @@ def expand(table: Table, frequency: str, *, where: str = "the table") -> nw.Data
             f"{where}: column {frequency!r} has {found} in data row {wrong[0] + 1}; a count of "
             "rows is whole, zero or more: correct it or remove the row"
         )
-    counts = np.array([int(text) for text in cells.texts], dtype=np.int64)[cells.codes]
-    return frame.drop(frequency)[np.repeat(np.arange(len(frame)), counts)]
+    counts = [int(text) for text in cells.texts]
+    total = sum(map(int.__mul__, counts, np.bincount(cells.codes, minlength=len(counts)).tolist()))
+    if total > MOST_ROWS:
+        raise DataError(
+            f"{where}: the counts in column {frequency!r} add up to {total} rows, more than "
+            f"{MOST_ROWS}: correct them"
+        )
+    repeats = np.array(counts, dtype=np.int64)[cells.codes]
+    return frame.drop(frequency)[np.repeat(np.arange(len(frame)), repeats)]
 
 
 def infer_schema(

@@ -208,7 +208,13 @@ def expected_counts_definition(
     counts: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> ExpectedCounts:
-    """Define `expected_counts`: logarithms and one-hot codes, one draw at a time."""
+    """Define `expected_counts`: logarithms and one-hot codes, one draw at a time.
+
+    Parameters
+    ----------
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    codes : (row, variable); counts : (row,), how often each row occurs; sizes : (variable,)
+    """
     columns = level_columns(codes, sizes)
     onehot = (columns[:, :, None] == np.arange(int(sizes.sum()))).sum(axis=1).astype(float)
     found = []

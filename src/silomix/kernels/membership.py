@@ -215,7 +215,13 @@ def membership_definition(
     weights: NDArray[np.floating],
     probabilities: NDArray[np.floating],
 ) -> RowMembership:
-    """Define what `share_rows` computes: draw by draw, every cell of every row."""
+    """Define what `share_rows` computes: draw by draw, every cell of every row.
+
+    Parameters
+    ----------
+    codes : (row, variable), a missing cell at its variable's size; sizes : (variable,)
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    """
     present = codes < sizes
     columns = np.where(present, np.cumsum(sizes) - sizes + codes, 0)
     share = np.zeros((len(codes), weights.shape[1]))

@@ -153,7 +153,8 @@ class PolishRound:
         the exact strategy, the global ones.
     probabilities : (chain, cluster, level)
     alpha : concentration of the silo's weights; None when the coordinator draws them.
-    inner_sweeps : label draws of the round, each but the last followed by new weights.
+    inner_sweeps : label draws of the round, each followed by new weights unless
+        the coordinator draws them.
     """
 
     round: int

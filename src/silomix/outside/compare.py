@@ -8,6 +8,7 @@ import numpy as np
 
 from silomix.data import encode, read_table
 from silomix.errors import DataError, SettingsError
+from silomix.metrics import cluster_numbers
 from silomix.outside.averaged import compare_memberships, draw_memberships
 from silomix.outside.columns import read_outside
 from silomix.outside.labelled import compare_labels
@@ -155,18 +156,18 @@ def _labels(
 ) -> NDArray[np.int64]:
     if given is None:
         return posterior.membership(frame, silo, threads=threads).argmax(axis=1)
-    labels = np.asarray(given)
+    labels = cluster_numbers("labels", given)
     if labels.shape != (len(frame),):
         raise DataError(
             f"labels has shape {labels.shape}, and the table {len(frame)} rows; give one per row"
         )
-    outside = (labels < 0) | (labels >= posterior.n_clusters)
+    outside = labels >= posterior.n_clusters
     if outside.any():
         raise DataError(
             f"labels has {labels[outside][0]} in row {np.argmax(outside) + 1}; the clusters are "
             f"0 to {posterior.n_clusters - 1}"
         )
-    return labels.astype(np.int64)
+    return labels
 
 
 def _missing(targets: Sequence[Target]) -> dict[str, int]:

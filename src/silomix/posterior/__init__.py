@@ -6,7 +6,7 @@ from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
 from silomix.posterior.frames import backend_of
 from silomix.posterior.loading import load
 from silomix.posterior.membership import row_membership
-from silomix.posterior.ordering import Parts, ordered, relabel_by_size
+from silomix.posterior.ordering import Parts, ordered
 from silomix.posterior.provenance import Provenance, count_bytes, fingerprint, make_provenance
 from silomix.posterior.record import Assignment, Posterior
 from silomix.posterior.saving import save
@@ -24,7 +24,6 @@ __all__ = [
     "load",
     "make_provenance",
     "ordered",
-    "relabel_by_size",
     "row_membership",
     "save",
 ]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.study.names import spoken
 
 if TYPE_CHECKING:
@@ -141,12 +142,11 @@ def _doubts(runs: Mapping[str, ReleasedDiagnostics]) -> Iterator[str]:
 def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the numbers behind the verdict, a line for each run."""
     for name, run in _runs(diagnostics).items():
-        rhat = max(filter(math.isfinite, run.rhat.values()), default=math.nan)
-        ess = min(filter(math.isfinite, run.ess.values()), default=math.nan)
+        rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
         told = (
             "constant traces"
             if math.isnan(rhat) or math.isnan(ess)
-            else f"R-hat at most {rhat:.2f}, at least {ess:,.0f} effective draws"
+            else f"R-hat at most {rhat_words(rhat, 2)}, at least {ess:,.0f} effective draws"
         )
         yield f"{spoken(name)}: {'trusted' if run.trusted else 'in doubt'}, {told}"
     if diagnostics.elbo is not None and len(diagnostics.elbo):

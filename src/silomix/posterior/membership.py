@@ -109,6 +109,7 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
     DataError
         When it is neither: a misspelt column would otherwise change every probability.
     """
+    silo = str(silo)
     columns = [name for name in frame.columns if name not in _variables(posterior)]
     if silo in columns:
         return read_cells(frame.get_column(silo), f"the silo column {silo!r}")

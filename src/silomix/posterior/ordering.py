@@ -10,7 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.posterior.record import Assignment, Posterior
     from silomix.types import Correspondence, SiloWeights
 
 
@@ -44,27 +43,6 @@ def ordered(parts: Parts) -> Parts:
     return _renumber(parts, largest_weight_first(parts.weights))
 
 
-def relabel_by_size(posterior: Posterior) -> Posterior:
-    """Return the posterior with cluster 0 the largest, the rows' labels included.
-
-    Traces keep the numbers under which they were made.
-    """
-    order = largest_weight_first(posterior.weights)
-    parts = Parts(
-        posterior.weights,
-        posterior.weights_by_silo,
-        posterior.probabilities,
-        posterior.correspondence,
-        posterior.silo_weights,
-    )
-    assignment = posterior.assignment
-    return replace(
-        posterior,
-        **vars(_renumber(parts, order)),
-        assignment=assignment and _renumber_rows(assignment, order),
-    )
-
-
 def _renumber(parts: Parts, order: NDArray[np.int64]) -> Parts:
     new = np.argsort(order)
     match, say = parts.correspondence, parts.silo_weights
@@ -75,9 +53,3 @@ def _renumber(parts: Parts, order: NDArray[np.int64]) -> Parts:
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=say and replace(say, profiles=say.profiles[:, order]),
     )
-
-
-def _renumber_rows(assignment: Assignment, order: NDArray[np.int64]) -> Assignment:
-    new = np.argsort(order)
-    membership = assignment.membership[:, order]
-    return replace(assignment, labels=new[assignment.labels], membership=membership)

@@ -107,7 +107,10 @@ class Posterior:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The cluster of each row of the table, from 0, in its order: (row,)."""
+        """The cluster of each row of the table, from 0, in its order: (row,).
+
+        A table of patterns with counts has a label for each repeated row.
+        """
         if self.assignment is None:
             raise SilomixError(
                 "this posterior has no labels: its rows are elsewhere. Where they are, call "

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.diagnostics import rhat_words
+from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.posterior.diagnosis import sentences
 from silomix.posterior.words import plural
 from silomix.report.drawing import line_chart, thin
 from silomix.report.records import ABSENT, Picture, Table, amount, cells, decimal, signed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -108,8 +108,8 @@ def _runs(posterior: Posterior) -> Table | None:
         tuple(
             cells(
                 name,
-                _worst_rhat(run.rhat.values()),
-                _fewest_draws(run.ess.values()),
+                ABSENT if np.isnan(rhat := worst_rhat(run.rhat.values())) else rhat_words(rhat, 3),
+                decimal(fewest_draws(run.ess.values()), 0),
                 f"{run.prior_draws:.1%}",
                 run.verdict,
             )
@@ -117,15 +117,6 @@ def _runs(posterior: Posterior) -> Table | None:
         ),
         frozenset({0, 4}),
     )
-
-
-def _worst_rhat(values: Iterable[float]) -> str:
-    known = [value for value in values if not np.isnan(value)]
-    return rhat_words(max(known), 3) if known else ABSENT
-
-
-def _fewest_draws(values: Iterable[float]) -> str:
-    return decimal(min((value for value in values if np.isfinite(value)), default=np.nan), 0)
 
 
 def traces(posterior: Posterior) -> tuple[Picture, ...]:

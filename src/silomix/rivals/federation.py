@@ -10,7 +10,7 @@ import numpy as np
 from silomix.data import load, read_table
 from silomix.errors import SettingsError
 from silomix.pipeline import Tally
-from silomix.roster import Roster, read_roster
+from silomix.roster import Roster, choose_variables, read_roster
 from silomix.sampler import cores
 from silomix.silo import Silo
 from silomix.study import make_study
@@ -100,7 +100,7 @@ def open_silos(
     if silo is not None:
         roster = read_roster(frame, silo)
     names, places = roster.names, roster.places
-    columns = variables or [name for name in frame.columns if name != silo]
+    columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
     study = make_study(shard.schema, names, seed=seed, **settings)
     used = cores(threads)

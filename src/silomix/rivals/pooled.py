@@ -9,7 +9,7 @@ import numpy as np
 from silomix.data import read_table
 from silomix.rivals.federation import COMBINING, MATCHING, open_silos, refuse_unused
 from silomix.rivals.record import RivalResult, Stopwatch
-from silomix.roster import read_roster
+from silomix.roster import choose_variables, read_roster
 from silomix.silo import sample_locally
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def pool_rows(
 ) -> Pooled:
     """Make one silo of a table, and count what its silos had to send for that."""
     frame = read_table(table)
-    columns = variables or [name for name in frame.columns if name != silo]
+    columns = choose_variables(frame, variables, silo)
     everyone = open_silos(
         frame,
         None,

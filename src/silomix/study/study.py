@@ -54,7 +54,8 @@ class Study(Record):
     tier : what a silo releases of its posterior: a "summary" or thinned "draws".
     assign : rows get the "posterior"'s most probable cluster, or that of their local cluster
         by "matching".
-    kept_draws : the fewest draws of the global posterior.
+    kept_draws : the fewest draws of the global posterior; strategy "exact" keeps those of its
+        schedule.
     missing : what a missing cell means, as in `Schema`.
     silos : the roster, in the order that random streams are dealt in.
     model, schedule, local, matching, aggregation, polish : the tables of the file.
@@ -82,8 +83,8 @@ class Study(Record):
     @classmethod
     def _fit_the_floor(cls, aggregation: Aggregation, info: ValidationInfo) -> Aggregation:
         silos = len(info.data.get("silos", ()))
-        if silos * aggregation.floor > 1:
-            text = f"is {aggregation.floor}; with {silos} silos it must be at most 1/{silos}"
+        if silos > 1 and silos * aggregation.floor >= 1:
+            text = f"is {aggregation.floor}; with {silos} silos it must be below 1/{silos}"
             raise rule(text, key="floor")
         return aggregation
 

@@ -68,6 +68,7 @@ class InProcess:
                         self._tell()
             except BaseException:
                 self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {name: reply.result() for name, reply in replies.items()}
 

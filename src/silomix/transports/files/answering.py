@@ -17,7 +17,7 @@ from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
 from silomix.messages.checks import check_envelope
 from silomix.messages.files import read
 from silomix.release import Release
-from silomix.silo import answer_or_refuse
+from silomix.silo import answer_or_refuse, count_answered
 from silomix.transports.files.asking import EVERYONE
 from silomix.transports.files.layout import (
     ANSWERS,
@@ -121,15 +121,21 @@ def _check_address(posed: Posed, source: Path, envelope: Envelope, silo: Silo) -
 
 
 class _Left:
-    """What answered questions left in the silo, made again where its store is new."""
+    """What answered questions left in the silo, made again where its store is new.
+
+    They are counted again too: a lost store must not reset the limits of a policy.
+    """
 
     def __init__(self, silo: Silo) -> None:
         self.silo = silo
+        self.uncounted = not silo.store.ledger
         self.release: Release | None = None
         self.shown: tuple[Posed, Path] | None = None
         self.assigned: tuple[Posed, Path] | None = None
 
     def add(self, posed: Posed, source: Path, target: Path) -> None:
+        if self.uncounted and not _is_refused(posed, source, target, self.silo):
+            count_answered(read_question(posed, source, self.silo), self.silo)
         if _asks(posed, SampleLocally):
             number, query = posed.number, SampleLocally()
             reply = read_reply(target, self.silo.study, self.silo.name, number, query)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from silomix.errors import MessageError
 from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_envelope
 from silomix.messages.envelope import Envelope
@@ -28,7 +29,13 @@ def write_reply(
     MessageError
         When it cannot be written.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise MessageError(
+            f"{folder.parent} cannot be made ({error.strerror}); free the place, or let it be "
+            "written"
+        ) from error
     shutil.rmtree(folder, ignore_errors=True)
     kind, asked = type(reply).__name__, digest_question(query)
     envelope = Envelope(digest(study), silo, number, kind, asked)

@@ -74,7 +74,7 @@ class Asked:
     ----------
     number, kind : of the question.
     seconds : until the last answer.
-    sent, received : bytes of all letters; those found in the journal do not count.
+    sent, received : bytes of all letters, once each; those found in the journal do not count.
     replayed : answers that the journal had.
     """
 
