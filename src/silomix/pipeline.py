@@ -26,8 +26,8 @@ from silomix.posterior import (
     ordered,
 )
 from silomix.release import released_diagnostics
-from silomix.roster import listing
 from silomix.sampler import Progress
+from silomix.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -321,7 +321,7 @@ def _policy_notes(releases: Sequence[Release]) -> Iterator[str]:
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
         return
-    who = listing([release.silo for release in ruled])
+    who = quoted([release.silo for release in ruled])
     yield (
         f"Trust the clusters more than the numbers: the policies of {who} changed what left them, "
         "most of all probabilities near 0 and 1, and the intervals do not allow for that."

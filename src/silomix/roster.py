@@ -13,6 +13,7 @@ from silomix.data import expand, infer_schema, read_table
 from silomix.data.cells import read_cells
 from silomix.errors import DataError, DataWarning
 from silomix.study.problems import nearest
+from silomix.words import plural, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from silomix.types import Missing, Schema
 
 DIGITS = re.compile(r"([0-9]+)")
-MOST_LISTED = 10
 SPLIT_STREAM = 0x73706C
 TINY_ROWS, TINY_SHARE = 30, 0.1
 """A silo with fewer rows than both, the second of the median silo's, may be there by mistake."""
@@ -83,7 +83,7 @@ def read_roster(table: Table, column: str) -> Roster:
         raise DataError(
             f"the table has no column {column!r} to tell the silos apart"
             f"{did_you_mean(column, frame.columns)}; its columns are "
-            f"{listing(frame.columns)}: correct the name"
+            f"{quoted(frame.columns)}: correct the name"
         )
     cells = read_cells(frame.get_column(column), f"the silo column {column!r}")
     if cells.missing.any():
@@ -127,7 +127,7 @@ def warn_tiny(roster: Roster) -> None:
         name = roster.names[place]
         others = [roster.names[other] for other in np.flatnonzero(~tiny)]
         warnings.warn(
-            f"silo {name!r} has only {sizes[place]} row{'s' if sizes[place] > 1 else ''}"
+            f"silo {name!r} has only {plural(int(sizes[place]), 'row')}"
             f"{did_you_mean(name, others)}; it adds little but errors of its own: join it with "
             "another, or correct its name",
             DataWarning,
@@ -149,7 +149,7 @@ def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
         raise DataError(
             f"the silo column {column!r} has no row of {silo!r}"
             f"{did_you_mean(silo, roster.names)}; it has "
-            f"{listing(roster.names)}: correct the name, or check that this is the right table"
+            f"{quoted(roster.names)}: correct the name, or check that this is the right table"
         )
     return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
 
@@ -210,10 +210,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     folded = {name.casefold(): name for name in known}
     near = nearest(word.casefold(), folded)
     return f" (did you mean {folded[near]!r}?)" if near else ""
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names for a message, the first few of many."""
-    shown = ", ".join(repr(name) for name in names[:MOST_LISTED])
-    more = len(names) - MOST_LISTED
-    return f"{shown} and {more} more" if more > 0 else shown

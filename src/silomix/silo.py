@@ -52,6 +52,7 @@ from silomix.store import Kept, Store
 from silomix.study import digest
 from silomix.study.names import spoken
 from silomix.types import Correspondence
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +167,7 @@ def permit(query: Query, silo: Silo) -> None:
             return
         if len(asked) >= limit:
             raise PolicyRefusal(
-                f"{silo.name}: its policy allows {limit} question{'s' if limit > 1 else ''} about "
+                f"{silo.name}: its policy allows {plural(limit, 'question')} about "
                 f"{kind} and all were asked; ask fewer in this study, or let the policy's owner "
                 "allow more",
                 code="limit",

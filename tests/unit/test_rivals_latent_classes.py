@@ -79,5 +79,5 @@ def test_the_criterion_prefers_the_planted_number(seed):
 @pytest.mark.parametrize("wrong", [{"classes": 0}, {"classes": 2, "starts": 0}])
 def test_at_least_one(wrong):
     table, _ = silomix.simulate("nested", rows=100, seed=1)
-    with pytest.raises(SettingsError, match="=0: give a whole number of at least 1"):
+    with pytest.raises(SettingsError, match="is 0; it must be a whole number, at least 1"):
         latent_classes(table, "silo", **wrong)

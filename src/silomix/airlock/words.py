@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from silomix.airlock.format import README
 from silomix.disclosure import least_units
 from silomix.policy import UNLIMITED, Policy, policy_digest
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,12 +95,12 @@ def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
         else "the size and the profile of each cluster, and how sure they are"
     )
     rounded = ", rounded" if policy.round_to > 1 else ""
-    variables = _count(len(schema.variables), "variable")
+    variables = plural(len(schema.variables), "variable")
     called = f"policy {policy.name!r}, digest {policy_digest(policy)}"
     return [
         PURPOSE,
         f"It holds {held}, for {variables}. It has no line about a single row.",
-        f"{_count(release.clusters, 'cluster')}, {release.rows:,} rows in all{rounded}.",
+        f"{plural(release.clusters, 'cluster')}, {release.rows:,} rows in all{rounded}.",
         f"Study {release.study[:16]}; tier {release.tier!r}; {called}.",
         release.diagnostics.verdict,
     ]
@@ -175,8 +176,4 @@ def _limit(what: str, limit: int) -> str:
         return f"{what}: never."
     if limit >= UNLIMITED:
         return f"{what}: without limit."
-    return f"{what}: {_count(limit, 'time')} in one study."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{what}: {plural(limit, 'time')} in one study."

@@ -12,13 +12,12 @@ from silomix.data import read_table
 from silomix.errors import FileError, SettingsError
 from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
-from silomix.posterior.words import plural
 from silomix.report import write_report
-from silomix.results import check_free, verdict_view, write_table
+from silomix.results import PAGE, check_free, verdict_view, write_table
 from silomix.results.posterior import SAVED
 from silomix.terminal import explaining, show
+from silomix.words import plural
 
-REPORT = "report.html"
 OUTSIDE = "outside.csv"
 
 
@@ -41,7 +40,7 @@ def report_command(
             raise typer.BadParameter("--table and --outside need each other; give both or none")
         check_outside_method(outside, outside_method)
         saved = find_posterior(results)
-        page = out or saved.with_name(REPORT)
+        page = out or saved.with_name(PAGE)
         numbers = page.with_name(OUTSIDE)
         if out is None and outside is None and page.exists() and not force:
             raise SettingsError(

@@ -1,7 +1,6 @@
 """Commands around a table: draw one, and write the study file of one."""
 # annotations are evaluated here, since typer builds the options from them
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from silomix.simulate import SILO_COLUMN, one_of
 from silomix.simulate import simulate as draw_table
 from silomix.study import Study, digest, make_study, write_study
 from silomix.terminal import explaining, show
+from silomix.words import listing
 
+MOST_NAMES = 12
 COHORT = "cohort"
 """The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet."""
 
@@ -161,14 +162,9 @@ def _study_record(study: Study, out: Path) -> dict[str, Any]:
 def _study_view(study: Study) -> RenderableType:
     table = table_view("variable", "levels")
     for variable in study.variables:
-        table.add_row(variable.name, _listing(variable.levels))
+        table.add_row(variable.name, listing(variable.levels, MOST_NAMES))
     return Group(
-        Text(f"{len(study.silos)} silos: {_listing(study.silos)}"),
+        Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
         table,
         Text(f"Digest: {digest(study)}"),
     )
-
-
-def _listing(names: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -13,6 +13,7 @@ from silomix.data.cells import Cells, declared_levels, read_cells
 from silomix.data.reading import PACKED_TEXT, read_table
 from silomix.errors import DataError, DataWarning, SettingsError
 from silomix.types import MISSING_LEVEL, Missing, Schema, Shard, Variable
+from silomix.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,13 +202,8 @@ def _level_codes(
 def _unseen(found: str, cells: NDArray[np.bool_], variable: Variable, label: str) -> str:
     return (
         f"{label} has {found} in data row {np.argmax(cells) + 1}, not in its schema, which has "
-        f"{_listing(variable.levels)}; add it to the schema of all silos, or recode the column"
+        f"{quoted(variable.levels)}; add it to the schema of all silos, or recode the column"
     )
-
-
-def _listing(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:10])
-    return f"{shown} and {len(names) - 10} more" if len(names) > 10 else shown
 
 
 def _check_names(names: list[str], frame: nw.DataFrame[Any], where: str) -> None:
@@ -225,7 +221,7 @@ def _check_names(names: list[str], frame: nw.DataFrame[Any], where: str) -> None
         near = get_close_matches(absent[0], columns, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise DataError(
-            f"{where} has no column {absent[0]!r}{hint}; its columns are {_listing(columns)}: "
+            f"{where} has no column {absent[0]!r}{hint}; its columns are {quoted(columns)}: "
             "correct the name or add the column"
         )
 
@@ -245,13 +241,13 @@ def _check_countable(cells: Cells, label: str) -> None:
     if len(numbers) > MOST_LEVELS:
         raise DataError(
             f"{label} has {len(numbers)} distinct numbers or dates, such as "
-            f"{_listing(numbers[:3])}, and looks continuous: bin it, declare its levels in a "
+            f"{quoted(numbers[:3])}, and looks continuous: bin it, declare its levels in a "
             "schema, or leave it out with variables=..."
         )
     if MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         raise DataError(
             f"{label} has {len(cells.texts)} texts, all different, such as "
-            f"{_listing(cells.texts[:3])}, and looks like an identifier: leave it out with "
+            f"{quoted(cells.texts[:3])}, and looks like an identifier: leave it out with "
             "variables=..., or declare its levels in a schema"
         )
 
@@ -303,7 +299,7 @@ def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) 
     ]
     if constant:
         warnings.warn(
-            f"{where}: only one value in {_listing(constant)}, which tells nothing about the "
+            f"{where}: only one value in {quoted(constant)}, which tells nothing about the "
             "clusters; check that this is meant, or leave it out with variables=...",
             DataWarning,
             stacklevel=3,

@@ -58,6 +58,9 @@ class Engine:
     threads: int | None = None
 
 
+DEFAULT_ENGINE = Engine()
+
+
 @dataclass(frozen=True)
 class InDatabase:
     """A table inside a DuckDB file or, for OMOP, the schema that has the tables.

@@ -9,6 +9,7 @@ from silomix.ehr.asked import make_request
 from silomix.ehr.codes import check_flat, read_codes
 from silomix.ehr.counting import check_ids, count, set_bounds, set_codes
 from silomix.ehr.engine import (
+    DEFAULT_ENGINE,
     Engine,
     find_column,
     load_duckdb,
@@ -36,7 +37,6 @@ WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", 
     "UINTEGER",
 }
 """The types of whole numbers in DuckDB."""
-DEFAULT_ENGINE = Engine()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from silomix.ehr.asked import make_request
 from silomix.ehr.codes import check_whole, read_codes
 from silomix.ehr.counting import check_ids, count, set_bounds, set_codes
 from silomix.ehr.engine import (
+    DEFAULT_ENGINE,
     Engine,
     InDatabase,
     attach,
@@ -50,7 +51,6 @@ UNOBSERVED = (
     "WHERE o.person = e.person AND e.date BETWEEN o.first AND o.last)"
 )
 DEAD = "EXISTS (SELECT 1 FROM deaths d WHERE d.person = e.person AND e.date > d.date)"
-DEFAULT_ENGINE = Engine()
 
 
 def read_omop(

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import log_softmax
 
 from silomix.errors import StudyMismatch
+from silomix.families.dirichlet import draw_levels
 from silomix.matching.records import MatchingInfo
 from silomix.messages import DivergenceCost
 from silomix.release import random_order, release_draws
@@ -311,10 +312,8 @@ def pad_probabilities(
 ) -> NDArray[np.float64]:
     """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
     n_draws, clusters, levels = draws.shape
-    gammas = rng.standard_gamma(beta, size=(n_draws, size - clusters, levels))
-    gammas = np.maximum(gammas, SMALLEST_PROBABILITY)
-    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
-    drawn = gammas / np.repeat(totals, np.diff(offsets), axis=-1)
+    shapes = np.full((size - clusters, levels), beta)
+    drawn = draw_levels(shapes, offsets, rng, n_draws)
     return np.concatenate([draws.astype(np.float64), drawn], axis=1)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from silomix.errors import SettingsError
 from silomix.posterior.frames import Layout, make_frame
-from silomix.posterior.words import plural
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.study.names import spoken
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,14 +100,12 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     else:
         yield "Do not trust this result yet."
     yield from _doubts(runs)
+    rounds = plural(diagnostics.rounds, "polish round")
     if diagnostics.still_moving:
-        yield (
-            f"The draws were still moving after {_rounds(diagnostics.rounds)}: allow more "
-            "polish rounds."
-        )
+        yield f"The draws were still moving after {rounds}: allow more polish rounds."
     elif diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
         yield (
-            f"Whether the draws had settled was not checked: {_rounds(diagnostics.rounds)} "
+            f"Whether the draws had settled was not checked: {rounds} "
             f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
         )
     if diagnostics.silos and not diagnostics.rounds:
@@ -126,7 +125,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
         "the chains over all silos mixed": diagnostics.chains is not None,
         "the silo's run mixed": silos == 1,
         f"the runs of all {silos} silos mixed": silos > 1,
-        f"the draws had settled after {_rounds(rounds)}": checked,
+        f"the draws had settled after {plural(rounds, 'polish round')}": checked,
     }
     return " and ".join(reason for reason, holds in reasons.items() if holds)
 
@@ -152,7 +151,3 @@ def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     if diagnostics.elbo is not None and len(diagnostics.elbo):
         first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
         yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"
-
-
-def _rounds(rounds: int) -> str:
-    return f"{rounds} polish round{'' if rounds == 1 else 's'}"

@@ -16,8 +16,9 @@ from silomix.data import encode, read_table
 from silomix.data.cells import Cells, read_cells
 from silomix.errors import DataError, DataWarning
 from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
-from silomix.roster import did_you_mean, listing, silo_columns
+from silomix.roster import did_you_mean, silo_columns
 from silomix.sampler import cores
+from silomix.words import quoted
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 ELSEWHERE = -1
 """Place of a silo that is not in the study."""
 
-MOST_LISTED = 5
+MOST_NAMES = 5
 
 logger = logging.getLogger("silomix")
 
@@ -118,7 +119,7 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
     raise DataError(
         f"{silo!r} is neither a column of the table that names silos nor a silo of the posterior"
         f"{did_you_mean(silo, [*posterior.silos, *columns])}, whose silos are "
-        f"{listing(posterior.silos)}; correct the name, or leave it out for rows of other places"
+        f"{quoted(posterior.silos)}; correct the name, or leave it out for rows of other places"
     )
 
 
@@ -141,7 +142,6 @@ def _warn_of_unused_column(frame: nw.DataFrame[Any], posterior: Posterior) -> No
 def _tell_of_strangers(names: list[str], places: NDArray[np.int64]) -> None:
     rows = np.count_nonzero(places == ELSEWHERE)
     if rows:
-        shown = ", ".join(repr(name) for name in sorted(names)[:MOST_LISTED]) or "blank"
-        more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
-        text = "%d rows are of silos outside the study (%s%s); they get its global weights"
-        logger.warning(text, rows, shown, more)
+        shown = quoted(sorted(names), MOST_NAMES) or "blank"
+        text = "%d rows are of silos outside the study (%s); they get its global weights"
+        logger.warning(text, rows, shown)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.metrics import highest_density_interval
+from silomix.words import listing, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from silomix.posterior.record import Posterior
 
-MOST_LISTED = 6
+MOST_NAMES = 6
 LEVEL = 0.95
 
 
@@ -33,29 +32,18 @@ def describe(posterior: Posterior) -> str:
     lines = [
         counts,
         f"sizes ({LEVEL:.0%} HDI): {_sizes(posterior)}",
-        f"silos: {_listing(posterior.silos)}",
+        f"silos: {listing(posterior.silos, MOST_NAMES)}",
         made_by,
         posterior.diagnostics.verdict,
     ]
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-def plural(count: int, noun: str) -> str:
-    """Return a count and its noun: "1 draw", "2,000 draws"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _sizes(posterior: Posterior) -> str:
     lower, upper = highest_density_interval(posterior.weights, LEVEL)
     means = posterior.weights.mean(axis=0, dtype=np.float64)
-    return _listing(
-        [
-            f"{mean:.1%} ({low:.1%} to {high:.1%})"
-            for mean, low, high in zip(means, lower, upper, strict=True)
-        ]
-    )
-
-
-def _listing(names: Sequence[str]) -> str:
-    more = len(names) - MOST_LISTED
-    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+    told = [
+        f"{mean:.1%} ({low:.1%} to {high:.1%})"
+        for mean, low, high in zip(means, lower, upper, strict=True)
+    ]
+    return listing(told, MOST_NAMES)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.posterior.words import plural
 from silomix.report.drawing import bar
 from silomix.report.palette import share_class
 from silomix.report.records import ABSENT, Cell, Table, cells, decimal, percent
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior

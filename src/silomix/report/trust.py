@@ -9,9 +9,9 @@ import numpy as np
 
 from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.posterior.diagnosis import sentences
-from silomix.posterior.words import plural
 from silomix.report.drawing import line_chart, thin
 from silomix.report.records import ABSENT, Picture, Table, amount, cells, decimal, signed
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

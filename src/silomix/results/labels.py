@@ -11,8 +11,8 @@ from rich.text import Text
 
 from silomix.data import read_table
 from silomix.posterior.membership import row_silos
-from silomix.posterior.words import plural
 from silomix.results.common import table_view
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

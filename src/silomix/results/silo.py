@@ -22,6 +22,7 @@ from silomix.results.common import (
     write_text,
     writing,
 )
+from silomix.words import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +101,7 @@ def describe(name: str, posterior: LocalPosterior) -> RenderableType:
     sizes = len(posterior.sizes)
     heading = (
         f"{name}: {draws.shard.rows:,} rows, {len(draws.shard.schema.variables)} variables, "
-        f"{sizes} cluster{'s' if sizes > 1 else ''}"
+        f"{plural(sizes, 'cluster')}"
     )
     return Group(
         Text(heading, style="bold"),
@@ -140,7 +141,7 @@ def _provenance(posterior: LocalPosterior) -> str:
     draws, schedule, found = posterior.draws, posterior.draws.schedule, posterior.partition
     kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
     subsample = f" on a subsample of {found.subsample:,} rows" if found.subsample else ""
-    chains = f"{schedule.chains} chain{'s' if schedule.chains > 1 else ''}"
+    chains = plural(schedule.chains, "chain")
     silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
     return (
         f"Sampled with {draws.components} components, {chains} of {schedule.iterations:,} "

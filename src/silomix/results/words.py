@@ -10,11 +10,12 @@ from rich.text import Text
 
 from silomix.metrics import highest_density_interval
 from silomix.posterior.diagnosis import sentences
-from silomix.posterior.words import plural
+from silomix.report.silos import SURE, rows_by_silo, sent_kinds
 from silomix.results.common import INTERVAL, or_none, table_view
+from silomix.words import listing, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
     from rich.console import RenderableType
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 MOST_LINES = 20
 """Silos with a line of their own; the others are summed up."""
 MOST_NAMES = 8
-SURE = 0.995
-"""Confidence from which it is not worth a word."""
 
 KINDS = {
     "Release": "release",
@@ -97,8 +96,8 @@ def posterior_view(posterior: Posterior) -> RenderableType:
 
 def _parts(posterior: Posterior) -> Iterator[RenderableType]:
     silos, variables = len(posterior.silos), len(posterior.study.variables)
-    rows = _rows_by_silo(posterior)
-    told = f", {plural(int(rows.sum()), 'row')}" if rows is not None else ""
+    rows = rows_by_silo(posterior)
+    told = f", {plural(sum(rows), 'row')}" if rows is not None else ""
     heading = (
         f"{plural(posterior.n_clusters, 'cluster')} in {plural(silos, 'silo')}{told}, "
         f"{plural(variables, 'variable')}"
@@ -151,13 +150,14 @@ def holders_view(found: Correspondence) -> Table:
                 least = min(least, here)
                 names.append(silo if not here < SURE else f"{silo} ({here:.2f})")
         known = f"{least:.2f}" if np.isfinite(least) else ""
-        table.add_row(str(cluster), f"{len(names)} of {len(found.silos)}", known, _listing(names))
+        many = f"{len(names)} of {len(found.silos)}"
+        table.add_row(str(cluster), many, known, listing(names, MOST_NAMES))
     return table
 
 
 def silos_view(posterior: Posterior) -> Table:
     """Return a table of the silos: rows, clusters found, and weight in the aggregation."""
-    rows, found, say = _rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
+    rows, found, say = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
     table = table_view("silo", "rows", "clusters found", "weight")
     for place, silo in enumerate(posterior.silos[:MOST_LINES]):
         table.add_row(
@@ -174,8 +174,7 @@ def silos_view(posterior: Posterior) -> Table:
 def sent_view(posterior: Posterior) -> Table:
     """Return a table of what left each silo: bytes, by kind of reply."""
     sent, silos = posterior.provenance.sent, posterior.silos
-    told = {kind for of_silo in sent.values() for kind, size in of_silo.items() if size}
-    kinds = [*(kind for kind in KINDS if kind in told), *sorted(told - KINDS.keys())]
+    kinds = [kind for kind in sent_kinds(posterior) if any(s.get(kind) for s in sent.values())]
     table = table_view("silo", *(KINDS.get(kind, kind) for kind in kinds), "total")
     sizes = np.array([[sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
     sizes = np.column_stack([sizes, sizes.sum(axis=1)])
@@ -211,16 +210,3 @@ def _labelled(posterior: Posterior) -> NDArray[np.int64] | None:
     if posterior.assignment is None:
         return None
     return np.bincount(posterior.labels, minlength=posterior.n_clusters)
-
-
-def _rows_by_silo(posterior: Posterior) -> NDArray[np.int64] | None:
-    if posterior.correspondence is not None:
-        return np.array([sizes.sum() for sizes in posterior.correspondence.sizes])
-    if posterior.assignment is not None:
-        return np.bincount(posterior.assignment.silos, minlength=len(posterior.silos))
-    return None
-
-
-def _listing(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

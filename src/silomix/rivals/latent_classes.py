@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.aggregation.oracles import distinct_rows
-from silomix.errors import SettingsError
 from silomix.families.dirichlet import draw_levels
 from silomix.matching.divergence import one_hot
 from silomix.rivals.kmodes import Points
 from silomix.rivals.levels import Levels
 from silomix.rivals.pooled import pool_rows
 from silomix.rivals.record import RivalResult, Stopwatch
+from silomix.sampler import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +99,7 @@ def latent_classes(
     ((1, 5), -2233, 84)
     """
     for name, value in (("classes", classes), ("starts", starts)):
-        if value < 1:
-            raise SettingsError(f"{name}={value}: give a whole number of at least 1")
+        at_least(name, value, 1)
     watch = Stopwatch()
     pooled = pool_rows(table, silo, seed=seed, variables=variables, missing=missing)
     schema, codes = pooled.silo.shard.schema, pooled.silo.shard.codes

@@ -1,0 +1,26 @@
+"""Counts and lists, as sentences have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MOST_LISTED = 10
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count and its noun: "1 draw", "2,000 draws"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return names for a sentence, the first few of many: "a, b and 3 more"."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Return names as `listing` does, each in quotes."""
+    return listing([repr(name) for name in names], most)
