@@ -201,6 +201,10 @@ Variables = Annotated[
     str | None,
     _option(TABLE, "--variables", "Columns to use, as a,b,c; all others by default."),
 ]
+IdColumn = Annotated[
+    str | None,
+    _option(TABLE, "--id", "A column that names each row, such as a number: kept with its label."),
+]
 Exclude = Annotated[
     str | None,
     _option(TABLE, "--exclude", "Columns to leave out, as a,b: identifiers, dates, numbers."),

@@ -168,6 +168,42 @@ def test_sample_and_fit_leave_columns_out(tmp_path, monkeypatch):
     assert seen == {"frequency": "n", "variables": ["x1", "x2"]}
 
 
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_labels_say_which_row_they_are_of(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "f"
+    table.write_text(WITH_NUMBERS)
+    common = ["--silo", "silo", "--frequency", "n", "--id", "patient", *SHORT, "--polish", "0"]
+    told = run("fit", table, *common, "--out", out)
+    assert told.exit_code == 0, told.output
+    labels = pd.read_csv(out / "labels.csv")
+    assert list(labels.columns) == ["row", "id", "silo", "cluster", "probability"]
+    # rows with a count of two come twice
+    assert list(labels["id"][:4]) == ["p0", "p1", "p1", "p2"] and len(labels) == 90
+    names = [variable.name for variable in silomix.load(out / "posterior.silomix").study.variables]
+    assert names == ["x1", "x2"]
+    told = run(
+        "assign", out, table, "--silo", "silo", "--id", "patient", "--out", tmp_path / "l.csv"
+    )
+    assert told.exit_code == 0, told.output
+    assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option gives"),
+        (["--id", "silo"], 2, "--id names 'silo', which another option gives a task; give it one"),
+        (["--id", "Patient"], 3, "no column 'Patient' to name its rows (did you mean 'patient'?)"),
+    ],
+)
+def test_a_column_of_names_has_no_other_task(tmp_path, options, code, complaint, monkeypatch):
+    monkeypatch.setattr(whole, "fit", None)
+    (tmp_path / "t.csv").write_text(WITH_NUMBERS)
+    told = run("fit", tmp_path / "t.csv", "--silo", "silo", *options, "--out", tmp_path / "f")
+    assert told.exit_code == code
+    assert complaint in words(told.stderr)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [

@@ -1,10 +1,13 @@
 """Commands of the whole method: fit, assign rows to what was found, demonstrate."""
 # annotations are evaluated here, since typer builds the options from them
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from silomix import options as opt
 from silomix.api import fit
@@ -33,6 +36,8 @@ from silomix.results import (
     posterior_files,
     posterior_record,
     posterior_view,
+    read_ids,
+    with_ids,
     write_posterior,
     write_table,
 )
@@ -56,6 +61,7 @@ def fit_command(
     shards: opt.Shards = None,
     variables: opt.Variables = None,
     exclude: opt.Exclude = None,
+    id_column: opt.IdColumn = None,
     outside: opt.OutsideColumns = None,
     outside_method: opt.OutsideMethod = None,
     missing: opt.Missing = None,
@@ -126,14 +132,17 @@ def fit_command(
         check_free([*posterior_files(out), out / OUTSIDE], force=force)
         check_outside_method(outside, outside_method)
         others = columns_of(outside) if outside is not None else {}
-        _check_apart(table, others, [*(split(variables) or []), silo, frequency])
-        unwanted = exclude if variables else ",".join([*given(exclude=exclude).values(), *others])
+        taken = [*(split(variables) or []), silo, frequency]
+        _check_apart(table, others, taken)
+        named = _ids(table, id_column, [*taken, *others], frequency)
+        alone = [*given(exclude=exclude).values(), *others, *given(id_column=id_column).values()]
+        unwanted = exclude if variables else ",".join(alone)
         columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
         with reporting(None) as report:
             clock = StageClock(report=report)
             posterior = fit(table, silo, **settings, **given(variables=columns), progress=clock)
             seconds = clock.stop()
-        files = write_posterior(out, posterior)
+        files = write_posterior(out, posterior, named)
         (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
         found = None
         if others:
@@ -167,12 +176,26 @@ def _check_apart(table: Path, others: dict[str, Any], taken: list[str | None]) -
         read_outside(read_table(table), others)
 
 
+def _ids(
+    table: Path, column: str | None, taken: Sequence[str | None], frequency: str | None
+) -> NDArray[np.object_] | None:
+    """Return what the rows are called, if anything; refuse, before the work, a column in use."""
+    if column is None:
+        return None
+    if column in taken:
+        raise typer.BadParameter(
+            f"--id names {column!r}, which another option gives a task; give it one"
+        )
+    return read_ids(table, column, frequency)
+
+
 def assign_command(
     results: opt.Results,
     table: opt.TableFile,
     *,
     out: opt.AssignOut,
     silo: opt.AssignColumn = None,
+    id_column: opt.IdColumn = None,
     threads: opt.Threads = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
@@ -182,7 +205,8 @@ def assign_command(
     with explaining(debug=debug):
         check_free([out], force=force)
         found = load(find_posterior(results))
-        labels = assign_rows(found, table, silo, threads)
+        named = None if id_column is None else read_ids(table, id_column)
+        labels = with_ids(assign_rows(found, table, silo, threads), named)
         write_table(labels, out)
         record = assigned_record(found, labels) | {"files": [str(out)]}
         show(record, assigned_view(found, labels), as_json=as_json, last=f"Labels: {out}")

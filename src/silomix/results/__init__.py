@@ -10,7 +10,7 @@ from silomix.results.common import (
     write_text,
     writing,
 )
-from silomix.results.labels import assign_rows, assigned_record, assigned_view
+from silomix.results.labels import assign_rows, assigned_record, assigned_view, read_ids, with_ids
 from silomix.results.posterior import PAGE, posterior_files, write_posterior
 from silomix.results.silo import as_record, describe, silo_files, write_silo
 from silomix.results.words import posterior_record, posterior_view, verdict_view
@@ -27,9 +27,11 @@ __all__ = [
     "posterior_files",
     "posterior_record",
     "posterior_view",
+    "read_ids",
     "silo_files",
     "table_view",
     "verdict_view",
+    "with_ids",
     "write_posterior",
     "write_silo",
     "write_table",

@@ -9,9 +9,12 @@ import pandas as pd
 from rich.console import Group
 from rich.text import Text
 
-from silomix.data import read_table
+from silomix.data import expand, read_table
+from silomix.data.cells import read_cells
+from silomix.errors import DataError
 from silomix.posterior.membership import row_silos
 from silomix.results.common import table_view
+from silomix.roster import did_you_mean
 from silomix.words import plural
 
 if TYPE_CHECKING:
@@ -22,10 +25,42 @@ if TYPE_CHECKING:
     from silomix.posterior import Assignment, Posterior
 
 
-def labels_table(posterior: Posterior, assignment: Assignment) -> pd.DataFrame:
-    """Return one line per row of the table that was fitted, in its order."""
+def labels_table(
+    posterior: Posterior, assignment: Assignment, ids: NDArray[np.object_] | None = None
+) -> pd.DataFrame:
+    """Return one line per row of the table that was fitted, in its order.
+
+    Parameters
+    ----------
+    ids : (row,), what each row is called, if anything.
+    """
     silos = np.array(posterior.silos, dtype=object)[assignment.silos]
-    return _lines(silos, assignment.labels, assignment.membership)
+    return with_ids(_lines(silos, assignment.labels, assignment.membership), ids)
+
+
+def read_ids(table: Table, column: str, frequency: str | None = None) -> NDArray[np.object_]:
+    """Return what a column calls each row, spelled as in the table: (row,).
+
+    Parameters
+    ----------
+    frequency : a column of counts; its rows are repeated.
+    """
+    frame = read_table(table)
+    if column not in frame.columns:
+        raise DataError(
+            f"the table has no column {column!r} to name its rows"
+            f"{did_you_mean(column, frame.columns)}; correct the name"
+        )
+    frame = frame if frequency is None else expand(frame, frequency)
+    cells = read_cells(frame.get_column(column), f"the column {column!r}")
+    return np.array([*cells.texts, None], dtype=object)[cells.codes]
+
+
+def with_ids(labels: pd.DataFrame, ids: NDArray[np.object_] | None) -> pd.DataFrame:
+    """Return the lines with what each row is called, if anything, next to its number."""
+    if ids is not None:
+        labels.insert(1, "id", ids)
+    return labels
 
 
 def assign_rows(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+    from numpy.typing import NDArray
 
     from silomix.posterior import Posterior
 
@@ -34,14 +35,21 @@ def posterior_files(folder: Path) -> list[Path]:
     return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
 
 
-def posterior_tables(posterior: Posterior) -> dict[str, pd.DataFrame]:
-    """Return the tables of a posterior by the names of their files, those that it has."""
+def posterior_tables(
+    posterior: Posterior, ids: NDArray[np.object_] | None = None
+) -> dict[str, pd.DataFrame]:
+    """Return the tables of a posterior by the names of their files, those that it has.
+
+    Parameters
+    ----------
+    ids : (row,), what each row is called, if anything.
+    """
     tables = {
         "cluster_sizes.csv": sizes_table(posterior),
         "profiles.csv": posterior.profiles(INTERVAL, frame_like="pandas"),
     }
     if posterior.assignment is not None:
-        tables["labels.csv"] = labels_table(posterior, posterior.assignment)
+        tables["labels.csv"] = labels_table(posterior, posterior.assignment, ids)
     if posterior.correspondence is not None:
         tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
     if posterior.silo_weights is not None:
@@ -58,14 +66,20 @@ def sizes_table(posterior: Posterior) -> pd.DataFrame:
     return sizes
 
 
-def write_posterior(folder: Path, posterior: Posterior) -> list[Path]:
+def write_posterior(
+    folder: Path, posterior: Posterior, ids: NDArray[np.object_] | None = None
+) -> list[Path]:
     """Write a posterior's results into a folder, made where there is none; return the files.
 
     A table that this posterior does not have is removed: it would be another's.
+
+    Parameters
+    ----------
+    ids : (row,), what each row is called, if anything: only `labels.csv` has it.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        tables = posterior_tables(posterior)
+        tables = posterior_tables(posterior, ids)
         for name in TABLES:
             if name in tables:
                 write_table(tables[name], folder / name)
