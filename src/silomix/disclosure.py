@@ -88,7 +88,7 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
     )
 
 
-STAND_INS = ("silo-wide profile", "uniform profile")
+STAND_INS = ("pooled profile", "uniform profile")
 """Rules that put another profile in the place of a cluster's own. They may say how often they were
 needed: the released sizes say as much."""
 
@@ -435,7 +435,7 @@ def _profile_checks(
             inside=f"{low.sum()} levels were under it and were raised to it",
         ),
         Check(
-            rule="silo-wide profile",
+            rule="pooled profile",
             where="profiles",
             threshold=wanted,
             cells=basis.size,

@@ -325,7 +325,7 @@ Aggregation = Annotated[
     _option(
         METHOD,
         "--aggregation",
-        "vcmc (default); product, cmc or uniform for a comparison.",
+        "vcmc (default); product by file under policies that round; cmc, uniform.",
         ("vcmc", "product", "cmc", "uniform"),
     ),
 ]

@@ -70,7 +70,7 @@ def contingency(silos: Silos, sizes: NDArray[np.int64], threads: int = 1) -> Ora
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:
-    """Return an oracle that asks every silo each time: no row, and no count of rows, moves.
+    """Return an oracle that asks every silo each time: sums over rows move, and no row.
 
     The silos are shown the releases once; the questions then carry points alone.
     """

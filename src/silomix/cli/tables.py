@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.cli.parsing import columns_to_use, given, split
+from silomix.cli.parsing import columns_to_use, given, rounds, split
 from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.data import read_table
 from silomix.results import check_free, table_view, write_table
@@ -110,12 +110,22 @@ def study_command(
     components: opt.Components = None,
     alpha: opt.Alpha = None,
     beta: opt.Beta = None,
-    absorb: opt.Absorb = None,
     iterations: opt.Iterations = None,
     burn_in: opt.BurnIn = None,
     chains: opt.Chains = None,
     thin: opt.Thin = None,
     seed: opt.Seed = None,
+    partition: opt.PartitionMethod = None,
+    relabel: opt.Relabel = None,
+    matching: opt.Matching = None,
+    absorb: opt.Absorb = None,
+    aggregation: opt.Aggregation = None,
+    oracle: opt.Oracle = None,
+    solver: opt.Solver = None,
+    polish: opt.Polish = None,
+    strategy: opt.Strategy = None,
+    assign: opt.Assign = None,
+    tier: opt.Tier = None,
     title: opt.Title = None,
     force: opt.Force = False,
     as_json: opt.Json = False,
@@ -128,12 +138,22 @@ def study_command(
         components=components,
         alpha=alpha,
         beta=beta,
-        absorb=absorb,
         iterations=iterations,
         burn_in=burn_in,
         chains=chains,
         thin=thin,
         seed=seed,
+        partition=partition,
+        relabel=relabel,
+        matching=matching,
+        absorb=absorb,
+        aggregation=aggregation,
+        oracle=oracle,
+        solver=solver,
+        polish=rounds(polish),
+        strategy=strategy,
+        assign=assign,
+        tier=tier,
         title=title,
     )
     with explaining(debug=debug):
