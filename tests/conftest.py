@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a machine that is busy is no fault of the code
+settings.register_profile("silomix", deadline=None, derandomize=True)
+settings.load_profile("silomix")
 
 
 def pytest_generate_tests(metafunc):

@@ -187,14 +187,16 @@ def test_a_policy_holds_and_its_limits_are_counted(transport, tmp_path):
     def polish(place):
         return PolishRound(place, np.full((1, 2), 0.5), profiles, None, 1)
 
+    answered = []
+
     def use(asked):
-        asked.ask(polish(1))
-        asked.ask(polish(1))
-        asked.ask(CountDistinctRows())
-        asked.ask(polish(2))
+        for query in (polish(1), polish(1), CountDistinctRows(), polish(2)):
+            asked.ask(query)
+            answered.append(type(query))
 
     with pytest.raises((PolicyRefusal, SiloError), match=r"polish|limit|no more questions"):
         transport(use, silos, tmp_path)
+    assert answered == [PolishRound, PolishRound, CountDistinctRows]
 
 
 @every_transport

@@ -119,7 +119,9 @@ def test_commands_killed_in_between_give_the_result_of_one_process(tmp_path, pro
     case = make_case(seed, **FILES | settings)
     desk = Desk(case, tmp_path, processes)
     rng = np.random.default_rng(seed)
-    found = run_to_the_end(desk, lambda args: desk.kill(args, rng.uniform(0, 0.5)))
+    ends = []
+    found = run_to_the_end(desk, lambda args: ends.append(desk.kill(args, rng.uniform(0, 0.5))))
+    assert -signal.SIGKILL in ends
     assert_same(in_process(case), found)
     check_left_behind(desk)
 

@@ -104,3 +104,18 @@ def invariance_p_value(tiny, subject, replicates, seed):
     for replicate, start in enumerate(rng.choice(len(target), size=replicates, p=target)):
         counts[index(tiny, sweep(every[start], replicate))] += 1
     return p_value(counts, target)
+
+
+def tally(codes, sizes, labels, clusters):
+    """Members and cells of each cluster, as bytes: all that a silo tells of its labels."""
+    cells = [np.eye(size + 1, dtype=np.int64)[codes[:, q], :size] for q, size in enumerate(sizes)]
+    members = np.eye(clusters, dtype=np.int64)[labels]
+    return members.sum(axis=0).tobytes() + (members.T @ np.concatenate(cells, axis=1)).tobytes()
+
+
+def tally_p_value(seen, keys, target):
+    """Chi-square p-value of tallies against those of all labellings, which have these masses."""
+    places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
+    wanted = np.bincount([places[key] for key in keys], weights=target)
+    counts = np.bincount([places[key] for key in seen], minlength=len(places))
+    return p_value(counts.astype(float), wanted)

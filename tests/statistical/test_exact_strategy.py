@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,8 +12,9 @@ import silomix
 from silomix.data import load
 from silomix.exact import align, sample_exactly
 from silomix.types import Prior, Schedule
-from statistical.exact import FALSE_ALARM
+from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos
+from statistical.test_exact import SMALL
 
 pytestmark = pytest.mark.statistical
 
@@ -77,3 +80,22 @@ def test_finds_the_planted_clusters(seed):
     # the cluster shares of 1,200 rows are binomial
     assert np.all(gap < 4 * np.sqrt(0.25 / 1200))
     assert found.unmatched < 0.05
+
+
+def enumeration_p_value(prior, seed, chains=3000):
+    """The last labels of many short chains over two silos, against the enumerated posterior."""
+    pooled = replace(SMALL, alpha=0.5, beta=0.5)
+    silos = PolishingSilos([SMALL.codes[:3], SMALL.codes[3:]], SMALL.sizes, seed)
+    schedule = Schedule(iterations=25, burn_in=24, chains=chains, thin=1)
+    offsets = np.concatenate([[0], np.cumsum(SMALL.sizes)])
+    draws = sample_exactly(silos, 3, schedule, prior=prior, offsets=offsets, seed=seed)
+    pairs = zip(draws.members, draws.counts, strict=True)
+    seen = [members.tobytes() + counts.tobytes() for members, counts in pairs]
+    keys = [tally(SMALL.codes, SMALL.sizes, labels, 3) for labels in labellings(pooled)]
+    return tally_p_value(seen, keys, masses(pooled))
+
+
+def test_the_labels_are_those_of_the_enumerated_posterior(seed):
+    assert enumeration_p_value(Prior(), seed) > FALSE_ALARM
+    for wrong in (Prior(alpha=1.0), Prior(beta=1.0)):  # the first: once for each silo
+        assert enumeration_p_value(wrong, seed) < FALSE_ALARM

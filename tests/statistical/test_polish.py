@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import gammaln
 
 from silomix.kernels import reference
 from silomix.polish import Start, paired_z, polish
 from silomix.types import Prior
-from statistical.exact import FALSE_ALARM
+from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 pytestmark = pytest.mark.statistical
@@ -195,3 +196,58 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
 def test_paired_z_by_hand():
     differences = np.array([[1.0, 0.0], [3.0, 0.0]])
     np.testing.assert_allclose(paired_z(differences), [2.0, 0.0])
+
+
+TINY = Tiny(
+    codes=np.array([[0, 0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 0], [1, 0, 0, 2]], np.uint8),
+    sizes=np.full(4, 2),
+    components=2,
+    alpha=0.25,
+    beta=0.5,
+)
+
+
+def silo_weighted_masses():
+    """Masses of the labellings when each silo of two rows has weights of its own."""
+    own = [[np.bincount(part, minlength=2) for part in np.split(z, 2)] for z in labellings(TINY)]
+    own = np.array(own)
+    logs = np.log(masses(TINY)) - gammaln(TINY.alpha + own.sum(axis=1)).sum(axis=1)
+    found = np.exp(logs + gammaln(TINY.alpha + own).sum(axis=(1, 2)))
+    return found / found.sum()
+
+
+class Remembering(PolishingSilos):
+    def ask(self, queries):
+        self.last = super().ask(queries)
+        return self.last
+
+
+def enumeration_p_value(prior, seed, chains=4000):
+    """The last labels of many polished draws, against the enumerated posterior."""
+    parts = np.split(TINY.codes, 2)
+    silos = Remembering(parts, TINY.sizes, seed)
+    profiles = np.random.default_rng(seed).dirichlet([0.5, 0.5], (chains, 2, 4))
+    start = Start(np.full((2, chains, 2), 0.5), profiles.reshape(chains, 2, 8))
+    polish(
+        start, silos, rounds=20, most=20, inner_sweeps=2, prior=prior,
+        offsets=np.arange(0, 9, 2), seed=seed,
+    )  # fmt: skip
+    told = silos.last.values()
+    seen = [
+        b"".join(reply.members[t].tobytes() + reply.counts[t].tobytes() for reply in told)
+        for t in range(chains)
+    ]
+    keys = [
+        b"".join(
+            tally(codes, TINY.sizes, own, 2)
+            for codes, own in zip(parts, np.split(z, 2), strict=True)
+        )
+        for z in labellings(TINY)
+    ]
+    return tally_p_value(seen, keys, silo_weighted_masses())
+
+
+def test_the_labels_are_those_of_the_enumerated_posterior(seed):
+    assert enumeration_p_value(Prior(), seed) > FALSE_ALARM
+    for wrong in (Prior(alpha=1.0), Prior(beta=1.0)):  # the first: once for each silo
+        assert enumeration_p_value(wrong, seed) < FALSE_ALARM

@@ -9,7 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.aggregation import Aggregated, aggregate
+from silomix.aggregation.cmc import average_elementwise, inverse_variances
 from silomix.aggregation.matched import combine
+from silomix.aggregation.product import multiply
 from silomix.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
@@ -272,3 +274,16 @@ def test_with_many_rows_the_objective_takes_fewer_draws():
     assert objective_draws(200, 100_000) == 100
     assert objective_draws(200, 10**8) == 48
     assert objective_draws(10, 10**8) == 10
+
+
+def test_every_word_is_its_own_method(case):
+    found = {method: run(case, method=method) for method in METHODS}
+    rows, matched = np.array([r.rows for r in case.releases]), found["cmc"].matched
+    by_silo, elements = inverse_variances(matched, rows)
+    profiles = average_elementwise(matched, elements, case.offsets)
+    assert_array_equal(found["cmc"].silo_weights.weights, by_silo)
+    assert_array_equal(found["cmc"].probabilities, profiles)
+    assert_array_equal(found["uniform"].silo_weights.weights, np.full(3, 1 / 3))
+    effective = multiply(matched, rows, case.prior, case.offsets).rows
+    assert_array_equal(found["product"].silo_weights.weights, effective / effective.sum())
+    assert found["vcmc"].elbo is not None

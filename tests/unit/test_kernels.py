@@ -233,3 +233,10 @@ def test_neighbouring_keys_give_unrelated_uniforms(seed):
     largest = np.abs(correlations[np.triu_indices(len(correlations), 1)]).max()
     pairs = len(correlations) * (len(correlations) - 1) / 2
     assert largest < stats.norm.isf(FALSE_ALARM / 2 / pairs) / math.sqrt(4000)
+
+
+def test_byte_counters_are_emptied_before_they_are_full(seed):
+    """Every row in one component and at one level; the last, of missing cells, keeps level 0."""
+    codes = np.ones((40 * compiled.BLOCK, 2), np.uint8)
+    codes[-1] = 2, 3
+    assert_same_chain(codes, np.array([2, 3]), 1, 2, 0.5, 0.5, seed)

@@ -9,7 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.kernels import reference
 from silomix.kernels.likelihood import (
     LANES,
+    SMALLEST_MASS,
     expected_counts_definition,
+    fuse_probabilities,
     level_columns,
     row_table,
 )
@@ -158,3 +160,16 @@ def test_level_columns_send_missing_cells_past_the_last_level():
     wide = np.full(200, 2)
     last = level_columns(np.ones((1, 200), np.uint8), wide)
     assert last[0, -1] == 399
+
+
+def test_draws_that_fused_columns_would_lose_keep_their_place(seed):
+    """Thirty constant variables are one column: its product is nothing in two of five draws."""
+    rng = np.random.default_rng(seed)
+    weights, probabilities, codes, *rest = random_problem(rng, draws=5, sizes=(2,) * 40, missing=0)
+    codes[:, :30] = 0
+    probabilities = 0.05 + 0.9 * probabilities
+    probabilities[[1, 3], :, 0:60:2] = 1e-30
+    fused = fuse_probabilities(probabilities, row_table(codes, *rest).entries)
+    assert_array_equal(fused.min(axis=(1, 2)) < SMALLEST_MASS, [False, True, False, True, False])
+    problem = weights, probabilities, codes, *rest
+    assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem), rtol=1e-9)

@@ -86,6 +86,20 @@ class TestPolicy:
         assert release.diagnostics.rhat == {"log_likelihood": 1.001}
         assert release.diagnostics.ess == {"log_likelihood": 390.0}
 
+    def test_draws_of_a_summary_spread_as_released(self, seed):
+        rng = np.random.default_rng(seed)
+        release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
+        drawn = release_draws(release, 4000, PRIOR, 3, np.array([0, 2, 5]), rng)
+        shapes = weight_shapes(release, PRIOR.share(3)[0])
+        means = shapes / shapes.sum(), release.mean
+        totals = shapes.sum(), np.repeat(release.concentration, [2, 3], axis=1)
+        # counts of ten and more: kurtosis below 4, so five standard errors of a variance
+        limit = 5 * np.sqrt((4 - 1) / 4000)
+        for values, mean, total in zip(drawn, means, totals, strict=True):
+            ratio = values.var(axis=0) / (mean * (1 - mean) / (total + 1))
+            assert (np.abs(ratio - 1) < limit).all()
+            assert (np.abs(2 * ratio - 1) > limit).all()  # twice the rows would be seen
+
     def test_small_clusters_are_folded_and_said_to_be(self, seed):
         local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
         release = release_of(local, DEFAULT)

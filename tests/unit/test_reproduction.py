@@ -141,13 +141,14 @@ def test_no_stage_is_left_out_of_the_times(seed):
         assert set(told) <= known, name
 
 
-def test_a_run_of_another_size_stays_out_of_the_results():
+def test_a_run_of_another_size_stays_out_of_the_results(monkeypatch, tmp_path):
+    monkeypatch.setattr(load("running"), "RESULTS", tmp_path)
     for words, message in (
         (["--rows=200"], "--rows 200: the lines in .* are of 4000; give another folder"),
         (["--iterations=10"], "--iterations 10: the lines in .* are of 50000"),
     ):
         with pytest.raises(SystemExit, match=message):
-            load("study").main([*words, "--datasets=0"])
+            load("study").main([*words, "--datasets=0", f"--results={tmp_path}"])
 
 
 def test_judging_follows_the_conventions_of_the_paper(seed):

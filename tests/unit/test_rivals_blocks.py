@@ -128,7 +128,7 @@ def test_a_chain_visits_partitions_in_proportion(seed):
     seen = np.array([(draws == p).all(axis=1).mean() for p in partitions(4)])
     assert seen.sum() == pytest.approx(1)
     # twenty batches give a standard error that knows of the chain's memory; 15 comparisons, 6 of
-    # them: about one false alarm in 10⁵ runs (t with 19 degrees of freedom)
+    # them: a false alarm in 10⁴ runs at most (15 · 2 P(t > 6), 19 degrees of freedom)
     batches = np.array([[(part == p).all(axis=1).mean() for p in partitions(4)]
                         for part in np.split(draws, 20)])  # fmt: skip
     errors = np.maximum(batches.std(axis=0, ddof=1) / np.sqrt(20), 1 / 4000)
