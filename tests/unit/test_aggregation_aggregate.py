@@ -287,3 +287,11 @@ def test_every_word_is_its_own_method(case):
     effective = multiply(matched, rows, case.prior, case.offsets).rows
     assert_array_equal(found["product"].silo_weights.weights, effective / effective.sum())
     assert found["vcmc"].elbo is not None
+
+
+def test_weights_learned_on_fewer_draws_leave_a_note(case, monkeypatch):
+    monkeypatch.setattr("silomix.aggregation.objective_draws", lambda draws, rows: 5)
+    note = (
+        "The aggregation weights were learned on 5 draws instead of 16, since there are 330 rows."
+    )
+    assert note in run(case).notes

@@ -27,6 +27,7 @@ from silomix.airlock.writing import release_files
 from silomix.cli.release import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
 from silomix.policy import OPEN, PRESETS, Policy, write_policy
+from silomix.policy import digest as policy_digest
 from silomix.posterior.provenance import fingerprint
 from silomix.release import Release, make_release
 from silomix.roster import read_roster, table_schema
@@ -481,6 +482,32 @@ class TestRefusals:
         rows[1][column] = value
         with pytest.raises(FileError, match=complaint):
             self.read(tmp_path, summary, forge(summary.files, "profile.csv", as_csv(rows)))
+
+    @pytest.mark.parametrize("value", ["0.0", "-3.0", "1e300"])
+    def test_a_concentration_that_cannot_be(self, tmp_path, summary, value):
+        rows = list(csv.reader(io.StringIO(summary.files["profile.csv"].decode())))
+        first = [row for row in rows[1:] if row[:2] == rows[1][:2]]
+        for row in first:
+            row[7] = value
+        with pytest.raises(FileError, match="a concentration is out of range"):
+            self.read(tmp_path, summary, forge(summary.files, "profile.csv", as_csv(rows)))
+
+    def test_rows_that_clusters_cannot_share(self, tmp_path, summary):
+        rows = list(csv.reader(io.StringIO(summary.files["profile.csv"].decode())))
+        files = forge(summary.files, "profile.csv", as_csv(rows[:-1]), rows=len(rows) - 2)
+        with pytest.raises(FileError, match=r"rows, which \d+ clusters cannot share"):
+            read_contents(put(tmp_path / "r", files))
+
+    def test_more_lines_than_an_airlock_takes(self, tmp_path, summary, monkeypatch):
+        monkeypatch.setattr("silomix.airlock.folder.MOST_LINES", 3)
+        with pytest.raises(FileError, match="has more than 3 lines"):
+            self.read(tmp_path, summary, summary.files)
+
+    def test_a_tier_its_own_policy_forbids(self, tmp_path, drawn):
+        terms = json.loads(drawn.files[MANIFEST])["policy"] | {"tiers": ["summary"]}
+        files = edit(drawn.files, policy=terms, policy_digest=policy_digest(Policy(**terms)))
+        with pytest.raises(FileError, match="a release of tier 'draws' that its policy forbids"):
+            read_contents(put(tmp_path / "r", files))
 
     def test_a_count_its_own_policy_forbids(self, tmp_path, seed):
         loose = make_case(seed, Policy(name="l", minimum_count=10, round_to=1), sizes=(2, 2))
