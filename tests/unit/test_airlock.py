@@ -26,8 +26,7 @@ from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
 from silomix.cli.release import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
-from silomix.policy import OPEN, PRESETS, Policy, write_policy
-from silomix.policy import digest as policy_digest
+from silomix.policy import OPEN, PRESETS, Policy, policy_digest, write_policy
 from silomix.posterior.provenance import fingerprint
 from silomix.release import Release, make_release
 from silomix.roster import read_roster, table_schema
