@@ -93,6 +93,7 @@ GROUPS = {
         "fedmerdel-random": partial(
             unsampled, rivals.fedmerdel, merging=rivals.Merging(search="random")
         ),
+        "fedmerdel-sparse": partial(unsampled, rivals.fedmerdel, search=rivals.Search(alpha=0.01)),
         "fed-kmodes": partial(unsampled, rivals.fed_kmodes, known=True),
     },
     "rabinovich": {"rabinovich": partial(rival, rivals.rabinovich, known=True)},
