@@ -218,6 +218,21 @@ def test_empty_components_are_dropped(seed):
     assert found.bound == pytest.approx(padded.bound)
 
 
+def test_components_that_faded_do_not_stay(monkeypatch):
+    """With a = 0.5 they keep a millionth of a row, which would take the place of others."""
+    table, _ = simulate("homogeneous", separability="easy", seed=5000)
+    shard = load(table[table["silo"] == "silo 3"].drop(columns="silo"))
+    problem = problem_of(shard.codes, shard.schema)
+
+    def fewest():
+        fits = [fit_once(problem, np.random.default_rng(start))[0] for start in range(8)]
+        return min(fit.members.min() for fit in fits)
+
+    assert fewest() > 1
+    monkeypatch.setattr("silomix.rivals.variational.NOBODY", 1e-6)
+    assert fewest() < 1e-3
+
+
 def test_entropy_lost_is_zero_where_shares_do_not_overlap():
     points = Points(np.zeros((3, 5)), np.array([1, 2, 1]), SCHEMA.offsets)
     shares = np.array([[1.0, 0, 0], [0, 0.5, 0.5], [1.0, 0, 0]])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from silomix.rivals.levels import Levels
 
 START_PASSES = 10
-NOBODY = 1e-6
+NOBODY = 1e-3
 """A component with fewer rows than this is empty."""
 
 
