@@ -266,7 +266,23 @@ def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
 
 
 def cluster_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
-    """Return cluster numbers, checked: integers from 0 on."""
+    """Return cluster numbers, checked: integers from 0 on.
+
+    Parameters
+    ----------
+    name : what messages call them.
+    labels : (row,)
+
+    Raises
+    ------
+    DataError
+        When a row has none, or something else.
+
+    Examples
+    --------
+    >>> silomix.metrics.cluster_numbers("labels", [0, 2, 1]).tolist()
+    [0, 2, 1]
+    """
     column = _column(name, labels)
     if not pd.api.types.is_integer_dtype(column.dtype) or column.hasnans:
         raise DataError(
