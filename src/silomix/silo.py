@@ -149,12 +149,10 @@ def permit(query: Query, silo: Silo) -> None:
     """
     if isinstance(query, ShareReleases):
         _check_own(query, silo)
-    kind = LIMITED.get(type(query))
+    kind = _counted(query, silo)
     if kind is None:
         return
     limit: int = getattr(silo.policy.exchanges, kind)
-    if limit >= UNLIMITED:
-        return
     if limit == 0:
         raise PolicyRefusal(
             f"{silo.name}: its policy does not allow {kind}; its owner can change "
@@ -177,13 +175,21 @@ def permit(query: Query, silo: Silo) -> None:
 
 def count_answered(query: Query, silo: Silo) -> None:
     """Count a question that was answered before the silo's ledger began."""
-    kind = LIMITED.get(type(query))
-    if kind is None or getattr(silo.policy.exchanges, kind) >= UNLIMITED:
+    kind = _counted(query, silo)
+    if kind is None:
         return
     question = digest_question(query)
     with silo.store.lock:
         if question not in silo.store.ledger.get(kind, []):
             silo.store.note(kind, question)
+
+
+def _counted(query: Query, silo: Silo) -> str | None:
+    """Return the limit of the silo's policy that counts this question, if one does."""
+    kind = LIMITED.get(type(query))
+    if kind is None or getattr(silo.policy.exchanges, kind) >= UNLIMITED:
+        return None
+    return kind
 
 
 def _check_own(query: ShareReleases, silo: Silo) -> None:

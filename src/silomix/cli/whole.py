@@ -165,13 +165,10 @@ def fit_command(
         show(record, posterior_view(posterior), as_json=as_json, last="\n".join(last))
 
 
-def _check_apart(table: Path, others: dict[str, Any], taken: list[str | None]) -> None:
+def _check_apart(table: Path, others: dict[str, Any], taken: Sequence[str | None]) -> None:
     """Refuse, before the work, columns that cannot be compared or have another task."""
     for name in others:
-        if name in taken:
-            raise typer.BadParameter(
-                f"--outside names {name!r}, which another option gives a task; give it one"
-            )
+        _check_free_of_tasks("--outside", name, taken)
     if others:
         read_outside(read_table(table), others)
 
@@ -182,11 +179,15 @@ def _ids(
     """Return what the rows are called, if anything; refuse, before the work, a column in use."""
     if column is None:
         return None
+    _check_free_of_tasks("--id", column, taken)
+    return read_ids(table, column, frequency)
+
+
+def _check_free_of_tasks(option: str, column: str, taken: Sequence[str | None]) -> None:
     if column in taken:
         raise typer.BadParameter(
-            f"--id names {column!r}, which another option gives a task; give it one"
+            f"{option} names {column!r}, which another option gives a task; give it one"
         )
-    return read_ids(table, column, frequency)
 
 
 def assign_command(
