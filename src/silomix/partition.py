@@ -9,6 +9,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
+from silomix.families.bound import Rows, log_bound
 from silomix.families.evidence import log_evidence, log_partition_prior
 from silomix.kernels.similarity import (
     BYTE,
@@ -50,11 +51,10 @@ def partition(
     ----------
     draws : of one silo.
     method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
-    one_cluster : whether the best cut must be more probable, a posteriori, than a single
-        cluster; silhouettes start at two clusters and cannot tell. Two partitions are weighed,
-        not two numbers of clusters: where hardly any row can be placed with confidence, the
-        single cluster wins. Without it, one cluster is the answer only when nothing tells the
-        rows apart.
+    one_cluster : whether the best cut, or the many cuts like it together, must be more probable,
+        a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at two
+        clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
+        the rows apart.
     threshold : longest table for which a row × row matrix is made. In a longer one a random
         subsample is cut, and every other row goes where the rows that share its component, draw
         by draw, mostly are.
@@ -294,8 +294,31 @@ def place(
 
 
 def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
-    """Tell whether a partition is more probable, given the rows, than a single cluster."""
-    return log_posterior(draws, labels) > log_posterior(draws, np.zeros_like(labels))
+    """Tell whether there is more than one cluster, given the rows and a partition of them.
+
+    The partition is more probable than a single cluster; or, since one partition of rows that
+    overlap is improbable though there are many like it, its clusters are more probable whatever
+    row is in which (`silomix.families.bound`). They were looked for, so by a factor of more than
+    the number of rows.
+    """
+    one = log_posterior(draws, np.zeros_like(labels))
+    if log_posterior(draws, labels) > one:
+        return True
+    return clusters_bound(draws, labels) > one + np.log(len(labels))
+
+
+def clusters_bound(draws: Draws, labels: NDArray[np.int64]) -> float:
+    """Return a lower bound of log p(clusters like these, rows) under the silo's own prior.
+
+    Equal rows have equal shares, so each distinct one begins in the cluster of its first copy.
+    """
+    alpha, beta = draws.prior.share(draws.silos)
+    codes, first, repeats = np.unique(
+        draws.shard.codes, axis=0, return_index=True, return_counts=True
+    )
+    rows = Rows(codes, repeats, draws.shard.schema.sizes)
+    _, begun = np.unique(labels[first], return_inverse=True)
+    return log_bound(rows, begun, draws.components, alpha, beta)
 
 
 def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
+from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix import partition as module
@@ -24,6 +25,7 @@ from silomix.partition import (
     average_silhouettes,
     beats_one_cluster,
     best_cut,
+    clusters_bound,
     cut_tree,
     largest_first,
     level_counts,
@@ -370,5 +372,44 @@ def test_posterior_of_a_partition_by_brute_force(seed, silos):
 def test_a_cut_must_be_more_probable_than_one_cluster(seed):
     draws, truth = planted(np.random.default_rng(seed))
     assert beats_one_cluster(draws, truth)
-    assert not beats_one_cluster(draws, np.random.default_rng(seed).permutation(truth))
     assert not beats_one_cluster(draws, np.zeros_like(truth))
+    mixed = np.random.default_rng(seed).permutation(truth)
+    assert log_posterior(draws, mixed) < log_posterior(draws, np.zeros_like(truth))
+
+
+def test_clusters_that_overlap_are_no_single_one(seed):
+    """One partition loses to a single cluster; all that are like it together do not."""
+    rng = np.random.default_rng(seed)
+    low, high = 0.3, 0.6
+    chances = np.where(np.repeat([0, 1], 500)[:, None], high, low)
+    shard = table((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
+    # rows where the true parameters put them: as good a partition as there is
+    logs = np.log([[low, 1 - low], [high, 1 - high]])
+    ones = (shard.codes == 1).sum(axis=1)
+    placed = (np.stack([ones, 10 - ones], axis=1) @ logs.T).argmax(axis=1)
+    draws = make_draws(shard, placed[None], 6)
+    one = log_posterior(draws, np.zeros_like(placed))
+    assert log_posterior(draws, placed) < one
+    assert clusters_bound(draws, placed) > one + np.log(1000)
+    assert beats_one_cluster(draws, placed)
+
+
+def test_rows_without_clusters_stay_together(seed):
+    rng = np.random.default_rng(seed)
+    shard = table((rng.random((600, 10)) < 0.5).astype(np.uint8), [2] * 10)
+    draws = make_draws(shard, rng.integers(0, 2, (1, 600)), 6)
+    for labels in (rng.integers(0, 2, 600), (shard.codes.sum(axis=1) > 5).astype(np.int64)):
+        assert clusters_bound(draws, labels) < log_posterior(draws, np.zeros(600, np.int64)) + 1
+        assert not beats_one_cluster(draws, labels)
+
+
+def test_the_bound_is_below_the_sum_over_all_labellings(seed):
+    """Five rows, some cells missing: every labelling of the components is enumerated."""
+    rng = np.random.default_rng(seed)
+    shard = table([[0, 2], [0, 1], [1, 0], [1, 3], [2, 1]], [2, 3])
+    draws = make_draws(shard, rng.integers(0, 3, (1, 5)), 3)
+    parts = {tuple(labels) for labels in product(range(3), repeat=5)}
+    parts = {tuple(list(dict.fromkeys(p)).index(c) for c in p) for p in parts}
+    total = logsumexp([log_posterior(draws, np.array(part)) for part in parts])
+    bounds = [clusters_bound(draws, np.array(part)) for part in parts]
+    assert np.isfinite(max(bounds)) and max(bounds) <= total

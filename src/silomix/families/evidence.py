@@ -49,6 +49,15 @@ def log_partition_prior(sizes: ArrayLike, components: int, alpha: float) -> floa
     alpha : concentration of the weights.
     """
     sizes = np.asarray(sizes, dtype=np.float64)
-    labellings = gammaln(components + 1) - gammaln(components - len(sizes) + 1)
+    return log_namings(len(sizes), components) + log_allocation_prior(sizes, components, alpha)
+
+
+def log_namings(clusters: int, components: int) -> float:
+    """Return ln C⁺!/(C⁺ − k)!, the ways to name k clusters after components."""
+    return float(gammaln(components + 1) - gammaln(components - clusters + 1))
+
+
+def log_allocation_prior(sizes: NDArray[np.float64], components: int, alpha: float) -> float:
+    """Return the log prior probability of rows in named components, so many in each: (cluster,)."""
     weights = gammaln(components * alpha) - gammaln(components * alpha + sizes.sum())
-    return float(labellings + weights + (gammaln(alpha + sizes) - gammaln(alpha)).sum())
+    return float(weights + (gammaln(alpha + sizes) - gammaln(alpha)).sum())
