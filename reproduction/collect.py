@@ -28,6 +28,7 @@ from paper_tables import (
     BAND_WORDS,
     CLUSTER_WORDS,
     clustering_table,
+    less_full_table,
     matching_tables,
     parameter_table,
     reproduced,
@@ -47,7 +48,7 @@ from writing import as_markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 STUDY_PAGES = (
-    "table-3", "table-4-bias", "table-4-coverage", "table-5-bias", "table-5-coverage",
+    "table-3", "less-full", "table-4-bias", "table-4-coverage", "table-5-bias", "table-5-coverage",
     "methods", "gains", "coverage", "coverage-in-short", "targets", "targets-missed", "times",
     "costs", "study-figures",
 )  # fmt: skip
@@ -62,6 +63,7 @@ def collect_study(pages):
     summary = summarise(study)
     summary.round(5).to_csv(pages.results / "tables" / "methods.csv", index=False)
     pages.table("table-3", clustering_table(study))
+    pages.page("less-full", less_full_table(study))
     for what in ("bias", "coverage"):
         pages.table(f"table-4-{what}", parameter_table(study, "4", what, CLUSTER_WORDS))
         pages.table(f"table-5-{what}", parameter_table(study, "5", what, BAND_WORDS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from comparing import MATCHINGS, STUDY_METHODS, agrees, compare, in_cell, measure
+from comparing import MATCHINGS, STUDY_METHODS, agrees, compare, in_cell, less_full, measure
 from judging import MOST_CLUSTERS, mean_error
 from running import CELLS, in_cell_order
 from writing import as_markdown, number, signed, with_error
@@ -81,6 +81,13 @@ def clustering_table(lines):
         row["best possible"] = with_error(*mean_error(one["best_ari"])) if quantity == "ari" else ""
         rows.append(row)
     return compared, as_markdown(pd.DataFrame(rows))
+
+
+def less_full_table(lines):
+    """ARI and VI of VCMC less those of full MCMC, on the same data sets."""
+    columns = {QUANTITIES[name]: less_full(lines, "VCMC", name) for name in ("ari", "vi")}
+    shown = {name: found.apply(beside, axis=1) for name, found in columns.items()}
+    return as_markdown(pd.DataFrame({"cell": [" ".join(cell) for cell in CELLS]} | shown))
 
 
 def parameter_table(lines, table, what, names):
