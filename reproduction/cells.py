@@ -23,6 +23,7 @@ from running import (
     read_lines,
     run_cases,
 )
+from study import warm_up
 
 import silomix
 
@@ -126,7 +127,7 @@ def main(words=None):
     path = chosen.results / "cells.csv"
     methods, cells = chosen_words(chosen.methods, METHODS), chosen_cells(chosen.cells)
     cases = missing_cases(path, chosen.datasets, methods, cells)
-    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     tables = {
         "cells_summary.csv": summarise(lines),

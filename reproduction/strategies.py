@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, share, timed
 from running import CELL_KEYS, CELLS, arguments, done_cases, read_lines, run_cases
+from study import warm_up
 from writing import as_markdown, with_error
 
 import silomix
@@ -181,7 +182,7 @@ def main(words=None):
     chosen = arguments(__doc__, datasets=20, **options).parse_args(words)
     path = chosen.results / "strategies.csv"
     cases = missing_cases(path, chosen.datasets, chosen.strategies.split(";"))
-    run_cases(path, COLUMNS, run_one, cases, chosen.jobs)
+    run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     tables = {
         "strategies_summary.csv": summarise(comparable(lines), ["strategy", "separability"]),
