@@ -37,6 +37,7 @@ bench-scale: .venv/.dev
 
 reproduce: .venv/.dev
 	$(BIN)/python reproduction/study.py --datasets 100
+	$(BIN)/python reproduction/study.py --datasets 200 --cells "homogeneous poor" --methods default,pooled
 	$(BIN)/python reproduction/matching.py --datasets 100
 	$(BIN)/python reproduction/pairing.py --datasets 100
 	$(BIN)/python reproduction/solvers.py --datasets 50
