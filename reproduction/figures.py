@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from comparing import in_cell
 from running import CELLS, SEPARABILITIES
 
@@ -20,25 +19,33 @@ def new_axes(rows, columns, size):
     return figure.subplots(rows, columns, squeeze=False)
 
 
+def save(axes, path):
+    """Write a figure with its text as text: outlines of letters would be most of the file."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        return save_figure(axes, path)
+
+
 def clusters_by_matching(lines, path):
     """Draw how often each matching found how many clusters, cell by cell."""
     axes = new_axes(2, 3, (9.0, 5.0))
     words = list(dict.fromkeys(lines["matching"]))
-    found = np.arange(lines["clusters"].min(), lines["clusters"].max() + 1)
+    fewest, most = lines["clusters"].min(), lines["clusters"].max()
     for place, cell in enumerate(CELLS):
         ax = axes[place % 2, place // 2]
         part = in_cell(lines, *cell)
         for number, word in enumerate(words):
             counts = part[part["matching"] == word]["clusters"].value_counts(normalize=True)
-            heights = counts.reindex(found, fill_value=0.0)
             shift = (number - (len(words) - 1) / 2) * 0.8 / len(words)
             colour = COLOURS[number % len(COLOURS)]
-            ax.bar(found + shift, heights, 0.8 / len(words), color=colour, label=word)
+            ax.bar(counts.index + shift, counts, 0.8 / len(words), color=colour, label=word)
         for planted in part["planted"].unique():
             ax.axvline(planted, color="black", linewidth=0.8, linestyle="--")
         ax.set(title=" ".join(cell), xlabel="clusters", ylabel="share of data sets", ylim=(0, 1))
+        ax.set_xlim(fewest - 0.6, most + 0.6)
     axes[0, 0].legend(fontsize=8)
-    return save_figure(axes[0, 0], path)
+    return save(axes[0, 0], path)
 
 
 def draw_lines(ax, lines, x, y, by):
@@ -78,7 +85,7 @@ def fractionation(lines, path):
         if "excess" in column:
             ax.axhline(0.0, color="black", linewidth=0.8, linestyle="--")
     axes[0, 0].legend(fontsize=8)
-    return save_figure(axes[0, 0], path)
+    return save(axes[0, 0], path)
 
 
 def clusters_by_shards(lines, path):
@@ -110,11 +117,11 @@ def by_separability(lines, path, draw, **labels):
             draw(ax, part)
         ax.set(title=separability, **labels)
     axes[0, 0].legend(fontsize=8)
-    return save_figure(axes[0, 0], path)
+    return save(axes[0, 0], path)
 
 
 def overview(summary, folder):
     """Draw agreement, and coverage of the smallest probabilities, of six methods."""
     some = summary[summary["method"].isin(SHOWN)]
-    save_figure(agreement(some), folder / "study-agreement.svg")
-    save_figure(coverage(some, parameter="p0"), folder / "study-coverage.svg")
+    save(agreement(some), folder / "study-agreement.svg")
+    save(coverage(some, parameter="p0"), folder / "study-coverage.svg")
