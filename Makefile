@@ -40,11 +40,11 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/study.py --datasets 200 --cells "homogeneous poor" --methods default,pooled
 	$(BIN)/python reproduction/matching.py --datasets 100
 	$(BIN)/python reproduction/pairing.py --datasets 100
-	$(BIN)/python reproduction/solvers.py --datasets 50
-	$(BIN)/python reproduction/fractionation.py --datasets 5
-	$(BIN)/python reproduction/shards.py --datasets 10
-	$(BIN)/python reproduction/shares.py --datasets 40
-	$(BIN)/python reproduction/strategies.py --datasets 20
+	$(BIN)/python reproduction/solvers.py --datasets 28
+	$(BIN)/python reproduction/fractionation.py --datasets 1
+	$(BIN)/python reproduction/shards.py --datasets 4
+	$(BIN)/python reproduction/shares.py --datasets 6
+	$(BIN)/python reproduction/strategies.py --datasets 5
 	$(BIN)/python reproduction/collect.py
 
 # the paper's application at its size: under an hour on two cores, goes on after a stop
