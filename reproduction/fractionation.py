@@ -1,6 +1,6 @@
 """Prior fractionation over 10 to 500 shards, local and after matching: the paper's appendix B.
 
-    python reproduction/fractionation.py --datasets 5    # runs what is missing, appends
+    python reproduction/fractionation.py --datasets 1    # runs what is missing, appends
 
 50,000 rows of twenty clusters, split at random. A line has the local clusters and adjusted Rand
 index, averaged over the shards, and those of all rows after matching by evidence, with small groups
@@ -126,7 +126,7 @@ def judge_split(study, silos, true):
 
 def main(words=None):
     options = {"iterations": ITERATIONS, "rows": ROWS, "shards": ",".join(map(str, SHARDS))}
-    chosen = arguments(__doc__, datasets=5, **options).parse_args(words)
+    chosen = arguments(__doc__, datasets=1, **options).parse_args(words)
     keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     path = chosen.results / "fractionation.csv"
     done = done_cases(path, COLUMNS, ["seed", "shards", "fractionate"], len(PARTITIONS))

@@ -1,6 +1,6 @@
 """Clusters found against the number of shards: a question that the paper leaves open.
 
-    python reproduction/shards.py --datasets 10          # runs what is missing, appends
+    python reproduction/shards.py --datasets 4           # runs what is missing, appends
 
 One table of five equally likely clusters, split at random into more and more shards: our defaults,
 the paper's preset, and the paper's preset without fractionation. The paper's weights are found by
@@ -45,7 +45,7 @@ def run_one(separability, seed, shards, method, iterations=ITERATIONS, rows=ROWS
 
 def main(words=None):
     options = {"iterations": ITERATIONS, "rows": ROWS, "shards": SHARDS}
-    chosen = arguments(__doc__, datasets=10, **options).parse_args(words)
+    chosen = arguments(__doc__, datasets=4, **options).parse_args(words)
     keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
     cases = cases_against(chosen.shards, METHODS, seeds)

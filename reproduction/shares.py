@@ -1,6 +1,6 @@
 """The smallest share of a silo at which a cluster is found: a question that the paper leaves open.
 
-    python reproduction/shares.py --datasets 40          # runs what is missing, appends
+    python reproduction/shares.py --datasets 6           # runs what is missing, appends
 
 Four silos of equal size. Four clusters are equally likely in all of them; a fifth is in the first
 silo alone, with a share of its rows from 0.5 % to 20 %. It counts as found when a found cluster has
@@ -96,7 +96,7 @@ def run_one(separability, seed, share, method, iterations=ITERATIONS, rows=ROWS)
 
 def main(words=None):
     options = {"iterations": ITERATIONS, "rows": ROWS, "shares": SHARES}
-    chosen = arguments(__doc__, datasets=40, **options).parse_args(words)
+    chosen = arguments(__doc__, datasets=6, **options).parse_args(words)
     keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     seeds = range(FIRST_SEED, FIRST_SEED + chosen.datasets)
     cases = cases_against(chosen.shares, METHODS, seeds)

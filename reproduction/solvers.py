@@ -1,6 +1,6 @@
 """The solvers of the aggregation on the paper's easy heterogeneous data.
 
-    python reproduction/solvers.py --datasets 10       # runs what is missing, appends, prints
+    python reproduction/solvers.py --datasets 28       # runs what is missing, appends, prints
 
 1. `few-rounds` (10 exchanges, 300 starts) against `psgd` (3 starts, up to 1000 steps), the paper's
    comparison: which reaches the higher relaxed ELBO; a difference under 0.1 is a tie.
@@ -88,7 +88,7 @@ def run_one(design, seed):
 
 
 def main(words=None):
-    chosen = arguments(__doc__, datasets=10).parse_args(words)
+    chosen = arguments(__doc__, datasets=28).parse_args(words)
     path = chosen.results / "solvers.csv"
     done = done_cases(path, COLUMNS, KEYS)
     cases = [(d, FIRST_SEED + n) for n in range(chosen.datasets) for d in DESIGNS]

@@ -1,6 +1,6 @@
 """Which strategy for which constraint: exchanges, bytes, accuracy, and what a policy costs.
 
-    python reproduction/strategies.py --datasets 20     # runs what is missing, appends, prints
+    python reproduction/strategies.py --datasets 5      # runs what is missing, appends, prints
 
 Every strategy is a way to run one study under one constraint, from one trip of a memory stick to an
 exchange for every sweep. "files, open" and "files, default policy" differ in the silos' policy
@@ -179,7 +179,7 @@ def policy_page(lines):
 
 def main(words=None):
     options = {"strategies": ";".join(STRATEGIES)}
-    chosen = arguments(__doc__, datasets=20, **options).parse_args(words)
+    chosen = arguments(__doc__, datasets=5, **options).parse_args(words)
     path = chosen.results / "strategies.csv"
     cases = missing_cases(path, chosen.datasets, chosen.strategies.split(";"))
     run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
