@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from judging import BANDS, INNER_BANDS, mean_error, ratio, share
 from running import CELL_KEYS, CELLS
-from study import METHODS
+from study import FIRST_SEED, METHODS
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 PUBLISHED_DATASETS = 100
@@ -129,6 +129,11 @@ def difference_error(published, lines, value, error):
     own = error * np.sqrt(sets)
     other = published.sd if np.isfinite(published.sd) else own
     return np.sqrt((sets * own**2 + theirs * other**2) / (sets + theirs)) * by_size
+
+
+def first_hundred(lines):
+    """Return the lines of the data sets that every method has, as many as in the paper."""
+    return lines[lines["seed"] < FIRST_SEED + PUBLISHED_DATASETS]
 
 
 def in_cell(lines, design, separability):

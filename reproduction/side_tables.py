@@ -103,7 +103,7 @@ def thresholds(lines):
     ):
         found = part.groupby("share")["found"].mean()
         # from the first share on at which it, and every larger one, is found more often than not
-        misses = found.index[found < 0.5]
+        misses = found.index[found <= 0.5]
         above = found.index[found.index > misses.max()] if len(misses) else found.index
         text = f"from a share of {above.min():.1%} on" if len(above) else "at none of the shares"
         said.append(f"- {separability}, {method}: {text}\n")

@@ -344,6 +344,20 @@ def test_harder_data_sets_fall_out_of_a_difference_to_full_mcmc():
     assert found.drop(index="nested poor")["ours"].isna().all()
 
 
+def test_data_sets_beyond_the_hundred_count_in_coverage_alone(results, tmp_path):
+    """A data set beyond those that all methods have changes no mean."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    lines = pd.read_csv(results("study") / "study.csv")
+    more = lines.assign(seed=load("study").FIRST_SEED + 100, ari=0.0)
+    pd.concat([lines, more]).to_csv(folder / "study.csv", index=False)
+    load("collect").main([f"--results={folder}", f"--docs={tmp_path}"])
+    summary = pd.read_csv(folder / "tables" / "methods.csv")
+    assert (summary["data sets"] == 1).all()
+    np.testing.assert_allclose(summary["ARI"], lines["ari"], atol=1e-4)
+    assert len(load("comparing").first_hundred(pd.concat([lines, more]))) == len(lines)
+
+
 def test_the_best_rival_is_found_on_common_data_sets():
     """The rival with the higher mean has it from an easy data set that the defaults lack."""
     lines = [
