@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import digamma, gammaln, xlogy
 
 from silomix.errors import SettingsError
+from silomix.families.evidence import log_allocation_prior
 from silomix.rivals.kmodes import Points, k_modes
 from silomix.rivals.odds import positive
 
@@ -189,10 +190,8 @@ def evaluate(problem: Problem, shares: NDArray[np.float64]) -> Fit:
     weighted = shares * points.counts[:, None]
     members, counts = weighted.sum(axis=0), weighted.T @ points.cells
     entropy = -float((points.counts @ xlogy(shares, shares)).sum())
-    total = search.components * search.alpha
     bound = (
-        float(gammaln(total) - gammaln(total + points.counts.sum()))
-        + float((gammaln(search.alpha + members) - gammaln(search.alpha)).sum())
+        log_allocation_prior(members, search.components, search.alpha)
         + float(problem.levels.evidence(counts).sum())
         + entropy
     )
