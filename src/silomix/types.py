@@ -400,6 +400,25 @@ class MatchedDraws:
 
 
 @dataclass(frozen=True, eq=False)
+class SiloProfiles:
+    """How each silo's profiles differ from the shared ones (drift).
+
+    A silo's profile of a cluster is Dirichlet(κ_q m_c) around the shared profile m_c, variable by
+    variable: the larger κ_q, the more alike the silos are; at infinity they are the same.
+
+    Attributes
+    ----------
+    kappa : (draw, variable), κ_q; one draw, a point value, where no polish sampled it.
+    probabilities : (silo draw, silo, cluster, level), each silo's own profiles. They belong to the
+        posterior's last draws, which are usually more: its weights and its shared profiles at
+        `[-len(probabilities):]`.
+    """
+
+    kappa: NDArray[np.float64]
+    probabilities: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
 class SiloWeights:
     """How much each silo counts in the aggregation.
 

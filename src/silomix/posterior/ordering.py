@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.types import Correspondence, SiloWeights
+    from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Parts:
     probabilities: NDArray[np.floating]
     correspondence: Correspondence | None
     silo_weights: SiloWeights | None
+    silo_profiles: SiloProfiles | None = None
 
 
 def largest_weight_first(weights: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -45,11 +46,12 @@ def ordered(parts: Parts) -> Parts:
 
 def _renumber(parts: Parts, order: NDArray[np.int64]) -> Parts:
     new = np.argsort(order)
-    match, say = parts.correspondence, parts.silo_weights
+    match, say, own = parts.correspondence, parts.silo_weights, parts.silo_profiles
     return Parts(
         weights=parts.weights[:, order],
         weights_by_silo=parts.weights_by_silo[:, :, order],
         probabilities=parts.probabilities[:, order],
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=say and replace(say, profiles=say.profiles[:, order]),
+        silo_profiles=own and replace(own, probabilities=own.probabilities[:, :, order]),
     )

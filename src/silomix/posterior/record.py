@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from silomix.posterior.frames import Backend, Layout
     from silomix.posterior.provenance import Provenance
     from silomix.study import Study
-    from silomix.types import Correspondence, SiloWeights
+    from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +55,13 @@ class Posterior:
     study : the settings it was made under.
     weights : (draw, cluster), each cluster's share of the rows of all silos.
     weights_by_silo : (draw, silo, cluster), its share of each silo's rows.
-    probabilities : (draw, cluster, level), columns as in `levels`.
+    probabilities : (draw, cluster, level), the profiles that the silos share, columns as in
+        `levels`.
     correspondence : which local clusters make up each cluster; None if none were matched.
     silo_weights : how much each silo counts; None if the draws are not weighted means.
     diagnostics : whether to trust it.
     provenance : where it comes from, and what left each silo.
+    silo_profiles : each silo's own profiles; None where a cluster has one profile everywhere.
     assignment : the rows' clusters; None where the rows are elsewhere.
     backend : the library of the frames it makes: "pandas", "polars" or "pyarrow".
 
@@ -82,6 +84,7 @@ class Posterior:
     silo_weights: SiloWeights | None
     diagnostics: PosteriorDiagnostics
     provenance: Provenance
+    silo_profiles: SiloProfiles | None = None
     assignment: Assignment | None = None
     backend: Backend = "pandas"
 

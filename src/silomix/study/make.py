@@ -40,6 +40,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "alpha": ("model", "alpha"),
     "beta": ("model", "beta"),
     "fractionate": ("model", "fractionate"),
+    "drift": ("model", "drift"),
     "iterations": ("schedule", "iterations"),
     "burn_in": ("schedule", "burn_in"),
     "chains": ("schedule", "chains"),
@@ -75,6 +76,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "alpha": 0.5,
         "beta": 0.5,
         "fractionate": True,
+        "drift": "none",
         "iterations": 50_000,  # the burn-in is half of them, as for any study
         "chains": 1,
         "kept": 5_000,

@@ -27,12 +27,15 @@ class ModelSettings(Record):
     alpha, beta : concentrations of the Dirichlet priors of the weights and of the level
         probabilities, for the pooled model.
     fractionate : whether each silo takes the prior to the power 1/S.
+    drift : "learn" lets a cluster's profile differ between silos, by an amount that is learned
+        for each variable; "none" gives it one profile everywhere, as in Fendler et al. (2026).
     """
 
     components: Annotated[int, Field(ge=1, le=255)] = 15
     alpha: Positive = Prior.alpha
     beta: Positive = Prior.beta
     fractionate: bool = Prior.fractionate
+    drift: Literal["learn", "none"] = "learn"
 
 
 class ScheduleSettings(Record):
