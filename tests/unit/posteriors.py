@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from silomix.posterior import (
@@ -13,7 +15,7 @@ from silomix.posterior import (
 )
 from silomix.release import ReleasedDiagnostics
 from silomix.study import make_study
-from silomix.types import Correspondence, Schema, SiloWeights, Variable
+from silomix.types import Correspondence, Schema, SiloProfiles, SiloWeights, Variable
 
 SCHEMA = Schema(
     (
@@ -88,3 +90,21 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
         ),
     }
     return Posterior(**parts | changes)
+
+
+def with_drift(posterior, rng, *, kappa=(5.0, np.inf, 200.0), silo_draws=20, point=False):
+    """Return the posterior with profiles of each silo's own, around the shared ones.
+
+    Every draw has the same κ, but for a tenth of the draws in which the first one is infinite;
+    with `point`, κ is a point value.
+    """
+    offsets = posterior.study.table_schema.offsets
+    shared = posterior.probabilities[-silo_draws:, None].astype(np.float64)
+    own = np.repeat(shared, len(posterior.silos), axis=1)
+    for start, stop, alike in zip(offsets[:-1], offsets[1:], kappa, strict=True):
+        if np.isfinite(alike):
+            gamma = rng.standard_gamma(alike * own[..., start:stop] + 1e-3)
+            own[..., start:stop] = gamma / gamma.sum(axis=-1, keepdims=True)
+    draws = np.tile(np.array(kappa, dtype=np.float64), (1 if point else posterior.n_draws, 1))
+    draws[: len(draws) // 10, 0] = np.inf
+    return replace(posterior, silo_profiles=SiloProfiles(draws, own.astype(np.float32)))

@@ -37,7 +37,15 @@ from silomix.posterior import (
 )
 from silomix.release import Release
 from silomix.study import digest
-from unit.posteriors import DOUBTED, SCHEMA, SILOS, TRUSTED, make_diagnostics, make_posterior
+from unit.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    SILOS,
+    TRUSTED,
+    make_diagnostics,
+    make_posterior,
+    with_drift,
+)
 
 
 @pytest.fixture
@@ -547,6 +555,26 @@ class TestDataTree:
         assert_array_equal(level[0], posterior.probabilities[:, :, 3])
         assert str(level["variable"].item()) == "stage"
         assert str(level["level_name"].item()) == "II"
+
+    def test_profiles_of_each_silo_are_of_the_last_draws(self, posterior, seed, xarray):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        tree = drifting.to_datatree()
+        kappa = tree["posterior"]["kappa"]
+        assert kappa.dims == ("chain", "draw", "variable_name")
+        assert_array_equal(kappa.sel(variable_name="stage")[0], np.inf)
+        own = tree["last_draws"]["probabilities_by_silo"]
+        assert own.dims == ("chain", "draw", "silo", "cluster", "level")
+        assert own["draw"].values.tolist() == list(range(30, 50))
+        picked = own.sel(silo="south", cluster=2, level="stage=II")
+        assert_array_equal(picked[0], drifting.silo_profiles.probabilities[:, 1, 2, 3])
+        # the draws are found by number: silos are alike in this variable, so both are the same
+        shared = tree["posterior"]["probabilities"].sel(cluster=2, level="stage=II")
+        assert_array_equal(picked[0], shared.sel(draw=own["draw"])[0])
+
+    def test_a_point_value_of_kappa_is_a_constant(self, posterior, seed, xarray):
+        tree = with_drift(posterior, np.random.default_rng(seed), point=True).to_datatree()
+        assert "kappa" not in tree["posterior"]
+        assert tree["constant_data"]["kappa"].sel(variable_name="sex").item() == 200.0
 
     def test_traces_that_fit_the_draws_are_sample_stats(self, posterior, xarray):
         traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}

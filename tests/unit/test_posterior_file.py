@@ -18,7 +18,14 @@ from silomix.errors import FileError, SilomixError
 from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance
 from silomix.posterior.format import MANIFEST
 from silomix.study import make_study
-from unit.posteriors import DOUBTED, SCHEMA, TRUSTED, make_diagnostics, make_posterior
+from unit.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    TRUSTED,
+    make_diagnostics,
+    make_posterior,
+    with_drift,
+)
 
 
 @pytest.fixture
@@ -91,6 +98,14 @@ class TestRoundTrip:
             backend="polars",
         )
         assert_same(load(bare.save(tmp_path / "bare.zip")), bare)
+
+    @pytest.mark.parametrize("point", [False, True])
+    def test_profiles_of_each_silo(self, posterior, seed, point, tmp_path):
+        drifting = with_drift(posterior, np.random.default_rng(seed), point=point)
+        found = load(drifting.save(tmp_path / "drift.zip"))
+        assert_same(found, drifting)
+        assert np.isinf(found.silo_profiles.kappa).any()
+        assert found.silo_profiles.probabilities.dtype == np.float32
 
     def test_no_confidence(self, posterior, tmp_path):
         unsure = replace(
@@ -442,4 +457,61 @@ class TestArraysThatDoNotFit:
         numbers[3] = value
         change_array(saved, name, numbers)
         with pytest.raises(FileError, match=f"its array '{name}' goes from .*must stay within 0"):
+            load(saved)
+
+
+class TestDriftThatDoesNotFit:
+    @pytest.fixture
+    def saved(self, posterior, seed, tmp_path):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        return drifting.save(tmp_path / "posterior.zip")
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [
+            ("kappa", (50, 2)),
+            ("kappa", (20, 3)),
+            ("kappa", (3,)),
+            ("kappa", ()),
+            ("silo_probabilities", (51, 2, 3, 7)),
+            ("silo_probabilities", (0, 2, 3, 7)),
+            ("silo_probabilities", (20, 1, 3, 7)),
+            ("silo_probabilities", (20, 2, 4, 7)),
+            ("silo_probabilities", (20, 2, 3, 8)),
+            ("silo_probabilities", (20, 2, 3)),
+        ],
+    )
+    def test_another_shape(self, saved, name, shape):
+        change_array(saved, name, np.full(shape, 0.5))
+        with pytest.raises(FileError, match=rf"is damaged: its array '{name}' has the shape"):
+            load(saved)
+
+    @pytest.mark.parametrize("name", ["kappa", "silo_probabilities"])
+    def test_one_without_the_other(self, saved, name):
+        members = read_members(saved)
+        del members[f"{name}.npy"]
+        write_members(saved, members)
+        change_manifest(saved, lambda manifest: manifest["arrays"].pop(name))
+        with pytest.raises(FileError, match=rf"its array '{name}' has the shape None"):
+            load(saved)
+
+    def test_whole_numbers(self, saved):
+        change_array(saved, "kappa", np.ones((50, 3), dtype=np.int64))
+        with pytest.raises(FileError, match="its array 'kappa' cannot be of type <i8"):
+            load(saved)
+
+    @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
+    def test_a_kappa_that_is_none(self, saved, value):
+        kappa = np.full((50, 3), np.inf)
+        kappa[7, 1] = value
+        change_array(saved, "kappa", kappa)
+        with pytest.raises(FileError, match=rf"'kappa' has {value}, and must be positive"):
+            load(saved)
+
+    @pytest.mark.parametrize("value", [-0.5, 1.5, np.nan, np.inf])
+    def test_what_is_no_probability(self, saved, value):
+        own = np.full((20, 2, 3, 7), 0.5, dtype=np.float32)
+        own[3, 1, 2, 4] = value
+        change_array(saved, "silo_probabilities", own)
+        with pytest.raises(FileError, match=r"'silo_probabilities' goes from .* within 0 to 1"):
             load(saved)

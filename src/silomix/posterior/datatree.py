@@ -1,11 +1,15 @@
 """Posterior -> xarray DataTree, in the shape that ArviZ reads.
 
 - ``posterior``: weights (chain, draw, cluster), weights_by_silo (chain, draw, silo, cluster) and
-  probabilities (chain, draw, cluster, level). All draws form one chain: those of one index come
-  from different silos and have no order in time.
+  probabilities (chain, draw, cluster, level); where silos have profiles of their own, kappa (chain,
+  draw, variable_name). All draws form one chain: those of one index come from different silos and
+  have no order in time.
+- ``last_draws``: probabilities_by_silo (chain, draw, silo, cluster, level), the silos' own
+  profiles, kept for the last draws alone; the coordinate ``draw`` says which of the posterior's.
 - ``sample_stats``: traces with one value for each draw.
 - ``traces``: the other traces, such as the objective along the aggregation's steps.
-- ``constant_data``: the silos' say in the aggregation.
+- ``constant_data``: the silos' say in the aggregation, and kappa (variable_name) where it is a
+  point value.
 
 Provenance stands in the attributes of the root and of every group.
 """
@@ -37,13 +41,15 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     coords = _coords(posterior)
     groups = {
         "posterior": _draws(posterior),
+        "last_draws": _last_draws(posterior),
         "sample_stats": _sample_stats(posterior),
         "traces": _traces(posterior),
         "constant_data": _constants(posterior),
     }
     attrs = _attributes(posterior)
+    own = {"last_draws": {"draw": _last(posterior)}}
     datasets = {
-        f"/{name}": _dataset(xr, variables, coords, attrs)
+        f"/{name}": _dataset(xr, variables, coords | own.get(name, {}), attrs)
         for name, variables in groups.items()
         if variables
     }
@@ -68,11 +74,27 @@ def _coords(posterior: Posterior) -> dict[str, Variable]:
         "level": (["level"], np.array([f"{variable}={name}" for variable, name in levels])),
         "variable": (["level"], np.array([variable for variable, _ in levels])),
         "level_name": (["level"], np.array([name for _, name in levels])),
+        # the name "variable" is taken: it says whose a level is
+        "variable_name": (
+            ["variable_name"],
+            np.array([variable.name for variable in posterior.study.table_schema.variables]),
+        ),
     }
 
 
+def _last(posterior: Posterior) -> Variable:
+    """Return which of the draws have the silos' own profiles."""
+    own = posterior.silo_profiles
+    kept = 0 if own is None else len(own.probabilities)
+    return ["draw"], np.arange(posterior.n_draws - kept, posterior.n_draws)
+
+
 def _draws(posterior: Posterior) -> dict[str, Variable]:
-    return {
+    own = posterior.silo_profiles
+    kappa: dict[str, Variable] = {}
+    if own is not None and len(own.kappa) == posterior.n_draws:
+        kappa["kappa"] = (["chain", "draw", "variable_name"], own.kappa[None])
+    return kappa | {
         "weights": (["chain", "draw", "cluster"], posterior.weights[None]),
         "weights_by_silo": (
             ["chain", "draw", "silo", "cluster"],
@@ -80,6 +102,14 @@ def _draws(posterior: Posterior) -> dict[str, Variable]:
         ),
         "probabilities": (["chain", "draw", "cluster", "level"], posterior.probabilities[None]),
     }
+
+
+def _last_draws(posterior: Posterior) -> dict[str, Variable]:
+    own = posterior.silo_profiles
+    if own is None:
+        return {}
+    axes = ["chain", "draw", "silo", "cluster", "level"]
+    return {"probabilities_by_silo": (axes, own.probabilities[None])}
 
 
 def _all_traces(posterior: Posterior) -> dict[str, NDArray[Any]]:
@@ -106,13 +136,14 @@ def _traces(posterior: Posterior) -> dict[str, Variable]:
 
 
 def _constants(posterior: Posterior) -> dict[str, Variable]:
-    found = posterior.silo_weights
-    if found is None or found.silos != posterior.silos:
-        return {}
-    return {
-        "silo_weights": (["silo"], found.weights),
-        "silo_profiles": (["silo", "cluster"], found.profiles),
-    }
+    found, own = posterior.silo_weights, posterior.silo_profiles
+    constants: dict[str, Variable] = {}
+    if found is not None and found.silos == posterior.silos:
+        constants["silo_weights"] = (["silo"], found.weights)
+        constants["silo_profiles"] = (["silo", "cluster"], found.profiles)
+    if own is not None and len(own.kappa) != posterior.n_draws:
+        constants["kappa"] = (["variable_name"], own.kappa[0])
+    return constants
 
 
 def _attributes(posterior: Posterior) -> dict[str, Any]:

@@ -6,7 +6,11 @@
   ``probabilities.npy`` (draw, cluster, level).
 - ``correspondence_groups.npy`` and ``correspondence_sizes.npy``, the silos' local clusters one
   silo after the other, and ``correspondence_confidence.npy``.
-- ``silo_weights.npy`` (silo,) and ``silo_profiles.npy`` (silo, cluster).
+- ``silo_weights.npy`` (silo,) and ``silo_profiles.npy`` (silo, cluster): λ and μ, how much each
+  silo counts.
+- ``kappa.npy`` (draw, variable), or one line of point values, and ``silo_probabilities.npy``
+  (silo draw, silo, cluster, level), float32: how the silos' own profiles differ from the shared
+  ones. The silo draws are the last of all draws.
 - ``elbo.npy``, and ``polish_0.npy``, ``polish_1.npy``, … in the order of the traces' names.
 - ``labels.npy`` (row,), ``membership.npy`` (row, cluster) and ``row_silos.npy`` (row,).
 

@@ -32,7 +32,7 @@ from silomix.release import ReleasedDiagnostics
 from silomix.study import Study, digest
 from silomix.study.problems import file_place
 from silomix.study.record import validate
-from silomix.types import Correspondence, SiloWeights
+from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -189,6 +189,9 @@ def _assemble(study: Study, manifest: Manifest, arrays: Arrays) -> Posterior:
         provenance=Provenance(
             **{**dict(manifest.provenance), "silos": tuple(manifest.provenance.silos)}
         ),
+        silo_profiles=SiloProfiles(arrays["kappa"], arrays["silo_probabilities"])
+        if "kappa" in arrays
+        else None,
         assignment=Assignment(arrays["labels"], arrays["membership"], arrays["row_silos"])
         if "labels" in arrays
         else None,

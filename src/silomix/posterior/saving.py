@@ -80,6 +80,8 @@ def _arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:
         arrays["correspondence_confidence"] = match.confidence
     if say:
         arrays |= {"silo_weights": say.weights, "silo_profiles": say.profiles}
+    if own := posterior.silo_profiles:
+        arrays |= {"kappa": own.kappa, "silo_probabilities": own.probabilities}
     if rows:
         arrays |= {"labels": rows.labels, "membership": rows.membership, "row_silos": rows.silos}
     traces = posterior.diagnostics.polish.values if posterior.diagnostics.polish else {}

@@ -67,9 +67,19 @@ def _expected(manifest: Manifest, study: Study, found: Mapping[str, Shape]) -> d
         weighed = len(manifest.silo_weights.silos)
         expected |= {"silo_weights": (weighed,), "silo_profiles": (weighed, clusters)}
     if "labels" in found:
-        rows = found["labels"][0] if found["labels"] else 0
+        rows = _length(found, "labels")
         expected |= {"labels": (rows,), "membership": (rows, clusters), "row_silos": (rows,)}
+    if "kappa" in found or "silo_probabilities" in found:
+        kappas = _length(found, "kappa")
+        expected["kappa"] = (1 if kappas == 1 else draws, len(study.table_schema.variables))
+        own = min(max(_length(found, "silo_probabilities"), 1), draws)
+        expected["silo_probabilities"] = (own, silos, clusters, levels)
     return expected | _free(manifest, found)
+
+
+def _length(found: Mapping[str, Shape], name: str) -> int:
+    """Return how long the first axis of an array is; 0 where there is none."""
+    return (found.get(name) or (0,))[0]
 
 
 def _free(manifest: Manifest, found: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -82,7 +92,7 @@ def _free(manifest: Manifest, found: Mapping[str, Shape]) -> dict[str, Shape]:
 
 
 def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None:
-    """Refuse numbers of clusters and silos that do not exist."""
+    """Refuse numbers of clusters and silos that do not exist, and what is no probability."""
     clusters, silos = arrays["weights"].shape[1], len(manifest.provenance.silos)
     for name, limit in {
         "correspondence_groups": clusters,
@@ -95,3 +105,19 @@ def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None
                 f"is damaged: its array {name!r} goes from {values.min()} to {values.max()}, "
                 f"and must stay within 0 to {limit - 1}"
             )
+    _check_drift(arrays)
+
+
+def _check_drift(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse a κ that is not positive (infinity is allowed), and profiles outside 0 to 1."""
+    if "kappa" not in arrays:
+        return
+    kappa, own = arrays["kappa"], arrays["silo_probabilities"]
+    # nan fails both comparisons
+    if not kappa.min() > 0:
+        raise FileError(f"is damaged: its array 'kappa' has {kappa.min()}, and must be positive")
+    if not (own.min() >= 0 and own.max() <= 1):
+        raise FileError(
+            f"is damaged: its array 'silo_probabilities' goes from {own.min()} to {own.max()}, "
+            "and must stay within 0 to 1"
+        )
