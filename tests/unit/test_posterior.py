@@ -336,6 +336,60 @@ class TestMembership:
         assert_allclose(found, expected.membership, rtol=1e-10)
         assert not np.allclose(found, posterior.membership(table, silo="north"))
 
+    def test_own_profiles_of_a_named_silo(self, posterior, seed):
+        rng = np.random.default_rng(seed)
+        drifting, table = with_drift(posterior, rng), make_table(rng)
+        own = drifting.silo_profiles.probabilities
+        expected = membership_definition(
+            encode(table, SCHEMA).codes, SCHEMA.sizes, posterior.weights_by_silo[-20:, 1], own[:, 1]
+        )
+        found = drifting.membership(table, silo="south")
+        # the two add up in different orders
+        assert_allclose(found, expected.membership, rtol=1e-10)
+        density = drifting.log_predictive_density(table, silo="south")
+        assert_allclose(density, expected.log_density, rtol=1e-12, atol=1e-12)
+        assert not np.allclose(found, posterior.membership(table, silo="south"))
+
+    def test_own_profiles_by_a_column_and_strangers(self, posterior, seed, caplog):
+        """Each row as its silo says; those of no silo of the study as without drift."""
+        rng = np.random.default_rng(seed)
+        drifting, table = with_drift(posterior, rng), make_table(rng)
+        table.loc[:4, "hospital"] = "east"
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            found = drifting.membership(table, silo="hospital")
+        density = drifting.log_predictive_density(table, silo="hospital")
+        for name in SILOS:
+            rows = (table["hospital"] == name).to_numpy()
+            assert_array_equal(found[rows], drifting.membership(table[rows], silo=name))
+        nameless = table[:5].drop(columns="hospital")
+        assert_array_equal(found[:5], posterior.membership(nameless))
+        assert_array_equal(density[:5], posterior.log_predictive_density(nameless))
+        assert caplog.messages[0].endswith("they get its global weights and shared profiles")
+        with pytest.warns(DataWarning, match="all 25 rows get the weights and profiles over all"):
+            drifting.membership(table[5:])
+
+    def test_profiles_that_are_the_shared_ones_change_nothing(self, posterior, seed):
+        rng = np.random.default_rng(seed)
+        alike = with_drift(posterior, rng, kappa=(np.inf,) * 3, silo_draws=50)
+        table = make_table(rng)
+        # the common levels, from which the sums start, depend on the weights
+        assert_allclose(
+            alike.membership(table, "hospital"), posterior.membership(table, "hospital"), rtol=1e-10
+        )
+
+    def test_the_shared_profile_is_the_expectation_over_silos(self, posterior, seed):
+        """What rows of unknown silos get: a row's probability, averaged over profiles around m."""
+        rng = np.random.default_rng(seed)
+        shared = posterior.probabilities[0, 0].astype(np.float64)
+        drawn = np.concatenate(
+            [rng.dirichlet(20.0 * shared[part], 100_000) for part in (slice(2), slice(2, 5))],
+            axis=1,
+        )
+        products = drawn[:, 1] * drawn[:, 3]
+        error = products.std() / np.sqrt(len(products))
+        # misses by chance once in 15,000 runs
+        assert abs(products.mean() - shared[1] * shared[3]) < 4 * error
+
     def test_own_weights_by_a_column(self, posterior, seed):
         table = make_table(np.random.default_rng(seed))
         found = posterior.membership(table, silo="hospital")

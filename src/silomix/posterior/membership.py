@@ -1,13 +1,17 @@
 """P(cluster | row) for old and new rows, and how well the posterior predicts them.
 
-Profiles are the global ones, weights those of the row's own silo; a row of an unknown silo gets
-the global weights. Missing cells are summed out.
+A row of a known silo has that silo's weights and, where silos differ in their profiles, the silo's
+own profiles; both are of the same draws, the last ones. A row of an unknown silo has the global
+weights and the shared profiles m. That is exact: given m, the unknown silo's profiles p have mean m
+and are independent between variables, so the expectation over p of a row's probability, a product
+over variables, is the product at m. Missing cells are summed out.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,16 +74,22 @@ def table_membership(
     places = silo_places(frame, silo, posterior)
     codes = encode(frame, posterior.study.table_schema).codes
     offsets = posterior.study.table_schema.offsets
-    steps = make_steps(posterior.weights, posterior.probabilities, offsets)
-    membership = np.empty((len(codes), posterior.n_clusters))
-    log_density = np.empty(len(codes))
+    own = posterior.silo_profiles
+    found = RowMembership(np.empty((len(codes), posterior.n_clusters)), np.empty(len(codes)))
+    # all silos without profiles of their own share these, which are dear
+    shared = cache(lambda: make_steps(posterior.weights, posterior.probabilities, offsets))
     for place in np.unique(places):
         rows = np.flatnonzero(places == place)
-        known = place != ELSEWHERE
-        weights = posterior.weights_by_silo[:, place] if known else posterior.weights
+        if place == ELSEWHERE:
+            weights, steps = posterior.weights, shared()
+        elif own is None:
+            weights, steps = posterior.weights_by_silo[:, place], shared()
+        else:
+            weights = posterior.weights_by_silo[-len(own.probabilities) :, place]
+            steps = make_steps(weights, own.probabilities[:, place], offsets)
         part = share_rows(codes[rows], steps, log_weights(weights), cores(threads))
-        membership[rows], log_density[rows] = part.membership, part.log_density
-    return RowMembership(membership, log_density)
+        found.membership[rows], found.log_density[rows] = part
+    return found
 
 
 def silo_places(
@@ -96,7 +106,9 @@ def silo_places(
         return np.full(len(frame), ELSEWHERE)
     cells = row_silos(frame, silo, posterior)
     places = np.array([*(known.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
-    _tell_of_strangers([text for text in cells.texts if text not in known], places[cells.codes])
+    strangers = [text for text in cells.texts if text not in known]
+    given = "weights" if posterior.silo_profiles is None else "weights and shared profiles"
+    _tell_of_strangers(strangers, places[cells.codes], given)
     return places[cells.codes]
 
 
@@ -133,15 +145,20 @@ def _warn_of_unused_column(frame: nw.DataFrame[Any], posterior: Posterior) -> No
     for name in silo_columns(frame, posterior.silos, _variables(posterior)):
         warnings.warn(
             f"the column {name!r} names silos of the posterior, and is not used: all {len(frame)} "
-            f"rows get the weights over all silos; to use their own, give silo={name!r}",
+            f"rows get {_of_all(posterior)} over all silos; to use their own, give silo={name!r}",
             DataWarning,
             stacklevel=5,
         )
 
 
-def _tell_of_strangers(names: list[str], places: NDArray[np.int64]) -> None:
+def _of_all(posterior: Posterior) -> str:
+    """Return what differs between silos, and a row of no silo gets for all of them."""
+    return "the weights" if posterior.silo_profiles is None else "the weights and profiles"
+
+
+def _tell_of_strangers(names: list[str], places: NDArray[np.int64], given: str) -> None:
     rows = np.count_nonzero(places == ELSEWHERE)
     if rows:
         shown = quoted(sorted(names), MOST_NAMES) or "blank"
-        text = "%d rows are of silos outside the study (%s); they get its global weights"
-        logger.warning(text, rows, shown)
+        text = "%d rows are of silos outside the study (%s); they get its global %s"
+        logger.warning(text, rows, shown, given)

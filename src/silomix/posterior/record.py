@@ -129,9 +129,10 @@ class Posterior:
         Parameters
         ----------
         table : any frame or path with the study's variables; missing cells are summed out.
-        silo : the column that names each row's silo, or the silo that all rows are of, whose
-            own weights count. Rows for which the column names an unknown silo, or none, get the
-            global weights, and so do all rows without `silo`.
+        silo : the column that names each row's silo, or the silo that all rows are of: its own
+            weights and its own profiles count. Rows for which the column names an unknown silo,
+            or none, get the global weights and the shared profiles, and so do all rows without
+            `silo`.
         threads : cores to use; all when left out. The result does not depend on it.
 
         Examples
