@@ -51,9 +51,9 @@ def partition(
     ----------
     draws : of one silo.
     method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
-    one_cluster : whether the best cut, or the many cuts like it together, must be more probable,
-        a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at two
-        clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
+    one_cluster : whether the best cut, or the many cuts like it together, must be clearly more
+        probable, a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at
+        two clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
         the rows apart.
     threshold : longest table for which a row × row matrix is made. In a longer one a random
         subsample is cut, and every other row goes where the rows that share its component, draw
@@ -298,41 +298,45 @@ def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
 
     The partition is more probable than a single cluster; or, since one partition of rows that
     overlap is improbable though there are many like it, its clusters are more probable whatever
-    row is in which (`silomix.families.bound`). They were looked for, so by a factor of more than
-    the number of rows.
+    row is in which (`silomix.families.bound`). It was looked for, so either must be so by a factor
+    of more than the number of rows: the best of many cuts of rows without clusters often is more
+    probable by a little.
+
+    The prior is that of the pooled model and not the silo's share of it: whether a silo has
+    clusters is no matter of how many other silos there are.
     """
-    one = log_posterior(draws, np.zeros_like(labels))
-    if log_posterior(draws, labels) > one:
+    price = np.log(len(labels))
+    least = log_posterior(draws, np.zeros_like(labels)) + price
+    if log_posterior(draws, labels) > least:
         return True
-    return clusters_bound(draws, labels) > one + np.log(len(labels))
+    return bool(clusters_bound(draws, labels) > least)
 
 
 def clusters_bound(draws: Draws, labels: NDArray[np.int64]) -> float:
-    """Return a lower bound of log p(clusters like these, rows) under the silo's own prior.
+    """Return a lower bound of log p(clusters like these, rows) under the pooled model's prior.
 
     Equal rows have equal shares, so each distinct one begins in the cluster of its first copy.
     """
-    alpha, beta = draws.prior.share(draws.silos)
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
     rows = Rows(codes, repeats, draws.shard.schema.sizes)
     _, begun = np.unique(labels[first], return_inverse=True)
-    return log_bound(rows, begun, draws.components, alpha, beta)
+    return log_bound(rows, begun, draws.components, draws.prior.alpha, draws.prior.beta)
 
 
 def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
-    """Return log p(partition, rows) under the silo's own prior, every parameter integrated out.
+    """Return log p(partition, rows) under the pooled model's prior, every parameter integrated out.
 
     Parameters
     ----------
     draws : for their rows, prior and number of components.
     labels : (row,), 0 … k − 1.
     """
-    alpha, beta = draws.prior.share(draws.silos)
+    prior = draws.prior
     counts = level_counts(draws.shard, labels)
-    evidence = log_evidence(counts, draws.shard.schema.offsets, beta).sum()
-    return float(evidence + log_partition_prior(np.bincount(labels), draws.components, alpha))
+    evidence = log_evidence(counts, draws.shard.schema.offsets, prior.beta).sum()
+    return float(evidence + log_partition_prior(np.bincount(labels), draws.components, prior.alpha))
 
 
 def level_counts(shard: Shard, labels: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,8 +17,10 @@ from scipy.spatial.distance import squareform
 from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
+import silomix
 from silomix import partition as module
 from silomix.errors import MissingDependency, SettingsError
+from silomix.families.bound import Rows, log_bound
 from silomix.kernels.similarity import co_clustering
 from silomix.partition import (
     PARTITIONS,
@@ -36,6 +38,7 @@ from silomix.partition import (
     place,
     silhouettes,
 )
+from silomix.sampler import Job, sample_shard
 from silomix.types import Diagnostics, Draws, Prior, Schedule, Schema, Shard, Variable
 
 METHODS = sorted(PARTITIONS)
@@ -350,7 +353,7 @@ def test_posterior_of_a_partition_by_brute_force(seed, silos):
     codes = rng.integers(0, levels + 1, (4, 2))
     components = 3
     draws = make_draws(table(codes, levels), np.zeros((1, 4)), components, silos=silos)
-    concentration = (0.5 - 1) / silos + 1
+    concentration = 0.5  # the pooled model's, however many silos there are
     masses = {}
     for allocation in product(range(components), repeat=4):
         mass = 1.0
@@ -380,7 +383,7 @@ def test_a_cut_must_be_more_probable_than_one_cluster(seed):
 def test_clusters_that_overlap_are_no_single_one(seed):
     """One partition loses to a single cluster; all that are like it together do not."""
     rng = np.random.default_rng(seed)
-    low, high = 0.3, 0.6
+    low, high = 0.35, 0.65
     chances = np.where(np.repeat([0, 1], 500)[:, None], high, low)
     shard = table((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
     # rows where the true parameters put them: as good a partition as there is
@@ -392,6 +395,87 @@ def test_clusters_that_overlap_are_no_single_one(seed):
     assert log_posterior(draws, placed) < one
     assert clusters_bound(draws, placed) > one + np.log(1000)
     assert beats_one_cluster(draws, placed)
+
+
+def weak_pair(rng, rows=1000, low=0.4, high=0.6):
+    """Two clusters that hardly differ, and the rows where the true parameters put them."""
+    chances = np.where(rng.integers(0, 2, rows)[:, None], high, low)
+    codes = (rng.random((rows, 10)) < chances).astype(np.uint8)
+    placed = (codes.sum(axis=1) > 5).astype(np.int64)
+    return make_draws(table(codes, [2] * 10), placed[None], 15), placed
+
+
+def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
+    draws, placed = weak_pair(np.random.default_rng(4))
+    least = log_posterior(draws, np.zeros_like(placed)) + np.log(1000)
+    codes, first, repeats = np.unique(
+        draws.shard.codes, axis=0, return_index=True, return_counts=True
+    )
+    rows = Rows(codes, repeats, draws.shard.schema.sizes)
+    assert log_bound(rows, placed[first], 15, 0.5, 0.5, steps=1) < least - 1
+    assert log_bound(rows, placed[first], 15, 0.5, 0.5) > least + 1
+    assert beats_one_cluster(draws, placed)
+
+
+def test_more_steps_never_lower_the_bound(seed):
+    draws, placed = weak_pair(np.random.default_rng(seed))
+    rows = Rows(draws.shard.codes, np.ones(1000, np.int64), draws.shard.schema.sizes)
+    bounds = [log_bound(rows, placed, 15, 0.5, 0.5, steps=steps) for steps in (1, 2, 5, 10)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0] + 2
+
+
+def test_a_splinter_must_pay_for_the_search(seed):
+    """One odd row more probable on its own, though not by a factor of the number of rows."""
+    rng = np.random.default_rng(seed)
+    odd = np.arange(150) == rng.integers(150)
+    codes = np.zeros((150, 10), dtype=np.uint8)
+    codes[odd, :2] = 1
+    draws = make_draws(table(codes, [2] * 10), np.zeros((1, 150)), 15)
+    gain = log_posterior(draws, odd.astype(np.int64)) - log_posterior(draws, np.zeros(150, int))
+    assert 0 < gain < np.log(150)
+    assert not beats_one_cluster(draws, odd.astype(np.int64))
+    codes[odd] = 1
+    assert beats_one_cluster(draws, odd.astype(np.int64))
+
+
+def null_silo(rng, rows=150):
+    """The paper's variables without clusters."""
+    shares = [rng.dirichlet(np.ones(size)) for size in [2] * 4 + [3] * 6]
+    codes = [rng.choice(len(share), rows, p=share) for share in shares]
+    return table(np.column_stack(codes), [2] * 4 + [3] * 6)
+
+
+def test_silos_without_clusters_are_hardly_ever_cut(seed):
+    """One in eighty is cut, so four of eight in a run of 600,000; without a price, two in three."""
+    rng = np.random.default_rng(seed)
+    cut = 0
+    for number in range(8):
+        shard = null_silo(rng)
+        job = Job(15, Prior(), Schedule(iterations=1000, burn_in=500), 4, number, seed)
+        cut += partition(sample_shard(shard, job)).clusters > 1
+    assert cut < 4
+
+
+@pytest.mark.parametrize("silos", [4, 30])
+def test_the_number_of_other_silos_decides_nothing(seed, silos):
+    rng = np.random.default_rng(seed)
+    for draws, labels in (weak_pair(rng), planted(rng)):
+        among = replace(draws, silos=silos)
+        assert log_posterior(among, labels) == log_posterior(draws, labels)
+        assert clusters_bound(among, labels) == clusters_bound(draws, labels)
+        assert beats_one_cluster(among, labels) == beats_one_cluster(draws, labels)
+
+
+def test_one_rule_for_local_posteriors_and_the_pooled_sampler(seed, monkeypatch):
+    draws, _ = planted(np.random.default_rng(seed))
+    rows, _ = silomix.simulate("homogeneous", rows=200, seed=seed)
+    asked = []
+    monkeypatch.setattr(module, "beats_one_cluster", lambda *given: asked.append(given))
+    assert silomix.local_posterior(draws).partition.clusters == 1
+    pooled = silomix.rivals.pooled_mcmc(rows, "silo", iterations=200, seed=seed, threads=1)
+    assert pooled.n_clusters == 1
+    assert len(asked) == 2
 
 
 def test_rows_without_clusters_stay_together(seed):
