@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import time
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
@@ -35,8 +36,10 @@ from silomix.posterior import (
     ordered,
     row_membership,
 )
+from silomix.posterior.alike import silo_extremes
 from silomix.release import Release
-from silomix.study import digest
+from silomix.study import digest, make_study
+from silomix.types import SiloProfiles
 from unit.posteriors import (
     DOUBTED,
     SCHEMA,
@@ -250,6 +253,29 @@ class TestFrames:
         with pytest.raises(SettingsError, match=r"layout is 'long'; it must be one of"):
             posterior.profiles(layout="long")
 
+    def test_profiles_of_a_silo_are_its_own(self, posterior, seed):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        own = drifting.silo_profiles.probabilities[:, 1]
+        found = drifting.profiles(0.8, silo="south")
+        assert list(found.columns) == list(drifting.profiles().columns)
+        assert_allclose(found["mean"], own.mean(axis=0, dtype=np.float64).ravel(), rtol=1e-12)
+        lower, upper = highest_density_interval(own, 0.8)
+        assert_array_equal(found["lower"], lower.ravel())
+        assert_array_equal(found["upper"], upper.ravel())
+        wide = drifting.profiles(silo="south", layout="wide")
+        assert_allclose(wide["cluster 1"], own[:, 1].mean(axis=0, dtype=np.float64), rtol=1e-12)
+
+    def test_without_drift_a_silo_has_the_shared_profiles(self, posterior):
+        pd.testing.assert_frame_equal(posterior.profiles(silo="south"), posterior.profiles())
+
+    def test_profiles_of_an_unknown_silo(self, posterior):
+        message = (
+            "silo is 'North' (did you mean 'north'?); it must be a silo of the posterior: "
+            "'north', 'south'"
+        )
+        with pytest.raises(SettingsError, match=re.escape(message)):
+            posterior.profiles(silo="North")
+
     def test_correspondence(self, posterior):
         frame = posterior.correspondence_frame()
         assert list(frame.columns) == [*("silo", "local_cluster", "rows", "cluster", "confidence")]
@@ -312,6 +338,107 @@ class TestFrames:
         assert backend_of(pl.DataFrame()) == "polars"
         assert backend_of(pl.LazyFrame()) == "polars"
         assert backend_of(pa.table({"a": [1]})) == "pyarrow"
+
+
+class TestDrift:
+    def made(self, posterior, kappa):
+        """Two silos that differ in smoker in cluster 1, in stage a little, in sex not at all."""
+        shared = np.tile(np.array([0.5, 0.5, 0.2, 0.3, 0.5, 0.5, 0.5]), (4, 2, 3, 1))
+        shared[:, 0, 1, :2] = [0.9, 0.1]
+        shared[:, 1, 1, :2] = [0.25, 0.75]
+        shared[:, 1, 2, 2:5] = [0.1, 0.5, 0.4]
+        own = SiloProfiles(np.array(kappa), shared.astype(np.float32))
+        return replace(posterior, silo_profiles=own)
+
+    def test_a_line_per_variable_by_hand(self, posterior):
+        # five draws: medians, and intervals that hold three of them
+        kappa = [[np.inf, 50, 9], [np.inf, 60, 3], [np.inf, np.inf, 24], [90, 70, 5], [80, 80, 7]]
+        made = self.made(posterior, [[line[2], line[1], line[0]] for line in kappa])
+        frame = made.drift(level=0.6)
+        assert list(frame.columns) == [
+            *("variable", "same", "spread", "kappa", "lower", "upper", "interval"),
+            *("cluster", "level_name", "highest_silo", "highest", "lowest_silo", "lowest"),
+            "difference",
+        ]
+        assert frame["variable"].tolist() == ["smoker", "stage", "sex"]
+        assert_allclose(frame["same"], [0.0, 0.2, 0.6], rtol=1e-12)
+        assert_array_equal(frame["kappa"], [7.0, 70.0, np.inf])
+        assert_array_equal(frame["lower"], [3.0, 50.0, 80.0])
+        assert_array_equal(frame["upper"], [9.0, 80.0, np.inf])
+        assert_allclose(frame["spread"], np.sqrt([0.25 / 8, 0.25 / 71, 0.0]), rtol=1e-12)
+        assert set(frame["interval"]) == {"60% equal-tailed"}
+        first, second, last = (frame.iloc[place] for place in range(3))
+        # of two levels the second is told
+        assert (first["cluster"], first["level_name"]) == (1, "yes")
+        assert (first["highest_silo"], first["lowest_silo"]) == ("south", "north")
+        assert_allclose([first["highest"], first["lowest"]], [0.75, 0.1], rtol=1e-7)
+        assert first["difference"] == pytest.approx(0.65)
+        assert (second["cluster"], second["level_name"]) == (2, "II")
+        assert second["difference"] == pytest.approx(0.2)
+        assert last["difference"] == 0.0
+        assert last[["highest_silo", "lowest_silo"]].isna().all()
+        assert last["highest"] == last["lowest"] == 0.5
+
+    def test_point_values(self, posterior):
+        """One κ for all variables: the differences give the order, and there are no intervals."""
+        frame = self.made(posterior, [[50.0, 50.0, 50.0]]).drift()
+        assert frame["variable"].tolist() == ["smoker", "stage", "sex"]
+        assert set(frame["interval"]) == {"point value"}
+        assert frame[["same", "lower", "upper"]].isna().all(axis=None)
+        assert_array_equal(frame["kappa"], 50.0)
+
+    def test_a_level_of_three_is_lower_in_one_silo(self, posterior, seed):
+        """The extremes are those of a loop over all pairs of silos."""
+        drifting = with_drift(posterior, np.random.default_rng(seed), kappa=(5.0, 2.0, 9.0))
+        means = drifting.silo_profiles.probabilities.mean(axis=0, dtype=np.float64)
+        stage = drifting.drift().set_index("variable").loc["stage"]
+        gaps = {
+            (silo, other, cluster, level): means[silo, cluster, 2 + level]
+            - means[other, cluster, 2 + level]
+            for silo in range(2)
+            for other in range(2)
+            for cluster in range(3)
+            for level in range(3)
+        }
+        silo, other, cluster, level = max(gaps, key=gaps.get)
+        assert stage["difference"] == pytest.approx(max(gaps.values()))
+        assert stage["highest_silo"] == SILOS[silo]
+        assert stage["lowest_silo"] == SILOS[other]
+        assert stage["cluster"] == cluster
+        assert stage["level_name"] == SCHEMA.variables[1].levels[level]
+
+    @pytest.mark.parametrize("library", ["polars", "pyarrow"])
+    def test_in_other_libraries(self, posterior, seed, library):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        kappa = drifting.drift(frame_like=library)["kappa"]
+        found = kappa.to_pylist() if library == "pyarrow" else kappa.to_list()
+        assert found == [5.0, 200.0, np.inf]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"drift": "none"}, "its study says drift = 'none', so that a cluster has one profile"),
+            ({"silos": ["one"]}, "it has a single silo, and no other to differ from"),
+            ({}, "the silos' own profiles were not kept; fit again with drift='learn'"),
+        ],
+    )
+    def test_what_was_not_asked_for_is_explained(self, posterior, changes, message):
+        settings = {"silos": SILOS} | changes
+        study = make_study(SCHEMA, **settings)
+        bare = replace(posterior, study=study, provenance=make_provenance(study, [], {}, {}))
+        with pytest.raises(SilomixError, match=f"this posterior has no drift: {message}"):
+            bare.drift()
+
+    def test_many_silos_take_no_time(self, posterior):
+        """36 silos, 15 clusters, 60 levels, 400 draws: 50 MB, which are read once or twice."""
+        own = np.full((400, 36, 15, 60), 0.5, dtype=np.float32)
+        own[:, 7, 3, 41] = 0.75
+        began = time.process_time()
+        extremes = silo_extremes(own, np.arange(0, 61, 3))
+        # 0.05 s when measured
+        assert time.process_time() - began < 1.0
+        assert np.argwhere(extremes.difference > 0).tolist() == [[3, 41]]
+        assert extremes.highest[3, 41] == 7
 
 
 class TestMembership:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -11,6 +12,9 @@ import numpy as np
 
 from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.metrics import highest_density_interval
+from silomix.posterior.alike import silo_extremes, spread, summarise_kappa
+from silomix.roster import did_you_mean
+from silomix.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.posterior.record import Posterior
+    from silomix.types import SiloProfiles
 
     Column = NDArray[Any] | list[Any]
 
@@ -62,12 +67,15 @@ def cluster_sizes(posterior: Posterior, level: float, frame_like: object) -> Any
     return make_frame(columns, frame_like, posterior)
 
 
-def profiles(posterior: Posterior, level: float, layout: Layout, frame_like: object) -> Any:
+def profiles(
+    posterior: Posterior, level: float, silo: str | None, layout: Layout, frame_like: object
+) -> Any:
     """Return the level probabilities, a line each, or their means with a column per cluster."""
     clusters, levels = posterior.n_clusters, posterior.levels
+    probabilities = posterior.probabilities if silo is None else _profiles_of(posterior, silo)
     names = {"variable": [v for v, _ in levels], "level_name": [name for _, name in levels]}
     if layout == "wide":
-        means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+        means = probabilities.mean(axis=0, dtype=np.float64)
         wide = {f"cluster {cluster}": mean for cluster, mean in enumerate(means)}
         return make_frame({**names, **wide}, frame_like, posterior)
     if layout != "tidy":
@@ -75,9 +83,99 @@ def profiles(posterior: Posterior, level: float, layout: Layout, frame_like: obj
     tidy = {
         "cluster": np.repeat(np.arange(clusters), len(levels)),
         **{name: values * clusters for name, values in names.items()},
-        **estimates(posterior.probabilities, level),
+        **estimates(probabilities, level),
     }
     return make_frame(tidy, frame_like, posterior)
+
+
+def _profiles_of(posterior: Posterior, silo: str) -> NDArray[np.floating]:
+    """Return the draws of a silo's own profiles: (draw, cluster, level)."""
+    silo = str(silo)
+    if silo not in posterior.silos:
+        raise SettingsError(
+            f"silo is {silo!r}{did_you_mean(silo, posterior.silos)}; it must be a silo of the "
+            f"posterior: {quoted(posterior.silos)}"
+        )
+    own = posterior.silo_profiles
+    if own is None:
+        return posterior.probabilities
+    return own.probabilities[:, posterior.silos.index(silo)]
+
+
+def drift(posterior: Posterior, level: float, frame_like: object) -> Any:
+    """Return one line per variable: how much the silos differ in it, and where most."""
+    own = silo_profiles_of(posterior)
+    schema = posterior.study.table_schema
+    kappa = summarise_kappa(own.kappa, level)
+    extremes = silo_extremes(own.probabilities, schema.offsets)
+    cluster, column = _largest(extremes.difference, schema.offsets)
+    difference = extremes.difference[cluster, column]
+    # point values are often the same for all variables; nan sorts last, and is then everywhere
+    order = np.lexsort([-difference, kappa.same, kappa.median])
+    cluster, column = cluster[order], column[order]
+
+    def names(places: NDArray[np.int64]) -> list[str | None]:
+        # of silos that do not differ at all there are no two to name
+        picked = zip(places[cluster, column], difference[order], strict=True)
+        return [posterior.silos[place] if gap > 0 else None for place, gap in picked]
+
+    interval = f"{100 * level:g}% equal-tailed" if len(own.kappa) > 1 else "point value"
+    columns: dict[str, Column] = {
+        "variable": [schema.variables[place].name for place in order],
+        "same": kappa.same[order],
+        "spread": spread(kappa.median[order]),
+        "kappa": kappa.median[order],
+        "lower": kappa.lower[order],
+        "upper": kappa.upper[order],
+        "interval": [interval] * len(order),
+        "cluster": cluster,
+        "level_name": [posterior.levels[place][1] for place in column],
+        "highest_silo": names(extremes.highest),
+        "highest": extremes.top[cluster, column],
+        "lowest_silo": names(extremes.lowest),
+        "lowest": extremes.bottom[cluster, column],
+        "difference": difference[order],
+    }
+    return make_frame(columns, frame_like, posterior)
+
+
+def _largest(
+    difference: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the cluster and the level column of each variable's largest: (variable,) both."""
+    clusters, columns = [], []
+    for start, stop in pairwise(offsets):
+        cluster, column = divmod(int(difference[:, start:stop].argmax()), int(stop - start))
+        # where nothing differs, the last level, as for a variable that differs
+        silent = difference[cluster, start + column] == 0
+        clusters.append(cluster)
+        columns.append(stop - 1 if silent else start + column)
+    return np.array(clusters), np.array(columns)
+
+
+def silo_profiles_of(posterior: Posterior) -> SiloProfiles:
+    """Return the silos' own profiles.
+
+    Raises
+    ------
+    SilomixError
+        When a cluster has one profile everywhere; the message says why.
+    """
+    if posterior.silo_profiles is not None:
+        return posterior.silo_profiles
+    raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
+
+
+def no_drift(posterior: Posterior) -> str:
+    """Return why the silos of a posterior have no profiles of their own, and what to do."""
+    if len(posterior.silos) == 1:
+        return "it has a single silo, and no other to differ from"
+    if posterior.study.model.drift == "none":
+        return (
+            "its study says drift = 'none', so that a cluster has one profile in all silos; "
+            "fit again with drift='learn' to see how the silos differ"
+        )
+    return "the silos' own profiles were not kept; fit again with drift='learn'"
 
 
 def correspondence_frame(posterior: Posterior, frame_like: object) -> Any:

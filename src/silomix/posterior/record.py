@@ -189,19 +189,70 @@ class Posterior:
         return frames.cluster_sizes(self, level, frame_like)
 
     def profiles(
-        self, level: float = 0.95, *, layout: Layout = "tidy", frame_like: object = None
+        self,
+        level: float = 0.95,
+        *,
+        silo: str | None = None,
+        layout: Layout = "tidy",
+        frame_like: object = None,
     ) -> Any:
-        """Return a frame of level probabilities; arguments as for `summary`.
+        """Return a frame of level probabilities.
 
-        `layout` "tidy" has a line per cluster and level, "wide" a line per level and the mean
-        in a column per cluster.
+        Parameters
+        ----------
+        level, frame_like : as for `summary`.
+        silo : the silo whose own profiles these are; left out, the profiles that the silos
+            share. Where a cluster has one profile everywhere, the two are the same.
+        layout : "tidy" has a line per cluster and level, "wide" a line per level and the mean in
+            a column per cluster.
 
         Examples
         --------
         >>> posterior.profiles(layout="wide").columns.tolist()[:4]
         ['variable', 'level_name', 'cluster 0', 'cluster 1']
+        >>> posterior.profiles(silo="silo 2").shape
+        (130, 8)
         """
-        return frames.profiles(self, level, layout, frame_like)
+        return frames.profiles(self, level, silo, layout, frame_like)
+
+    def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
+        """Return a frame of how much the silos differ in each variable, the largest first.
+
+        A silo's profile of a cluster is Dirichlet(κ m) around the shared one, m, with one κ for
+        each variable: the larger κ, the more alike the silos are; at infinity they are the same.
+
+        Parameters
+        ----------
+        level, frame_like : as for `summary`; `level` is that of the interval of κ.
+
+        Returns
+        -------
+        frame
+            A line per variable, with these columns:
+
+            - variable: its name.
+            - same: the posterior probability that the silos are alike in it, κ = ∞.
+            - spread: the standard deviation between silos of a probability of one half, at the
+              median of κ: √(0.25/(κ + 1)), 0 where the silos are alike.
+            - kappa, lower, upper: the median of κ and an interval; infinity is a value.
+            - interval: such as "95% equal-tailed"; "point value" where no polish sampled κ, and
+              `same`, `lower` and `upper` are nan.
+            - cluster, level_name: where two silos differ most in this variable.
+            - highest_silo, highest, lowest_silo, lowest: these two silos, and the posterior mean
+              of the level's probability in each; no names where all silos are the same.
+            - difference: between the two.
+
+        Raises
+        ------
+        SilomixError
+            When a cluster has one profile everywhere, as with drift="none" or a single silo.
+
+        Examples
+        --------
+        >>> posterior.drift()[["variable", "same", "spread"]].shape  # doctest: +SKIP
+        (10, 3)
+        """
+        return frames.drift(self, level, frame_like)
 
     def correspondence_frame(self, *, frame_like: object = None) -> Any:
         """Return a frame of the silos' local clusters and the clusters they belong to.
