@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from silomix.kernels.similarity import (
     contingency,
     sum_by_cluster,
 )
+from silomix.metrics import adjusted_rand_index
 from silomix.types import Partition
 
 if TYPE_CHECKING:
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 
     Apart = NDArray[np.unsignedinteger[Any]]
     Cuts = Callable[[Apart, int], NDArray[np.int64]]
+
+BEYOND_CHOSEN = 2
+"""Clusters a chain alone may have beyond the chosen number, where chains are compared."""
+
+AGREEMENT_STREAM = 0x616772
+"""Keeps the rows that chains are compared on apart from other random choices."""
 
 BEYOND_OCCUPIED = 5
 """Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015)."""
@@ -163,9 +171,19 @@ def linkage_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
     -------
     (cut, row), labels of exactly 2, 3, … `most` clusters.
     """
-    tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
-    pairs = tree[:, :2].astype(np.int64)
+    pairs = linkage_merges(apart)
     return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
+
+
+def linkage_merges(apart: Apart) -> NDArray[np.int64]:
+    """Return the average-linkage tree of the rows, (merge, 2), as `cut_tree` reads it.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    """
+    tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
+    return tree[:, :2].astype(np.int64)
 
 
 def cut_tree(pairs: NDArray[np.int64], clusters: int) -> NDArray[np.int64]:
@@ -337,6 +355,47 @@ def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
     counts = level_counts(draws.shard, labels)
     evidence = log_evidence(counts, draws.shard.schema.offsets, prior.beta).sum()
     return float(evidence + log_partition_prior(np.bincount(labels), draws.components, prior.alpha))
+
+
+def chain_agreement(draws: Draws, clusters: int, rows: int = 1_000) -> float:
+    """Return how far the partitions that each chain alone gives agree.
+
+    The adjusted Rand index of two chains' average-linkage partitions, averaged over all pairs of
+    chains: chains that sit in different modes may agree in every trace. 1 for one chain, or one
+    cluster.
+
+    Parameters
+    ----------
+    draws : of one silo.
+    clusters : of the partition that was chosen.
+    rows : most rows to compare; of a longer table, a random subsample.
+    """
+    chains = np.unique(draws.chain)
+    if len(chains) == 1 or clusters == 1:
+        return 1.0
+    rng = np.random.default_rng([draws.seed, AGREEMENT_STREAM])
+    chosen = random_rows(draws.shard.rows, min(rows, draws.shard.rows), rng)
+    labels = np.take(draws.labels, chosen, axis=1)
+    cuts = [cuts_from(labels[draws.chain == chain], clusters) for chain in chains]
+    # a chain that spends a cluster on a stray row needs one more to show the others
+    best = [
+        max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
+    ]
+    return float(np.mean(best))
+
+
+def cuts_from(labels: NDArray[np.uint8], clusters: int) -> NDArray[np.int64]:
+    """Return the average-linkage partitions into so many clusters, and a few more: (cut, row).
+
+    Parameters
+    ----------
+    labels : (draw, row).
+    """
+    apart = co_clustering(labels)
+    np.subtract(len(labels), apart, out=apart)
+    pairs = linkage_merges(apart)
+    most = min(clusters + BEYOND_CHOSEN, labels.shape[1])
+    return np.array([cut_tree(pairs, k) for k in range(clusters, most + 1)])
 
 
 def level_counts(shard: Shard, labels: NDArray[np.int64]) -> NDArray[np.int64]:

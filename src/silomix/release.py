@@ -25,6 +25,7 @@ from silomix.disclosure import (
     withhold_small,
 )
 from silomix.families.dirichlet import draw_levels
+from silomix.partition import chain_agreement
 from silomix.policy import OPEN, echo
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from silomix.disclosure import Check
     from silomix.policy import Policy
-    from silomix.types import Diagnostics, LocalPosterior, Prior
+    from silomix.types import Diagnostics, Draws, LocalPosterior, Prior
 
 Tier = Literal["summary", "draws"]
 
@@ -51,6 +52,10 @@ class ReleasedDiagnostics:
     verdict, trusted : as in `silomix.types.Diagnostics`.
     rhat, ess : by trace.
     prior_draws : largest share of draws in which a cluster had to take an empty component.
+    agreement : adjusted Rand index of the partitions that its chains give each on its own
+        (`silomix.partition.chain_agreement`); 1 for one chain or one cluster.
+    full : share of draws in which every component held rows, so that there may be more clusters
+        than components.
     """
 
     verdict: str
@@ -58,6 +63,8 @@ class ReleasedDiagnostics:
     rhat: Mapping[str, float]
     ess: Mapping[str, float]
     prior_draws: float
+    agreement: float = 1.0
+    full: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +151,10 @@ def prepare_release(
     folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
     draws = folded.probabilities if tier == "draws" else None
     diagnostics = released_diagnostics(
-        local.draws.diagnostics, prior_draws=float(folded.prior_draws.max())
+        local.draws.diagnostics,
+        prior_draws=float(folded.prior_draws.max()),
+        agreement=chain_agreement(local.draws, local.partition.clusters),
+        full=share_full(local.draws),
     )
     return Release(
         silo=silo,
@@ -221,7 +231,15 @@ def release_sizes(sizes: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]
     return withhold_small(sizes, policy)
 
 
-def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedDiagnostics:
+def share_full(draws: Draws) -> float:
+    """Return the share of the draws in which every component held rows."""
+    occupied = draws.diagnostics.traces.get("occupied")
+    return 0.0 if occupied is None else float((occupied.values == draws.components).mean())
+
+
+def released_diagnostics(
+    found: Diagnostics, *, prior_draws: float, agreement: float = 1.0, full: float = 0.0
+) -> ReleasedDiagnostics:
     """Say what may be said of a run: its verdict and numbers, not its traces."""
     return ReleasedDiagnostics(
         verdict=found.verdict,
@@ -229,6 +247,8 @@ def released_diagnostics(found: Diagnostics, *, prior_draws: float) -> ReleasedD
         rhat={name: trace.rhat for name, trace in found.traces.items()},
         ess={name: trace.ess for name, trace in found.traces.items()},
         prior_draws=prior_draws,
+        agreement=agreement,
+        full=full,
     )
 
 
@@ -239,6 +259,8 @@ def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
         rhat={name: round(value, 3) for name, value in found.rhat.items()},
         ess={name: float(round(value, -1)) for name, value in found.ess.items()},
         prior_draws=round(found.prior_draws, 2),
+        agreement=round(found.agreement, 2),
+        full=round(found.full, 2),
     )
 
 

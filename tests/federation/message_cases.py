@@ -89,6 +89,8 @@ def make_release(study, place, seed=0, draws=6):
             rhat={"log_likelihood": 1.01, "occupied": float("nan")},
             ess={"log_likelihood": 0.1 + 0.2, "occupied": float("inf")},
             prior_draws=0.25,
+            agreement=0.75,
+            full=0.125,
         ),
         checks=(Check("counts rounded", "sizes", 5, 2, None, "applied"),),
     )

@@ -31,6 +31,8 @@ TRUSTED = ReleasedDiagnostics(
     rhat={"log_likelihood": 1.01, "occupied": float("nan")},
     ess={"log_likelihood": 900.5, "occupied": float("inf")},
     prior_draws=0.002,
+    agreement=0.975,
+    full=0.001,
 )
 DOUBTED = ReleasedDiagnostics(
     verdict="Use with care: the log-likelihood has only 12 effective draws.",

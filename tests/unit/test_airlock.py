@@ -178,6 +178,12 @@ class TestRoundTrip:
         assert from_spreadsheet("=1+1") == "=1+1"
         assert from_spreadsheet("'tis") == "'tis"
 
+    def test_how_chains_agreed_and_whether_components_ran_out(self, tmp_path, summary):
+        said = replace(summary.release.diagnostics, agreement=0.87, full=0.25)
+        release = replace(summary.release, diagnostics=said)
+        write_release(release, tmp_path / "r", summary.study.table_schema)
+        assert read_release(tmp_path / "r", summary.study).diagnostics == said
+
     def test_not_known_diagnostics(self, tmp_path, summary):
         unknown = replace(
             summary.release.diagnostics, rhat={"occupied": np.nan}, ess={"occupied": np.inf}

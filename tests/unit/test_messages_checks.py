@@ -353,6 +353,14 @@ class TestAnswers:
                 {"diagnostics": replace(RELEASE.diagnostics, prior_draws=1.5)},
                 "has prior_draws 1.5; it must be from 0.0 to 1.0",
             ),
+            (
+                {"diagnostics": replace(RELEASE.diagnostics, agreement=1.25)},
+                "has agreement 1.25; it must be from -1.0 to 1.0",
+            ),
+            (
+                {"diagnostics": replace(RELEASE.diagnostics, full=-0.5)},
+                "has full -0.5; it must be from 0.0 to 1.0",
+            ),
             ({"weights": None}, "has draws that do not go with tier 'draws'"),
             (
                 {"weights": RELEASE.weights[:, :1]},

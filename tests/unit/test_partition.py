@@ -27,6 +27,7 @@ from silomix.partition import (
     average_silhouettes,
     beats_one_cluster,
     best_cut,
+    chain_agreement,
     clusters_bound,
     cut_tree,
     largest_first,
@@ -497,3 +498,57 @@ def test_the_bound_is_below_the_sum_over_all_labellings(seed):
     total = logsumexp([log_posterior(draws, np.array(part)) for part in parts])
     bounds = [clusters_bound(draws, np.array(part)) for part in parts]
     assert np.isfinite(max(bounds)) and max(bounds) <= total
+
+
+def by_chain(shard, *chains, components=8):
+    """Draws of several chains, each with its own labels: (draw, row)."""
+    draws = make_draws(shard, np.concatenate(chains), components)
+    return replace(draws, chain=np.repeat(np.arange(len(chains)), [len(c) for c in chains]))
+
+
+def test_chains_that_agree_and_chains_that_do_not(seed):
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    other = rng.permutation(truth)
+    same = by_chain(draws.shard, draws.labels[:25], draws.labels[25:])
+    assert chain_agreement(same, 3) == 1.0
+    apart = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(other, (9, 1)))
+    # the best of a few cuts, so never less than that of the first
+    least = adjusted_rand_score(truth, other)
+    assert least <= chain_agreement(apart, 3) < least + 0.05
+    three = by_chain(draws.shard, *(np.tile(part, (9, 1)) for part in (truth, other, truth)))
+    assert_allclose(chain_agreement(three, 3), (1 + 2 * chain_agreement(apart, 3)) / 3)
+
+
+def test_a_stray_row_is_no_disagreement(seed):
+    """One chain that keeps a row apart can still show the clusters that the other finds."""
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    stray = truth.copy()
+    stray[rng.integers(len(truth))] = 3
+    chains = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(stray, (9, 1)))
+    assert chain_agreement(chains, 3) > 0.95
+
+
+def test_one_chain_or_one_cluster_agrees_with_itself(seed):
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    assert chain_agreement(draws, 3) == 1.0
+    noise = rng.integers(0, 8, (2, 20, len(truth)))
+    assert chain_agreement(by_chain(draws.shard, *noise), 1) == 1.0
+
+
+def test_chains_are_compared_on_a_subsample_that_the_seed_decides(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    shard = planted(rng)[0].shard
+    draws = by_chain(shard, *rng.integers(0, 8, (2, 20, shard.rows)))
+    compared = []
+
+    def watched(labels):
+        compared.append(labels.shape)
+        return co_clustering(labels)
+
+    monkeypatch.setattr(module, "co_clustering", watched)
+    first, again = (chain_agreement(draws, 4, rows=50) for _ in range(2))
+    assert first == again != chain_agreement(replace(draws, seed=draws.seed + 1), 4, rows=50)
+    assert set(compared) == {(20, 50)}

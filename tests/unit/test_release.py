@@ -19,11 +19,30 @@ from silomix.release import (
     release_medians,
     weight_shapes,
 )
+from silomix.types import Trace
 from unit.release_cases import PRIOR, clustered, conditions
 
 FALSE_ALARM = 1e-4
 DEFAULT = PRESETS["default"]
 WITH_DRAWS = Policy(name="with draws", tiers=("summary", "draws"))
+
+
+def two_chains(rng):
+    """Clusters of 30 and 20 rows; in one of two chains a few rows sit with the others."""
+    local = clustered(rng, [30, 20], (2, 3))
+    labels = np.array(local.draws.labels)
+    labels[200:, 25:32] = 1
+    traces = dict(local.draws.diagnostics.traces)
+    occupied = np.ones((2, 200))
+    occupied[1, 7] = local.draws.components
+    traces["occupied"] = Trace(occupied, 1.0, 400.0)
+    draws = replace(
+        local.draws,
+        labels=labels,
+        chain=np.repeat([0, 1], 200),
+        diagnostics=replace(local.draws.diagnostics, traces=traces),
+    )
+    return replace(local, draws=draws)
 
 
 def release_of(local, policy=OPEN, tier="summary"):
@@ -85,6 +104,14 @@ class TestPolicy:
         assert release.policy == echo(DEFAULT)
         assert release.diagnostics.rhat == {"log_likelihood": 1.001}
         assert release.diagnostics.ess == {"log_likelihood": 390.0}
+
+    def test_what_a_silo_says_of_its_chains_and_components_has_two_decimals(self, seed):
+        local = two_chains(np.random.default_rng(seed))
+        exact, coarse = (release_of(local, policy).diagnostics for policy in (OPEN, DEFAULT))
+        assert exact.full == 1 / 400
+        assert coarse.full == 0.0
+        assert -1 < exact.agreement < 1
+        assert coarse.agreement == round(exact.agreement, 2) != exact.agreement
 
     def test_draws_of_a_summary_spread_as_released(self, seed):
         rng = np.random.default_rng(seed)

@@ -127,6 +127,8 @@ class DiagnosticsEntry(Entry):
     rhat: dict[str, Number]
     ess: dict[str, Number]
     prior_draws: Number
+    agreement: Number = 1.0
+    full: Number = 0.0
 
 
 class Manifest(Entry):

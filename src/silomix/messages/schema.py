@@ -81,6 +81,8 @@ DIAGNOSTICS = Inner(
         "rhat": Named(Number(finite=False)),
         "ess": Named(Number(finite=False)),
         "prior_draws": Number(),
+        "agreement": Number(),
+        "full": Number(),
     },
 )
 

@@ -59,6 +59,8 @@ class SiloEntry(Entry):
     rhat: dict[str, Number]
     ess: dict[str, Number]
     prior_draws: Number
+    agreement: Number = 1.0
+    full: Number = 0.0
 
 
 class PolishEntry(Entry):
