@@ -2,19 +2,22 @@
 
 A chain has all C⁺ components and one π. Each sweep the silos draw their rows' labels given (π, p)
 and answer with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~
-Dirichlet(β + counts). (Silo-specific weights would never empty the spare components when silos
+Dirichlet(β + counts), or with drift the shared and the silos' own profiles as in
+`silomix.families.drift`. (Silo-specific weights would never empty the spare components when silos
 are many.) It needs as many exchanges as sweeps, and finds clusters too small for any one silo.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
+from silomix.families.drift import Shared
 from silomix.families.evidence import log_evidence
 from silomix.matching.absorb import folding_limit
 from silomix.polish import ask_round, draw_profiles
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 
 STREAM = 0x657861
 """Sets the coordinator's draws apart from other draws of the same seed."""
+SILO_DRAWS = 400
+"""Last draws of which the silos' own profiles are kept."""
 PERSISTENT = 0.5
-"""A small cluster less alike than this to what the other draws have is not one."""
+"""A cluster less alike than this to what the other draws have is not one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,9 @@ class ExactDraws:
     counts : (draw, component, level); members : (draw, component), of the labels drawn given them.
     log_likelihood : (draw,), of all rows at those weights and probabilities.
     chain : (draw,)
+    kappa : (draw, variable); None without drift.
+    own : (silo draw, silo, component, level), the silos' own profiles in the last draws; None
+        without drift.
     """
 
     weights: NDArray[np.float64]
@@ -51,6 +59,8 @@ class ExactDraws:
     members: NDArray[np.int64]
     log_likelihood: NDArray[np.float64]
     chain: NDArray[np.int64]
+    kappa: NDArray[np.float64] | None = None
+    own: NDArray[np.float64] | None = None
 
 
 def sample_exactly(
@@ -61,6 +71,7 @@ def sample_exactly(
     prior: Prior,
     offsets: NDArray[np.int64],
     seed: int,
+    drift: bool = False,
     report: Callable[[int, int], None] | None = None,
 ) -> ExactDraws:
     """Run the pooled Gibbs sampler over the silos, all chains in each question.
@@ -69,30 +80,35 @@ def sample_exactly(
     """
     chains, levels = schedule.chains, int(offsets[-1])
     rng = np.random.default_rng([seed, STREAM, 0])
-    nothing = np.zeros((chains, components, levels), dtype=np.int64)
-    probabilities = draw_profiles(nothing, prior.beta, offsets, rng)
+    everyone = len(silos.names)
+    nothing = np.zeros((everyone, chains, components, levels), dtype=np.int64)
+    alike = Shared(np.empty(0), np.full((chains, len(offsets) - 1), np.inf))
+    shared, own = draw_profiles(nothing, alike, prior.beta, offsets, rng, drift=False)
     weights = np.full((chains, components), 1.0 / components)
     kept: list[tuple[NDArray[np.float64], ...]] = []
-    everyone = len(silos.names)
+    own_kept: deque[NDArray[np.float64]] = deque(maxlen=SILO_DRAWS)
     for sweep in range(1, schedule.iterations + 1):
-        shared = np.broadcast_to(weights, (everyone, *weights.shape))
-        replies = ask_round(silos, sweep, shared, probabilities, None, 1)
-        counts = np.sum([reply.counts for reply in replies], axis=0)
+        by_silo = np.broadcast_to(weights, (everyone, *weights.shape))
+        replies = ask_round(silos, sweep, by_silo, own, None, 1)
+        counts = np.stack([reply.counts for reply in replies])
         members = np.sum([reply.members for reply in replies], axis=0)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
             likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
-            kept.append((weights, probabilities, counts, members, likelihood))
+            total = counts.sum(axis=0)
+            kept.append((weights, shared.mean, total, members, likelihood, shared.kappa))
+            own_kept.append(own[:, -1])  # of the last chain, whose draws come last
         rng = np.random.default_rng([seed, STREAM, sweep])
         shares = np.maximum(rng.standard_gamma(members + prior.alpha), 1e-300)
         weights = shares / shares.sum(axis=1, keepdims=True)
-        probabilities = draw_profiles(counts, prior.beta, offsets, rng)
+        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
         if report is not None:
             report(sweep, schedule.iterations)
-    weights, probabilities, counts, members, likelihood = (
+    weights, mean, counts, members, likelihood, kappa = (
         np.concatenate(np.swapaxes(np.array(part), 0, 1)) for part in zip(*kept, strict=True)
     )
     chain = np.repeat(np.arange(chains), len(kept))
-    return ExactDraws(weights, probabilities, counts, members, likelihood, chain)
+    draws = ExactDraws(weights, mean, counts, members, likelihood, chain)
+    return replace(draws, kappa=kappa, own=np.array(own_kept)) if drift else draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +118,7 @@ class ExactClusters:
     Attributes
     ----------
     weights : (draw, cluster), each draw sums to one; probabilities : (draw, cluster, level)
+    own : (silo draw, silo, cluster, level), the silos' own profiles in the last draws, or None.
     reference : the kept draw whose components the clusters are.
     folded : components of the reference that were folded into others.
     unmatched : share of the rows, on average over draws, in components without a cluster.
@@ -109,6 +126,7 @@ class ExactClusters:
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    own: NDArray[np.float64] | None
     reference: int
     folded: int
     unmatched: float
@@ -120,14 +138,14 @@ def align(
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
-    with fewer than `absorb` rows, or in small tables fewer than a share of them, are folded into
-    another where that raises the evidence, or where the other draws hardly know them.
+    that the other draws hardly know are folded into those that they resemble most; if `absorb` is
+    a number, only those of fewer rows.
     """
     reference = int(np.argmax(log_joint(draws, prior, offsets)))
     occupied = draws.members[reference] > 0
     counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
     persistence = _match_draws(draws, counts)[1]
-    limit = folding_limit(absorb, int(members.sum()))
+    limit = folding_limit(absorb)
     clusters, folded = _fold_small(
         counts, members, persistence >= PERSISTENT, prior, offsets, limit
     )
@@ -138,10 +156,17 @@ def align(
     return ExactClusters(
         weights=weights / weights.sum(axis=1, keepdims=True),
         probabilities=draws.probabilities[every, components],
+        own=None if draws.own is None else _align_own(draws.own, components),
         reference=reference,
         folded=folded,
         unmatched=float(lost.mean()),
     )
+
+
+def _align_own(own: NDArray[np.float64], components: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the silos' profiles by cluster: (silo draw, silo, cluster, level)."""
+    last = components[-len(own) :, None, :, None]
+    return np.take_along_axis(own, last, axis=2)
 
 
 def _match_draws(
@@ -182,7 +207,7 @@ def _fold_small(
     persistent: NDArray[np.bool_],
     prior: Prior,
     offsets: NDArray[np.int64],
-    limit: int,
+    limit: float,
 ) -> tuple[NDArray[np.int64], int]:
     """Return the reference's clusters (cluster, level), small ones folded in, and how many were.
 
@@ -197,8 +222,8 @@ def _fold_small(
         others = others[others != small]
         if members[small] >= limit or len(others) == 0:
             continue
-        gain = _folding_gain(counts, members, small, others, prior, offsets)
-        if gain.max() > 0 or not persistent[small]:
+        if not persistent[small]:
+            gain = _folding_gain(counts, members, small, others, prior, offsets)
             target = others[int(np.argmax(gain))]
             counts[target] += counts[small]
             members[target] += members[small]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from silomix.aggregation import aggregate
 from silomix.diagnostics import diagnose
 from silomix.disclosure import STAND_INS
-from silomix.exact import align, sample_exactly
+from silomix.exact import SILO_DRAWS, align, sample_exactly
+from silomix.families.dirichlet import draw_levels
+from silomix.families.drift import discount
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
 from silomix.policy import Policy
@@ -27,6 +29,7 @@ from silomix.posterior import (
 )
 from silomix.release import released_diagnostics
 from silomix.sampler import Progress
+from silomix.types import SiloProfiles
 from silomix.words import quoted
 
 if TYPE_CHECKING:
@@ -40,10 +43,13 @@ if TYPE_CHECKING:
     from silomix.polish import Polished
     from silomix.release import Release, ReleasedDiagnostics
     from silomix.study import Study
-    from silomix.types import Correspondence, SiloWeights
+    from silomix.types import Correspondence, MatchedDraws, SiloWeights
 
     Report = Callable[[Progress], None]
     Say = Callable[..., None]
+
+DRIFT_STREAM = 0x647266
+"""Sets the draws of shared profiles without a polish apart from other draws of the same seed."""
 
 
 def run_study(
@@ -61,24 +67,28 @@ def run_study(
     replies: Mapping[str, Release] = tally.ask(SampleLocally())
     releases = [replies[name] for name in silos.names]
 
-    correspondence, aggregated = _match_and_aggregate(study, releases, tally, threads, say)
+    matched, aggregated = _match_and_aggregate(study, releases, tally, threads, say)
     for _ in range(study.matching.refine):
-        weighed = reweigh(releases, correspondence, aggregated.silo_weights)
-        correspondence, aggregated = _match_and_aggregate(study, weighed, tally, threads, say)
+        weighed = reweigh(releases, matched.correspondence, aggregated.silo_weights)
+        matched, aggregated = _match_and_aggregate(study, weighed, tally, threads, say)
 
-    draws = Global.of(aggregated)
     polished = None
     if study.polish.rounds != 0:
-        polished = _polish(study, releases, aggregated, tally, say)
+        polished = _polish(study, releases, matched, aggregated, tally, say)
         draws = Global.of_polished(polished, releases)
+    elif matched.kappa is None:
+        draws = Global.of(aggregated)
+    else:
+        draws = Global.of_counts(study, releases, matched, aggregated)
 
     parts = ordered(
         Parts(
             draws.weights,
             draws.weights_by_silo,
             draws.probabilities,
-            correspondence,
+            matched.correspondence,
             aggregated.silo_weights,
+            draws.silo_profiles,
         )
     )
     groups = parts.correspondence.groups if parts.correspondence else ()
@@ -105,11 +115,17 @@ def run_study(
 
 def _match_and_aggregate(
     study: Study, releases: Sequence[Release], silos: Tally, threads: int, say: Say
-) -> tuple[Correspondence, Aggregated]:
-    offsets = study.table_schema.offsets
+) -> tuple[Matched, Aggregated]:
+    offsets, drift = study.table_schema.offsets, study.drifts
     say("matching")
-    correspondence, _ = match(
-        releases, study.matching, silos, prior=study.prior, offsets=offsets, seed=study.seed
+    correspondence, info = match(
+        releases,
+        study.matching,
+        silos,
+        prior=study.prior,
+        offsets=offsets,
+        seed=study.seed,
+        drift=drift,
     )
     say("aggregating")
     aggregated = aggregate(
@@ -123,7 +139,7 @@ def _match_and_aggregate(
         seed=study.seed,
         threads=threads,
     )
-    return correspondence, aggregated
+    return Matched(correspondence, info.kappa if drift else None), aggregated
 
 
 def _draws_needed(study: Study) -> int:
@@ -137,13 +153,14 @@ def _draws_needed(study: Study) -> int:
 def _polish(
     study: Study,
     releases: Sequence[Release],
+    matched: Matched,
     aggregated: Aggregated,
     silos: Tally,
     say: Say,
 ) -> Polished:
     say("polishing")
     rows = np.array([release.rows for release in releases])
-    start = starting_point(aggregated.matched.weights, aggregated.probabilities, rows)
+    start = starting_point(aggregated.matched, aggregated.probabilities, rows, matched.kappa)
     return polish(
         start,
         silos,
@@ -189,11 +206,13 @@ def assign_rows(
 
     A silo may withhold a count: then the total is not known, and −1.
     """
+    own = parts.silo_profiles
+    last = slice(-len(own.probabilities), None) if own else slice(None)
     replies: Mapping[str, AssignReply] = silos.ask(
         {
             name: AssignRows(
-                parts.weights_by_silo[:, place],
-                parts.probabilities,
+                parts.weights_by_silo[last, place],
+                own.probabilities[:, place] if own else parts.probabilities,
                 groups[place] if groups is not None else None,
             )
             for place, name in enumerate(silos.names)
@@ -214,12 +233,16 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
         prior=study.prior,
         offsets=offsets,
         seed=study.seed,
+        drift=study.drifts,
         report=partial(say, "sampling"),
     )
     found = align(draws, prior=study.prior, offsets=offsets, absorb=study.matching.absorb)
     everyone = (len(found.weights), len(silos.names), found.weights.shape[1])
     by_silo = np.broadcast_to(found.weights[:, None, :], everyone)
-    parts = ordered(Parts(found.weights, by_silo, found.probabilities, None, None))
+    own = None
+    if draws.kappa is not None and found.own is not None:
+        own = SiloProfiles(draws.kappa, found.own.astype(np.float32))
+    parts = ordered(Parts(found.weights, by_silo, found.probabilities, None, None, own))
     say("assigning")
     sizes = assign_rows(parts, silos, None)
     notes = [
@@ -250,6 +273,13 @@ def _judge(draws: ExactDraws) -> ReleasedDiagnostics:
     return released_diagnostics(found, prior_draws=0.0)
 
 
+class Matched(NamedTuple):
+    """Which local clusters are the same, and how alike the silos are: None without drift."""
+
+    correspondence: Correspondence
+    kappa: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class Global:
     """Global draws: weights (draw, cluster), by silo (draw, silo, cluster), and profiles."""
@@ -257,6 +287,7 @@ class Global:
     weights: NDArray[np.float64]
     weights_by_silo: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    silo_profiles: SiloProfiles | None = None
 
     @classmethod
     def of(cls, aggregated: Aggregated) -> Global:
@@ -269,7 +300,66 @@ class Global:
         """Take the polished draws; the global weights are Σ_s (n_s/n) π^s."""
         rows = np.array([release.rows for release in releases], dtype=np.float64)
         weights = np.einsum("tsc,s->tc", polished.weights_by_silo, rows / rows.sum())
-        return cls(weights, polished.weights_by_silo, polished.probabilities)
+        own = None
+        if polished.kappa is not None and polished.silo_probabilities is not None:
+            own = SiloProfiles(polished.kappa, polished.silo_probabilities.astype(np.float32))
+        return cls(weights, polished.weights_by_silo, polished.probabilities, own)
+
+    @classmethod
+    def of_counts(
+        cls,
+        study: Study,
+        releases: Sequence[Release],
+        matched: Matched,
+        aggregated: Aggregated,
+    ) -> Global:
+        """Take the aggregated weights; under drift the profiles need another spread.
+
+        Where no round is made, the shared profiles are drawn given the silos' counts, discounted
+        at the matching's κ; a silo's own are those of its own draws.
+        """
+        plain = cls.of(aggregated)
+        assert matched.kappa is not None
+        offsets = study.table_schema.offsets
+        if np.isfinite(matched.kappa):
+            counts = shared_counts(releases, matched.correspondence, matched.kappa, offsets)
+            rng = np.random.default_rng([study.seed, DRIFT_STREAM])
+            draws = len(plain.weights)
+            shared = draw_levels(study.prior.beta + counts, offsets, rng, draws)
+            plain = replace(plain, probabilities=shared)
+        own = own_profiles(aggregated.matched, plain.probabilities, matched.kappa)
+        kappa = np.full((1, len(offsets) - 1), matched.kappa)
+        return replace(plain, silo_profiles=SiloProfiles(kappa, own))
+
+
+def shared_counts(
+    releases: Sequence[Release],
+    correspondence: Correspondence,
+    kappa: float,
+    offsets: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return what the silos' clusters together say of the shared profiles: (cluster, level)."""
+    counts = np.zeros((correspondence.clusters, int(offsets[-1])))
+    for release, group in zip(releases, correspondence.groups, strict=True):
+        own = np.zeros_like(counts)
+        np.add.at(own, group, release.effective_counts)
+        counts += discount(own, kappa, offsets)
+    return counts
+
+
+def own_profiles(
+    matched: MatchedDraws, shared: NDArray[np.float64], kappa: float
+) -> NDArray[np.float32]:
+    """Return each silo's own profiles, the shared ones where it lacks a cluster or none differ.
+
+    Returns
+    -------
+    (silo draw, silo, cluster, level), of the last draws.
+    """
+    last = slice(-min(SILO_DRAWS, len(shared)), None)
+    held = matched.held & np.isfinite(kappa)
+    own = np.where(held[:, None, :, None], matched.probabilities[:, last], shared[last])
+    return np.moveaxis(own, 0, 1).astype(np.float32)
 
 
 class Tally:

@@ -1,11 +1,13 @@
 """From consensus to the exact posterior in a few exchanges: Gibbs rounds over the silos.
 
 The aggregated draws are the starting points of parallel chains on the posterior of the pooled
-model with silo-specific weights: profiles p_c ~ Dirichlet(β) shared by all silos, π^s ~
-Dirichlet(α/S) in each. One round, for all chains at once: the coordinator sends p; each silo draws
-its rows' labels, updates π^s, and answers with level counts by cluster; the coordinator adds the
-counts and draws p ~ Dirichlet(β + counts). That is one valid Gibbs sweep, so the law of the draws
-can only come closer to the exact posterior for the matched number of clusters; no row moves.
+model with silo-specific weights π^s ~ Dirichlet(α/S). One round, for all chains at once: the
+coordinator sends each silo its profiles; the silo draws its rows' labels, updates π^s, and answers
+with level counts by cluster. Without drift the profiles p_c ~ Dirichlet(β) are shared: the
+coordinator adds the counts and draws p ~ Dirichlet(β + counts). With drift it draws how alike the
+silos are, then the profile they share, then each silo's own (`silomix.families.drift`). Either way
+that is one valid Gibbs sweep, so the law of the draws can only come closer to the exact posterior
+for the matched number of clusters; no row moves.
 
 It is not in Fendler et al. (2026). The nearest idea is distributed data augmentation, which starts
 from nothing; starting from the consensus draws is what makes a handful of rounds enough. Limits:
@@ -24,6 +26,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.families.dirichlet import draw_levels
+from silomix.families.drift import (
+    GRID,
+    Shared,
+    draw_shared,
+    draw_silo_profiles,
+    exchange_clusters,
+)
 from silomix.messages import PolishRound
 
 if TYPE_CHECKING:
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages import PolishReply, Silos
-    from silomix.types import Prior
+    from silomix.types import MatchedDraws, Prior
 
 STREAM = 0x706F6C
 """Sets the coordinator's polish draws apart from other draws of the same seed."""
@@ -55,7 +64,10 @@ class Polished:
     Attributes
     ----------
     weights_by_silo : (draw, silo, cluster)
-    probabilities : (draw, cluster, level)
+    probabilities : (draw, cluster, level), what the silos share.
+    kappa : (draw, variable); None without drift.
+    silo_probabilities : (chain, silo, cluster, level), the silos' own profiles after the last
+        round; None without drift.
     log_likelihood : (round, chain), of all silos' rows, at the start of each round.
     movement : (check, 3): round, z of the log-likelihood, mean squared z of the parameters; no
         line where the rounds were too few for a check.
@@ -65,6 +77,8 @@ class Polished:
 
     weights_by_silo: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    kappa: NDArray[np.float64] | None
+    silo_probabilities: NDArray[np.float64] | None
     log_likelihood: NDArray[np.float64]
     movement: NDArray[np.float64]
     rounds: int
@@ -78,10 +92,14 @@ class Start:
     Attributes
     ----------
     weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
+    own : (silo, chain, cluster, level), each silo's profiles; those above for all without drift.
+    kappa : how alike the silos are in every variable; None without drift.
     """
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    own: NDArray[np.float64]
+    kappa: float | None = None
 
 
 def chains_for(rounds: int, kept_draws: int) -> int:
@@ -90,21 +108,30 @@ def chains_for(rounds: int, kept_draws: int) -> int:
 
 
 def starting_point(
-    weights: NDArray[np.float64],
+    matched: MatchedDraws,
     probabilities: NDArray[np.float64],
     rows: NDArray[np.int64],
+    kappa: float | None = None,
 ) -> Start:
     """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
 
+    Under drift it begins at its own profiles too, and at the shared ones of clusters it lacks.
+
     Parameters
     ----------
-    weights : (silo, chain, cluster), zero where the silo lacks the cluster.
+    matched : the silos' draws, as many as there are chains.
     probabilities : (chain, cluster, level), the aggregated draws.
     rows : (silo,)
+    kappa : how alike the silos are, from the matching; None without drift.
     """
     least = 1.0 / (rows + 1.0)
-    raised = np.maximum(weights, least[:, None, None])
-    return Start(raised / raised.sum(axis=-1, keepdims=True), probabilities)
+    raised = np.maximum(matched.weights, least[:, None, None])
+    weights = raised / raised.sum(axis=-1, keepdims=True)
+    own = np.broadcast_to(probabilities, (len(rows), *probabilities.shape))
+    if kappa is not None and np.isfinite(kappa):
+        held = matched.held[:, None, :, None]
+        own = np.where(held, matched.probabilities, own)
+    return Start(weights, probabilities, own, kappa)
 
 
 def polish(
@@ -130,46 +157,79 @@ def polish(
     report : called with (rounds made, the most there can be).
     """
     last = most if rounds is None else rounds
-    weights, probabilities = start.weights, start.probabilities
+    weights, own = start.weights, start.own
+    shared, drift = start_shared(start, offsets), start.kappa is not None
     history = _History()
     made = 0
     while made < last and not (rounds is None and history.quiet()):
         made += 1
         alpha = prior.alpha / len(silos.names)
-        replies = ask_round(silos, made, weights, probabilities, alpha, inner_sweeps)
+        replies = ask_round(silos, made, weights, own, alpha, inner_sweeps)
         weights = np.stack([reply.weights for reply in replies])
-        counts = np.sum([reply.counts for reply in replies], axis=0)
+        counts = np.stack([reply.counts for reply in replies])
         likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
         rng = np.random.default_rng([seed, STREAM, made])
-        probabilities = draw_profiles(counts, prior.beta, offsets, rng)
-        history.add(weights, probabilities, likelihood)
+        if drift:
+            counts, weights = exchange_clusters(counts, weights, shared, offsets, rng)
+        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
+        history.add(weights, shared, likelihood)
         if report is not None:
             report(made, last)
-    return history.finish(made)
+    return history.finish(made, own if drift else None)
+
+
+def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
+    """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
+    chains, variables = len(start.probabilities), len(offsets) - 1
+    kappa = np.inf if start.kappa is None else nearest_point(start.kappa)
+    return Shared(start.probabilities, np.full((chains, variables), kappa))
+
+
+def nearest_point(kappa: float) -> float:
+    """Return the point of the grid of κ that is nearest, on the scale of logarithms."""
+    return kappa if np.isinf(kappa) else float(GRID[np.abs(np.log(GRID[:-1] / kappa)).argmin()])
 
 
 def draw_profiles(
     counts: NDArray[np.int64],
+    shared: Shared,
     beta: float,
     offsets: NDArray[np.int64],
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Draw p ~ Dirichlet(β + counts) for every chain, cluster and variable."""
-    return draw_levels(counts + beta, offsets, rng)
+    *,
+    drift: bool,
+) -> tuple[Shared, NDArray[np.float64]]:
+    """Draw the profiles that the silos share, and each silo's own, given their counts.
+
+    Parameters
+    ----------
+    counts : (silo, chain, cluster, level)
+    shared : as they were; without drift κ stays where it is, at infinity.
+    """
+    if not drift:
+        mean = draw_levels(counts.sum(axis=0) + beta, offsets, rng)
+        return shared._replace(mean=mean), np.broadcast_to(mean, counts.shape)
+    shared = draw_shared(counts, shared, beta, offsets, rng)
+    return shared, draw_silo_profiles(counts, shared, offsets, rng)
 
 
 def ask_round(
     silos: Silos,
     number: int,
     weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
+    own: NDArray[np.float64],
     alpha: float | None,
     inner_sweeps: int,
 ) -> list[PolishReply]:
-    """Ask every silo one round, each with its own weights: (silo, chain, cluster)."""
+    """Ask every silo one round, each with its own weights and profiles.
+
+    Parameters
+    ----------
+    weights : (silo, chain, cluster); own : (silo, chain, cluster, level)
+    """
     replies: Mapping[str, PolishReply] = silos.ask(
         {
-            name: PolishRound(number, weights[place], probabilities, alpha, inner_sweeps)
+            name: PolishRound(number, weights[place], own[place], alpha, inner_sweeps)
             for place, name in enumerate(silos.names)
         }
     )
@@ -182,17 +242,19 @@ class _History:
     def __init__(self) -> None:
         self.weights: list[NDArray[np.float64]] = []
         self.probabilities: list[NDArray[np.float64]] = []
+        self.kappa: list[NDArray[np.float64]] = []
         self.log_likelihood: list[NDArray[np.float64]] = []
         self.checks: list[tuple[float, float, float]] = []
 
     def add(
         self,
         weights: NDArray[np.float64],
-        probabilities: NDArray[np.float64],
+        shared: Shared,
         log_likelihood: NDArray[np.float64],
     ) -> None:
         self.weights.append(weights)
-        self.probabilities.append(probabilities)
+        self.probabilities.append(shared.mean)
+        self.kappa.append(shared.kappa)
         self.log_likelihood.append(log_likelihood)
         made = len(self.weights)
         for old in range(min(made // 2 - 1, made - KEPT_ROUNDS)):  # nobody looks back so far
@@ -219,7 +281,7 @@ class _History:
             return False
         return not any(moving(*check[1:]) for check in recent)
 
-    def finish(self, made: int) -> Polished:
+    def finish(self, made: int, own: NDArray[np.float64] | None) -> Polished:
         kept = slice(-KEPT_ROUNDS, None)
         checks = np.array(self.checks).reshape(-1, 3)
         return Polished(
@@ -227,6 +289,8 @@ class _History:
                 [np.moveaxis(weights, 0, 1) for weights in self.weights[kept]]
             ),
             probabilities=np.concatenate(self.probabilities[kept]),
+            kappa=None if own is None else np.concatenate(self.kappa[kept]),
+            silo_probabilities=None if own is None else np.moveaxis(own, 0, 1),
             log_likelihood=np.array(self.log_likelihood),
             movement=checks,
             rounds=made,

@@ -9,7 +9,7 @@ from scipy.special import gammaln
 
 from silomix.families.evidence import log_partition_prior
 from silomix.matching.absorb import absorb_small, folding_limit, weight_gain
-from silomix.matching.greedy import Profile
+from silomix.matching.profile import Profile
 from unit.matching_cases import SIZES, clusters_of, offsets_of, together
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from silomix.matching import confidence as module
 from silomix.matching.confidence import co_occurrence
-from silomix.matching.greedy import Profile
+from silomix.matching.profile import Profile
 from silomix.matching.records import local_clusters
 from unit.matching_cases import (
     SIZES,

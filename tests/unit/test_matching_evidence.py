@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.families.evidence import log_evidence
 from silomix.matching import evidence as module
 from silomix.matching.evidence import apart_gain, evidence_groups
-from silomix.matching.greedy import Groups, Profile, greedy_merges, profile_gain
+from silomix.matching.greedy import Groups, greedy_merges, profile_gain
+from silomix.matching.profile import Profile
 from silomix.matching.records import local_clusters
 from unit.matching_cases import (
     SIZES,

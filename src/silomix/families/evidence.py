@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 
-def log_evidence(counts: ArrayLike, offsets: NDArray[np.int64], beta: float) -> NDArray[np.float64]:
+def log_evidence(
+    counts: ArrayLike, offsets: NDArray[np.int64], beta: float | NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return log p(cells of a cluster), its level probabilities integrated out.
 
     Each variable has its own total, so a row may miss some of its cells; a cluster without
@@ -21,16 +23,18 @@ def log_evidence(counts: ArrayLike, offsets: NDArray[np.int64], beta: float) -> 
     ----------
     counts : (..., level), how often each level occurs in the cluster, whole numbers or not.
     offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of the symmetric Dirichlet prior of each variable's probabilities.
+    beta : parameters of the Dirichlet prior of each variable's probabilities: one number, or one
+        for each level.
 
     Returns
     -------
     (...,), one number for each cluster.
     """
     counts = np.asarray(counts, dtype=np.float64)
-    concentration = np.diff(offsets) * beta
+    parameters = np.broadcast_to(np.asarray(beta, dtype=np.float64), counts.shape[-1:])
+    concentration = np.add.reduceat(parameters, offsets[:-1])
     totals = np.add.reduceat(counts, offsets[:-1], axis=-1)
-    by_level = gammaln(beta + counts) - gammaln(beta)
+    by_level = gammaln(parameters + counts) - gammaln(parameters)
     by_variable = gammaln(concentration) - gammaln(concentration + totals)
     return np.asarray(by_level.sum(axis=-1) + by_variable.sum(axis=-1))
 

@@ -8,17 +8,19 @@ contract tests.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.matching.absorb import absorb_small, folding_limit
+from silomix.matching.absorb import absorb_groups, folding_limit
 from silomix.matching.ball import ball_groups
 from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, SWEEPS, co_occurrence
 from silomix.matching.divergence import divergence_cost, divergence_groups
 from silomix.matching.evidence import evidence_groups
-from silomix.matching.greedy import Profile
 from silomix.matching.hungarian import hungarian_groups
+from silomix.matching.kappa import group_under_drift
+from silomix.matching.profile import Profile
 from silomix.matching.records import (
     Absorption,
     LocalClusters,
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
 
     from silomix.messages import Silos
     from silomix.release import Release
-    from silomix.study.settings import Ball, Divergence, Evidence, Hungarian, Matching
+    from silomix.study.settings import Ball, Divergence, Hungarian, Matching
     from silomix.types import Prior
 
     Found = tuple[NDArray[np.int64], MatchingInfo]
+    Grouped = tuple[NDArray[np.int64], MatchingInfo, Profile]
 
 __all__ = ["METHODS", "Absorption", "MatchingInfo", "divergence_cost", "match"]
 
@@ -53,7 +56,8 @@ class Problem:
     clusters : their local clusters in one list.
     silos : to ask, if the matching has questions.
     prior : of the pooled model.
-    profile : how counts become evidence.
+    profile : how counts become evidence without drift.
+    drift : whether clusters may differ between silos.
     rng : for the matching.
     """
 
@@ -62,6 +66,7 @@ class Problem:
     silos: Silos
     prior: Prior
     profile: Profile
+    drift: bool
     rng: np.random.Generator
 
 
@@ -85,16 +90,24 @@ def _ball(problem: Problem, settings: Ball) -> Found:
     )
 
 
-def _evidence(problem: Problem, _: Evidence) -> Found:
-    return evidence_groups(problem.clusters, problem.profile)
-
-
 METHODS: dict[str, Callable[[Problem, Any], Found]] = {
     "hungarian": _hungarian,
     "divergence": _divergence,
     "ball": _ball,
-    "evidence": _evidence,
 }
+"""The matchings of the paper, which know no drift."""
+
+
+def _group(problem: Problem, settings: Matching) -> Grouped:
+    """Return the groups, and the evidence that judges them from here on."""
+    clusters, profile = problem.clusters, problem.profile
+    find: Callable[[Profile], Found] = partial(evidence_groups, clusters)
+    if settings.method != "evidence":
+        found = METHODS[settings.method](problem, settings)
+        find = lambda _: found  # noqa: E731
+    if not problem.drift:
+        return *find(profile), profile
+    return group_under_drift(clusters, profile.offsets, profile.beta, find)
 
 
 def match(
@@ -105,6 +118,7 @@ def match(
     prior: Prior,
     offsets: NDArray[np.int64],
     seed: int,
+    drift: bool = False,
 ) -> tuple[Correspondence, MatchingInfo]:
     """Find which local clusters are the same global cluster, and how sure that is.
 
@@ -117,6 +131,7 @@ def match(
         cluster is one of that model.
     offsets : (variable + 1,), where each variable's levels start.
     seed : same seed, same answer.
+    drift : whether a cluster's profile may differ between silos.
 
     Returns
     -------
@@ -129,12 +144,12 @@ def match(
     clusters = local_clusters(releases)
     profile = Profile(offsets, prior.beta)
     for_matching, for_confidence = np.random.default_rng(seed).spawn(2)
-    problem = Problem(releases, clusters, silos, prior, profile, for_matching)
-    groups, info = METHODS[settings.method](problem, settings)
-    if settings.absorb > 0:
-        alpha, _ = prior.share(len(silos.names))
-        limit = folding_limit(settings.absorb, int(clusters.sizes.sum()))
-        groups, absorbed = absorb_small(clusters, groups, profile, limit=limit, alpha=alpha)
+    several = len(releases) > 1
+    problem = Problem(releases, clusters, silos, prior, profile, drift and several, for_matching)
+    groups, info, profile = _group(problem, settings)
+    if settings.absorb:
+        limit = folding_limit(settings.absorb)
+        groups, absorbed = absorb_groups(clusters, groups, profile, limit=limit)
         info = replace(info, absorbed=absorbed)
     confidence = None
     if len(groups) <= MOST_LOCAL_CLUSTERS:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.matching.greedy import sum_blocks
 from silomix.matching.records import by_appearance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.matching.greedy import Profile
+    from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
 MOST_LOCAL_CLUSTERS = 2000
@@ -28,7 +29,7 @@ class Blocks(NamedTuple):
 
     Attributes
     ----------
-    counts : (block, level), effective counts.
+    counts : (block, level), effective counts, discounted for drift.
     alone : (block,), evidence of each block by itself.
     silo : (block,)
     of_silo : for each silo, its blocks.
@@ -93,16 +94,13 @@ def co_occurrence(
     """
     order = clusters.canonical_order()
     start = by_appearance(groups[order])
-    # one number for each silo and group
-    pairs = clusters.silo[order] * (1 + start.max()) + start
-    block = by_appearance(pairs)
-    first = np.unique(block, return_index=True)[1]
-    counts = np.zeros((len(first), clusters.counts.shape[1]))
-    np.add.at(counts, block, clusters.counts[order])
-    silo = by_appearance(clusters.silo[order])[first]
+    silo, group, own = sum_blocks(clusters, order, start)
+    block = by_appearance(clusters.silo[order] * (1 + start.max()) + start)
+    silo = by_appearance(silo)
+    counts = profile.discount(own)
     of_silo = [np.flatnonzero(silo == s) for s in range(1 + silo.max())]
     blocks = Blocks(counts, profile.evidence(counts), silo, of_silo)
-    together = sample_groupings(blocks, start[first], profile, rng, sweeps)
+    together = sample_groupings(blocks, group, profile, rng, sweeps)
     of_local = np.empty(len(order), dtype=np.int64)
     of_local[order] = block
     return together[np.ix_(of_local, of_local)]
@@ -162,6 +160,7 @@ def draw_group(state: State, blocks: Blocks, block: int, uniform: float, profile
     without = state.members[choices] - (choices == own)
     scores[:-1] += np.log(np.maximum(without[:-1], 1))  # alone: odds 1, like an empty group
     scores[-1] = -np.inf if lonely else blocks.alone[block]
+    scores[without == 0] -= profile.log_join_odds  # a group of its own is no join
     masses = np.exp(scores - scores.max()).cumsum()
     to = int(choices[masses.searchsorted(uniform * masses[-1], side="right")])
     if to != own:

@@ -13,7 +13,8 @@ from silomix.matching.records import MatchingInfo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.matching.greedy import Groups, Profile
+    from silomix.matching.greedy import Groups
+    from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
 
@@ -46,8 +47,10 @@ def apart_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[n
     shared = groups.held[others][:, groups.held[one]].any(axis=1)
     gains = np.full(len(others), -np.inf)
     apart = others[~shared]
-    gains[~shared] = profile_gain(groups, one, apart) + membership_gain(
-        groups.held[one].sum(), groups.held[apart].sum(axis=1)
+    gains[~shared] = (
+        profile_gain(groups, one, apart)
+        + membership_gain(groups.held[one].sum(), groups.held[apart].sum(axis=1))
+        + groups.profile.log_join_odds
     )
     return gains
 

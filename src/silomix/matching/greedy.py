@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.evidence import log_evidence
 from silomix.matching.records import by_appearance
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
     Gain = Callable[["Groups", int, NDArray[np.int64]], NDArray[np.float64]]
@@ -26,34 +26,17 @@ OUTDATED = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
-    """How level counts become evidence.
-
-    Attributes
-    ----------
-    offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of the level probabilities in the pooled model.
-    """
-
-    offsets: NDArray[np.int64]
-    beta: float
-
-    def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return g of each group: (...,) from (..., level)."""
-        return log_evidence(counts, self.offsets, self.beta)
-
-
-@dataclass(frozen=True, eq=False)
 class Groups:
     """Groups of local clusters; joining two writes their sum in the place of the first.
 
     Attributes
     ----------
     profile : how counts become evidence.
-    counts : (group, level), effective counts.
+    counts : (group, level), effective counts, discounted for drift.
     evidence : (group,), g of those.
     rows : (group, silo)
     held : (group, silo), whether the silo has a cluster in it.
+    by_silo : for each group, the effective counts of each of its silos as they are: (level,).
     """
 
     profile: Profile
@@ -61,6 +44,7 @@ class Groups:
     evidence: NDArray[np.float64]
     rows: NDArray[np.int64]
     held: NDArray[np.bool_]
+    by_silo: list[dict[int, NDArray[np.float64]]]
 
 
 class Merge(NamedTuple):
@@ -113,13 +97,34 @@ def sum_up(
 ) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
     n_groups = 1 + int(start.max())
-    counts = np.zeros((n_groups, clusters.counts.shape[1]))
-    np.add.at(counts, start, clusters.counts[order])
+    silo, group, own = sum_blocks(clusters, order, start)
+    counts = np.zeros((n_groups, own.shape[1]))
+    np.add.at(counts, group, profile.discount(own))
+    by_silo: list[dict[int, NDArray[np.float64]]] = [{} for _ in range(n_groups)]
+    for s, g, block in zip(silo.tolist(), group.tolist(), own, strict=True):
+        by_silo[g][s] = block
     rows = np.zeros((n_groups, len(clusters.names)), dtype=np.int64)
     np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
     held = np.zeros(rows.shape, dtype=np.bool_)
     held[start, clusters.silo[order]] = True
-    return Groups(profile, counts, profile.evidence(counts), rows, held)
+    return Groups(profile, counts, profile.evidence(counts), rows, held, by_silo)
+
+
+def sum_blocks(
+    clusters: LocalClusters, order: NDArray[np.int64], start: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Add up the clusters of one silo that share a group: they drift together.
+
+    Returns
+    -------
+    silo, group : (block,), in the order in which the blocks first appear.
+    counts : (block, level), effective counts as they are.
+    """
+    block = by_appearance(clusters.silo[order] * (1 + start.max()) + start)
+    first = np.unique(block, return_index=True)[1]
+    counts = np.zeros((len(first), clusters.counts.shape[1]))
+    np.add.at(counts, block, clusters.counts[order])
+    return clusters.silo[order][first], start[first], counts
 
 
 def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
@@ -166,10 +171,32 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
 
 def join(groups: Groups, one: int, other: int) -> None:
     """Add a group to another, in place."""
+    mine, others = groups.by_silo[one], groups.by_silo[other]
+    shared = mine.keys() & others.keys()
     groups.counts[one] += groups.counts[other]
+    if shared:
+        groups.counts[one] += joint_discount(groups, one, other)[0]
+    groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
     groups.evidence[one] = groups.profile.evidence(groups.counts[one])
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
+
+
+def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.float64], float]:
+    """Return what changes where two groups share silos, whose clusters would drift together.
+
+    Returns
+    -------
+    counts : (level,), discounted together less discounted one by one.
+    remainder : the same of what discounting leaves out of the log probability.
+    """
+    mine, others = groups.by_silo[one], groups.by_silo[other]
+    shared = sorted(mine.keys() & others.keys())
+    a, b = np.array([mine[s] for s in shared]), np.array([others[s] for s in shared])
+    discount, remainder = groups.profile.discount, groups.profile.remainder
+    counts = discount(a + b) - discount(a) - discount(b)
+    left_out = remainder(a + b) - remainder(a) - remainder(b)
+    return counts.sum(axis=0), float(left_out.sum())
 
 
 def profile_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:

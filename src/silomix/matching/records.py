@@ -62,7 +62,7 @@ class Absorption:
     ----------
     clusters : the local clusters of the small group.
     into : those of the group that took it.
-    gain : rise of the log evidence, with the odds that a small group had to beat.
+    gain : rise of the log evidence, with the odds that the group had to beat.
     """
 
     clusters: tuple[LocalCluster, ...]
@@ -81,6 +81,7 @@ class MatchingInfo:
     order : divergence: the silos in the order of the run that was kept.
     divergence : divergence: summed cost of that run's assignments.
     runs : divergence: that sum for each run.
+    kappa : how alike the silos' profiles are, one for all variables; infinity without drift.
     absorbed : groups that were folded afterwards.
     sweeps : block Gibbs sweeps the confidence is a frequency over; 0 if it was not computed.
     """
@@ -90,6 +91,7 @@ class MatchingInfo:
     order: tuple[str, ...] = ()
     divergence: float | None = None
     runs: tuple[float, ...] = ()
+    kappa: float = float("inf")
     absorbed: tuple[Absorption, ...] = ()
     sweeps: int = 0
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.matching.confidence import State
-    from silomix.matching.greedy import Profile
+    from silomix.matching.profile import Profile
     from silomix.rivals.odds import Odds
 
 

@@ -99,12 +99,12 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : a group of fewer rows, and of less than 6 % of all rows, may join another of its own
-        silo; 0 is never.
+    absorb : whether a group may join another of its own silo that it does not differ from; a
+        number lets only groups of fewer rows do so.
     refine : how often to match again with the aggregation's weights, and aggregate again.
     """
 
-    absorb: CountFromZero = 60
+    absorb: bool | CountFromZero = True
     refine: CountFromZero = 0
 
 
@@ -168,7 +168,7 @@ class Evidence(MatchingSettings):
     Examples
     --------
     >>> silomix.Evidence().absorb
-    60
+    True
     """
 
     method: Literal["evidence"] = "evidence"

@@ -108,6 +108,11 @@ class Study(Record):
         return Prior(self.model.alpha, self.model.beta, self.model.fractionate)
 
     @property
+    def drifts(self) -> bool:
+        """Whether a cluster's profile may differ between silos; never with one silo."""
+        return self.model.drift == "learn" and len(self.silos) > 1
+
+    @property
     def sampling(self) -> Schedule:
         """How long each silo samples, and what it keeps."""
         return Schedule(**self.schedule.model_dump())
