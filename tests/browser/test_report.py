@@ -24,7 +24,7 @@ if not CHROMIUM:
     pytest.skip("no chromium to open the report in", allow_module_level=True)
 driver = pytest.importorskip("playwright.sync_api", reason="no playwright to drive chromium with")
 
-SECTIONS = 12
+SECTIONS = 13
 PHONE, DESK = 360, 1400
 MOST_BYTES = 6_000_000
 MOST_SECONDS = 2.0

@@ -13,10 +13,11 @@ from silomix.characterise import cluster_map
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.plots.common import COLOURS
 from silomix.types import Schema, Variable
-from unit.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior
+from unit.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
 
 POSTERIOR_FIGURES = [
     plots.cluster_sizes,
+    plots.drift,
     plots.mca_map,
     plots.number_of_clusters,
     plots.profile_heat_map,
@@ -49,9 +50,14 @@ def study():
 
 
 @pytest.fixture
-def given(posterior, study):
+def drifting(posterior, seed):
+    return with_drift(posterior, np.random.default_rng(seed))
+
+
+@pytest.fixture
+def given(drifting, study):
     """What each figure is drawn from."""
-    return dict.fromkeys(POSTERIOR_FIGURES, posterior) | dict.fromkeys(STUDY_FIGURES, study)
+    return dict.fromkeys(POSTERIOR_FIGURES, drifting) | dict.fromkeys(STUDY_FIGURES, study)
 
 
 @pytest.mark.parametrize("draw", [*POSTERIOR_FIGURES, *STUDY_FIGURES], ids=lambda f: f.__name__)
@@ -131,6 +137,32 @@ def test_rows_lie_at_the_mean_of_their_levels(posterior):
     found = cluster_map(posterior.weights, posterior.probabilities, np.array([0, 2, 5, 7]))
     expected = [found.columns[[0, 3, 6]].mean(axis=0), found.columns[3]]
     np.testing.assert_allclose(ax.collections[0].get_offsets(), expected)
+
+
+def test_the_variable_in_which_silos_differ_most_is_at_the_top(drifting):
+    ax = plots.drift(drifting, level=0.5)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["smoker", "sex", "stage"]
+    assert ax.yaxis.get_inverted()
+    assert ax.get_title() == "In which variables the silos differ, 50% intervals"
+    intervals, dots = ax.collections
+    expected = 100 * np.sqrt(0.25 / (np.array([5.0, 200.0, np.inf]) + 1))
+    np.testing.assert_allclose(dots.get_offsets()[:, 0], expected)
+    # κ was infinite in a tenth of the draws
+    np.testing.assert_allclose(dots.get_array(), [0.1, 0.0, 1.0])
+    np.testing.assert_allclose([path[0, 0] for path in intervals.get_segments()], expected)
+    wide = plots.drift(drifting).collections[0].get_segments()
+    np.testing.assert_allclose(wide[0][:, 0], [0.0, expected[0]])
+
+
+def test_point_values_have_no_interval_and_no_probability(posterior, seed):
+    ax = plots.drift(with_drift(posterior, np.random.default_rng(seed), point=True))
+    assert len(ax.collections) == 1
+    assert ax.get_title() == "In which variables the silos differ"
+
+
+def test_silos_that_do_not_drift_cannot_be_drawn(posterior):
+    with pytest.raises(SilomixError, match="this posterior has no drift"):
+        plots.drift(posterior)
 
 
 def test_one_cluster_has_no_map(seed):

@@ -22,8 +22,9 @@ from silomix.errors import FileError, SettingsError
 from silomix.outside import compare_outside
 from silomix.posterior import PolishTrace
 from silomix.report import heat, make_report, write_report
-from silomix.report.clusters import traits_table
+from silomix.report.clusters import pairs_table, splits_table, traits_table
 from silomix.report.drawing import line_chart, thin
+from silomix.report.drift import drift_section
 from silomix.report.heat import embed
 from silomix.report.palette import (
     DARK,
@@ -35,13 +36,20 @@ from silomix.report.palette import (
     share_class,
 )
 from silomix.report.records import decimal, percent, probability, signed
-from silomix.report.silos import holders_table
+from silomix.report.silos import alone_sentences, holders_table
 from silomix.report.trust import trust
 from silomix.report.words import AGGREGATIONS, MATCHINGS, ORACLES, words
 from silomix.study import make_study
 from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
-from silomix.types import Schema, Variable
-from unit.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior
+from silomix.types import Correspondence, Schema, SiloProfiles, Variable
+from unit.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    SILOS,
+    make_diagnostics,
+    make_posterior,
+    with_drift,
+)
 from unit.report_cases import large_posterior
 
 SECTIONS = (
@@ -50,6 +58,7 @@ SECTIONS = (
     "profiles",
     "traits",
     "silos",
+    "drift",
     "weights",
     "number",
     "map",
@@ -293,6 +302,181 @@ def test_a_share_that_is_next_to_nothing_is_told_as_such(posterior):
     shares[:, 0, 0] = 1e-4
     table = holders_table(replace(posterior, weights_by_silo=shares))
     assert table.rows[0][1].text == "<0.1%"
+
+
+class TestDrift:
+    def test_a_line_for_each_variable(self, posterior, rng):
+        drifting = with_drift(posterior, rng)
+        section = drift_section(drifting)
+        lines = [[cell.text for cell in row[:4]] for row in section.variables.rows]
+        assert lines == [
+            ["smoker", "0.100", "20.4", "0.0 to 20.4"],
+            ["sex", "< 0.02", "3.5", "3.5 to 3.5"],
+            ["stage", "> 0.98", "0.0", "0.0 to 0.0"],
+        ]
+        assert [row[2].note for row in section.variables.rows] == ["κ 5", "κ 200", "κ ∞"]
+        text = Page(make_report(drifting)).text
+        assert "In which variables do the silos differ?" in text
+        assert all(sentence in text for sentence in section.sentences)
+        assert "drift, κ" in text
+
+    def test_the_largest_differences_are_those_of_the_means(self, posterior, rng):
+        drifting = with_drift(posterior, rng, kappa=(5.0, 2.0, 9.0))
+        table = drift_section(drifting).differences
+        means = drifting.silo_profiles.probabilities.mean(axis=0, dtype=np.float64)
+        largest = drifting.drift().sort_values("difference").iloc[-1]
+        first = [cell.text for cell in table.rows[0]]
+        assert first[0] == f"{largest['variable']} = {largest['level_name']}"
+        assert first[1] == str(largest["cluster"])
+        assert first[2] == f"{percent(largest['highest'])} in {largest['highest_silo']}"
+        assert first[3] == f"{percent(largest['lowest'])} in {largest['lowest_silo']}"
+        assert first[4] == f"{100 * largest['difference']:.1f}"
+        # one line for each variable and cluster, as far as they are worth one
+        gaps = np.abs(means[0] - means[1])
+        worth = [
+            gaps[:, part].max(axis=1) >= 0.005 for part in (slice(2), slice(2, 5), slice(5, 7))
+        ]
+        assert len(table.rows) == min(np.sum(worth), 10)
+        shown = [float(row[4].text) for row in table.rows]
+        assert shown == sorted(shown, reverse=True)
+
+    @pytest.mark.parametrize(
+        ("same", "expected"),
+        [
+            (
+                [0.9, 0.6, 1.0],
+                [
+                    (
+                        "The silos are probably alike in every variable: a cluster has the same "
+                        "profile in all of them. The least sure is stage, with a probability of "
+                        "0.60."
+                    )
+                ],
+            ),
+            (
+                [0.0, 0.3, 0.7],
+                [
+                    (
+                        "The silos differ in 1 of 3 variables, with a probability of at least 95% "
+                        "each: smoker."
+                    ),
+                    "The silos may differ in 1 variable: stage.",
+                    "The silos are probably alike in 1 variable.",
+                ],
+            ),
+            ([0.2, 0.3, 0.4], ["The silos may differ in 3 variables: smoker, stage, sex."]),
+        ],
+    )
+    def test_sentences(self, posterior, rng, same, expected):
+        own = with_drift(posterior, rng).silo_profiles
+        kappa = np.where(np.arange(50)[:, None] < 50 * np.array(same), np.inf, 20.0)
+        section = drift_section(replace(posterior, silo_profiles=replace(own, kappa=kappa)))
+        assert list(section.sentences) == expected
+
+    def test_silos_that_are_the_same(self, posterior, rng):
+        alike = with_drift(posterior, rng, kappa=(np.inf,) * 3)
+        text = Page(make_report(alike)).text
+        assert "The silos are probably alike in every variable" in text
+        assert "No two silos differ by as much as half a percentage point" in text
+
+    @pytest.mark.parametrize(
+        ("kappa", "told"),
+        [
+            ((50.0, 50.0, 50.0), "How much the silos differ was estimated once, by the matching"),
+            ((np.inf,) * 3, "As far as the matching tells, the silos are alike in every variable"),
+        ],
+    )
+    def test_point_values(self, posterior, rng, kappa, told):
+        drifting = with_drift(posterior, rng, kappa=kappa, point=True)
+        text = Page(make_report(drifting)).text
+        assert told in text
+        assert "is the posterior probability that the spread is zero" not in text
+        assert {row[1].text for row in drift_section(drifting).variables.rows} == {"–"}
+
+    def test_what_was_not_learned_is_said(self, posterior):
+        study = make_study(SCHEMA, SILOS, drift="none")
+        text = Page(make_report(replace(posterior, study=study))).text
+        assert "This is not known: its study says drift = 'none'" in text
+
+    def test_a_single_silo_has_no_section(self, posterior):
+        provenance = replace(posterior.provenance, silos=("north",))
+        alone = replace(
+            posterior,
+            provenance=provenance,
+            correspondence=None,
+            assignment=None,
+            silo_weights=None,
+            weights_by_silo=posterior.weights_by_silo[:, :1],
+        )
+        page = Page(make_report(alone))
+        assert "drift" not in [attributes.get("id") for attributes in page.attributes("section")]
+
+    def test_many_variables_are_counted(self, rng):
+        schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(20)))
+        many = make_posterior(rng, schema=schema)
+        own = SiloProfiles(np.full((50, 20), 9.0), np.repeat(many.probabilities[:, None], 2, 1))
+        (sentence,) = drift_section(replace(many, silo_profiles=own)).sentences
+        assert sentence.endswith("x0, x1, x2, x3, x4, x5 and 14 more.")
+
+
+class TestAlike:
+    def match(self, confidence):
+        return Correspondence(
+            silos=SILOS,
+            groups=(np.array([0, 1]), np.array([0, 2])),
+            sizes=(np.array([500, 100]), np.array([400, 50])),
+            method="evidence",
+            confidence=confidence,
+        )
+
+    def made(self, posterior, shared=0.0, confidence=True, **settings):
+        """Cluster 1 in the north, cluster 2 in the south; how sure they are two is given."""
+        sure = np.eye(4)
+        sure[0, 2] = sure[2, 0] = 0.99
+        sure[1, 3] = sure[3, 1] = shared
+        weights = np.array([[0.83, 0.17, 0.0], [0.88, 0.002, 0.118]], dtype=np.float32)
+        return replace(
+            posterior,
+            study=make_study(SCHEMA, SILOS, **settings),
+            weights_by_silo=np.tile(weights, (50, 1, 1)),
+            correspondence=self.match(sure if confidence else None),
+        )
+
+    def test_a_cluster_of_one_silo_is_named_with_its_probability(self, posterior):
+        told = alone_sentences(self.made(posterior, shared=0.25))
+        sure = (
+            "The probability that it is a cluster of its own, and not one found elsewhere that "
+            "looks different in this silo, is 0.75."
+        )
+        assert told == (
+            f"Cluster 1 lives in north: 99.1% of its expected rows are there. {sure}",
+            f"Cluster 2 lives in south: 100.0% of its expected rows are there. {sure}",
+        )
+        text = Page(make_report(self.made(posterior, shared=0.25))).text
+        assert all(sentence in text for sentence in told)
+        assert "is more than 0.99." in alone_sentences(self.made(posterior))[0]
+
+    def test_what_was_not_computed_or_not_allowed_for_is_said(self, posterior):
+        told = alone_sentences(self.made(posterior, confidence=False, drift="none"))
+        assert "looks different in this silo, was not computed." in told[0]
+        assert "takes a cluster's profile to be the same in all silos" in told[-1]
+        assert len(told) == 3
+
+    def test_pairs_that_may_be_one_are_named(self, posterior):
+        table = pairs_table(self.made(posterior, shared=0.25))
+        assert ["1 and 2", "0.25"] in [[cell.text for cell in row[:2]] for row in table.rows]
+        text = Page(make_report(self.made(posterior, shared=0.25))).text
+        assert "Clusters that may be one" in text
+
+    def test_clusters_that_may_be_two_are_named(self, posterior):
+        assert splits_table(self.made(posterior)).rows == ()
+        made = self.made(posterior)
+        sure = made.correspondence.confidence.copy()
+        sure[0, 2] = sure[2, 0] = 0.7
+        (row,) = splits_table(replace(made, correspondence=self.match(sure))).rows
+        assert [cell.text for cell in row] == ["0", "0.30"]
+        text = Page(make_report(made)).text
+        assert "No cluster was split in more than 5% of the sampled groupings." in text
 
 
 def test_more_draws_than_the_setting_has_are_explained(posterior, rng):

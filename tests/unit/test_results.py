@@ -27,7 +27,7 @@ from silomix.results import (
 )
 from silomix.results.common import write_table
 from silomix.results.silo import profile_table, sizes_table
-from unit.posteriors import SILOS, make_diagnostics, make_posterior
+from unit.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +180,15 @@ def test_many_silos_are_summed_up(seed):
     assert "site 6, site 7 and 17 more" in text
 
 
+@pytest.mark.parametrize("point", [False, True])
+def test_the_table_of_drift_on_disk_is_the_frame(tmp_path, whole, seed, point):
+    drifting = with_drift(whole, np.random.default_rng(seed), point=point)
+    write_posterior(tmp_path, drifting)
+    on_disk = pd.read_csv(tmp_path / "drift.csv")
+    pd.testing.assert_frame_equal(on_disk, drifting.drift(), rtol=1e-5, check_dtype=False)
+    assert np.isinf(on_disk["kappa"]).any()
+
+
 def test_parts_that_a_posterior_lacks(tmp_path, whole):
     bare = dataclasses.replace(
         whole, correspondence=None, silo_weights=None, assignment=None,
@@ -190,15 +199,17 @@ def test_parts_that_a_posterior_lacks(tmp_path, whole):
     assert [cluster["rows"] for cluster in record["clusters"]] == [None] * 3
     assert (record["polish_rounds"], record["still_moving"]) == (0, False)
     assert "3 clusters in 2 silos, 3 variables" in told_of(bare)
-    write_posterior(tmp_path, whole)
-    files = write_posterior(tmp_path, bare)
-    gone = {"labels.csv", "correspondence.csv", "silo_weights.csv"}
+    drifting = with_drift(whole, np.random.default_rng(1))
     everything = {path.name for path in posterior_files(tmp_path)}
+    assert {path.name for path in write_posterior(tmp_path, drifting)} == everything
+    files = write_posterior(tmp_path, bare)
+    gone = {"labels.csv", "correspondence.csv", "silo_weights.csv", "drift.csv"}
     assert {path.name for path in files} == everything - gone
     assert {path.name for path in tmp_path.iterdir()} == everything - gone
 
 
 def test_tables_of_the_whole_result(tmp_path, whole):
+    whole = with_drift(whole, np.random.default_rng(1))
     files = write_posterior(tmp_path / "a" / "b", whole)
     assert files == posterior_files(tmp_path / "a" / "b")
     folder = files[0].parent

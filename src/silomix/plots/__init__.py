@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from silomix.plots.clusters import cluster_sizes, mca_map, number_of_clusters
 from silomix.plots.common import save_figure
+from silomix.plots.drift import drift
 from silomix.plots.profiles import profile_heat_map, scaled_difference
 from silomix.plots.silos import silo_clusters, silo_weights
 from silomix.plots.study import agreement, coverage
@@ -17,6 +18,7 @@ __all__ = [
     "agreement",
     "cluster_sizes",
     "coverage",
+    "drift",
     "mca_map",
     "number_of_clusters",
     "profile_heat_map",

@@ -13,6 +13,7 @@ from silomix.characterise import (
     shared_confidence,
 )
 from silomix.metrics import highest_density_interval
+from silomix.posterior.alike import nearly_same
 from silomix.report.drawing import bar, map_chart
 from silomix.report.records import (
     INTERVAL,
@@ -20,6 +21,7 @@ from silomix.report.records import (
     Picture,
     Table,
     cells,
+    decimal,
     interval,
     percent,
     probability,
@@ -40,7 +42,7 @@ MOST_TRAITS = 50
 """Levels told on each side, folded or not; the others are counted."""
 MOST_DOUBTS = 20
 DOUBTFUL = 0.05
-"""Probability from which it is told that two clusters may be one, or one two."""
+"""Probability from which it is told that a cluster may be two."""
 
 
 def sizes_table(posterior: Posterior, rows: int | None) -> Table:
@@ -149,25 +151,36 @@ def local_numbers_table(posterior: Posterior) -> Table | None:
     )
 
 
-def doubts_table(posterior: Posterior) -> Table | None:
-    """Return clusters that may be one, or two, by the matching's confidence; None if unknown."""
+def pairs_table(posterior: Posterior) -> Table | None:
+    """Return the pairs of clusters that may be one; None if there are none."""
+    pairs = nearly_same(
+        posterior.correspondence, posterior.probabilities, posterior.study.table_schema.offsets
+    )
+    if not pairs:
+        return None
+    return Table(
+        "Clusters that may be one",
+        ("clusters", "probability that they are one", "overlap of their profiles"),
+        tuple(
+            cells(f"{pair.a} and {pair.b}", decimal(pair.probability), decimal(pair.overlap))
+            for pair in pairs[:MOST_DOUBTS]
+        ),
+    )
+
+
+def splits_table(posterior: Posterior) -> Table | None:
+    """Return the clusters that may be two, by the matching's confidence; None if unknown."""
     shared = (
         None if posterior.correspondence is None else shared_confidence(posterior.correspondence)
     )
     if shared is None:
         return None
-    lines = []
-    for a, b in np.ndindex(*shared.shape):
-        if a < b and shared[a, b] >= DOUBTFUL:
-            lines.append((shared[a, b], f"{a} and {b}", "may be one cluster"))
-        if a == b and shared[a, a] <= 1 - DOUBTFUL:
-            lines.append((1 - shared[a, a], str(a), "may be two clusters"))
-    lines.sort(key=lambda line: -line[0])
+    doubt = 1 - np.diag(shared)  # nan where only one local cluster makes up a cluster
+    doubted = [c for c in np.argsort(-doubt, kind="stable") if doubt[c] >= DOUBTFUL]
     return Table(
-        "Clusters whose number is in doubt",
-        ("clusters", "doubt", "probability of the most doubtful pair"),
-        tuple(cells(who, what, f"{share:.2f}") for share, who, what in lines[:MOST_DOUBTS]),
-        frozenset({0, 1}),
+        "Clusters that may be two",
+        ("cluster", "how often its least sure pair was apart"),
+        tuple(cells(str(cluster), decimal(doubt[cluster])) for cluster in doubted[:MOST_DOUBTS]),
     )
 
 

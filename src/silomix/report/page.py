@@ -121,7 +121,7 @@ def _sections(
     posterior: Posterior, margin: float, probability: float, compared: Outside | None
 ) -> dict[str, Any]:
     from silomix.polish import LIKELIHOOD_LIMIT, PARAMETER_LIMIT
-    from silomix.report import clusters, heat, made, outside, silos, trust, words
+    from silomix.report import clusters, drift, heat, made, outside, silos, trust, words
 
     found = contrast(posterior.weights, posterior.probabilities, margin=margin)
     counts = silos.rows_by_silo(posterior)
@@ -148,11 +148,14 @@ def _sections(
         "outside": outside.outside_section(posterior, compared),
         "number": clusters.number_table(posterior),
         "local_numbers": clusters.local_numbers_table(posterior),
-        "doubts": clusters.doubts_table(posterior),
+        "pairs": clusters.pairs_table(posterior),
+        "splits": clusters.splits_table(posterior),
         "map": clusters.map_picture(posterior),
+        "alone": silos.alone_sentences(posterior),
         "holders": silos.holders_table(posterior),
         "matches": silos.matches_table(posterior),
         "confident": match is not None and match.confidence is not None,
+        "drift": drift.drift_section(posterior),
         "weights": None if say is None else silos.weights_table(say),
         "profiles": None if say is None else silos.profiles_table(say),
         "traces": trust.traces(posterior),

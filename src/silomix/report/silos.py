@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.posterior.alike import single_silo_clusters
 from silomix.report.drawing import bar
 from silomix.report.palette import share_class
 from silomix.report.records import ABSENT, Cell, Table, cells, decimal, percent
+from silomix.study.names import spoken
 from silomix.words import plural
 
 if TYPE_CHECKING:
@@ -61,6 +63,40 @@ def holders_table(posterior: Posterior) -> Table:
         lines.append(tuple(line))
     heads = ("silo", *(str(cluster) for cluster in range(posterior.n_clusters)))
     return Table("Each cluster's share of each silo's rows", heads, tuple(lines))
+
+
+def alone_sentences(posterior: Posterior) -> tuple[str, ...]:
+    """Return a sentence for each cluster that lives in one silo, and how sure it is no other."""
+    found = single_silo_clusters(
+        posterior.weights_by_silo,
+        rows_by_silo(posterior),
+        posterior.silos,
+        posterior.correspondence,
+    )
+    told = [
+        f"Cluster {cluster} lives in {spoken(silo)}: {percent(share)} of its expected rows are "
+        f"there. {_own(apart)}"
+        for cluster, silo, share, apart in found
+    ]
+    if found and posterior.study.model.drift == "none":
+        told.append(
+            "This takes a cluster's profile to be the same in all silos (drift is “none”): where "
+            "silos differ in how they code or admit, it makes clusters of single silos."
+        )
+    return tuple(told)
+
+
+def _own(apart: float) -> str:
+    if np.isnan(apart):
+        return (
+            "Whether it is a cluster of its own, or one found elsewhere that looks different in "
+            "this silo, was not computed."
+        )
+    known = "more than 0.99" if apart > 0.99 else f"{apart:.2f}"
+    return (
+        "The probability that it is a cluster of its own, and not one found elsewhere that looks "
+        f"different in this silo, is {known}."
+    )
 
 
 def _rounded(share: float) -> str:

@@ -42,6 +42,10 @@ WEIGHT = (
     "its say in how large the clusters are: the factor of its draws in the weighted mean; those of "
     "all silos sum to one"
 )
+DRIFT = (
+    "a cluster's profile may differ between silos, around the one that they share, by an amount "
+    "that is learned for each variable, κ; a silo's rows are judged by its own profile"
+)
 POLISH = (
     "the clusters of all rows are drawn once more, in every silo, and the parameters from the "
     "counts of all: after enough rounds the draws no longer depend on where they began"
@@ -63,6 +67,8 @@ def _words(posterior: Posterior) -> Iterator[tuple[str, str]]:
         yield from _consensus(posterior.study)
     if posterior.silo_weights is not None:
         yield "weight of a silo, λ", WEIGHT
+    if posterior.silo_profiles is not None:
+        yield "drift, κ", DRIFT
     if diagnostics.rounds:
         yield "polish, Gibbs round", POLISH
 

@@ -27,6 +27,7 @@ TABLES = (
     "labels.csv",
     "correspondence.csv",
     "silo_weights.csv",
+    "drift.csv",
 )
 
 
@@ -54,6 +55,8 @@ def posterior_tables(
         tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
     if posterior.silo_weights is not None:
         tables["silo_weights.csv"] = posterior.silo_weights_frame(frame_like="pandas")
+    if posterior.silo_profiles is not None:
+        tables["drift.csv"] = posterior.drift(INTERVAL, frame_like="pandas")
     return tables
 
 
