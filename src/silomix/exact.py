@@ -138,8 +138,9 @@ def align(
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
-    that the other draws hardly know are folded into those that they resemble most; if `absorb` is
-    a number, only those of fewer rows.
+    whose profiles do not differ, by a factor of more than the number of rows, and those that the
+    other draws hardly know, are folded into others; if `absorb` is a number, only those of fewer
+    rows.
     """
     reference = int(np.argmax(log_joint(draws, prior, offsets)))
     occupied = draws.members[reference] > 0
@@ -222,8 +223,8 @@ def _fold_small(
         others = others[others != small]
         if members[small] >= limit or len(others) == 0:
             continue
-        if not persistent[small]:
-            gain = _folding_gain(counts, members, small, others, prior, offsets)
+        gain = _folding_gain(counts, small, others, prior, offsets) + np.log(members.sum())
+        if gain.max() > 0 or not persistent[small]:
             target = others[int(np.argmax(gain))]
             counts[target] += counts[small]
             members[target] += members[small]
@@ -233,17 +234,12 @@ def _fold_small(
 
 def _folding_gain(
     counts: NDArray[np.int64],
-    members: NDArray[np.int64],
     small: int,
     others: NDArray[np.int64],
     prior: Prior,
     offsets: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return what folding `small` into each of `others` adds to the log joint: (other,)."""
-
-    def score(counts: NDArray[np.int64], members: NDArray[np.int64]) -> NDArray[np.float64]:
-        weight = gammaln(prior.alpha + members) - gammaln(prior.alpha)
-        return np.asarray(log_evidence(counts, offsets, prior.beta) + weight)
-
-    together = score(counts[others] + counts[small], members[others] + members[small])
-    return together - score(counts[others], members[others]) - score(counts[small], members[small])
+    """Return what folding `small` into each of `others` adds to the profiles' evidence: (other,)."""
+    together = log_evidence(counts[others] + counts[small], offsets, prior.beta)
+    apart = log_evidence(counts[others], offsets, prior.beta)
+    return together - apart - log_evidence(counts[small], offsets, prior.beta)

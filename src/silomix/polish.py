@@ -92,13 +92,13 @@ class Start:
     Attributes
     ----------
     weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
-    own : (silo, chain, cluster, level), each silo's profiles; those above for all without drift.
+    own : (silo, chain, cluster, level), each silo's profiles; those above when left out.
     kappa : how alike the silos are in every variable; None without drift.
     """
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
-    own: NDArray[np.float64]
+    own: NDArray[np.float64] | None = None
     kappa: float | None = None
 
 
@@ -127,10 +127,10 @@ def starting_point(
     least = 1.0 / (rows + 1.0)
     raised = np.maximum(matched.weights, least[:, None, None])
     weights = raised / raised.sum(axis=-1, keepdims=True)
-    own = np.broadcast_to(probabilities, (len(rows), *probabilities.shape))
+    own = None
     if kappa is not None and np.isfinite(kappa):
         held = matched.held[:, None, :, None]
-        own = np.where(held, matched.probabilities, own)
+        own = np.where(held, matched.probabilities, probabilities)
     return Start(weights, probabilities, own, kappa)
 
 
@@ -157,7 +157,8 @@ def polish(
     report : called with (rounds made, the most there can be).
     """
     last = most if rounds is None else rounds
-    weights, own = start.weights, start.own
+    weights = start.weights
+    own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
     shared, drift = start_shared(start, offsets), start.kappa is not None
     history = _History()
     made = 0
