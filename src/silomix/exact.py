@@ -239,7 +239,7 @@ def _folding_gain(
     prior: Prior,
     offsets: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return what folding `small` into each of `others` adds to the profiles' evidence: (other,)."""
+    """Return what folding `small` into each of the others adds to the evidence: (other,)."""
     together = log_evidence(counts[others] + counts[small], offsets, prior.beta)
     apart = log_evidence(counts[others], offsets, prior.beta)
     return together - apart - log_evidence(counts[small], offsets, prior.beta)
