@@ -56,10 +56,18 @@ class TestSingleSilo:
         assert found.apart == pytest.approx(1 - 0.4 * 30 / 40)
 
     def test_the_share_is_of_rows_not_of_weights(self):
-        """A tenth of a large silo is most of a cluster that fills half of a small one."""
-        weights = np.array([[[0.9, 0.1], [0.5, 0.5]]])
-        assert single_silo_clusters(weights, (50, 50), NAMES[:2]) == []
-        (found,) = single_silo_clusters(weights, (10_000, 100), NAMES[:2], share=0.95)[1:]
+        """A tenth of a small silo, and as many of a large one's."""
+        weights = np.array([[[0.9, 0.1], [0.9999, 0.0001]]])
+        (found,) = single_silo_clusters(weights, (50, 50), NAMES[:2])
+        assert (found.cluster, found.silo) == (1, "north")
+        # of 100 rows in the north and 100,000 in the south it has 10 in each
+        assert single_silo_clusters(weights, (100, 100_000), NAMES[:2]) == []
+
+    def test_a_silo_that_has_most_rows_has_most_of_every_cluster(self):
+        alike = np.tile([0.7, 0.3], (1, 2, 1))
+        assert single_silo_clusters(alike, (5000, 100), NAMES[:2]) == []
+        own = np.array([[[0.7, 0.3], [0.995, 0.005]]])
+        (found,) = single_silo_clusters(own, (5000, 100), NAMES[:2])
         assert (found.cluster, found.silo) == (1, "north")
 
     def test_without_groupings_nobody_knows(self):
@@ -70,18 +78,6 @@ class TestSingleSilo:
     def test_rows_that_nobody_knows_and_a_single_silo(self):
         assert single_silo_clusters(weights_by_silo(), None, NAMES) == []
         assert single_silo_clusters(weights_by_silo()[:, :1], (600,), NAMES[:1]) == []
-
-    def test_a_cluster_that_all_silos_found_is_no_other(self):
-        """One silo has most of its rows, and there is no other cluster that it could be."""
-        match = Correspondence(
-            NAMES[:2],
-            (np.array([0]),) * 2,
-            (np.array([95]), np.array([5])),
-            "ball",
-            np.ones((2, 2)),
-        )
-        (found,) = single_silo_clusters(np.ones((1, 2, 1)), (95, 5), NAMES[:2], match)
-        assert found.apart == 1.0
 
 
 class TestNearlySame:

@@ -354,17 +354,26 @@ class TestDrift:
                 ],
             ),
             (
-                [0.0, 0.3, 0.7],
+                [0.0, 0.12, 0.3],
                 [
                     (
                         "The silos differ in 1 of 3 variables, with a probability of at least 95% "
                         "each: smoker."
                     ),
-                    "The silos may differ in 1 variable: stage.",
-                    "The silos are probably alike in 1 variable.",
+                    "The silos probably differ in 1 variable: stage.",
+                    "Nothing shows clearly that they differ in 1 other variable.",
                 ],
             ),
-            ([0.2, 0.3, 0.4], ["The silos may differ in 3 variables: smoker, stage, sex."]),
+            (
+                [0.8, 0.3, 0.4],
+                [
+                    (
+                        "No variable shows clearly that the silos differ: the probability that "
+                        "they are alike in it is at least 0.30 (stage), and was 0.50 before the "
+                        "data."
+                    )
+                ],
+            ),
         ],
     )
     def test_sentences(self, posterior, rng, same, expected):

@@ -28,7 +28,7 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
 
     Examples
     --------
-    >>> silomix.plots.drift(posterior).get_title()  # doctest: +SKIP
+    >>> silomix.plots.drift(posterior).get_title()
     'In which variables the silos differ, 95% intervals'
     """
     frame = posterior.drift(level, frame_like="pandas").head(MOST_VARIABLES)

@@ -156,6 +156,9 @@ def single_silo_clusters(
 ) -> list[SingleSilo]:
     """Return the clusters that live in one silo, the smallest number first.
 
+    Where one silo has most rows of all, it has most of every cluster too: so the other silos must
+    also have less than half of what their rows would make one expect.
+
     Parameters
     ----------
     weights_by_silo : (draw, silo, cluster)
@@ -166,12 +169,14 @@ def single_silo_clusters(
     """
     if rows is None or len(silos) < 2:
         return []
-    expected = weights_by_silo.mean(axis=0, dtype=np.float64) * np.asarray(rows)[:, None]
+    counts = np.asarray(rows, dtype=np.float64)
+    expected = weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]
     shares = expected / np.maximum(expected.sum(axis=0), np.finfo(np.float64).tiny)
+    least = np.maximum(share, 1 - (1 - counts / counts.sum()) / 2)
     joined = joint_probabilities(correspondence)
     found = []
     for cluster, place in enumerate(shares.argmax(axis=0)):
-        if shares[place, cluster] >= share:
+        if shares[place, cluster] >= least[place]:
             others = None if joined is None else np.delete(joined[cluster], cluster)
             apart = np.nan if others is None else 1 - np.nanmax([*others, 0.0])
             of_silo = float(shares[place, cluster])

@@ -249,7 +249,7 @@ class Posterior:
 
         Examples
         --------
-        >>> posterior.drift()[["variable", "same", "spread"]].shape  # doctest: +SKIP
+        >>> posterior.drift()[["variable", "same", "spread"]].shape
         (10, 3)
         """
         return frames.drift(self, level, frame_like)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 SURE = 0.05
 """Probability of being alike below which silos are said to differ in a variable."""
+UNCLEAR = 0.2
+"""Probability of being alike below which they are said to differ probably: odds of 4 to 1."""
 PROBABLE = 0.5
-"""Probability of being alike from which they are said to be so: it is also that of the prior."""
+"""Probability of being alike before the data; from it on they are said to be so."""
 MOST_NAMED = 6
 MOST_DIFFERENCES = 10
 SMALLEST = 0.005
@@ -72,13 +74,10 @@ def _sampled(frame: pd.DataFrame) -> Iterator[str]:
     """Say in which variables silos differ, by the probability that they are alike."""
     frame = frame.sort_values("same", kind="stable")
     names, same = frame["variable"], frame["same"]
-    differ, alike = same <= SURE, same >= PROBABLE
-    if alike.all():
-        yield (
-            "The silos are probably alike in every variable: a cluster has the same profile in "
-            f"all of them. The least sure is {names.iloc[0]}, with a probability of "
-            f"{same.iloc[0]:.2f}."
-        )
+    differ, probably = same <= SURE, (same > SURE) & (same < UNCLEAR)
+    others = int((same >= UNCLEAR).sum())
+    if others == len(frame):
+        yield _nowhere(same.iloc[0], names.iloc[0])
         return
     if differ.any():
         named = listing(names[differ].tolist(), MOST_NAMED)
@@ -86,12 +85,24 @@ def _sampled(frame: pd.DataFrame) -> Iterator[str]:
             f"The silos differ in {differ.sum():,} of {plural(len(frame), 'variable')}, with a "
             f"probability of at least {1 - SURE:.0%} each: {named}."
         )
-    perhaps = ~differ & ~alike
-    if perhaps.any():
-        named = listing(names[perhaps].tolist(), MOST_NAMED)
-        yield f"The silos may differ in {plural(int(perhaps.sum()), 'variable')}: {named}."
-    if alike.any():
-        yield f"The silos are probably alike in {plural(int(alike.sum()), 'variable')}."
+    if probably.any():
+        named = listing(names[probably].tolist(), MOST_NAMED)
+        yield f"The silos probably differ in {plural(int(probably.sum()), 'variable')}: {named}."
+    if others:
+        yield f"Nothing shows clearly that they differ in {plural(others, 'other variable')}."
+
+
+def _nowhere(least: float, name: str) -> str:
+    """Say that no variable shows a difference; `least` is the smallest probability of none."""
+    if least >= PROBABLE:
+        return (
+            "The silos are probably alike in every variable: a cluster has the same profile in all "
+            f"of them. The least sure is {name}, with a probability of {least:.2f}."
+        )
+    return (
+        "No variable shows clearly that the silos differ: the probability that they are alike in "
+        f"it is at least {least:.2f} ({name}), and was {PROBABLE:.2f} before the data."
+    )
 
 
 def _estimated(frame: pd.DataFrame) -> Iterator[str]:
