@@ -30,6 +30,8 @@ _PRESENT: Mapping[str, tuple[range, ...]] = {
 }
 """Clusters of each silo, equally likely within it: Fendler et al. (2026), table 1."""
 
+_DRIFT_STREAM = 0x647266
+
 DESIGNS = (*_PRESENT, "appendix-b")
 """The designs `simulate` knows."""
 
@@ -49,9 +51,11 @@ class Truth:
     weights : (cluster,), share of each cluster in the population: the mean of
         `weights_by_silo`, weighted by the silos' rows.
     weights_by_silo : (silo, cluster), the probabilities the labels of a silo were drawn from.
-    probabilities : (cluster, level), columns as in `levels`.
+    probabilities : (cluster, level), the profiles that the silos share, columns as in `levels`.
     levels : what each level column stands for: (variable, level).
     silos : their names, in the order of `weights_by_silo` and of the table.
+    probabilities_by_silo : (silo, cluster, level), each silo's own profiles; without drift, the
+        shared ones.
     """
 
     labels: NDArray[np.int64]
@@ -60,6 +64,7 @@ class Truth:
     probabilities: NDArray[np.float64]
     levels: list[tuple[str, str]]
     silos: tuple[str, ...]
+    probabilities_by_silo: NDArray[np.float64]
 
 
 def simulate(
@@ -69,6 +74,7 @@ def simulate(
     rows: int | None = None,
     silos: int | None = None,
     seed: int = 0,
+    drift: float | Sequence[float] | None = None,
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table of one of the designs of Fendler et al. (2026), section 5.1 and appendix B.
 
@@ -92,6 +98,9 @@ def simulate(
     rows : rows in all, split as equally as possible; 4,000, or 50,000 in "appendix-b".
     silos : number of silos; 4, or 10 in "appendix-b".
     seed : the same seed gives the same table.
+    drift : κ, for silos whose profiles of a cluster differ: Dirichlet(κ p) around the shared p, so
+        the smaller, the less alike; for all variables, or one for each of the ten. Infinity, or
+        None, is no drift. Clusters and labels are those of the same seed without drift.
 
     Returns
     -------
@@ -120,7 +129,8 @@ def simulate(
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
     check_whole("silos", silos, least=1)
-    names = _silo_names(silos, rows)
+    _silo_names(silos, rows)
+    kappa = _check_drift(drift, _VARIABLES)
     rng = _generator(seed)
     if appendix:
         weights = np.tile(rng.dirichlet(np.full(20, 0.5)), (silos, 1))
@@ -128,18 +138,97 @@ def simulate(
         weights = _weights_of_table_1(_PRESENT[design], silos)
     concentration = 0.1 if appendix else SEPARABILITIES[word]
     probabilities = _draw_profiles(rng, _VARIABLES, weights.shape[1], concentration)
-    sizes = _balanced(rows, silos)
-    labels = draw_categories(rng, weights, np.repeat(np.arange(silos), sizes))
+    # a stream of its own: drift changes no cluster and no label
+    own = np.random.default_rng([seed, _DRIFT_STREAM])
+    by_silo = draw_drift(own, _VARIABLES, probabilities, kappa, silos)
+    return draw_silos(rng, _VARIABLES, _balanced(rows, silos), weights, probabilities, by_silo)
+
+
+def draw_silos(
+    rng: np.random.Generator,
+    schema: Schema,
+    sizes: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+    by_silo: NDArray[np.float64],
+) -> tuple[pd.DataFrame, Truth]:
+    """Draw a table from known parameters.
+
+    Parameters
+    ----------
+    sizes : (silo,), rows of each.
+    weights : (silo, cluster).
+    probabilities : (cluster, level), what the silos share.
+    by_silo : (silo, cluster, level), what the rows are drawn from.
+
+    Returns
+    -------
+    table : a column "silo" ("silo 1", …), then the variables; rows in the order of the silos.
+    truth : what it was drawn from.
+    """
+    names = _silo_names(len(sizes), int(sizes.sum()))
+    silo = np.repeat(np.arange(len(sizes)), sizes)
+    labels = draw_categories(rng, weights, silo)
+    silos, clusters, levels = by_silo.shape
+    profiles = by_silo.reshape(silos * clusters, levels)
+    cells = _draw_cells(rng, schema, profiles, silo * clusters + labels)
     truth = Truth(
         labels=labels,
-        weights=sizes @ weights / rows,
+        weights=sizes @ weights / sizes.sum(),
         weights_by_silo=weights,
         probabilities=probabilities,
-        levels=list(_VARIABLES.levels),
+        levels=list(schema.levels),
         silos=names,
+        probabilities_by_silo=by_silo,
     )
-    cells = _draw_cells(rng, _VARIABLES, probabilities, labels)
-    return _table(_VARIABLES, cells, _silo_of_rows(names, sizes)), truth
+    return _table(schema, cells, _silo_of_rows(names, sizes)), truth
+
+
+def draw_drift(
+    rng: np.random.Generator,
+    schema: Schema,
+    probabilities: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+    silos: int,
+) -> NDArray[np.float64]:
+    """Draw each silo's own profiles from Dirichlet(κ_q p) around shared ones.
+
+    Parameters
+    ----------
+    probabilities : (cluster, level).
+    kappa : (variable,); at infinity the silos are alike.
+
+    Returns
+    -------
+    (silo, cluster, level)
+    """
+    by_silo = np.tile(probabilities, (silos, 1, 1))
+    for q in np.flatnonzero(np.isfinite(kappa)):
+        levels = slice(schema.offsets[q], schema.offsets[q + 1])
+        by_silo[:, :, levels] = _draw_dirichlets(rng, kappa[q] * by_silo[:, :, levels])
+    return by_silo
+
+
+def _draw_dirichlets(rng: np.random.Generator, shapes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draw from a Dirichlet along the last axis, (…, level); a shape of 0 gives 0.
+
+    By the logarithm of gamma variables, which themselves underflow where shapes are tiny.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(rng.standard_gamma(shapes + 1)) + np.log(rng.random(shapes.shape)) / shapes
+    gammas = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(gammas / gammas.sum(axis=-1, keepdims=True))
+
+
+def _check_drift(drift: float | Sequence[float] | None, schema: Schema) -> NDArray[np.float64]:
+    """Return κ of each variable: (variable,)."""
+    variables = len(schema.variables)
+    kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
+    if kappa.shape not in ((), (variables,)) or not (kappa > 0).all():
+        raise SettingsError(
+            f"drift={drift!r}: give a number above 0, or one for each of the {variables} variables"
+        )
+    return np.broadcast_to(kappa, (variables,))
 
 
 def simulate_like(

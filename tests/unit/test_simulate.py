@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from silomix.errors import SettingsError
-from silomix.simulate import DESIGNS, simulate, simulate_like
+from silomix.simulate import DESIGNS, draw_drift, simulate, simulate_like
 from silomix.types import MISSING_LEVEL, Schema, Variable
 
 FALSE_ALARM = 1e-4
@@ -162,6 +163,71 @@ def test_level_probabilities_are_dirichlet(settings, concentration, wrong, seed)
         assert second_moment_p(values, wrong, levels) < FALSE_ALARM
 
 
+@pytest.mark.parametrize("design", DESIGNS)
+def test_without_drift_every_silo_has_the_shared_profiles(design):
+    table, truth = simulate(design, rows=300, seed=4)
+    shared = np.broadcast_to(truth.probabilities, truth.probabilities_by_silo.shape)
+    assert_array_equal(truth.probabilities_by_silo, shared)
+    again, drifted = simulate(design, rows=300, seed=4, drift=np.inf)
+    pd.testing.assert_frame_equal(again, table)
+    assert_array_equal(drifted.probabilities_by_silo, shared)
+
+
+def test_drift_changes_neither_clusters_nor_labels_nor_variables_without():
+    kappa = [20 if q % 3 == 0 else np.inf for q in range(10)]
+    table, truth = simulate("nested", rows=2000, seed=4)
+    moved, drifted = simulate("nested", rows=2000, seed=4, drift=kappa)
+    assert_array_equal(drifted.labels, truth.labels)
+    assert_array_equal(drifted.probabilities, truth.probabilities)
+    changed = [name for name in table if not table[name].equals(moved[name])]
+    assert changed == ["x1", "x4", "x7", "x10"]
+
+
+def drift_p(truths, kappa):
+    """p-value that first levels of two-level variables are Beta(κp, κ(1 − p)) in each silo."""
+    shared = np.array([t.probabilities[:, :8:2] for t in truths])[:, None]
+    own = np.array([t.probabilities_by_silo[:, :, :8:2] for t in truths])
+    reached = stats.beta(kappa * shared, kappa * (1 - shared)).cdf(own)
+    # next to 0 and 1 a profile has no digits left to tell where in its own law it is
+    inner = (np.broadcast_to(shared, own.shape) > 0.02) & (shared < 0.98)
+    return stats.kstest(reached[inner], "uniform").pvalue
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kappa", [5.0, 50.0])
+def test_profiles_of_silos_are_dirichlet_around_the_shared_ones(kappa, seed):
+    seeds = range(1000 * seed, 1000 * seed + 60)
+    truths = [simulate("nested", rows=10, seed=s, drift=kappa)[1] for s in seeds]
+    assert drift_p(truths, kappa) > FALSE_ALARM
+    assert drift_p(truths, 2 * kappa) < FALSE_ALARM
+    for truth in truths:
+        own = np.add.reduceat(truth.probabilities_by_silo, [0, 2, 4, 6, 8, 11], axis=-1)
+        assert_allclose(own[..., :5], 1)
+
+
+@pytest.mark.statistical
+def test_cells_follow_the_profiles_of_their_silo(seed):
+    table, truth = simulate("nested", rows=20_000, seed=seed, drift=10)
+    silo = silo_number(table, truth)
+    own, shared = [], []
+    for s in range(4):
+        rows = table[silo == s]
+        of_silo = replace(truth, labels=truth.labels[silo == s])
+        own += cell_tables(rows, of_silo, truth.probabilities_by_silo[s])
+        shared += cell_tables(rows, of_silo, truth.probabilities)
+    assert p_value(own) > FALSE_ALARM
+    assert p_value(shared) < FALSE_ALARM
+
+
+def test_profiles_next_to_zero_drift_without_underflow():
+    schema = Schema((Variable("rare", ("no", "yes", "never")),))
+    shared = np.array([[1 - 1e-9, 1e-9, 0.0]])
+    own = draw_drift(np.random.default_rng(0), schema, shared, np.array([1e-3]), 500)
+    assert_allclose(own.sum(axis=-1), 1)
+    assert np.isfinite(own).all()
+    assert not own[..., 2].any()
+
+
 def broken_sticks(weights, concentration):
     """Return what is independent and uniform when weights are Dirichlet: (table, 10).
 
@@ -284,6 +350,9 @@ def test_the_seed_alone_decides():
         ({"design": "nested", "silos": ["a"]}, "silos=['a']: give a whole number of at least"),
         ({"design": "nested", "silos": True}, "silos=True: give a whole number of at least 1"),
         ({"design": "nested", "seed": -1}, "seed=-1: give a whole number of at least 0"),
+        ({"design": "nested", "drift": 0}, "drift=0: give a number above 0, or one for each of"),
+        ({"design": "nested", "drift": np.nan}, "drift=nan: give a number above 0"),
+        ({"design": "nested", "drift": [5, 5]}, "drift=[5, 5]: give a number above 0, or one for"),
     ],
 )
 def test_settings_simulate_refuses(settings, message):
