@@ -610,7 +610,8 @@ def test_warnings_are_sentences(tmp_path):
 
 RESULTS = {
     *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
-    *("silo_weights.csv", "summary.txt", "report.html", "study.toml", "posterior.silomix"),
+    *("silo_weights.csv", "drift.csv", "summary.txt", "report.html", "study.toml"),
+    "posterior.silomix",
 }
 QUICK = ["--iterations", "600", "--threads", "2"]
 

@@ -189,6 +189,12 @@ def test_the_table_of_drift_on_disk_is_the_frame(tmp_path, whole, seed, point):
     assert np.isinf(on_disk["kappa"]).any()
 
 
+def test_the_summary_says_in_which_variables_the_silos_differ(whole, seed):
+    assert "In which variables the silos differ" not in told_of(whole)
+    text = told_of(with_drift(whole, np.random.default_rng(seed)))
+    assert "The silos differ in 1 of 3 variables, with a probability of at least 95% each" in text
+
+
 def test_parts_that_a_posterior_lacks(tmp_path, whole):
     bare = dataclasses.replace(
         whole, correspondence=None, silo_weights=None, assignment=None,

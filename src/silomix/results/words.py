@@ -10,6 +10,7 @@ from rich.text import Text
 
 from silomix.metrics import highest_density_interval
 from silomix.posterior.diagnosis import sentences
+from silomix.report.drift import drift_section
 from silomix.report.silos import SURE, rows_by_silo, sent_kinds
 from silomix.results.common import INTERVAL, or_none, table_view
 from silomix.words import listing, plural
@@ -111,6 +112,10 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
         yield holders_view(posterior.correspondence)
     yield Text("The silos", style="bold")
     yield silos_view(posterior)
+    differences = drift_section(posterior)
+    if differences is not None and differences.variables is not None:
+        yield Text("In which variables the silos differ", style="bold")
+        yield Text("\n".join([*differences.sentences, ""]))
     yield Text("What left each silo, in bytes", style="bold")
     yield sent_view(posterior)
     if any("DistinctRows" in kinds for kinds in posterior.provenance.sent.values()):
