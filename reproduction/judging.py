@@ -7,12 +7,16 @@
 - The paper's intervals are equal-tailed (`_tails`). Ours are of highest density (`_covered`): an
   equal-tailed interval leaves out the smallest draws, and often probabilities next to zero.
 - A variable's level probabilities are judged by the band that their true value is in.
+- Where silos drift, a cluster's shared profile m, each silo's own p and the weights π are judged by
+  highest-density intervals, the profiles where their true value is in one of the inner bands. A
+  method without own profiles has the shared one in every silo.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +47,11 @@ COVERAGE_COLUMNS = [
     f"{what}_{part}" for what in ("pi", *INNER_BANDS) for part in ("covered", "total")
 ]
 """Columns of the results that only cover highest-density intervals of the inner bands."""
+PROFILE_COLUMNS = [f"{what}_{part}" for what in ("m", "p", "pi") for part in ("covered", "total")]
+KAPPA_COLUMNS = ["kappa_hat", "kappa_drifting", "at_infinity", "infinite", "infinite_drifting"]
+VERDICT_COLUMNS = [
+    "level", "trusted", "confidence", "agreement", "full", "rounds", "still_moving",
+]  # fmt: skip
 PARAMETER_COLUMNS = [
     "pi_covered", "pi_total",
     *[f"pi{c}_{part}" for c in range(1, MOST_CLUSTERS + 1) for part in ("bias", "tails")],
@@ -89,15 +98,30 @@ def timed(call):
 
 
 def best_labels(table, truth):
-    """Return the labels that the true parameters and silo weights would give: (row,)."""
-    shard = load(table.drop(columns="silo"))
+    """Return the labels that the silos' true profiles and weights would give: (row,)."""
+    codes, places = coded(table, truth)
     with np.errstate(divide="ignore"):
-        profiles, weights = np.log(truth.probabilities), np.log(truth.weights_by_silo)
-    places = table["silo"].map({name: place for place, name in enumerate(truth.silos)})
-    total = weights[places.to_numpy()]
-    for q, first in enumerate(shard.schema.offsets[:-1]):
-        total = total + profiles[:, first + shard.codes[:, q]].T
+        profiles, weights = np.log(truth.probabilities_by_silo), np.log(truth.weights_by_silo)
+    total = weights[places]
+    first = 0
+    for q, size in enumerate(level_counts(truth)):
+        # a missing cell, which has the code after the last level, says nothing
+        logs = np.pad(profiles[:, :, first : first + size], ((0, 0), (0, 0), (0, 1)))
+        total = total + logs[places, :, codes[:, q]]
+        first += size
     return total.argmax(axis=1)
+
+
+def coded(table, truth):
+    """Return a simulated table's level codes, (row, variable), and its rows' silos, (row,)."""
+    shard = load(table.drop(columns="silo"))
+    places = table["silo"].map({name: place for place, name in enumerate(truth.silos)})
+    return shard.codes.astype(np.int64), places.to_numpy()
+
+
+def level_counts(truth):
+    """Return how many levels each variable has, in the order of the truth's columns."""
+    return list(Counter(variable for variable, _ in truth.levels).values())
 
 
 def judge(found, table, truth):
@@ -113,6 +137,109 @@ def judge_partition(found, truth):
         "clusters": found.clusters,
         "ari": round(adjusted_rand_index(truth.labels, found.labels), 5),
         "vi": round(variation_of_information(truth.labels, found.labels), 5),
+    }
+
+
+def judge_fit(result, truth, best, kappa=None):
+    """Hold a posterior or a rival's result to a truth in which silos may drift: a line.
+
+    Parameters
+    ----------
+    best : (row,), the best possible labels.
+    kappa : (variable,), the true κ; None where it has none.
+    """
+    found = Found.of(result)
+    line = judge_partition(found, truth)
+    line["right"] = int(found.clusters == line["planted"])
+    line["best_ari"] = round(adjusted_rand_index(truth.labels, best), 5)
+    return line | judge_profiles(result, truth) | judge_kappa(result, kappa) | verdict(result)
+
+
+def judge_profiles(result, truth):
+    """Count the true values of m, p and π inside intervals; nothing for a point estimate."""
+    pairs = pair_clusters(
+        truth.labels,
+        result.labels,
+        true_clusters=len(truth.weights),
+        clusters=result.weights.shape[1],
+    )
+    held = truth.weights_by_silo > 0
+    judged = {
+        "m": (covers(truth.probabilities, result.probabilities, pairs), inner(truth.probabilities)),
+        "p": (
+            np.stack(
+                [
+                    covers(true, own, pairs)
+                    for true, own in zip(
+                        truth.probabilities_by_silo, own_profiles(result, truth), strict=True
+                    )
+                ]
+            ),
+            inner(truth.probabilities_by_silo) & held[:, :, None],
+        ),
+        "pi": (covers(truth.weights, result.weights, pairs), np.ones(truth.weights.shape, bool)),
+    }
+    line = {}
+    for what, (covered, counted) in judged.items():
+        line[f"{what}_covered"] = int(covered[counted].sum()) if len(result.weights) > 1 else ""
+        line[f"{what}_total"] = int(counted.sum())
+    return line
+
+
+def own_profiles(result, truth):
+    """Yield the draws of each silo's own profiles, (draw, cluster, level), in the truth's order."""
+    own = getattr(result, "silo_profiles", None)
+    for name in truth.silos:
+        if own is None:
+            yield result.probabilities
+        else:
+            yield own.probabilities[:, result.silos.index(name)]
+
+
+def inner(values):
+    """Tell which values are in one of the inner bands."""
+    return (values >= BANDS[INNER_BANDS[0]][0]) & (values < BANDS[INNER_BANDS[-1]][1])
+
+
+def judge_kappa(result, kappa):
+    """Say how alike the silos were found to be; nothing for a method that does not tell.
+
+    Medians over the variables of each one's posterior median, over all and over those that drift;
+    the posterior mass at infinity; and how many variables have more than half of theirs there.
+    """
+    own = getattr(result, "silo_profiles", None)
+    if own is None:
+        return dict.fromkeys(KAPPA_COLUMNS, "")
+    # between a finite draw and an infinite one there is no middle
+    medians = np.quantile(own.kappa, 0.5, axis=0, method="lower")
+    infinite = np.isinf(own.kappa).mean(axis=0)
+    drifting = np.zeros(len(medians), bool) if kappa is None else np.isfinite(kappa)
+    few = np.quantile(medians[drifting], 0.5, method="lower") if drifting.any() else np.nan
+    return {
+        "kappa_hat": short(np.quantile(medians, 0.5, method="lower")),
+        "kappa_drifting": short(few),
+        "at_infinity": short(infinite.mean()),
+        "infinite": int((infinite > 0.5).sum()),
+        "infinite_drifting": int((infinite > 0.5)[drifting].sum()),
+    }
+
+
+def verdict(result):
+    """Return what a fit says of itself: the worst over clusters and silos; nothing for a rival."""
+    diagnostics = getattr(result, "diagnostics", None)
+    if diagnostics is None:
+        return dict.fromkeys(VERDICT_COLUMNS, "")
+    runs = diagnostics.silos.values()
+    matched = result.correspondence
+    sure = np.nan if matched is None else np.concatenate(matched.pairs_confidence()).min()
+    return {
+        "level": getattr(diagnostics, "level", ""),
+        "trusted": int(diagnostics.trusted),
+        "confidence": short(sure),
+        "agreement": short(min((run.agreement for run in runs), default=np.nan)),
+        "full": short(max((run.full for run in runs), default=np.nan)),
+        "rounds": diagnostics.rounds,
+        "still_moving": int(diagnostics.still_moving),
     }
 
 
@@ -164,13 +291,22 @@ def judge_values(true, draws, pairs):
     held = pairs >= 0
     bias = np.full(true.shape, np.nan)
     bias[held] = relative_bias(true[held], draws.mean(axis=0, dtype=np.float64)[pairs[held]])
-    inside = []
-    for interval in (highest_density_interval, equal_tailed_interval):
-        lower, upper = interval(draws, 0.95)
-        of_true = np.zeros(true.shape, dtype=bool)
-        of_true[held] = (lower[pairs[held]] <= true[held]) & (true[held] <= upper[pairs[held]])
-        inside.append(of_true)
-    return bias, *inside
+    return bias, covers(true, draws, pairs), covers(true, draws, pairs, equal_tailed_interval)
+
+
+def covers(true, draws, pairs, interval=highest_density_interval):
+    """Tell which true values are inside the 95 % intervals of the draws of their found cluster.
+
+    Parameters
+    ----------
+    true : (cluster, …); draws : (draw, found cluster, …)
+    pairs : (cluster,), its found cluster, or −1, which covers nothing.
+    """
+    held = pairs >= 0
+    lower, upper = interval(draws, 0.95)
+    inside = np.zeros(true.shape, dtype=bool)
+    inside[held] = (lower[pairs[held]] <= true[held]) & (true[held] <= upper[pairs[held]])
+    return inside
 
 
 def short(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -18,17 +19,24 @@ TINY = {
     "study": "--cells=nested/easy --iterations=200 --rows=200 --methods={}",
     "matching": "--cells=non-nested/easy --iterations=200 --rows=100",
     "pairing": "--cells=nested/easy --rows=200",
+    "drift": "--cells=nested/easy --kappas=20 --iterations=200 --rows=200",
+    "regimes": "--regimes=ties/of/4 --methods=default,fedmerdel --iterations=100",
     "fractionation": "--iterations=100 --rows=400 --shards=2",
     "shards": "--iterations=100 --rows=200 --shards=2",
     "shares": "--iterations=100 --rows=100 --shares=0.2",
 }
-LINES = {"study": 5, "matching": 8, "pairing": 4, "fractionation": 4, "shards": 6, "shares": 6}
+LINES = {
+    "study": 5, "matching": 8, "pairing": 4, "drift": 4, "regimes": 2,
+    "fractionation": 4, "shards": 6, "shares": 6,
+}  # fmt: skip
 """Lines of one data set, by script."""
 SOME_METHODS = "no-polish,product,paper,fedmerdel,fed-kmodes"
 QUICK = ("study", "matching", "pairing")
+APART = ("drift", "regimes")
+"""Scripts whose results are on no page of tables yet."""
 SLOW = ("fractionation", "shards", "shares")
 every_script = pytest.mark.parametrize(
-    "name", [*QUICK, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
+    "name", [*QUICK, *APART, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
 )
 
 
@@ -217,6 +225,173 @@ def test_the_rare_cluster_has_its_share(seed):
     assert shares.overlap(np.zeros(800, dtype=np.int64), rare) == 10 / 800
 
 
+def test_best_labels_follow_the_silos_own_profiles_and_skip_missing_cells(seed):
+    rng = np.random.default_rng(seed)
+    table, truth = silomix.simulate("nested", rows=60, seed=seed, drift=5)
+    for name in table.columns[1:]:
+        table[name] = table[name].where(rng.random(60) < 0.7)
+    found = load("judging").best_labels(table, truth)
+    columns = {level: place for place, level in enumerate(truth.levels)}
+    for row, silo in enumerate(table["silo"]):
+        place = truth.silos.index(silo)
+        chances = truth.weights_by_silo[place].copy()
+        for name in table.columns[1:]:
+            if pd.notna(table[name][row]):
+                column = columns[name, table[name][row]]
+                chances *= truth.probabilities_by_silo[place][:, column]
+        assert found[row] == chances.argmax()
+
+
+def made_fit(truth, own=None, kappa=None):
+    """What a method found that knows the truth, under other numbers, and its intervals."""
+    order = np.roll(np.arange(len(truth.weights)), 1)
+    number = np.argsort(order)
+
+    def around(values):
+        return np.stack([values - 0.01, values, values + 0.01])
+
+    profiles = None
+    if own is not None:
+        # (draw, silo, cluster, level), the silos in another order
+        profiles = SimpleNamespace(probabilities=around(own[::-1][:, order]), kappa=kappa)
+    return SimpleNamespace(
+        labels=number[truth.labels],
+        weights=around(truth.weights[order]),
+        probabilities=around(truth.probabilities[order]),
+        n_clusters=len(order),
+        silo_profiles=profiles,
+        silos=truth.silos[::-1],
+    )
+
+
+def test_shared_and_own_profiles_are_held_to_their_own_truths(seed):
+    judging = load("judging")
+    table, truth = silomix.simulate("nested", rows=400, seed=seed, drift=20)
+    best = judging.best_labels(table, truth)
+    kappa = np.full((4, 10), np.inf)
+    kappa[:3, :2], kappa[0, 2] = 20.0, 15.0
+    true = np.where(np.arange(10) < 2, 20.0, np.inf)
+    fit = made_fit(truth, truth.probabilities_by_silo, kappa)
+    line = judging.judge_fit(fit, truth, best, true)
+    assert line["planted"] == line["clusters"] == 6 and line["right"] == 1 and line["ari"] == 1
+    for what in ("m", "p", "pi"):
+        assert line[f"{what}_covered"] == line[f"{what}_total"] > 0
+    present = truth.weights_by_silo > 0
+    inner = judging.inner(truth.probabilities_by_silo)
+    assert line["p_total"] == inner[present].sum()
+    assert line["kappa_hat"] == np.inf and line["kappa_drifting"] == 20
+    assert (line["infinite"], line["infinite_drifting"]) == (8, 0)
+    assert line["at_infinity"] == pytest.approx((7 + 0.75 + 2 * 0.25) / 10)
+    alike = judging.judge_fit(made_fit(truth), truth, best)
+    assert alike["m_covered"] == alike["m_total"]
+    assert alike["p_covered"] < 0.5 * alike["p_total"]
+    assert alike["kappa_hat"] == alike["level"] == ""
+
+
+def test_trust_is_counted_among_right_and_wrong_fits():
+    lines = pd.DataFrame(
+        {
+            "method": ["default"] * 4 + ["none"],
+            "right": [1, 1, 1, 0, 1],
+            "ari": [0.90, 0.90, 0.70, 0.90, 0.9],
+            "best_ari": [0.92] * 5,
+            "trusted": [1, 0, 0, 1, 1],
+        }
+    )
+    found = load("drift").trust_by_quality(lines).set_index("fits")
+    assert found["number"].tolist() == [2, 2]
+    assert found["trusted"].tolist() == [1, 1]
+    assert (found["from"] < 0.5).all() and (found["to"] > 0.5).all()
+
+
+def test_tables_of_regimes_are_what_their_truth_says(seed):
+    for name in load("regimes").REGIMES:
+        check_regime(name, seed)
+
+
+def check_regime(name, seed):
+    table, truth, best = load("regimes").regime(name, seed)
+    assert table.equals(load("regimes").regime(name, seed)[0])
+    codes, silo = load("judging").coded(table, truth)
+    assert len(table) == len(truth.labels) == len(best)
+    assert (truth.weights_by_silo[silo, truth.labels] > 0).all()
+    assert len(np.unique(truth.labels)) == len(truth.weights)
+    # shares of levels, cluster by cluster, are within five of their standard errors
+    for cluster in range(len(truth.weights)):
+        rows = truth.labels == cluster
+        by_silo = np.bincount(silo[rows], minlength=len(truth.silos)) / rows.sum()
+        expected = by_silo @ truth.probabilities_by_silo[:, cluster]
+        cells = zip(codes[rows].T, load("judging").level_counts(truth), strict=True)
+        counts = [np.bincount(column, minlength=size + 1)[:size] for column, size in cells]
+        totals = np.repeat([c.sum() for c in counts], [len(c) for c in counts])
+        error = np.sqrt(np.maximum(expected * (1 - expected), 0.01) / totals)
+        assert (np.abs(np.concatenate(counts) / totals - expected) < 5 * error).all(), name
+
+
+def test_regimes_have_the_clusters_that_their_names_promise(seed):
+    regime = load("regimes").regime
+    shared = {
+        name: (regime(name, seed)[1].weights_by_silo > 0).sum(axis=0).tolist()
+        for name in ("one shared of four", "none shared of four", "4 of 15 clusters")
+    }
+    assert sorted(shared["one shared of four"]) == [1] * 6 + [2]
+    assert shared["none shared of four"] == [1] * 8
+    assert min(shared["4 of 15 clusters"]) >= 2
+    table, truth, _ = regime("40 noise variables", seed)
+    assert table.shape[1] == 51
+    assert (np.ptp(truth.probabilities[:, 26:], axis=0) == 0).all()
+    assert regime("30 % missing", seed)[0].iloc[:, 1:].isna().mean().mean() == pytest.approx(
+        0.3, abs=0.02
+    )
+    rare, truth, _ = regime("40 rows in one silo", seed)
+    assert rare.loc[truth.labels == 4, "silo"].tolist() == ["silo 1"] * 40
+    assert (load("regimes").regime("null", seed)[1].labels == 0).all()
+
+
+def test_dependent_variables_are_seen_by_their_best_labels(seed):
+    """Labels that know of the pairs are better than those that take variables for independent."""
+    table, truth, best = load("regimes").regime("dependent pairs", seed)
+    blind = load("judging").best_labels(table, truth)
+    assert (best == truth.labels).mean() > (blind == truth.labels).mean()
+    assert (table["x1"] == table["x2"]).mean() > 0.5
+
+
+def test_real_tables_with_silos_are_found_and_cut_into_levels(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {
+            "test": rng.choice(["low", "high", ""], 60),
+            "age": rng.integers(20, 80, 60),
+            "visits": np.maximum(np.arange(60) - 46, 0),
+            "silo": rng.choice(["north", "south"], 60),
+            "label": rng.choice(["ill", "well"], 60),
+        }
+    )
+    rows.to_csv(tmp_path / "clinic.csv", index=False)
+    rows.drop(columns="silo").to_csv(tmp_path / "alone.csv", index=False)
+    for name in ("heart_disease_mixed", "heart_disease_4sites"):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    real = load("real")
+    found = real.tables_with_silos(tmp_path)
+    assert list(found) == ["clinic", "heart_disease_4sites"]
+    table, label = real.read_table(found["clinic"])
+    assert list(table.columns) == ["test", "age", "visits", "silo"]
+    assert table["test"].isna().sum() == (rows["test"] == "").sum()
+    assert table["age"].nunique() == 4 and table["visits"].nunique() == 2
+    assert label.tolist() == rows["label"].tolist()
+    monkeypatch.setenv("SILOMIX_DATA", str(tmp_path))
+    monkeypatch.setattr(real, "warm_up", None)
+    words = ["--tables=clinic", "--methods=fedmerdel,lca", "--datasets=1", "--jobs=1"]
+    for _ in range(2):
+        real.main([*words, f"--results={tmp_path / 'results'}"])
+        lines = pd.read_csv(tmp_path / "results" / "real.csv")
+        assert lines["method"].tolist() == ["fedmerdel", "lca"]
+        assert list(lines.columns) == real.COLUMNS
+    monkeypatch.delenv("SILOMIX_DATA")
+    with pytest.raises(SystemExit, match="set SILOMIX_DATA to the folder"):
+        real.main([])
+
+
 def test_published_figures_of_all_tables():
     comparing = load("comparing")
     published = pd.read_csv(comparing.PUBLISHED, dtype={"table": str})
@@ -228,7 +403,7 @@ def test_published_figures_of_all_tables():
     assert shares.between(0, 1).all()
 
 
-@pytest.mark.parametrize("scripts", [QUICK, pytest.param(tuple(TINY), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scripts", [QUICK, pytest.param((*QUICK, *SLOW), marks=pytest.mark.slow)])
 def test_collected_tables(scripts, results, tmp_path):
     folder = results(*scripts)
     load("collect").main([f"--results={folder}", f"--docs={tmp_path}"])
