@@ -116,7 +116,7 @@ def run_study(
 def _match_and_aggregate(
     study: Study, releases: Sequence[Release], silos: Tally, threads: int, say: Say
 ) -> tuple[Matched, Aggregated]:
-    offsets, drift = study.table_schema.offsets, study.drifts
+    offsets = study.table_schema.offsets
     say("matching")
     correspondence, info = match(
         releases,
@@ -125,7 +125,7 @@ def _match_and_aggregate(
         prior=study.prior,
         offsets=offsets,
         seed=study.seed,
-        drift=drift,
+        drift=study.drifts,
     )
     say("aggregating")
     aggregated = aggregate(
@@ -139,7 +139,7 @@ def _match_and_aggregate(
         seed=study.seed,
         threads=threads,
     )
-    return Matched(correspondence, info.kappa if drift else None), aggregated
+    return Matched(correspondence, info.kappa), aggregated
 
 
 def _draws_needed(study: Study) -> int:
@@ -160,7 +160,10 @@ def _polish(
 ) -> Polished:
     say("polishing")
     rows = np.array([release.rows for release in releases])
-    start = starting_point(aggregated.matched, aggregated.probabilities, rows, matched.kappa)
+    offsets = study.table_schema.offsets
+    start = starting_point(
+        aggregated.matched, aggregated.probabilities, rows, offsets, matched.kappa
+    )
     return polish(
         start,
         silos,
@@ -274,10 +277,15 @@ def _judge(draws: ExactDraws) -> ReleasedDiagnostics:
 
 
 class Matched(NamedTuple):
-    """Which local clusters are the same, and how alike the silos are: None without drift."""
+    """Which local clusters are the same, and how alike the silos are.
+
+    Attributes
+    ----------
+    kappa : (variable,); None without drift.
+    """
 
     correspondence: Correspondence
-    kappa: float | None
+    kappa: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,21 +329,21 @@ class Global:
         plain = cls.of(aggregated)
         assert matched.kappa is not None
         offsets = study.table_schema.offsets
-        if np.isfinite(matched.kappa):
+        if np.isfinite(matched.kappa).any():
             counts = shared_counts(releases, matched.correspondence, matched.kappa, offsets)
             rng = np.random.default_rng([study.seed, DRIFT_STREAM])
             draws = len(plain.weights)
             shared = draw_levels(study.prior.beta + counts, offsets, rng, draws)
             plain = replace(plain, probabilities=shared)
-        own = own_profiles(aggregated.matched, plain.probabilities, matched.kappa)
-        kappa = np.full((1, len(offsets) - 1), matched.kappa)
-        return replace(plain, silo_profiles=SiloProfiles(kappa, own))
+        drifts = np.repeat(np.isfinite(matched.kappa), np.diff(offsets))
+        own = own_profiles(aggregated.matched, plain.probabilities, drifts)
+        return replace(plain, silo_profiles=SiloProfiles(matched.kappa[None], own))
 
 
 def shared_counts(
     releases: Sequence[Release],
     correspondence: Correspondence,
-    kappa: float,
+    kappa: NDArray[np.float64],
     offsets: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Return what the silos' clusters together say of the shared profiles: (cluster, level)."""
@@ -348,17 +356,21 @@ def shared_counts(
 
 
 def own_profiles(
-    matched: MatchedDraws, shared: NDArray[np.float64], kappa: float
+    matched: MatchedDraws, shared: NDArray[np.float64], drifts: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Return each silo's own profiles, the shared ones where it lacks a cluster or none differ.
+    """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
+
+    Parameters
+    ----------
+    shared : (draw, cluster, level); drifts : (level,), whether silos differ in its variable.
 
     Returns
     -------
     (silo draw, silo, cluster, level), of the last draws.
     """
     last = slice(-min(SILO_DRAWS, len(shared)), None)
-    held = matched.held & np.isfinite(kappa)
-    own = np.where(held[:, None, :, None], matched.probabilities[:, last], shared[last])
+    differ = matched.held[:, None, :, None] & drifts
+    own = np.where(differ, matched.probabilities[:, last], shared[last])
     return np.moveaxis(own, 0, 1).astype(np.float32)
 
 

@@ -93,13 +93,13 @@ class Start:
     ----------
     weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
     own : (silo, chain, cluster, level), each silo's profiles; those above when left out.
-    kappa : how alike the silos are in every variable; None without drift.
+    kappa : (variable,), how alike the silos are; None without drift.
     """
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
     own: NDArray[np.float64] | None = None
-    kappa: float | None = None
+    kappa: NDArray[np.float64] | None = None
 
 
 def chains_for(rounds: int, kept_draws: int) -> int:
@@ -111,7 +111,8 @@ def starting_point(
     matched: MatchedDraws,
     probabilities: NDArray[np.float64],
     rows: NDArray[np.int64],
-    kappa: float | None = None,
+    offsets: NDArray[np.int64],
+    kappa: NDArray[np.float64] | None = None,
 ) -> Start:
     """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
 
@@ -122,15 +123,16 @@ def starting_point(
     matched : the silos' draws, as many as there are chains.
     probabilities : (chain, cluster, level), the aggregated draws.
     rows : (silo,)
-    kappa : how alike the silos are, from the matching; None without drift.
+    kappa : (variable,), how alike the silos are, from the matching; None without drift.
     """
     least = 1.0 / (rows + 1.0)
     raised = np.maximum(matched.weights, least[:, None, None])
     weights = raised / raised.sum(axis=-1, keepdims=True)
     own = None
-    if kappa is not None and np.isfinite(kappa):
-        held = matched.held[:, None, :, None]
-        own = np.where(held, matched.probabilities, probabilities)
+    if kappa is not None:
+        drifts = np.repeat(np.isfinite(kappa), np.diff(offsets))
+        differ = matched.held[:, None, :, None] & drifts
+        own = np.where(differ, matched.probabilities, probabilities)
     return Start(weights, probabilities, own, kappa)
 
 
@@ -181,14 +183,12 @@ def polish(
 
 def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
     """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
-    chains, variables = len(start.probabilities), len(offsets) - 1
-    kappa = np.inf if start.kappa is None else nearest_point(start.kappa)
-    return Shared(start.probabilities, np.full((chains, variables), kappa))
-
-
-def nearest_point(kappa: float) -> float:
-    """Return the point of the grid of κ that is nearest, on the scale of logarithms."""
-    return kappa if np.isinf(kappa) else float(GRID[np.abs(np.log(GRID[:-1] / kappa)).argmin()])
+    kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa
+    drifts = np.isfinite(kappa)
+    logs = np.log(np.where(drifts, kappa, 1.0))
+    nearest = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
+    on_grid = np.where(drifts, nearest, np.inf)
+    return Shared(start.probabilities, np.tile(on_grid, (len(start.probabilities), 1)))
 
 
 def draw_profiles(

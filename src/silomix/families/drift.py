@@ -148,7 +148,10 @@ def log_level_terms(
 
 
 def discount(
-    counts: NDArray[np.float64], kappa: float, offsets: NDArray[np.int64], beta: float = 0.5
+    counts: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float = 0.5,
 ) -> NDArray[np.float64]:
     """Return the counts that say of m, without drift, what these say of it under drift.
 
@@ -161,21 +164,23 @@ def discount(
     Parameters
     ----------
     counts : (..., level)
-    kappa : one for all variables.
+    kappa : (variable,)
     """
-    if np.isinf(kappa):
+    if np.isinf(kappa).all():
         return counts
     sizes = np.diff(offsets)
     totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=-1), sizes, axis=-1)
     rest = totals - counts
     m = (counts + beta) / (totals + beta * np.repeat(sizes, sizes))
-    x, y = kappa * m, kappa * (1 - m)
-    slope = kappa * (_digamma_rise(x, counts) - _digamma_rise(y, rest))
-    curvature = kappa**2 * (_trigamma_fall(x, counts) + _trigamma_fall(y, rest))
+    drifts = np.repeat(np.isfinite(kappa), sizes)
+    k = np.where(drifts, np.repeat(kappa, sizes), 1.0)
+    x, y = k * m, k * (1 - m)
+    slope = k * (_digamma_rise(x, counts) - _digamma_rise(y, rest))
+    curvature = k**2 * (_trigamma_fall(x, counts) + _trigamma_fall(y, rest))
     # n′/m − N′/(1 − m) = slope, n′/m² + N′/(1 − m)² = curvature; neither is negative
     others = (curvature - slope / m) * m * (1 - m) ** 2
     own = m * (slope + np.maximum(others, 0.0) / (1 - m))
-    return np.clip(own, 0.0, counts)
+    return np.where(drifts, np.clip(own, 0.0, counts), counts)
 
 
 def _digamma_rise(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -187,20 +192,22 @@ def _trigamma_fall(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np
 
 
 def log_remainder(
-    counts: NDArray[np.float64], kappa: float, offsets: NDArray[np.int64], beta: float = 0.5
+    counts: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float = 0.5,
 ) -> NDArray[np.float64]:
     """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted: (...,).
 
     Where counts of one silo are added up before they are discounted, this is what changes beside
     the evidence of the discounted counts.
     """
-    if np.isinf(kappa):
-        return np.zeros(counts.shape[:-1])
     sizes = np.diff(offsets)
     totals = np.add.reduceat(counts, offsets[:-1], axis=-1)
     m = (counts + beta) / np.repeat(totals + beta * sizes, sizes, axis=-1)
-    terms = log_level_terms(counts, m, np.asarray(kappa)) - np.log(m) * discount(
-        counts, kappa, offsets, beta
-    )
-    by_total = gammaln(kappa) - gammaln(kappa + totals)
+    terms = log_level_terms(counts, m, np.repeat(kappa, sizes))
+    terms -= np.log(m) * discount(counts, kappa, offsets, beta)
+    drifts = np.isfinite(kappa)
+    k = np.where(drifts, kappa, 1.0)
+    by_total = np.where(drifts, gammaln(k) - gammaln(k + totals), 0.0)
     return np.asarray(terms.sum(axis=-1) + by_total.sum(axis=-1))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from silomix.matching.records import LocalClusters
 
 
+SEARCH = 1.5
+"""Groups stay apart if the evidence tells them apart by more than n to this power."""
+
+
 def folding_limit(absorb: int) -> float:
     """Return how many rows a group must have to be left alone; under True no number is enough."""
     return np.inf if absorb is True else float(absorb)
@@ -34,9 +38,10 @@ def absorb_groups(
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
     always look apart, so two groups stay apart only if all their silos together say so by a
-    factor of more than n. Doubt about who belongs is in the effective counts, so rows that a silo
-    picked out without reason say little; the sizes of the groups do not matter. Best gain first,
-    until none rises; groups that share no silo are left to the matching.
+    factor of more than n to the power `SEARCH`. Doubt about who belongs is in the effective
+    counts, so rows that a silo picked out without reason say little; the sizes of the groups do
+    not matter. Best gain first, until none rises; groups that share no silo are left to the
+    matching.
 
     Parameters
     ----------
@@ -76,7 +81,8 @@ def folding_gain(
         counts, remainder = joint_discount(groups, one, other)
         together = groups.profile.evidence(groups.counts[one] + groups.counts[other] + counts)
         apart = groups.evidence[one] + groups.evidence[other]
-        price = np.log(rows[shared[place]].sum())  # once, however many silos they share
+        # once, however many silos they share
+        price = SEARCH * np.log(rows[shared[place]].sum())
         gains[place] = together - apart + remainder + price
     return gains
 

@@ -1,15 +1,19 @@
-"""How alike the silos are, for a matching: one κ for all variables, chosen with the grouping."""
+"""How alike the silos are, for a matching: κ chosen together with the grouping.
+
+Every variable is either the same in all silos, κ_q = ∞, or drifts with one κ that all drifting
+variables share; the polish learns each κ_q by itself.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln, logsumexp
 
 from silomix.matching.greedy import sum_blocks
-from silomix.matching.profile import drift_profile
+from silomix.matching.profile import by_variable, drift_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +25,10 @@ if TYPE_CHECKING:
 
     Find = Callable[[Profile], tuple[NDArray[np.int64], MatchingInfo]]
 
-KAPPAS = np.append(np.geomspace(10.0, 1000.0, 8), np.inf)
-"""The values that are compared; at the last there is no drift."""
+KAPPAS = np.geomspace(10.0, 1000.0, 8)
+"""The values that drifting variables may share."""
+PASSES = 2
+"""How often to look again which variables drift, and to group again."""
 
 
 def group_under_drift(
@@ -31,8 +37,8 @@ def group_under_drift(
     """Return the grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
-    that without a join no κ is better than another; and a drift that was looked for in all pairs
-    of clusters must beat their number.
+    that without a join no κ is better than another. Drift, over all its κ, must be more probable
+    than none; and since it was looked for in all pairs of clusters, by a factor of their number.
 
     Parameters
     ----------
@@ -41,23 +47,77 @@ def group_under_drift(
     beta : concentration of the level probabilities in the pooled model.
     find : the grouping, (local,), under a profile's evidence.
     """
-    pairs = _pairs(clusters)
-    best = None
-    for kappa in KAPPAS:
-        profile = drift_profile(clusters, offsets, beta, kappa)
-        groups, info = find(profile)
-        value = join_gain(clusters, groups, profile) + log_prior(kappa, pairs)
-        if best is None or value > best[0]:
-            best = value, groups, replace(info, kappa=float(kappa)), profile
-    assert best is not None
-    return best[1:]
+    alike = drift_profile(clusters, offsets, beta, np.full(len(offsets) - 1, np.inf))
+    same = _judge(clusters, alike, find)
+    drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
+    # the first join pays its own prior odds: they are not charged twice
+    price = np.log(max(_pairs(clusters), 1)) + drifting[0].profile.log_join_odds
+    drifts = logsumexp([found.value for found in drifting]) - price > same.value
+    best = max(drifting, key=lambda found: found.value) if drifts else same
+    return best.groups, replace(best.info, kappa=best.profile.kappa), best.profile
 
 
-def log_prior(kappa: float, pairs: int) -> float:
-    """Return the log prior of κ: half at ∞, half spread over the rest, less the price of search."""
-    if np.isinf(kappa):
+class Judged(NamedTuple):
+    """A grouping, the evidence that found it, and their log probability."""
+
+    value: float
+    groups: NDArray[np.int64]
+    info: MatchingInfo
+    profile: Profile
+
+
+def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
+    groups, info = find(profile)
+    value = join_gain(clusters, groups, profile) + _log_prior(profile.kappa)
+    return Judged(value, groups, info, profile)
+
+
+def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) -> Judged:
+    """Group with all variables drifting; then, as long as it helps, with those that do."""
+    every = np.full(len(alike.offsets) - 1, kappa)
+    drifting = drift_profile(clusters, alike.offsets, alike.beta, every)
+    best = now = _judge(clusters, drifting, find)
+    for _ in range(PASSES):
+        drifts = _variables_that_drift(clusters, now.groups, drifting, alike)
+        now = _judge(clusters, _combine(drifting, alike, drifts), find) if drifts.any() else now
+        if now.value <= best.value:
+            break
+        best = now
+    return best
+
+
+def _combine(drifting: Profile, alike: Profile, drifts: NDArray[np.bool_]) -> Profile:
+    """Return the evidence in which some variables drift: (variable,)."""
+    assert drifting.kappa is not None
+    assert drifting.base is not None
+    assert alike.base is not None
+    of_level = np.repeat(drifts, np.diff(alike.offsets))
+    return replace(
+        alike,
+        kappa=np.where(drifts, drifting.kappa, np.inf),
+        base=np.where(of_level, drifting.base, alike.base),
+    )
+
+
+def _variables_that_drift(
+    clusters: LocalClusters, groups: NDArray[np.int64], drifting: Profile, alike: Profile
+) -> NDArray[np.bool_]:
+    """Tell in which variables the joins are more probable with drift: (variable,)."""
+    gains = [gain_by_variable(clusters, groups, profile) for profile in (drifting, alike)]
+    return gains[0] > gains[1]
+
+
+def _log_prior(kappa: NDArray[np.float64] | None) -> float:
+    """Return the log prior of which variables drift, and how much.
+
+    Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
+    variables that drift is uniform beforehand. The value they share is uniform on `KAPPAS`.
+    """
+    if kappa is None or np.isinf(kappa).all():
         return float(np.log(0.5))
-    return float(np.log(0.5 / (len(KAPPAS) - 1)) - np.log(max(pairs, 1)))
+    drifts, same = np.isfinite(kappa).sum(), np.isinf(kappa).sum()
+    pattern = 0.0 if same == 0 else betaln(1 + drifts, 1 + same)
+    return float(np.log(0.25 / len(KAPPAS)) + pattern)
 
 
 def _pairs(clusters: LocalClusters) -> int:
@@ -71,13 +131,24 @@ def join_gain(clusters: LocalClusters, groups: NDArray[np.int64], profile: Profi
 
     A block is what clusters of one silo in one group add up to.
     """
-    order = np.arange(len(groups))
-    _, group, own = sum_blocks(clusters, order, groups)
-    counts = profile.discount(own)
+    _, group, _ = sum_blocks(clusters, np.arange(len(groups)), groups)
     members = np.bincount(group)
-    together = np.zeros((len(members), counts.shape[1]))
+    members = members[members > 0]
+    joins = members.sum() - len(members)
+    prior = gammaln(members).sum() + joins * profile.log_join_odds
+    return float(gain_by_variable(clusters, groups, profile).sum() + prior)
+
+
+def gain_by_variable(
+    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile
+) -> NDArray[np.float64]:
+    """Return the evidence of the groups less that of their blocks: (variable,)."""
+    _, group, own = sum_blocks(clusters, np.arange(len(groups)), groups)
+    counts = profile.discount(own)
+    together = np.zeros((int(group.max()) + 1, counts.shape[1]))
     np.add.at(together, group, counts)
-    occupied = members > 0
-    evidence = profile.evidence(together[occupied]).sum() - profile.evidence(counts).sum()
-    joins = members[occupied].sum() - occupied.sum()
-    return float(evidence + gammaln(members[occupied]).sum() + joins * profile.log_join_odds)
+    assert profile.base is not None
+    joined, apart = (
+        by_variable(part, profile.base, profile.offsets) for part in (together, counts)
+    )
+    return joined.sum(axis=0) - apart.sum(axis=0)

@@ -41,14 +41,14 @@ class Profile:
     ----------
     offsets : (variable + 1,), where each variable's levels start.
     beta : concentration of the level probabilities in the pooled model.
-    kappa : how alike the silos' profiles are; infinity for the same.
+    kappa : (variable,), how alike the silos' profiles are; the same everywhere when left out.
     base : (level,), parameters of the Dirichlet prior of a cluster's shared profile; beta when
         left out.
     """
 
     offsets: NDArray[np.int64]
     beta: float
-    kappa: float = np.inf
+    kappa: NDArray[np.float64] | None = None
     base: NDArray[np.float64] | None = None
 
     def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -58,20 +58,25 @@ class Profile:
 
     def discount(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what counts of one silo say of the shared profile: (..., level)."""
+        if self.kappa is None:
+            return counts
         return discount(counts, self.kappa, self.offsets, self.beta)
 
     def remainder(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what discounting leaves out of the log probability of the counts: (...,)."""
+        if self.kappa is None:
+            return np.zeros(counts.shape[:-1])
         return log_remainder(counts, self.kappa, self.offsets, self.beta)
 
     @property
     def log_join_odds(self) -> float:
         """What each join adds to the log prior of a grouping."""
-        return 0.0 if np.isinf(self.kappa) else float(np.log(JOIN_ODDS))
+        same = self.kappa is None or np.isinf(self.kappa).all()
+        return 0.0 if same else float(np.log(JOIN_ODDS))
 
 
 def drift_profile(
-    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, kappa: float
+    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, kappa: NDArray[np.float64]
 ) -> Profile:
     """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
 
@@ -85,16 +90,16 @@ def drift_profile(
     centre = ((counts + beta) / (totals + beta * np.repeat(sizes, sizes))).mean(axis=0)
     siblings = np.bincount(clusters.silo)[clusters.silo]
     say = (siblings - 1) / siblings
-    fits = np.array([say @ _by_variable(counts, spread * centre, offsets) for spread in SPREADS])
+    fits = np.array([say @ by_variable(counts, spread * centre, offsets) for spread in SPREADS])
     fits -= 0.5 * ((np.log(SPREADS)[:, None] - np.log(beta * sizes)) / SPREAD_SD) ** 2
     spread = SPREADS[fits.argmax(axis=0)]
     return Profile(offsets, beta, kappa, np.repeat(spread, sizes) * centre)
 
 
-def _by_variable(
+def by_variable(
     counts: NDArray[np.float64], base: NDArray[np.float64], offsets: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the evidence of each local cluster in each variable: (local, variable)."""
+    """Return the evidence of each cluster in each variable: (cluster, variable)."""
     return np.stack(
         [
             log_evidence(counts[:, first:last], np.array([0, last - first]), base[first:last])

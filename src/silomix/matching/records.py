@@ -81,7 +81,7 @@ class MatchingInfo:
     order : divergence: the silos in the order of the run that was kept.
     divergence : divergence: summed cost of that run's assignments.
     runs : divergence: that sum for each run.
-    kappa : how alike the silos' profiles are, one for all variables; infinity without drift.
+    kappa : (variable,), how alike the silos' profiles are; None without drift.
     absorbed : groups that were folded afterwards.
     sweeps : block Gibbs sweeps the confidence is a frequency over; 0 if it was not computed.
     """
@@ -91,7 +91,7 @@ class MatchingInfo:
     order: tuple[str, ...] = ()
     divergence: float | None = None
     runs: tuple[float, ...] = ()
-    kappa: float = float("inf")
+    kappa: NDArray[np.float64] | None = None
     absorbed: tuple[Absorption, ...] = ()
     sweeps: int = 0
 
