@@ -13,6 +13,7 @@ one line for each method in results/drift.csv; seeds start at 20000.
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,13 @@ from study import warm_up
 
 import silomix
 from silomix import rivals
+from silomix.data import load
+from silomix.polish import CHAINS, Start, polish
+from silomix.posterior import row_membership
+from silomix.silo import Silo
+from silomix.study import make_study
+from silomix.transports.in_process import InProcess
+from silomix.types import Shard, SiloProfiles
 
 FIRST_SEED = 20_000
 ITERATIONS = 20_000
@@ -65,12 +73,54 @@ def without_sampler(function, table, *, iterations, **common):
     return function(table, **common)
 
 
+def from_truth(table, *, truth, seed, threads, **others):
+    """Polish from the true parameters: what the sampler finds if nothing went wrong before it."""
+    del others
+    shard = load(table, variables=[name for name in table if name != "silo"])
+    study = make_study(shard.schema, truth.silos, seed=seed)
+    place = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
+    shards = [Shard(shard.schema, shard.codes[place == s]) for s in range(len(truth.silos))]
+    silos = InProcess(
+        [Silo(name, s, shards[s], study) for s, name in enumerate(truth.silos)], threads=threads
+    )
+    weights = np.maximum(truth.weights_by_silo, 1e-3)
+    start = Start(
+        weights=in_every_chain(weights / weights.sum(axis=1, keepdims=True), 1),
+        probabilities=in_every_chain(np.maximum(truth.probabilities, 1e-9), 0),
+        own=in_every_chain(np.maximum(truth.probabilities_by_silo, 1e-9), 1),
+        kappa=np.full(len(study.variables), 100.0),
+    )
+    found = polish(
+        start, silos, rounds=TRUTH_ROUNDS, most=TRUTH_ROUNDS, inner_sweeps=2, prior=study.prior,
+        offsets=study.table_schema.offsets, seed=seed,
+    )  # fmt: skip
+    labels = np.empty(len(table), dtype=np.int64)
+    for s, own in enumerate(np.moveaxis(found.silo_probabilities, 1, 0)):
+        shares = row_membership(shards[s], found.weights_by_silo[-len(own) :, s], own, threads)
+        labels[place == s] = shares.membership.argmax(axis=1)
+    return SimpleNamespace(
+        labels=labels,
+        weights=np.einsum("tsc,s->tc", found.weights_by_silo, np.bincount(place) / len(place)),
+        probabilities=found.probabilities,
+        silo_profiles=SiloProfiles(found.kappa, found.silo_probabilities),
+        n_clusters=found.probabilities.shape[1],
+    )
+
+
+def in_every_chain(values, axis):
+    """Repeat values along a new axis of chains."""
+    return np.repeat(np.expand_dims(values, axis), CHAINS, axis)
+
+
 METHODS = {
     "default": partial(silomix.fit, progress=False),
     "none": partial(silomix.fit, progress=False, drift="none"),
     "fedmerdel": partial(without_sampler, rivals.fedmerdel),
     "pooled": rivals.pooled_mcmc,
+    "truth": from_truth,
 }
+TRUTH_ROUNDS = 30
+"""Rounds of the sampler that starts at the truth: it need not find its way."""
 CLEARLY_BELOW = 0.05
 """A fit whose adjusted Rand index is further below the best possible is wrong."""
 FIT_COLUMNS = [
@@ -89,6 +139,8 @@ def fit_and_judge(method, table, truth, best, *, seed, iterations, kappa=None):
     best : (row,), the best possible labels; kappa : (variable,), the true κ, None without drift.
     """
     common = {"silo": "silo", "iterations": iterations, "seed": seed, "threads": 1}
+    if method == "truth":
+        common["truth"] = truth
     found, seconds = timed(partial(METHODS[method], table, **common))
     line = judge_fit(found, truth, best, kappa)
     return line | {"iterations": iterations, "seconds": round(seconds, 2)}

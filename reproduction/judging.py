@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silomix.data import load
+from silomix.diagnostics import worst_rhat
 from silomix.errors import SamplingWarning
 from silomix.metrics import (
     adjusted_rand_index,
@@ -50,7 +51,8 @@ COVERAGE_COLUMNS = [
 PROFILE_COLUMNS = [f"{what}_{part}" for what in ("m", "p", "pi") for part in ("covered", "total")]
 KAPPA_COLUMNS = ["kappa_hat", "kappa_drifting", "at_infinity", "infinite", "infinite_drifting"]
 VERDICT_COLUMNS = [
-    "level", "trusted", "confidence", "agreement", "full", "rounds", "still_moving",
+    "level", "trusted", "confidence", "agreement", "full", "rounds", "still_moving", "likelihood_z",
+    "means_moved", "spreads_moved", "smallest_rows", "rhat", "prior_draws",
 ]  # fmt: skip
 PARAMETER_COLUMNS = [
     "pi_covered", "pi_total",
@@ -240,7 +242,29 @@ def verdict(result):
         "full": short(max((run.full for run in runs), default=np.nan)),
         "rounds": diagnostics.rounds,
         "still_moving": int(diagnostics.still_moving),
+        "rhat": short(max((worst_rhat(run.rhat.values()) for run in runs), default=np.nan)),
+        "prior_draws": short(max((run.prior_draws for run in runs), default=np.nan)),
+        **movement(diagnostics.polish),
+        "smallest_rows": smallest_rows(result),
     }
+
+
+def movement(polish):
+    """Return what the last check of a polish found; nothing without one."""
+    if polish is None or not polish.checked:
+        return {}
+    _, likelihood, means, spreads = polish.values["movement"][-1]
+    return {
+        "likelihood_z": short(likelihood),
+        "means_moved": short(means),
+        "spreads_moved": short(spreads),
+    }
+
+
+def smallest_rows(posterior):
+    """Return how many rows the smallest cluster has, over all silos."""
+    rows = len(posterior.labels)
+    return round(rows * float(posterior.weights.mean(axis=0).min()))
 
 
 def judge_draws(found, truth, pair=pair_clusters):

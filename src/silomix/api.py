@@ -206,6 +206,8 @@ def fit(
     names, places = _split(frame, silo, shards, seed)
     columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
+    if shards is not None and preset is None:
+        settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = [

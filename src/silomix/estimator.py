@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PASSED_ON = (
     *("preset", "shards", "missing", "threads", "iterations", "burn_in", "chains", "thin"),
-    *("alpha", "beta", "fractionate", "partition", "relabel", "matching", "absorb"),
+    *("alpha", "beta", "fractionate", "drift", "partition", "relabel", "matching", "absorb"),
     *("aggregation", "oracle", "solver", "polish", "strategy", "assign"),
     *("transport", "policy"),
 )
@@ -54,7 +54,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         array. Left out, all rows are one silo. `predict` wants the column too; rows of a silo
         that `fit` has not seen get the weights over all silos.
     preset, shards, missing, threads, iterations, burn_in, chains, thin, alpha, beta, \
-fractionate, partition, relabel, matching, absorb, aggregation, oracle, solver, polish, \
+fractionate, drift, partition, relabel, matching, absorb, aggregation, oracle, solver, polish, \
 strategy, assign, transport, policy : as for `silomix.fit`; None leaves them to the preset, or to \
 its defaults.
     random_state : a seed, or a `RandomState` to draw one from; None is 0.
@@ -95,10 +95,11 @@ its defaults.
         alpha: float | None = None,
         beta: float | None = None,
         fractionate: bool | None = None,
+        drift: str | None = None,
         partition: str | None = None,
         relabel: str | None = None,
         matching: str | Matching | None = None,
-        absorb: int | None = None,
+        absorb: bool | int | None = None,
         aggregation: str | Aggregation | None = None,
         oracle: str | None = None,
         solver: str | Solver | None = None,
@@ -123,6 +124,7 @@ its defaults.
         self.alpha = alpha
         self.beta = beta
         self.fractionate = fractionate
+        self.drift = drift
         self.partition = partition
         self.relabel = relabel
         self.matching = matching

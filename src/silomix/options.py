@@ -252,6 +252,15 @@ Beta = Annotated[
     float | None,
     _option(SAMPLER, "--beta", "Prior of levels (default 0.5); 1 is uniform, more is smoother."),
 ]
+Drift = Annotated[
+    str | None,
+    _option(
+        SAMPLER,
+        "--drift",
+        "learn how far the silos' profiles differ (default), or none, the paper's.",
+        ("learn", "none"),
+    ),
+]
 BurnIn = Annotated[
     int | None, _option(SAMPLER, "--burn-in", "Sweeps dropped at the start; half by default.")
 ]
@@ -317,7 +326,9 @@ Matching = Annotated[
 Absorb = Annotated[
     int | None,
     _option(
-        METHOD, "--absorb", "Clusters of fewer rows may join another (default 60); 0 keeps all."
+        METHOD,
+        "--absorb",
+        "Fold clusters that do not differ only if they have fewer rows; 0 folds none.",
     ),
 ]
 Aggregation = Annotated[

@@ -53,8 +53,8 @@ FIRST_CHECK = 4
 QUIET_CHECKS = 2
 """Checks in a row that must find the draws at rest."""
 LIKELIHOOD_LIMIT = 2.0
-PARAMETER_LIMIT = 1.5
-"""Mean squared z over all parameters; 1 at rest, with sampling noise for a few hundred of them."""
+NOISE = 4.0
+"""Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,9 @@ class Polished:
     silo_probabilities : (chain, silo, cluster, level), the silos' own profiles after the last
         round; None without drift.
     log_likelihood : (round, chain), of all silos' rows, at the start of each round.
-    movement : (check, 3): round, z of the log-likelihood, mean squared z of the parameters; no
-        line where the rounds were too few for a check.
+    movement : (check, 4): round; z of the log-likelihood; of the cluster that moved most, how far
+        the mean squared z of its parameters' means, and of their spreads, is above 1, in standard
+        errors. No line where the rounds were too few for a check.
     rounds : rounds made.
     still_moving : whether the last check found the draws moving; False without a check.
     """
@@ -245,7 +246,7 @@ class _History:
         self.probabilities: list[NDArray[np.float64]] = []
         self.kappa: list[NDArray[np.float64]] = []
         self.log_likelihood: list[NDArray[np.float64]] = []
-        self.checks: list[tuple[float, float, float]] = []
+        self.checks: list[tuple[float, float, float, float]] = []
 
     def add(
         self,
@@ -263,17 +264,15 @@ class _History:
         if made >= FIRST_CHECK and made % 2 == 0:
             self.checks.append((float(made), *self._movement(made // 2)))
 
-    def _movement(self, before: int) -> tuple[float, float]:
+    def _movement(self, before: int) -> tuple[float, float, float]:
         """Compare the last round with round `before`, chain by chain."""
         likelihood = paired_z(self.log_likelihood[-1] - self.log_likelihood[before - 1])
-        shifts = np.concatenate(
-            [
-                _by_chain(self.weights[-1] - self.weights[before - 1], axis=1),
-                _by_chain(self.probabilities[-1] - self.probabilities[before - 1], axis=0),
-            ],
-            axis=1,
+        now, then = (
+            np.concatenate([np.moveaxis(self.weights[r], 0, 2), self.probabilities[r]], axis=2)
+            for r in (-1, before - 1)
         )
-        return float(likelihood), float(np.mean(paired_z(shifts) ** 2))
+        spread = np.abs(now - now.mean(axis=0)) - np.abs(then - then.mean(axis=0))
+        return float(likelihood), excess(paired_z(now - then)), excess(paired_z(spread))
 
     def quiet(self) -> bool:
         """Tell whether the last checks all found the draws at rest."""
@@ -284,7 +283,7 @@ class _History:
 
     def finish(self, made: int, own: NDArray[np.float64] | None) -> Polished:
         kept = slice(-KEPT_ROUNDS, None)
-        checks = np.array(self.checks).reshape(-1, 3)
+        checks = np.array(self.checks).reshape(-1, 4)
         return Polished(
             weights_by_silo=np.concatenate(
                 [np.moveaxis(weights, 0, 1) for weights in self.weights[kept]]
@@ -299,9 +298,22 @@ class _History:
         )
 
 
-def moving(likelihood_z: float, parameters_z2: float) -> bool:
-    """Tell whether a comparison of two rounds shows drift beyond its Monte Carlo error."""
-    return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or parameters_z2 > PARAMETER_LIMIT)
+def moving(likelihood_z: float, means: float, spreads: float) -> bool:
+    """Tell whether a comparison of two rounds shows more than its Monte Carlo error."""
+    return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE)
+
+
+def excess(z: NDArray[np.float64]) -> float:
+    """Return how far the mean of z², over the parameters of a cluster, is above 1, at the worst.
+
+    In standard errors, as if half of the parameters said something of their own: levels of one
+    variable add up to one.
+
+    Parameters
+    ----------
+    z : (cluster, parameter)
+    """
+    return float((np.mean(z**2, axis=1).max() - 1.0) / np.sqrt(4.0 / z.shape[1]))
 
 
 def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -309,9 +321,3 @@ def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:
     error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
     mean = differences.mean(axis=0)
     return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)
-
-
-def _by_chain(array: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Move the chains first and flatten the rest."""
-    moved = np.moveaxis(array, axis, 0)
-    return moved.reshape(len(moved), -1)

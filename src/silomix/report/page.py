@@ -120,7 +120,7 @@ def _hashed(text: str) -> str:
 def _sections(
     posterior: Posterior, margin: float, probability: float, compared: Outside | None
 ) -> dict[str, Any]:
-    from silomix.polish import LIKELIHOOD_LIMIT, PARAMETER_LIMIT
+    from silomix.polish import LIKELIHOOD_LIMIT, NOISE
     from silomix.report import clusters, drift, heat, made, outside, silos, trust, words
 
     found = contrast(posterior.weights, posterior.probabilities, margin=margin)
@@ -139,7 +139,7 @@ def _sections(
         "rows": rows,
         "margin": margin,
         "probability": probability,
-        "limits": (LIKELIHOOD_LIMIT, PARAMETER_LIMIT),
+        "limits": (LIKELIHOOD_LIMIT, NOISE),
         "trust": trust.trust(posterior),
         "words": words.words(posterior),
         "sizes": clusters.sizes_table(posterior, rows),

@@ -138,10 +138,10 @@ def checks_table(posterior: Posterior) -> Table | None:
         return None
     return Table(
         "Whether the draws were still moving, at each check of the polish",
-        ("round", "z of the log-likelihood", "mean squared z of the parameters"),
+        ("round", "log-likelihood", "means of the parameters", "their spreads"),
         tuple(
-            cells(f"{made:.0f}", signed(likelihood), decimal(parameters))
-            for made, likelihood, parameters in checks
+            cells(f"{made:.0f}", signed(likelihood), decimal(means), decimal(spreads))
+            for made, likelihood, means, spreads in checks
         ),
     )
 
