@@ -341,18 +341,32 @@ def test_exchanges_leave_the_law_of_labels_and_weights(seed):
 )
 def test_discounted_counts_are_between_none_and_all(counts, kappa):
     counts = np.array(counts, dtype=np.float64)
-    found = discount(counts, kappa, OFFSETS)
+    found = discount(counts, np.array([kappa, SAME, kappa]), OFFSETS)
     assert np.all(found >= 0)
     assert np.all(found <= counts)
-    assert np.all(np.isfinite(log_remainder(counts[None], kappa, OFFSETS)))
+    assert_array_equal(found[2:5], counts[2:5])
 
 
 def test_at_infinity_counts_are_what_they_are():
     counts = np.array([[3.0, 4.5, 0.0], [1.0, 0.0, 7.0]])
-    assert_array_equal(discount(counts, SAME, np.array([0, 3])), counts)
-    assert_array_equal(log_remainder(counts, SAME, np.array([0, 3])), [0.0, 0.0])
-    far = discount(counts, 1e7, np.array([0, 3]))
-    assert_allclose(far, counts, rtol=1e-3)
+    same, offsets = np.array([SAME]), np.array([0, 3])
+    assert_array_equal(discount(counts, same, offsets), counts)
+    assert_array_equal(log_remainder(counts, same, offsets), [0.0, 0.0])
+    assert_allclose(discount(counts, np.array([1e7]), offsets), counts, rtol=1e-3)
+
+
+def test_every_variable_is_discounted_at_its_own_kappa(seed):
+    counts = random_case(seed)[0].astype(np.float64)
+    kappa = np.array([20.0, SAME, 300.0])
+    parts = list(pairwise(OFFSETS))
+    alone = [
+        (counts[..., first:last], np.array([size]), np.array([0, last - first]))
+        for size, (first, last) in zip(kappa, parts, strict=True)
+    ]
+    apart = np.concatenate([discount(*each) for each in alone], axis=-1)
+    assert_allclose(discount(counts, kappa, OFFSETS), apart, rtol=1e-12)
+    left_out = sum(log_remainder(*each) for each in alone)
+    assert_allclose(log_remainder(counts, kappa, OFFSETS), left_out, atol=1e-8)
 
 
 @pytest.mark.parametrize("kappa", [10.0, 50.0, 300.0, 2000.0])
@@ -360,7 +374,7 @@ def test_at_infinity_counts_are_what_they_are():
 def test_in_the_middle_counts_weigh_as_their_variance_says(kappa, n):
     """Var(n_k/n) = m(1 − m)(n + κ)/(n(κ + 1)): as that many rows without drift."""
     two, three = np.array([0.4, 0.6]) * n, np.array([0.3, 0.3, 0.4]) * n
-    worth = (kappa + 1) / (n + kappa)
+    worth, kappa = (kappa + 1) / (n + kappa), np.array([kappa])
     assert_allclose(discount(two, kappa, np.array([0, 2])), two * worth, rtol=0.12)
     assert_allclose(discount(three, kappa, np.array([0, 3])), three * worth, rtol=0.12)
 
@@ -377,12 +391,12 @@ def discount_errors(seed, discounted, cases=200):
         counts = np.stack([first, rows - first], axis=1).astype(np.float64)
         one, other = (exact.log_likelihood(own, kappa) for own in counts)
         alone = np.array([exact.log_integral(one), exact.log_integral(other)])
-        stand_in = discounted(counts, kappa, offsets)
+        stand_in = discounted(counts, np.array([kappa]), offsets)
         evidence = log_evidence(stand_in, offsets, 0.5)
         together = log_evidence(stand_in.sum(axis=0), offsets, 0.5)
         gain = exact.log_integral(one, other) - alone.sum()
         gains.append(together - evidence.sum() - gain)
-        singles.extend(log_remainder(counts, kappa, offsets) + evidence - alone)
+        singles.extend(log_remainder(counts, np.array([kappa]), offsets) + evidence - alone)
     return np.abs(gains), np.abs(singles)
 
 

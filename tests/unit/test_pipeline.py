@@ -11,15 +11,21 @@ import pytest
 
 import silomix
 from silomix.api import fit
+from silomix.data import load
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
 from silomix.metrics import adjusted_rand_index
-from silomix.pipeline import Global, _empty_notes, assign_rows, reweigh
+from silomix.pipeline import Global, _empty_notes, assign_rows, reweigh, run_study
 from silomix.polish import Polished, starting_point
 from silomix.posterior import Parts
 from silomix.rivals.federation import open_silos
+from silomix.roster import read_roster
 from silomix.sampler import Progress
-from silomix.types import MISSING_LEVEL, SiloWeights
+from silomix.silo import Silo
+from silomix.study import make_study
+from silomix.transports.in_process import InProcess
+from silomix.transports.parallel import Joblib
+from silomix.types import MISSING_LEVEL, Shard, SiloWeights
 from unit.aggregation_cases import make_case
 
 QUICK = {"iterations": 1500, "progress": False}
@@ -358,3 +364,85 @@ def test_a_silo_that_fails_stops_the_others(seed, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         silos.ask(SampleLocally())
     assert "silo 2" in ended
+
+
+def two_silos(**options):
+    return simulated(design="homogeneous", rows=600, silos=2, **options)
+
+
+@pytest.mark.parametrize(("planted", "alike"), [(None, True), (20.0, False)])
+def test_how_alike_the_silos_are_is_learned(planted, alike, seed):
+    table, truth = two_silos(drift=planted)
+    found = fit(table, silo="silo", seed=seed, **QUICK)
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.9
+    own = found.silo_profiles
+    assert own.kappa.shape == (found.n_draws, 10)
+    assert own.probabilities.shape[1:] == (2, found.n_clusters, 26)
+    assert (np.isinf(own.kappa).mean() > 0.5) == alike
+    last = found.probabilities[-len(own.probabilities) :, None]
+    sizes = found.study.table_schema.sizes
+    same = np.isinf(own.kappa)[-len(last) :].repeat(sizes, axis=1)
+    apart = np.abs(own.probabilities - last).max(axis=(1, 2))
+    assert apart[same].max(initial=0.0) < 1e-6  # where silos do not differ, the profile is shared
+    assert np.all(apart[~same] > 0)
+    np.testing.assert_array_equal(found.membership(table, "silo").argmax(axis=1), found.labels)
+
+
+def test_without_drift_no_silo_has_profiles_of_its_own(seed):
+    table, truth = two_silos()
+    found = fit(table, silo="silo", seed=seed, drift="none", **QUICK)
+    assert found.silo_profiles is None
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.9
+
+
+def test_a_single_silo_has_nothing_to_differ_from(seed):
+    table, _ = two_silos()
+    found = fit(table.drop(columns="silo"), seed=seed, drift="learn", **QUICK)
+    assert found.silo_profiles is None
+
+
+@pytest.mark.parametrize(("planted", "alike"), [(None, True), (20.0, False)])
+def test_without_a_polish_how_alike_the_silos_are_is_one_value(planted, alike, seed):
+    table, truth = two_silos(drift=planted)
+    found = fit(table, silo="silo", seed=seed, polish=0, **QUICK)
+    own = found.silo_profiles
+    assert own.kappa.shape == (1, 10)
+    assert np.isinf(own.kappa).all() == alike
+    assert own.probabilities.shape[1:] == (2, found.n_clusters, 26)
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.9
+
+
+def test_exact_strategy_with_silos_that_differ(seed):
+    table, truth = two_silos(drift=20.0)
+    found = fit(
+        table, silo="silo", seed=seed, strategy="exact", iterations=600, chains=1, kept=300,
+        progress=False,
+    )  # fmt: skip
+    own = found.silo_profiles
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.9
+    assert own.kappa.shape == (found.n_draws, 10)
+    assert own.probabilities.shape[1:] == (2, found.n_clusters, 26)
+    assert np.isinf(own.kappa).mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    "settings", [{"polish": 3}, {"strategy": "exact", "iterations": 40, "chains": 1, "kept": 20}]
+)
+def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed):
+    table, _ = two_silos(drift=20.0)
+    roster, shard = read_roster(table, "silo"), load(table.drop(columns="silo"))
+    settings = {"seed": seed, "components": 6, "iterations": 200, **settings}
+
+    def run(transport, **options):
+        study = make_study(shard.schema, roster.names, **settings)
+        silos = [
+            Silo(name, place, Shard(shard.schema, shard.codes[roster.places == place]), study)
+            for place, name in enumerate(roster.names)
+        ]
+        return run_study(study, transport(silos, **options)).silo_profiles
+
+    one = run(InProcess, threads=1)
+    assert np.isfinite(one.kappa).any()
+    for other in (run(InProcess, threads=2), run(Joblib)):
+        np.testing.assert_array_equal(other.kappa, one.kappa)
+        np.testing.assert_array_equal(other.probabilities, one.probabilities)
