@@ -123,7 +123,7 @@ def test_a_planted_bug_shows_in_the_enumeration(plant, table, seed, monkeypatch)
     assert polish_p_value(table, seed) < FALSE_ALARM
 
 
-def exact_p_value(table, seed, *, chains=6000, sweeps=40):
+def exact_p_value(table, seed, *, chains=6000, sweeps=60):
     """The last draws of many short chains of the exact strategy."""
     silos = PolishingSilos(table.shards, oracle.SIZES, seed)
     schedule = Schedule(iterations=sweeps, burn_in=sweeps - 1, chains=chains, thin=1)
