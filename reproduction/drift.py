@@ -104,6 +104,7 @@ def from_truth(table, *, truth, seed, threads, **others):
         probabilities=found.probabilities,
         silo_profiles=SiloProfiles(found.kappa, found.silo_probabilities),
         n_clusters=found.probabilities.shape[1],
+        silos=truth.silos,
     )
 
 

@@ -1,16 +1,17 @@
 """The exact strategy: the paper's pooled Gibbs sampler without moving a row.
 
-A chain has all C⁺ components and one π. Each sweep the silos draw their rows' labels given (π, p)
-and answer with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~
-Dirichlet(β + counts), or with drift the shared and the silos' own profiles as in
-`silomix.families.drift`. (Silo-specific weights would never empty the spare components when silos
-are many.) It needs as many exchanges as sweeps, and finds clusters too small for any one silo.
+A chain has all C⁺ components. Each sweep the silos draw their rows' labels given (π, p) and answer
+with counts; the coordinator adds them and draws π ~ Dirichlet(α + members) and p ~ Dirichlet(β +
+counts), the same for all silos, or with drift the shared and the silos' own weights and profiles
+as in `silomix.families.drift`. (Silo-specific weights that share nothing would never empty the
+spare components when silos are many.) It needs as many exchanges as sweeps, and finds clusters too
+small for any one silo.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,7 @@ class ExactDraws:
     log_likelihood : (draw,), of all rows at those weights and probabilities.
     chain : (draw,)
     kappa : (draw, variable); None without drift.
+    weights_by_silo : (draw, silo, component), the silos' own weights; None without drift.
     own : (silo draw, silo, component, level), the silos' own profiles in the last draws; None
         without drift.
     """
@@ -60,6 +62,7 @@ class ExactDraws:
     log_likelihood: NDArray[np.float64]
     chain: NDArray[np.int64]
     kappa: NDArray[np.float64] | None = None
+    weights_by_silo: NDArray[np.float64] | None = None
     own: NDArray[np.float64] | None = None
 
 
@@ -76,7 +79,10 @@ def sample_exactly(
 ) -> ExactDraws:
     """Run the pooled Gibbs sampler over the silos, all chains in each question.
 
-    The chains start from the prior: weights equal, profiles ~ Dirichlet(β).
+    The chains start from the prior: weights equal, profiles ~ Dirichlet(β). Under drift the silos'
+    weights differ as their profiles do, π^s ~ Dirichlet(κ₀ π): with one π for all, a component
+    that a silo lacks would be filled with half of another. Drift sets in after half of the
+    burn-in, when the silos agree on which component is which.
     """
     chains, levels = schedule.chains, int(offsets[-1])
     rng = np.random.default_rng([seed, STREAM, 0])
@@ -84,31 +90,44 @@ def sample_exactly(
     nothing = np.zeros((everyone, chains, components, levels), dtype=np.int64)
     alike = Shared(np.empty(0), np.full((chains, len(offsets) - 1), np.inf))
     shared, own = draw_profiles(nothing, alike, prior.beta, offsets, rng, drift=False)
-    weights = np.full((chains, components), 1.0 / components)
+    by_component = np.array([0, components])
+    overall = Shared(
+        np.full((chains, 1, components), 1.0 / components), np.full((chains, 1), np.inf)
+    )
+    weights = np.broadcast_to(overall.mean, (everyone, chains, 1, components))
     kept: list[tuple[NDArray[np.float64], ...]] = []
     own_kept: deque[NDArray[np.float64]] = deque(maxlen=SILO_DRAWS)
+    sizes = np.zeros(everyone, dtype=np.int64)
     for sweep in range(1, schedule.iterations + 1):
-        by_silo = np.broadcast_to(weights, (everyone, *weights.shape))
-        replies = ask_round(silos, sweep, by_silo, own, None, 1)
+        replies = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
         counts = np.stack([reply.counts for reply in replies])
-        members = np.sum([reply.members for reply in replies], axis=0)
+        members = np.stack([reply.members for reply in replies])
+        sizes = members[:, 0].sum(axis=1)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
             likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
-            total = counts.sum(axis=0)
-            kept.append((weights, shared.mean, total, members, likelihood, shared.kappa))
+            totals = counts.sum(axis=0), members.sum(axis=0)
+            of_silos = np.moveaxis(weights[:, :, 0], 0, 1)
+            kept.append((of_silos, shared.mean, *totals, likelihood, shared.kappa))
             own_kept.append(own[:, -1])  # of the last chain, whose draws come last
         rng = np.random.default_rng([seed, STREAM, sweep])
-        shares = np.maximum(rng.standard_gamma(members + prior.alpha), 1e-300)
-        weights = shares / shares.sum(axis=1, keepdims=True)
-        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
+        # silos that may differ from the start settle in labellings of their own
+        apart = drift and 2 * sweep > schedule.burn_in
+        rows = members[:, :, None, :]
+        overall, weights = draw_profiles(rows, overall, prior.alpha, by_component, rng, drift=apart)
+        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=apart)
         if report is not None:
             report(sweep, schedule.iterations)
-    weights, mean, counts, members, likelihood, kappa = (
+    of_silos, mean, counts, members, likelihood, kappa = (
         np.concatenate(np.swapaxes(np.array(part), 0, 1)) for part in zip(*kept, strict=True)
     )
     chain = np.repeat(np.arange(chains), len(kept))
-    draws = ExactDraws(weights, mean, counts, members, likelihood, chain)
-    return replace(draws, kappa=kappa, own=np.array(own_kept)) if drift else draws
+    if not drift:
+        return ExactDraws(of_silos[:, 0], mean, counts, members, likelihood, chain)
+    over_all = np.einsum("dsc,s->dc", of_silos, sizes / sizes.sum())
+    own_draws = np.array(own_kept)
+    return ExactDraws(
+        over_all, mean, counts, members, likelihood, chain, kappa, of_silos, own_draws
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +137,7 @@ class ExactClusters:
     Attributes
     ----------
     weights : (draw, cluster), each draw sums to one; probabilities : (draw, cluster, level)
+    weights_by_silo : (draw, silo, cluster), or None where all silos have the same.
     own : (silo draw, silo, cluster, level), the silos' own profiles in the last draws, or None.
     reference : the kept draw whose components the clusters are.
     folded : components of the reference that were folded into others.
@@ -126,6 +146,7 @@ class ExactClusters:
 
     weights: NDArray[np.float64]
     probabilities: NDArray[np.float64]
+    weights_by_silo: NDArray[np.float64] | None
     own: NDArray[np.float64] | None
     reference: int
     folded: int
@@ -157,11 +178,22 @@ def align(
     return ExactClusters(
         weights=weights / weights.sum(axis=1, keepdims=True),
         probabilities=draws.probabilities[every, components],
+        weights_by_silo=_align_weights(draws.weights_by_silo, components),
         own=None if draws.own is None else _align_own(draws.own, components),
         reference=reference,
         folded=folded,
         unmatched=float(lost.mean()),
     )
+
+
+def _align_weights(
+    weights: NDArray[np.float64] | None, components: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
+    """Return the silos' weights by cluster, each draw and silo summing to one."""
+    if weights is None:
+        return None
+    found = np.take_along_axis(weights, components[:, None, :], axis=2)
+    return found / found.sum(axis=2, keepdims=True)
 
 
 def _align_own(own: NDArray[np.float64], components: NDArray[np.int64]) -> NDArray[np.float64]:

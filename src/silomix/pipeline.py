@@ -240,8 +240,10 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
         report=partial(say, "sampling"),
     )
     found = align(draws, prior=study.prior, offsets=offsets, absorb=study.matching.absorb)
-    everyone = (len(found.weights), len(silos.names), found.weights.shape[1])
-    by_silo = np.broadcast_to(found.weights[:, None, :], everyone)
+    by_silo = found.weights_by_silo
+    if by_silo is None:
+        everyone = (len(found.weights), len(silos.names), found.weights.shape[1])
+        by_silo = np.broadcast_to(found.weights[:, None, :], everyone)
     own = None
     if draws.kappa is not None and found.own is not None:
         own = SiloProfiles(draws.kappa, found.own.astype(np.float32))
@@ -249,7 +251,8 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
     say("assigning")
     sizes = assign_rows(parts, silos, None)
     notes = [
-        f"Exact strategy: {study.sampling.iterations} exchanges; one set of weights for all silos.",
+        f"Exact strategy: {study.sampling.iterations} exchanges"
+        + ("." if study.drifts else "; one set of weights for all silos."),
         f"{found.unmatched:.1%} of the rows sat, on average, in components without a cluster.",
     ]
     if found.folded:
