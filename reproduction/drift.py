@@ -54,7 +54,7 @@ from silomix.transports.in_process import InProcess
 from silomix.types import Shard, SiloProfiles
 
 FIRST_SEED = 20_000
-ITERATIONS = 20_000
+ITERATIONS = 2_000
 ROWS = 4000
 VARIABLES = 10
 KAPPAS = {

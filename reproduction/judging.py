@@ -233,7 +233,7 @@ def verdict(result):
         return dict.fromkeys(VERDICT_COLUMNS, "")
     runs = diagnostics.silos.values()
     matched = result.correspondence
-    sure = np.nan if matched is None else np.concatenate(matched.pairs_confidence()).min()
+    sure = np.nan if matched is None else matched.cluster_confidence().min()
     return {
         "level": getattr(diagnostics, "level", ""),
         "trusted": int(diagnostics.trusted),

@@ -351,23 +351,28 @@ class Correspondence:
     def pairs_confidence(self) -> list[NDArray[np.float64]]:
         """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
 
-        A cluster alone in its group is as sure as it is not to share one with any other.
+        The others count by their rows. A cluster alone in its group is as sure as it is not to
+        share one with any other; one of fewer rows could change it by no more than their share.
         """
-        total = sum(len(group) for group in self.groups)
         if self.confidence is None:
             return [np.full(len(group), np.nan) for group in self.groups]
-        ids = np.concatenate(self.groups)
-        sure = np.empty(total)
-        for local in range(total):
-            mates = np.flatnonzero(ids == ids[local])
-            mates = mates[mates != local]
-            others = np.delete(self.confidence[local], local)
-            sure[local] = (
-                self.confidence[local, mates].mean()
-                if len(mates)
-                else 1.0 - (others.max() if len(others) else 0.0)
-            )
+        ids, rows = np.concatenate(self.groups), np.concatenate(self.sizes).astype(np.float64)
+        sure = np.ones(len(ids))
+        for local in range(len(ids)):
+            other = np.arange(len(ids)) != local
+            mates = other & (ids == ids[local])
+            if mates.any():
+                sure[local] = np.average(self.confidence[local, mates], weights=rows[mates])
+            elif other.any():
+                share = np.minimum(1.0, rows[other] / rows[local])
+                sure[local] = 1.0 - (self.confidence[local, other] * share).max()
         return np.split(sure, np.cumsum([len(group) for group in self.groups])[:-1])
+
+    def cluster_confidence(self) -> NDArray[np.float64]:
+        """Return how sure each global cluster's matching is, by rows of its clusters: (cluster,)."""
+        ids, rows = np.concatenate(self.groups), np.concatenate(self.sizes)
+        sure = np.concatenate(self.pairs_confidence())
+        return np.bincount(ids, weights=rows * sure) / np.bincount(ids, weights=rows)
 
     def __str__(self) -> str:
         """Return a table: one line per silo and local cluster."""
