@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from silomix.matching.divergence import divergence_cost
-from silomix.matching.records import local_clusters
+from silomix.matching.records import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
 from silomix.types import Correspondence, Prior, Schema, Shard, Variable
@@ -136,16 +136,18 @@ def rearrange_groups(groups, silos, labels):
     return np.concatenate([groups[s][list(labels[s])] for s in silos])
 
 
-def clusters_of(counts, silo, members=None):
-    """Local clusters with these counts, (local, level), in these silos, (local,)."""
+def clusters_of(counts, silo, members=None, sizes=SIZES):
+    """Local clusters with these counts, (local, level), in these silos, (local,), one by one."""
     silo = np.asarray(silo)
     counts = np.asarray(counts, dtype=float)
-    members = counts[:, : SIZES[0]].sum(axis=1) if members is None else np.asarray(members)
-    return local_clusters(
-        [
-            make_release(counts[silo == s], place=s, members=members[silo == s])
-            for s in range(1 + silo.max())
-        ]
+    members = counts[:, : sizes[0]].sum(axis=1) if members is None else np.asarray(members)
+    held = np.bincount(silo)
+    return LocalClusters(
+        names=tuple(f"silo {s}" for s in range(len(held))),
+        silo=np.repeat(np.arange(len(held)), held),
+        number=np.concatenate([np.arange(clusters) for clusters in held]),
+        sizes=members.astype(np.int64),
+        counts=counts,
     )
 
 
