@@ -27,6 +27,8 @@ from silomix.posterior import (
     make_provenance,
     ordered,
 )
+from silomix.posterior.alike import nearly_same, single_silo_clusters
+from silomix.relabel import PRIOR_DRAWS_ALLOWED
 from silomix.release import released_diagnostics
 from silomix.sampler import Progress
 from silomix.types import SiloProfiles
@@ -98,10 +100,14 @@ def run_study(
         silos={release.silo: release.diagnostics for release in releases},
         elbo=aggregated.elbo_trace,
         polish=_polish_trace(polished) if polished else None,
+        confidence=_confidence(parts.correspondence),
+        smallest=float(parts.weights.mean(axis=0).min() * sum(r.rows for r in releases)),
         notes=(
             *_policy_notes(releases),
             *aggregated.notes,
+            *_prior_notes(releases, polished),
             *_matching_notes(study),
+            *_doubtful_clusters(parts, releases, study.table_schema.offsets),
             *_empty_notes(sizes),
         ),
     )
@@ -444,6 +450,46 @@ def _policy_notes(releases: Sequence[Release]) -> Iterator[str]:
         yield (
             "Where a cluster has too few rows for its own profile of a variable, a flatter one "
             f"stands in: {'; '.join(told)}."
+        )
+
+
+def _prior_notes(releases: Sequence[Release], polished: Polished | None) -> Iterator[str]:
+    """Say where draws come from the prior; the polish forgets where it started."""
+    often = {release.silo: release.diagnostics.prior_draws for release in releases}
+    often = {silo: share for silo, share in often.items() if share > PRIOR_DRAWS_ALLOWED}
+    if often and polished is None:
+        yield (
+            f"In {quoted(list(often))} some draws of the least sure cluster, up to "
+            f"{max(often.values()):.0%}, come from the prior: give more iterations, or allow a "
+            "polish."
+        )
+
+
+def _confidence(correspondence: Correspondence | None) -> float | None:
+    if correspondence is None or correspondence.confidence is None:
+        return None
+    return float(correspondence.cluster_confidence().min())
+
+
+def _doubtful_clusters(
+    parts: Parts, releases: Sequence[Release], offsets: NDArray[np.int64]
+) -> Iterator[str]:
+    """Name the clusters that live in one silo, and pairs that may be one."""
+    match = parts.correspondence
+    if match is None:
+        return
+    rows = [release.rows for release in releases]
+    for lone in single_silo_clusters(parts.weights_by_silo, rows, match.silos, match):
+        sure = "" if np.isnan(lone.apart) else f", {lone.apart:.0%} sure not to be one with another"
+        yield (
+            f"{lone.share:.0%} of the rows of cluster {lone.cluster} are in {lone.silo!r}{sure}."
+        )
+    for pair in nearly_same(match, parts.probabilities, offsets):
+        unknown = np.isnan(pair.probability)
+        one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
+        yield (
+            f"Clusters {pair.a} and {pair.b} nearly coincide: {one}"
+            f"the overlap of their profiles {pair.overlap:.2f}."
         )
 
 

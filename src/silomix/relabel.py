@@ -33,8 +33,6 @@ def local_posterior(
     draws: Draws,
     partition: ArrayLike | Partition = "linkage",
     relabel: str = "match",
-    *,
-    where: str | None = None,
 ) -> LocalPosterior:
     """Return the draws of one silo, aligned with one partition of its rows.
 
@@ -46,7 +44,6 @@ def local_posterior(
     relabel : how cluster k gets its parameters in each draw. "match" takes those of one
         component; "average", as Fendler et al. (2026) do, the mean over its rows, which mixes
         neighbouring components into each draw and narrows the posterior.
-    where : what warnings call the rows, such as the name of their silo.
 
     Examples
     --------
@@ -56,9 +53,15 @@ def local_posterior(
     >>> int(local.sizes.sum()) == draws.shard.rows
     True
     """
+    found = align_draws(draws, resolve(draws, partition), relabel)
+    warn_of_prior_draws(found.prior_draws)
+    return found
+
+
+def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
+    """Return the draws of one silo, aligned with a partition, without a warning."""
     if relabel not in RELABELLINGS:
         raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
-    followed = resolve(draws, partition)
     if relabel == "match" and followed.clusters > draws.components:
         raise SettingsError(
             f"the partition has {followed.clusters} clusters but the draws have only "
@@ -67,7 +70,6 @@ def local_posterior(
         )
     weights, probabilities, lent = follow(draws, followed, RELABELLINGS[relabel])
     prior_draws = lent.mean(axis=0)
-    warn_of_prior_draws(prior_draws, where)
     return LocalPosterior(weights, probabilities, followed, relabel, prior_draws, draws)
 
 
@@ -209,21 +211,19 @@ def average(
 RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
 
 
-def warn_of_prior_draws(prior_draws: NDArray[np.float64], where: str | None = None) -> None:
+def warn_of_prior_draws(prior_draws: NDArray[np.float64]) -> None:
     """Warn of the clusters that are drawn from the prior too often.
 
     Parameters
     ----------
     prior_draws : (cluster,), share of the draws.
-    where : whose clusters they are.
     """
     often = np.flatnonzero(prior_draws > PRIOR_DRAWS_ALLOWED)
     if len(often):
         shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
-        whose = "" if where is None else f"{where}: "
         with SILENCE:
             warnings.warn(
-                f"{whose}some draws leave a cluster without its own component ({shares} of the "
+                f"some draws leave a cluster without its own component ({shares} of the "
                 "draws) and its parameters there come from the prior: give more iterations, and "
                 "if that does not help, more components",
                 SamplingWarning,

@@ -45,12 +45,11 @@ from silomix.messages.checks import check_query
 from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy, echo
 from silomix.posterior import row_membership
-from silomix.relabel import local_posterior
+from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
 from silomix.sampler import Job, sample_shard
 from silomix.store import Kept, Store
 from silomix.study import digest
-from silomix.study.names import spoken
 from silomix.types import Correspondence
 from silomix.words import plural
 
@@ -232,7 +231,7 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         threshold=settings.threshold,
         subsample=settings.subsample,
     )
-    return local_posterior(draws, clusters, settings.relabel, where=spoken(silo.name))
+    return align_draws(draws, clusters, settings.relabel)
 
 
 def _kept(silo: Silo) -> Kept:

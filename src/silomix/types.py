@@ -356,7 +356,8 @@ class Correspondence:
         """
         if self.confidence is None:
             return [np.full(len(group), np.nan) for group in self.groups]
-        ids, rows = np.concatenate(self.groups), np.concatenate(self.sizes).astype(np.float64)
+        ids = np.concatenate(self.groups)
+        rows = np.maximum(np.concatenate(self.sizes), 1).astype(np.float64)
         sure = np.ones(len(ids))
         for local in range(len(ids)):
             other = np.arange(len(ids)) != local
@@ -369,8 +370,8 @@ class Correspondence:
         return np.split(sure, np.cumsum([len(group) for group in self.groups])[:-1])
 
     def cluster_confidence(self) -> NDArray[np.float64]:
-        """Return how sure each global cluster's matching is, by rows of its clusters: (cluster,)."""
-        ids, rows = np.concatenate(self.groups), np.concatenate(self.sizes)
+        """Return how sure the matching of each global cluster is, by rows: (cluster,)."""
+        ids, rows = np.concatenate(self.groups), np.maximum(np.concatenate(self.sizes), 1)
         sure = np.concatenate(self.pairs_confidence())
         return np.bincount(ids, weights=rows * sure) / np.bincount(ids, weights=rows)
 

@@ -1,14 +1,20 @@
-"""Whether the global posterior can be trusted: the silos' own verdicts, the polish, the notes."""
+"""Whether the global posterior can be trusted: one level, its first cause, and what mends it.
+
+The level follows what predicts a wrong result, not what is easy to compute: whether the polish's
+own chains were at rest, the worst cluster and not the average; whether a silo's chains, each by
+itself, find the same clusters; how sure the matching is; whether components ran out; and whether
+there are rows enough. How the silos' own traces mixed matters only where no polish follows.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.study.names import spoken
-from silomix.words import plural
+from silomix.words import listing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,8 +24,19 @@ if TYPE_CHECKING:
 
     from silomix.release import ReleasedDiagnostics
 
-MOST_QUOTED = 3
-"""Silos whose own verdict is quoted; the others are only counted."""
+Level = Literal["trust", "care", "distrust"]
+LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
+
+MOST_NAMED = 3
+"""Silos that a sentence names; the others are only counted."""
+FULL = 0.95
+"""Share of a silo's draws without an empty component from which its components ran out."""
+UNSURE = {"agreement": (0.8, 0.5), "confidence": (0.9, 0.5)}
+"""Below the first a result needs care, below the second it is not to be trusted."""
+MOVED = (4.0, 60.0)
+"""Standard errors that the worst cluster may move between two checks, likewise."""
+FEW_ROWS = (20, 5)
+"""Rows of the smallest cluster, likewise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +60,27 @@ class PolishTrace:
         """Whether there were enough rounds to compare early ones with late ones."""
         return len(self.values.get("movement", ())) > 0
 
+    @property
+    def moved(self) -> float:
+        """How far the worst cluster moved at the last check, in standard errors."""
+        return float(self.values["movement"][-1][2:].max()) if self.checked else math.nan
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One reason not to trust a result as it is.
+
+    Attributes
+    ----------
+    level : "care" or "distrust".
+    sentence : what was found.
+    advice : the setting that mends it, and what that costs.
+    """
+
+    level: Level
+    sentence: str
+    advice: str
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PosteriorDiagnostics:
@@ -55,6 +93,8 @@ class PosteriorDiagnostics:
         no objective was maximised.
     polish : None when no polish was asked for.
     chains : how chains that ran over all silos at once mixed; None when there were none.
+    confidence : how sure the matching of the least sure cluster is; None where none was sampled.
+    smallest : expected rows of the smallest cluster; None where it is not known.
     notes : sentences, such as that a limit of the aggregation was reached.
     """
 
@@ -62,6 +102,8 @@ class PosteriorDiagnostics:
     elbo: NDArray[np.float64] | None = None
     polish: PolishTrace | None = None
     chains: ReleasedDiagnostics | None = None
+    confidence: float | None = None
+    smallest: float | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -75,10 +117,21 @@ class PosteriorDiagnostics:
         return self.polish is not None and self.polish.still_moving
 
     @property
+    def causes(self) -> tuple[Cause, ...]:
+        """What speaks against the result, the worst first."""
+        return tuple(sorted(_causes(self), key=lambda cause: cause.level != "distrust"))
+
+    @property
+    def level(self) -> Level:
+        """How far to trust it: "trust", "care" or "distrust"; never the first if nothing judged."""
+        if not _runs(self):
+            return "care"
+        return max((cause.level for cause in self.causes), key=LEVELS.index, default="trust")
+
+    @property
     def trusted(self) -> bool:
-        """Whether every run mixed and the draws were at rest; never when no run was judged."""
-        runs = _runs(self)
-        return bool(runs) and not self.still_moving and all(r.trusted for r in runs.values())
+        """Whether the level is "trust"."""
+        return self.level == "trust"
 
     @property
     def verdict(self) -> str:
@@ -91,21 +144,20 @@ class PosteriorDiagnostics:
 
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
-    """Yield the verdict on a posterior, a sentence at a time."""
-    runs = _runs(diagnostics)
-    if not runs:
+    """Yield the verdict on a posterior, a sentence at a time: the first cause, then the notes."""
+    causes = diagnostics.causes
+    if not _runs(diagnostics):
         yield "Cannot tell whether to trust it: no run was judged."
-    elif diagnostics.trusted:
+    elif not causes:
         yield f"Trust it: {_reasons(diagnostics)}."
     else:
-        yield "Do not trust this result yet."
-    yield from _doubts(runs)
-    rounds = plural(diagnostics.rounds, "polish round")
-    if diagnostics.still_moving:
-        yield f"The draws were still moving after {rounds}: allow more polish rounds."
-    elif diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
+        opening = {"care": "Use with care", "distrust": "Do not trust this result yet"}
+        yield f"{opening[causes[0].level]}: {causes[0].sentence}."
+        yield f"{causes[0].advice}."
+        yield from (f"Also, {cause.sentence}." for cause in causes[1:])
+    if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
         yield (
-            f"Whether the draws had settled was not checked: {rounds} "
+            f"Whether the draws had settled was not checked: {plural(diagnostics.rounds, 'round')} "
             f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
         )
     if diagnostics.silos and not diagnostics.rounds:
@@ -113,41 +165,144 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     yield from diagnostics.notes
 
 
+def judge(value: float, limits: tuple[float, float], *, larger: bool = False) -> Level:
+    """Return the level of one finding; nan, where it was not made, speaks for nothing.
+
+    Parameters
+    ----------
+    limits : where care begins, and where distrust does.
+    larger : whether larger values are worse.
+    """
+    sign = -1.0 if larger else 1.0
+    care, distrust = (sign * value < sign * limit for limit in limits)
+    return "distrust" if distrust else "care" if care else "trust"
+
+
+def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    yield from _disagreeing(diagnostics)
+    yield from _unsure(diagnostics)
+    yield from _moving(diagnostics)
+    yield from _full(diagnostics)
+    yield from _too_small(diagnostics)
+    yield from _unmixed(diagnostics)
+
+
+def _disagreeing(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    by_silo = {
+        name: (run.agreement, judge(run.agreement, UNSURE["agreement"]))
+        for name, run in diagnostics.silos.items()
+    }
+    doubted = {name: value for name, (value, level) in by_silo.items() if level != "trust"}
+    if doubted:
+        levels = [level for _, level in by_silo.values()]
+        yield Cause(
+            max(levels, key=LEVELS.index),
+            f"the chains of {_names(doubted)} do not find the same clusters (adjusted Rand index "
+            f"down to {min(doubted.values()):.2f}, {UNSURE['agreement'][0]} wanted)",
+            "Give five times the iterations, which takes about five times as long to sample; if "
+            "that does not help, the rows do not settle which clusters there are",
+        )
+
+
+def _unsure(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    sure = diagnostics.confidence
+    if sure is None:
+        return
+    level = judge(sure, UNSURE["confidence"])
+    if level != "trust":
+        yield Cause(
+            level,
+            "it is not sure which clusters of different silos are the same (probability "
+            f"{sure:.2f} for the least sure, {UNSURE['confidence'][0]} wanted)",
+            "posterior.correspondence shows which; more rows or fewer silos would tell, more "
+            "iterations will not",
+        )
+
+
+def _moving(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    polish = diagnostics.polish
+    if polish is None or not polish.still_moving:
+        return
+    yield Cause(
+        "distrust" if judge(polish.moved, MOVED, larger=True) == "distrust" else "care",
+        f"the draws were still moving after {plural(polish.rounds, 'polish round')}",
+        f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
+        "polish",
+    )
+
+
+def _full(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    full = [name for name, run in diagnostics.silos.items() if run.full >= FULL]
+    if full:
+        yield Cause(
+            "care",
+            f"in {_names(full)} every component held rows: there may be more clusters",
+            "Give twice the components, which takes about twice as long to sample",
+        )
+
+
+def _too_small(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    rows = diagnostics.smallest
+    if rows is None:
+        return
+    level = judge(rows, FEW_ROWS)
+    if level != "trust":
+        yield Cause(
+            level,
+            f"the smallest cluster has about {plural(round(rows), 'row')}, too few to describe it",
+            "Take its numbers for a hint; only more rows would make them more",
+        )
+
+
+def _unmixed(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
+    """Judge the traces of runs that nothing polishes afterwards."""
+    runs = {} if diagnostics.rounds else _runs(diagnostics)
+    doubted = [name for name, run in runs.items() if not run.trusted]
+    if doubted:
+        yield Cause(
+            "care",
+            f"the traces of {_names(doubted)} had not mixed. {runs[doubted[0]].verdict}".rstrip(
+                "."
+            ),
+            "Give twice the iterations, which takes about twice as long to sample",
+        )
+
+
 def _runs(diagnostics: PosteriorDiagnostics) -> dict[str, ReleasedDiagnostics]:
     chains = diagnostics.chains
     return dict(diagnostics.silos) | ({"all silos together": chains} if chains else {})
 
 
+def _names(silos: Mapping[str, float] | list[str]) -> str:
+    return listing([spoken(name) for name in silos], MOST_NAMED)
+
+
 def _reasons(diagnostics: PosteriorDiagnostics) -> str:
-    silos, rounds = len(diagnostics.silos), diagnostics.rounds
+    silos = len(diagnostics.silos)
     checked = diagnostics.polish is not None and diagnostics.polish.checked
     reasons = {
         "the chains over all silos mixed": diagnostics.chains is not None,
-        "the silo's run mixed": silos == 1,
-        f"the runs of all {silos} silos mixed": silos > 1,
-        f"the draws had settled after {plural(rounds, 'polish round')}": checked,
+        "the silo's chains agree on the clusters": silos == 1,
+        f"in all {silos} silos the chains agree on the clusters": silos > 1,
+        "it is sure which of them are the same": silos > 1 and diagnostics.confidence is not None,
+        f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }
-    return " and ".join(reason for reason, holds in reasons.items() if holds)
-
-
-def _doubts(runs: Mapping[str, ReleasedDiagnostics]) -> Iterator[str]:
-    doubted = [f"{spoken(name)}: {run.verdict}" for name, run in runs.items() if not run.trusted]
-    yield from doubted[:MOST_QUOTED]
-    if len(doubted) > MOST_QUOTED:
-        more = len(doubted) - MOST_QUOTED
-        yield f"(The same goes for {more} more of {len(runs)} silos.)"
+    found = [reason for reason, holds in reasons.items() if holds]
+    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
 
 
 def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the numbers behind the verdict, a line for each run."""
     for name, run in _runs(diagnostics).items():
         rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
-        told = (
+        mixed = (
             "constant traces"
             if math.isnan(rhat) or math.isnan(ess)
             else f"R-hat at most {rhat_words(rhat, 2)}, at least {ess:,.0f} effective draws"
         )
-        yield f"{spoken(name)}: {'trusted' if run.trusted else 'in doubt'}, {told}"
+        yield f"{spoken(name)}: agreement of its chains {run.agreement:.2f}, {mixed}"
+    if diagnostics.confidence is not None:
+        yield f"matching: {diagnostics.confidence:.2f} sure of the least sure cluster"
     if diagnostics.elbo is not None and len(diagnostics.elbo):
         first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
         yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"

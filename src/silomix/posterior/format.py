@@ -77,6 +77,8 @@ class DiagnosticsEntry(Entry):
     silos: dict[str, SiloEntry]
     polish: PolishEntry | None
     chains: SiloEntry | None
+    confidence: Number | None = None
+    smallest: Number | None = None
     notes: list[str]
 
 

@@ -227,6 +227,8 @@ def _diagnostics(manifest: Manifest, arrays: Arrays) -> PosteriorDiagnostics:
         elbo=arrays.get("elbo"),
         polish=_polish(entry.polish, arrays) if entry.polish else None,
         chains=ReleasedDiagnostics(**dict(entry.chains)) if entry.chains else None,
+        confidence=entry.confidence,
+        smallest=entry.smallest,
         notes=tuple(entry.notes),
     )
 

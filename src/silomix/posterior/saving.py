@@ -115,6 +115,8 @@ def _diagnostics(diagnostics: PosteriorDiagnostics) -> DiagnosticsEntry:
         silos={name: SiloEntry(**_plain(asdict(silo))) for name, silo in diagnostics.silos.items()},
         polish=_polish(diagnostics.polish) if diagnostics.polish else None,
         chains=SiloEntry(**_plain(asdict(diagnostics.chains))) if diagnostics.chains else None,
+        confidence=diagnostics.confidence,
+        smallest=diagnostics.smallest,
         notes=list(diagnostics.notes),
     )
 

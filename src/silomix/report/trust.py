@@ -40,7 +40,7 @@ class Trust:
 
     Attributes
     ----------
-    mark : "trusted", "doubted" or "unknown".
+    mark : "trust", "care", "distrust" or "unknown".
     verdict : sentences.
     steps : what was done, in order: name and sentence.
     runs : a line for each run that was judged; None when none was.
@@ -56,7 +56,7 @@ def trust(posterior: Posterior) -> Trust:
     """Say what was done and whether to trust it."""
     diagnostics = posterior.diagnostics
     judged = bool(diagnostics.silos or diagnostics.chains)
-    mark = "trusted" if diagnostics.trusted else "doubted" if judged else "unknown"
+    mark = diagnostics.level if judged else "unknown"
     return Trust(mark, tuple(sentences(diagnostics)), tuple(_steps(posterior)), _runs(posterior))
 
 
@@ -103,11 +103,12 @@ def _runs(posterior: Posterior) -> Table | None:
     if not runs:
         return None
     return Table(
-        "What each run says of itself: worst R-hat and fewest effective draws over its traces",
-        ("run", "R-hat", "effective draws", "prior draws", "verdict"),
+        "Each run: agreement of its chains' clusters, worst R-hat, fewest effective draws",
+        ("run", "agreement", "R-hat", "effective draws", "prior draws", "verdict"),
         tuple(
             cells(
                 name,
+                f"{run.agreement:.2f}",
                 ABSENT if np.isnan(rhat := worst_rhat(run.rhat.values())) else rhat_words(rhat, 3),
                 decimal(fewest_draws(run.ess.values()), 0),
                 f"{run.prior_draws:.1%}",
@@ -115,7 +116,7 @@ def _runs(posterior: Posterior) -> Table | None:
             )
             for name, run in runs.items()
         ),
-        frozenset({0, 4}),
+        frozenset({0, 5}),
     )
 
 

@@ -60,6 +60,7 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
         "silos": list(posterior.silos),
         "correspondence": _correspondence_record(posterior.correspondence),
         "silo_weights": say and dict(zip(say.silos, say.weights.tolist(), strict=True)),
+        "level": diagnostics.level,
         "trusted": diagnostics.trusted,
         "verdict": diagnostics.verdict,
         "notes": list(diagnostics.notes),
