@@ -40,6 +40,7 @@ DOUBTED = ReleasedDiagnostics(
     rhat={"log_likelihood": 1.3},
     ess={"log_likelihood": 12.0},
     prior_draws=0.0,
+    agreement=0.41,
 )
 
 
@@ -48,7 +49,7 @@ def make_diagnostics(**changes):
         "silos": dict.fromkeys(SILOS, TRUSTED),
         "elbo": np.array([-30.0, -20.5, -20.25]),
         "polish": PolishTrace(
-            {"log_likelihood": np.arange(8.0), "movement": np.ones((2, 3))}, 8, False
+            {"log_likelihood": np.arange(8.0), "movement": np.ones((2, 4))}, 8, False
         ),
     }
     return PosteriorDiagnostics(**usual | changes)

@@ -195,10 +195,10 @@ def test_every_picture_has_words_and_a_table(page):
 def test_the_verdict_is_the_posterior_s(rng):
     posterior = make_posterior(rng, diagnostics=make_diagnostics(silos={"north": DOUBTED}))
     page = Page(make_report(posterior))
-    assert "Do not trust this result yet." in page.text
+    assert "Do not trust this result yet: the chains of north" in page.text
     assert DOUBTED.verdict in page.text
     classes = {a.get("class") for a in page.attributes("div")}
-    assert "verdict doubted" in classes
+    assert "verdict distrust" in classes
 
 
 def test_a_posterior_without_parts_says_what_is_not_known(rng):
@@ -561,7 +561,7 @@ def test_rhat_of_chains_that_stand_still_apart(posterior):
         run = replace(diagnostics.silos[silo], rhat={"occupied": huge, "x": 1.0})
         changed = replace(diagnostics, silos={**diagnostics.silos, silo: run})
         table = trust(replace(posterior, diagnostics=changed)).runs
-        assert table.rows[0][1].text == "over 100"
+        assert table.rows[0][2].text == "over 100"
 
 
 def test_a_line_chart_of_a_constant_stays_inside():
