@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import drift_tables
 import figures
 from comparing import first_hundred, summarise
+from drift_targets import drift_targets
 from own_tables import (
     costs,
     coverage_in_short,
@@ -125,6 +127,30 @@ def collect_others(pages):
     pages.figure("shares", title, figures.found_by_share, found, "shares")
 
 
+def collect_drift(pages):
+    drift = drift_tables.with_kappa_words(pages.lines("drift"))
+    regimes = drift_tables.whole_lines(pages.lines("regimes"), "seconds")
+    matching = drift_tables.whole_lines(pages.lines("drift_matching"), "drifting")
+    real = drift_tables.whole_lines(pages.lines("real"), "seconds")
+    for name, table, lines, script in (
+        ("drift", drift_tables.drift_table, drift, "drift"),
+        ("drift-numbers", drift_tables.numbers_table, drift, "drift"),
+        ("drift-differences", drift_tables.differences_table, drift, "drift"),
+        ("drift-coverage", drift_tables.coverage_table, drift, "drift"),
+        ("drift-kappa", drift_tables.kappa_table, drift, "drift"),
+        ("regimes", drift_tables.regimes_table, regimes, "regimes"),
+        ("drift-matching", drift_tables.matching_table, matching, "drift_matching"),
+        ("real", drift_tables.real_table, real, "real"),
+        ("real-sizes", drift_tables.sizes_table, real, "real"),
+    ):
+        pages.page(name, not_run(script) if lines is None else table(lines))
+    none = drift is None and regimes is None
+    pages.page("trust", not_run("drift") if none else drift_tables.trust_table(drift, regimes))
+    aims = drift_targets(drift, regimes, matching, real)
+    pages.page("drift-targets", as_markdown(aims) if len(aims) else not_run("drift"))
+    pages.page("drift-targets-missed", missed(aims) if len(aims) else not_run("drift"))
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -134,6 +160,7 @@ def main(words=None):
     collect_study(pages)
     collect_matching(pages)
     collect_others(pages)
+    collect_drift(pages)
     study, matching = pages.lines("study"), pages.lines("matching")
     if study is None or matching is None:
         missing = not_run("matching" if matching is None else "study")

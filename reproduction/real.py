@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from drift import ITERATIONS, METHODS, without_sampler
+from drift import METHODS, without_sampler
 from judging import VERDICT_COLUMNS, mean_error, timed, verdict
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from study import warm_up
@@ -39,6 +39,7 @@ from study import warm_up
 from silomix import rivals
 from silomix.metrics import adjusted_rand_index
 
+ITERATIONS = 20_000
 MOST_LEVELS = 12
 """A column of numbers with more values is cut at its quartiles."""
 MOST_CLASSES = 10
