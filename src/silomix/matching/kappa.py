@@ -68,7 +68,7 @@ class Judged(NamedTuple):
 
 def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
     groups, info = find(profile)
-    value = join_gain(clusters, groups, profile) + _log_prior(profile.kappa)
+    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts)
     return Judged(value, groups, info, profile)
 
 
@@ -79,24 +79,20 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         drifts = _variables_that_drift(clusters, now.groups, drifting, alike)
-        now = _judge(clusters, _combine(drifting, alike, drifts), find) if drifts.any() else now
+        if not drifts.any():
+            break
+        now = _judge(clusters, _combine(drifting, alike, drifts, kappa), find)
         if now.value <= best.value:
             break
         best = now
     return best
 
 
-def _combine(drifting: Profile, alike: Profile, drifts: NDArray[np.bool_]) -> Profile:
-    """Return the evidence in which some variables drift: (variable,)."""
-    assert drifting.kappa is not None
-    assert drifting.base is not None
-    assert alike.base is not None
+def _combine(drifting: Profile, alike: Profile, drifts: NDArray[np.bool_], kappa: float) -> Profile:
+    """Return the evidence in which some variables, (variable,), drift with κ."""
     of_level = np.repeat(drifts, np.diff(alike.offsets))
-    return replace(
-        alike,
-        kappa=np.where(drifts, drifting.kappa, np.inf),
-        base=np.where(of_level, drifting.base, alike.base),
-    )
+    prior = np.where(of_level, drifting.prior, alike.prior)
+    return replace(alike, kappa=np.where(drifts, kappa, np.inf), base=prior)
 
 
 def _variables_that_drift(
@@ -107,16 +103,15 @@ def _variables_that_drift(
     return gains[0] > gains[1]
 
 
-def _log_prior(kappa: NDArray[np.float64] | None) -> float:
-    """Return the log prior of which variables drift, and how much.
+def _log_prior(drifts: NDArray[np.bool_]) -> float:
+    """Return the log prior of which variables drift, (variable,), and how much.
 
     Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
     variables that drift is uniform beforehand. The value they share is uniform on `KAPPAS`.
     """
-    if kappa is None or np.isinf(kappa).all():
+    if not drifts.any():
         return float(np.log(0.5))
-    drifts, same = np.isfinite(kappa).sum(), np.isinf(kappa).sum()
-    pattern = 0.0 if same == 0 else betaln(1 + drifts, 1 + same)
+    pattern = 0.0 if drifts.all() else betaln(1 + drifts.sum(), 1 + (~drifts).sum())
     return float(np.log(0.25 / len(KAPPAS)) + pattern)
 
 
@@ -147,8 +142,7 @@ def gain_by_variable(
     counts = profile.discount(own)
     together = np.zeros((int(group.max()) + 1, counts.shape[1]))
     np.add.at(together, group, counts)
-    assert profile.base is not None
     joined, apart = (
-        by_variable(part, profile.base, profile.offsets) for part in (together, counts)
+        by_variable(part, profile.prior, profile.offsets) for part in (together, counts)
     )
     return joined.sum(axis=0) - apart.sum(axis=0)

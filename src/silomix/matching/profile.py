@@ -53,8 +53,7 @@ class Profile:
 
     def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ln p(counts) of each group, from discounted counts: (...,) from (..., level)."""
-        base = self.beta if self.base is None else self.base
-        return log_evidence(counts, self.offsets, base)
+        return log_evidence(counts, self.offsets, self.prior)
 
     def discount(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what counts of one silo say of the shared profile: (..., level)."""
@@ -69,10 +68,20 @@ class Profile:
         return log_remainder(counts, self.kappa, self.offsets, self.beta)
 
     @property
+    def prior(self) -> NDArray[np.float64]:
+        """Parameters of the Dirichlet prior of a cluster's shared profile: (level,)."""
+        return np.full(int(self.offsets[-1]), self.beta) if self.base is None else self.base
+
+    @property
+    def drifts(self) -> NDArray[np.bool_]:
+        """In which variables silos may differ: (variable,)."""
+        same = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
+        return same if self.kappa is None else np.isfinite(self.kappa)
+
+    @property
     def log_join_odds(self) -> float:
         """What each join adds to the log prior of a grouping."""
-        same = self.kappa is None or np.isinf(self.kappa).all()
-        return 0.0 if same else float(np.log(JOIN_ODDS))
+        return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
 
 def drift_profile(
