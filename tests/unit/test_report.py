@@ -196,7 +196,6 @@ def test_the_verdict_is_the_posterior_s(rng):
     posterior = make_posterior(rng, diagnostics=make_diagnostics(silos={"north": DOUBTED}))
     page = Page(make_report(posterior))
     assert "Do not trust this result yet: the chains of north" in page.text
-    assert DOUBTED.verdict in page.text
     classes = {a.get("class") for a in page.attributes("div")}
     assert "verdict distrust" in classes
 

@@ -104,7 +104,7 @@ def _runs(posterior: Posterior) -> Table | None:
         return None
     return Table(
         "Each run: agreement of its chains' clusters, worst R-hat, fewest effective draws",
-        ("run", "agreement", "R-hat", "effective draws", "prior draws", "verdict"),
+        ("run", "agreement", "R-hat", "effective draws", "prior draws"),
         tuple(
             cells(
                 name,
@@ -112,11 +112,10 @@ def _runs(posterior: Posterior) -> Table | None:
                 ABSENT if np.isnan(rhat := worst_rhat(run.rhat.values())) else rhat_words(rhat, 3),
                 decimal(fewest_draws(run.ess.values()), 0),
                 f"{run.prior_draws:.1%}",
-                run.verdict,
             )
             for name, run in runs.items()
         ),
-        frozenset({0, 5}),
+        frozenset({0}),
     )
 
 
