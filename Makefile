@@ -45,6 +45,11 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/shards.py --datasets 4
 	$(BIN)/python reproduction/shares.py --datasets 6
 	$(BIN)/python reproduction/strategies.py --datasets 5
+	$(BIN)/python reproduction/drift.py --datasets 20
+	$(BIN)/python reproduction/drift.py --datasets 40 --kappas inf
+	$(BIN)/python reproduction/regimes.py --datasets 6
+	$(BIN)/python reproduction/drift_matching.py --datasets 50
+	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real.py
 	$(BIN)/python reproduction/collect.py
 
 # the paper's application at its size: under an hour on two cores, goes on after a stop

@@ -129,7 +129,7 @@ def collect_others(pages):
 
 def collect_drift(pages):
     drift = drift_tables.with_kappa_words(pages.lines("drift"))
-    regimes = drift_tables.whole_lines(pages.lines("regimes"), "seconds")
+    regimes = drift_tables.with_regime_words(pages.lines("regimes"))
     matching = drift_tables.whole_lines(pages.lines("drift_matching"), "drifting")
     real = drift_tables.whole_lines(pages.lines("real"), "seconds")
     for name, table, lines, script in (
@@ -143,11 +143,10 @@ def collect_drift(pages):
         ("real", drift_tables.real_table, real, "real"),
         ("real-sizes", drift_tables.sizes_table, real, "real"),
     ):
-        pages.page(name, not_run(script) if lines is None else table(lines))
-    none = drift is None and regimes is None
-    pages.page("trust", not_run("drift") if none else drift_tables.trust_table(drift, regimes))
+        pages.rows(name, [] if lines is None else table(lines), script)
+    pages.rows("trust", drift_tables.trust_table(drift, regimes), "drift")
     aims = drift_targets(drift, regimes, matching, real)
-    pages.page("drift-targets", as_markdown(aims) if len(aims) else not_run("drift"))
+    pages.rows("drift-targets", aims, "drift")
     pages.page("drift-targets-missed", missed(aims) if len(aims) else not_run("drift"))
 
 

@@ -10,7 +10,7 @@ from judging import mean_error, share
 from real import REAL_METHODS
 from regimes import REGIMES
 from running import CELL_KEYS, CELLS, SEPARABILITIES
-from writing import as_markdown, signed, with_error
+from writing import signed, with_error
 
 WORDS = {"inf": "∞", "third": "20 in a third"}
 """How a page calls κ, where not by its number."""
@@ -32,6 +32,12 @@ def with_kappa_words(lines):
     """Return the lines of the study of drift with κ as its word."""
     lines = whole_lines(lines, "seconds")
     return None if lines is None else lines.assign(kappa=lines["kappa"].map(kappa_word))
+
+
+def with_regime_words(lines):
+    """Return the lines of the regimes; pandas reads the name of one of them as missing."""
+    lines = whole_lines(lines, "seconds")
+    return None if lines is None else lines.assign(regime=lines["regime"].fillna("null"))
 
 
 def said(kappa):
@@ -77,7 +83,7 @@ def drift_table(lines):
             row[method] = with_error(*mean_error(of_method(part, method)["ari"]))
         best = of_method(part, "default")["best_ari"]
         rows.append(row | {"best possible": with_error(*mean_error(best))})
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def numbers_table(lines):
@@ -89,7 +95,7 @@ def numbers_table(lines):
             if method != "truth":  # it is told the number
                 row[method] = with_error(*mean_error(of_method(part, method)["right"]), digits=2)
         rows.append(row)
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def differences_table(lines):
@@ -100,7 +106,7 @@ def differences_table(lines):
         for rival in RIVALS:
             row[rival] = bold(*mean_error(paired(part, "default", rival)))
         rows.append(row)
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def bold(value, error):
@@ -121,7 +127,7 @@ def coverage_table(lines):
                 words = PARAMETERS[name] if method == "default" else f"{PARAMETERS[name]}, {method}"
                 row[words] = with_error(*share(of_method(part, method), name))
         rows.append(row)
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def kappa_table(lines):
@@ -142,7 +148,7 @@ def kappa_table(lines):
                 "drifting, found alike": f"{of_drifting:.1f} of {drifting}" if drifting else "–",
             }
         )
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def quartiles(values):
@@ -171,7 +177,7 @@ def regimes_table(lines):
             "default less best": bold(*mean_error(below_best(part))),
         }
         rows.append(row | {method: right_and_ari(of_method(part, method)) for method in METHODS})
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def right_and_ari(part):
@@ -194,7 +200,7 @@ def trust_table(drift, regimes):
             else:
                 row["share trusted"] = "–"
             rows.append(row | levels_of(part, right=line.fits == "right"))
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def trust_parts(drift, regimes):
@@ -242,7 +248,7 @@ def real_table(lines):
                     "CPU s": f"{found['seconds'].mean():.1f}",
                 }
             )
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def levels_in_words(found):
@@ -257,17 +263,9 @@ def levels_in_words(found):
 def sizes_table(lines):
     """What the real tables are: rows, silos, variables, classes of the label."""
     first = lines.drop_duplicates("table").sort_values("table")
-    return as_markdown(
-        pd.DataFrame(
-            {
-                "table": first["table"],
-                "rows": first["rows"],
-                "silos": first["silos"],
-                "variables": first["variables"],
-                "classes of the label": first["labels"].map("{:g}".format).replace("nan", "–"),
-            }
-        )
-    )
+    classes = first["labels"].map("{:g}".format).replace("nan", "–")
+    sizes = first[["table", "rows", "silos", "variables"]]
+    return sizes.assign(**{"classes of the label": classes})
 
 
 def matching_table(lines):
@@ -289,4 +287,4 @@ def matching_table(lines):
                 "variables found to drift": f"{part['drifting'].mean():.1f}",
             }
         )
-    return as_markdown(pd.DataFrame(rows))
+    return pd.DataFrame(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from running import read_lines
+from writing import as_markdown
 
 
 def not_run(script):
@@ -25,6 +26,10 @@ class Pages:
     def page(self, name, text):
         """Write a piece of the docs."""
         (self.tables / f"{name}.md").write_text(text, encoding="utf-8")
+
+    def rows(self, name, table, script):
+        """Write a table, or that its script has no results yet."""
+        self.page(name, as_markdown(table) if len(table) else not_run(script))
 
     def table(self, name, found):
         """Write a comparison as CSV, and a page."""
