@@ -15,6 +15,7 @@ import drift_tables
 import figures
 from comparing import first_hundred, summarise
 from drift_targets import drift_targets
+from judging import relevel
 from own_tables import (
     costs,
     coverage_in_short,
@@ -127,11 +128,16 @@ def collect_others(pages):
     pages.figure("shares", title, figures.found_by_share, found, "shares")
 
 
+def relevelled(lines):
+    """Return the lines judged by today's rule; None if there are none."""
+    return lines if lines is None or not len(lines) else relevel(lines)
+
+
 def collect_drift(pages):
-    drift = drift_tables.with_kappa_words(pages.lines("drift"))
-    regimes = drift_tables.with_regime_words(pages.lines("regimes"))
+    drift = drift_tables.with_kappa_words(relevelled(pages.lines("drift")))
+    regimes = drift_tables.with_regime_words(relevelled(pages.lines("regimes")))
     matching = drift_tables.whole_lines(pages.lines("drift_matching"), "drifting")
-    real = drift_tables.whole_lines(pages.lines("real"), "seconds")
+    real = drift_tables.whole_lines(relevelled(pages.lines("real")), "seconds")
     for name, table, lines, script in (
         ("drift", drift_tables.drift_table, drift, "drift"),
         ("drift-numbers", drift_tables.numbers_table, drift, "drift"),

@@ -25,6 +25,7 @@ from judging import (
     best_labels,
     judge_fit,
     mean_error,
+    relevel,
     share,
     timed,
 )
@@ -257,6 +258,7 @@ def main(words=None):
     run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     if len(lines):
+        lines = relevel(lines)
         lines["kappa"] = lines["kappa"].map(kappa_word)
         by = {"design": DESIGNS, "separability": SEPARABILITIES}
         print_summary(lines, by | {"kappa": list(KAPPAS), "method": list(METHODS)})

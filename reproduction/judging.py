@@ -32,6 +32,7 @@ from silomix.metrics import (
     relative_bias,
     variation_of_information,
 )
+from silomix.posterior import diagnosis
 
 BANDS = {
     "plow": (0.0, 1e-4),
@@ -247,6 +248,30 @@ def verdict(result):
         **movement(diagnostics.polish),
         "smallest_rows": smallest_rows(result),
     }
+
+
+def relevel(lines):
+    """Return the lines with the level that today's rule gives to what each fit found."""
+    lines = lines.copy()
+    lines["level"] = [level_of(line) for line in lines.itertuples()]
+    lines["trusted"] = lines["level"].map({"trust": 1, "care": 0, "distrust": 0})
+    return lines
+
+
+def level_of(line):
+    """Return the level of a fit from the columns of its line; None for a rival."""
+    if not line.rounds >= 0:
+        return None
+    moved = np.nanmax([line.means_moved, line.spreads_moved, 0.0])
+    levels = [
+        diagnosis.judge(line.agreement, diagnosis.UNSURE["agreement"]),
+        diagnosis.judge(line.confidence, diagnosis.UNSURE["confidence"]),
+        diagnosis.judge(line.smallest_rows, diagnosis.FEW_ROWS),
+        "care" if line.full >= diagnosis.FULL else "trust",
+        "care" if line.still_moving == 1 else "trust",
+        diagnosis.judge(moved, diagnosis.MOVED, larger=True) if line.still_moving == 1 else "trust",
+    ]
+    return max(levels, key=diagnosis.LEVELS.index)
 
 
 def movement(polish):

@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from drift import METHODS, without_sampler
-from judging import VERDICT_COLUMNS, mean_error, timed, verdict
+from judging import VERDICT_COLUMNS, mean_error, relevel, timed, verdict
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from study import warm_up
 
@@ -66,7 +66,9 @@ def best_classes(table, *, silo, seed, threads):
     return best
 
 
-REAL_METHODS = METHODS | {"lca": partial(without_sampler, best_classes)}
+REAL_METHODS = {name: run for name, run in METHODS.items() if name != "truth"} | {
+    "lca": partial(without_sampler, best_classes)
+}
 
 
 def tables_with_silos(folder):
@@ -154,6 +156,7 @@ def main(words=None):
     run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     if len(lines):
+        lines = relevel(lines)
         with pd.option_context("display.width", 250, "display.max_columns", 30):
             print(summarise(lines).round(3).to_string(index=False))
 

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 from drift import FIT_COLUMNS, ITERATIONS, METHODS, fit_and_judge, print_summary
-from judging import best_labels, coded, level_counts
+from judging import best_labels, coded, level_counts, relevel
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from shares import rare_cluster
 from study import warm_up
@@ -251,6 +251,7 @@ def main(words=None):
     run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     if len(lines):
+        lines = relevel(lines)
         print_summary(lines, {"regime": list(REGIMES), "method": list(METHODS)})
 
 

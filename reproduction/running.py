@@ -86,7 +86,9 @@ def in_cell_order(page):
 def read_lines(path, columns):
     """Return the lines of a results file; none if there is no file, or nothing in it yet."""
     begun = path.exists() and path.stat().st_size > 0
-    return pd.read_csv(path) if begun else pd.DataFrame(columns=columns)
+    if not begun:
+        return pd.DataFrame(columns=columns)
+    return pd.read_csv(path, keep_default_na=False, na_values=[""])  # "null" is a word here
 
 
 def keep_apart(chosen, **usual):

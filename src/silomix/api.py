@@ -162,7 +162,8 @@ def fit(
     ----------
     table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
     silo : the column that names each row's silo; left out, the table is one silo.
-    shards : split the table at random into so many silos, to go faster.
+    shards : split the table at random into so many silos, to go faster; they are alike, so drift
+        is "none" unless it is given.
     preset : "paper" for the settings of Fendler et al. (2026), "files" for those of silos that
         answer by file; the other keywords win over it.
     seed : same seed, same result, on any number of threads.
@@ -177,8 +178,8 @@ def fit(
     policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
         policy file; anything when left out, since the rows are here already.
     settings : of the method, by word or record: components, iterations, burn_in, chains, kept,
-        thin, alpha, beta, fractionate, partition, one_cluster, threshold, subsample, relabel,
-        matching, absorb, refine, aggregation, oracle, log_determinant, solver, kept_draws,
+        thin, alpha, beta, fractionate, drift, partition, one_cluster, threshold, subsample,
+        relabel, matching, absorb, refine, aggregation, oracle, log_determinant, solver, kept_draws,
         polish, strategy, assign, tier, title.
 
     Returns
@@ -206,7 +207,7 @@ def fit(
     names, places = _split(frame, silo, shards, seed)
     columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
-    if shards is not None and preset is None:
+    if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
