@@ -480,9 +480,10 @@ def _doubtful_clusters(
         return
     rows = [release.rows for release in releases]
     for lone in single_silo_clusters(parts.weights_by_silo, rows, match.silos, match):
-        sure = "" if np.isnan(lone.apart) else f", {lone.apart:.0%} sure not to be one with another"
+        same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
         yield (
-            f"{lone.share:.0%} of the rows of cluster {lone.cluster} are in {lone.silo!r}{sure}."
+            f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
+            + ("." if np.isnan(lone.apart) else f"{same}.")
         )
     for pair in nearly_same(match, parts.probabilities, offsets):
         unknown = np.isnan(pair.probability)
