@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import lgamma
 
 import numpy as np
@@ -40,14 +41,31 @@ UNSURE = np.array(
 SILO = np.array([0, 0, 1, 1, 2])
 
 
-def of_group(counts, profile):
-    return lgamma(len(counts)) + profile.evidence(counts.sum(axis=0))
+DRIFTING = Profile(
+    PROFILE.offsets,
+    0.5,
+    kappa=np.array([10.0, np.inf, 10.0]),
+    base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
+)
+MANY = np.array(
+    [[30, 10, 15, 15, 10, 22, 18], [16, 24, 8, 16, 16, 12, 28], [22, 18, 18, 10, 12, 28, 12],
+     [10, 30, 8, 20, 12, 10, 30], [24, 16, 10, 18, 12, 18, 22]], dtype=float
+)  # fmt: skip
+"""Rows enough that discounting them matters."""
 
 
-def exact(counts, silo, profile=PROFILE):
+def of_group(counts, profile, log_odds):
+    joins = len(counts) - 1
+    together = profile.evidence(profile.discount(counts).sum(axis=0))
+    return lgamma(len(counts)) + together + joins * log_odds
+
+
+def exact(counts, silo, profile=PROFILE, log_odds=0.0):
     """Probability that two clusters share a group, by enumeration: (local, local)."""
     allowed = [np.array(g) for g in groupings(len(silo)) if admissible(g, silo)]
-    logs = np.array([sum(of_group(counts[g == k], profile) for k in set(g)) for g in allowed])
+    logs = np.array(
+        [sum(of_group(counts[g == k], profile, log_odds) for k in set(g)) for g in allowed]
+    )
     masses = np.exp(logs - logs.max())
     return np.einsum("g,gab->ab", masses / masses.sum(), [together(g) for g in allowed])
 
@@ -58,19 +76,19 @@ def short_burn_in(monkeypatch):
     monkeypatch.setattr(module, "BURN_IN", 15)
 
 
-def last_groupings(start, seed, counts=UNSURE, silo=SILO):
+def last_groupings(start, seed, counts=UNSURE, silo=SILO, profile=PROFILE, chains=CHAINS):
     """How many of the chains end with two clusters in one group: (local, local)."""
     clusters = clusters_of(counts, silo)
-    streams = np.random.default_rng(seed).spawn(CHAINS)
-    ends = [co_occurrence(clusters, start, PROFILE, rng, sweeps=1) for rng in streams]
+    streams = np.random.default_rng(seed).spawn(chains)
+    ends = [co_occurrence(clusters, start, profile, rng, sweeps=1) for rng in streams]
     return np.sum(ends, axis=0).astype(int)
 
 
-def smallest_p_value(hits, probability):
+def smallest_p_value(hits, probability, chains=CHAINS):
     """Of a binomial test for each pair that can share a group, times the number of pairs."""
     pairs = [pair for pair in zip(*np.triu_indices(len(hits), 1), strict=True) if probability[pair]]
     return len(pairs) * min(
-        binomtest(int(hits[pair]), CHAINS, probability[pair]).pvalue for pair in pairs
+        binomtest(int(hits[pair]), chains, probability[pair]).pvalue for pair in pairs
     )
 
 
@@ -87,6 +105,21 @@ def test_the_same_check_catches_a_wrong_prior(seed):
     hits = last_groupings(np.arange(5), seed)
     wrong = exact(UNSURE, SILO, Profile(PROFILE.offsets, 2.0))
     assert smallest_p_value(hits, wrong) < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_under_drift_too(seed):
+    """Discounted counts, the base of unrelated clusters, and even odds halved for each join."""
+    hits = last_groupings(np.arange(5), seed, MANY, profile=DRIFTING, chains=600)
+
+    def p_value(profile, log_odds):
+        return smallest_p_value(hits, exact(MANY, SILO, profile, log_odds), chains=600)
+
+    half = np.log(0.5)
+    assert p_value(DRIFTING, half) > FALSE_ALARM
+    assert p_value(DRIFTING, 0.0) < FALSE_ALARM
+    assert p_value(replace(DRIFTING, base=None), half) < FALSE_ALARM
+    assert p_value(replace(DRIFTING, kappa=None), half) < FALSE_ALARM
 
 
 @pytest.mark.statistical
