@@ -2,7 +2,8 @@
 
 Written from the model's formulas, independently of the package: labels are enumerated, so is κ on
 its grid, ω of its prior is integrated out, and so are the silos' own profiles and weights; the
-shared profile m of a variable of two levels is integrated by quadrature.
+shared profile m of a variable of two levels is integrated by quadrature. Of the exact strategy, so
+are the shared weights π of two components, and κ₀ of the silos' own around them is enumerated.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ class TwoSilos:
     Attributes
     ----------
     kinds : for each silo, (first code, second code, rows) of each kind of row; code 2 is missing.
-    alpha : of the weights: of each silo's own, or of those that all share.
+    alpha : of the weights: of each silo's own, or of the π that they are around.
+    shared_weights : whether π^s ~ Dirichlet(κ₀ π), as in the exact strategy.
+    weights_drift : whether κ₀ is drawn; without it π^s = π.
     """
 
     kinds: tuple[tuple[tuple[int, int, int], ...], ...]
     clusters: int
     alpha: float
     shared_weights: bool = False
+    weights_drift: bool = True
 
     @property
     def shards(self):
@@ -73,15 +77,15 @@ def tally(members, counts):
 
 
 @cache
-def integrate_mean(counts):
-    """ln ∫ Beta(m; ½, ½) Π_s p(counts_s | m, κ) dm, by κ, and each bin's share of it.
+def integrate_mean(counts, beta=0.5):
+    """ln ∫ Beta(m; β, β) Π_s p(counts_s | m, κ) dm + constant, by κ, and each bin's share of it.
 
-    The prior is even in the angle θ; counts : (n, N) of each silo.
+    With β = ½ the prior is even in the angle θ; counts : (n, N) of each silo.
     """
     angle = (np.arange(POINTS) + 0.5) / POINTS * np.pi / 2
     m, rest = np.sin(angle) ** 2, np.cos(angle) ** 2
     kappa = GRID[:-1, None]
-    logs = np.zeros((len(GRID), POINTS))
+    logs = np.tile((beta - 0.5) * np.log(m * rest), (len(GRID), 1))
     for n, others in counts:
         logs[-1] += n * np.log(m) + others * np.log(rest)
         logs[:-1] += gammaln(kappa * m + n) - gammaln(kappa * m)
@@ -96,6 +100,16 @@ def log_kappa_prior():
     """ln p(κ of both variables), ω ~ Beta(1, 1) integrated out: (point, point)."""
     same = np.isinf(GRID)[:, None].astype(int) + np.isinf(GRID)
     return gammaln(1 + same) + gammaln(3 - same) - gammaln(4) - (2 - same) * np.log(len(GRID) - 1)
+
+
+def log_weights(table, members):
+    """ln p(members of each silo) of a labelling, (silo, cluster), weights integrated out."""
+    if not table.shared_weights:
+        return gammaln(table.alpha + members).sum()
+    by_kappa, _ = integrate_mean(tuple(map(tuple, members)), table.alpha)
+    if not table.weights_drift:
+        return by_kappa[-1]
+    return np.logaddexp(logsumexp(by_kappa[:-1]) - np.log(len(GRID) - 1), by_kappa[-1])
 
 
 def silo_labellings(kinds, clusters):
@@ -128,7 +142,7 @@ def enumerate_posterior(table):
             ]
             for q in (0, 2)
         )
-        log = log_kappa_prior() + ways.sum() + gammaln(table.alpha + told[0]).sum()
+        log = log_kappa_prior() + ways.sum() + log_weights(table, members)
         log += sum(total for total, _ in first)[:, None] + sum(total for total, _ in second)
         tallies.append(tally(*told))
         logs.append(log)

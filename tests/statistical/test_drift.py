@@ -124,7 +124,7 @@ def test_a_planted_bug_shows_in_the_enumeration(plant, table, seed, monkeypatch)
 
 
 def exact_p_value(table, seed, *, chains=6000, sweeps=60):
-    """The last draws of many short chains of the exact strategy."""
+    """The last draws of many short chains of the exact strategy, which drift for half of them."""
     silos = PolishingSilos(table.shards, oracle.SIZES, seed)
     schedule = Schedule(iterations=sweeps, burn_in=sweeps - 1, chains=chains, thin=1)
     draws = sample_exactly(
@@ -138,6 +138,16 @@ POOLED = TwoSilos(
     kinds=(((0, 0, 5), (1, 1, 2)), ((1, 0, 3), (1, 1, 1), (0, 2, 1), (0, 0, 1))),
     clusters=2, alpha=0.5, shared_weights=True,
 )  # fmt: skip
+
+
+UNSHARED = replace(POOLED, kinds=(((0, 0, 8),), ((1, 1, 6), (0, 0, 1))))
+"""The silos' rows differ in everything: by their profiles, or by their weights."""
+
+
+def test_the_exact_strategy_draws_the_silos_weights_too(seed):
+    assert exact_p_value(UNSHARED, seed) > FALSE_ALARM
+    one_for_all = replace(UNSHARED, weights_drift=False)
+    assert exact_p_value(one_for_all, seed) < FALSE_ALARM
 
 
 def test_the_exact_strategy_draws_from_the_enumerated_posterior(seed, monkeypatch):
