@@ -1,9 +1,11 @@
 """Disclosure rules: what happens to a silo's numbers before they leave it.
 
-A release is treated as a frequency table, because the mean of a cluster's draws times its size is a
-count to within one. Small clusters are folded into their neighbours, counts are rounded, and no
-released number stands for fewer rows than the policy's minimum. Rules are pure functions; each
-says what it did in a `Check`, and `outgoing` takes from the checks what only the silo may know.
+A release is treated as a frequency table: how often each level occurs in each cluster, on average
+over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can
+use it to lift counts over a minimum. Small clusters are folded into their neighbours, counts are
+rounded, and no released number stands for fewer rows than the policy's minimum. Rules are pure
+functions; each says what it did in a `Check`, and `outgoing` takes from the checks what only the
+silo may know.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import PolicyRefusal
+from silomix.kernels.rounded_counts import release_units
 from silomix.partition import largest_first
 
 if TYPE_CHECKING:
@@ -30,9 +33,6 @@ WITHHELD = -1
 
 CLUSTER, SILO, UNIFORM = 0, 1, 2
 """What a released profile is of: the cluster, those of the silo that show theirs, or nothing."""
-
-ROUNDING = 1e-9
-"""Shares that are whole but for floating point count as whole."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,21 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Return the checks without what only the silo may see.
 
     How many counts rounding changed is left out too: "none" would say that all were exact. So is
-    how many clusters were folded, each of which was small.
+    how many clusters were folded, each of which was small, and whether any was: a condition that
+    makes a cluster of its own would be told from one that nobody has.
     """
     return tuple(
-        replace(check, inside="", changed=check.changed if check.rule in STAND_INS else None)
+        replace(
+            check,
+            inside="",
+            changed=check.changed if check.rule in STAND_INS else None,
+            result="applied" if check.rule == FOLDED else check.result,
+        )
         for check in checks
     )
 
 
+FOLDED = "small clusters folded"
 STAND_INS = ("pooled profile", "uniform profile")
 """Rules that put another profile in the place of a cluster's own. They may say how often they were
 needed: the released sizes say as much."""
@@ -108,11 +115,13 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     clusters = len(sizes)
     weights = np.zeros((len(local.weights), clusters))
     mixed = np.zeros((len(weights), clusters, local.probabilities.shape[2]))
+    memberships = np.zeros((len(labels), clusters))
     prior_draws = np.ones(clusters)
     for old, cluster in enumerate(new):
         weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
         weights[:, cluster] += weight
         mixed[:, cluster] += weight[:, None] * local.probabilities[:, old]
+        memberships[:, cluster] += local.memberships[:, old]
         prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
     return replace(
         local,
@@ -120,6 +129,7 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
         probabilities=(mixed / weights[:, :, None]).astype(np.float32),
         partition=replace(local.partition, labels=labels, sizes=sizes),
         prior_draws=prior_draws,
+        memberships=memberships,
     )
 
 
@@ -160,19 +170,21 @@ def disclose(
     sizes: NDArray[np.int64],
     mean: NDArray[np.float64],
     concentration: NDArray[np.float64],
+    known: NDArray[np.float64],
     offsets: NDArray[np.int64],
     *,
-    beta: float,
     policy: Policy,
 ) -> Disclosed:
-    """Apply the policy to one silo's sizes and fitted profiles, small clusters folded already.
+    """Apply the policy to one silo's sizes and profiles, small clusters folded already.
 
     Parameters
     ----------
     sizes : (cluster,), rows.
-    mean : (cluster, level); concentration : (cluster, variable)
+    mean : (cluster, level), shares of whole counts, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+    known : (cluster, variable), how many rows the shares are of: those with a level, on average
+        over the draws of who belongs. Fewer than the minimum say nothing.
     offsets : (variable + 1,), where each variable's levels start.
-    beta : the silo's prior concentration of a level.
     """
     if not policy.has_rules:
         return Disclosed(sizes, mean, concentration, ())
@@ -183,18 +195,20 @@ def disclose(
     for variable, (start, end) in enumerate(pairwise(offsets)):
         own = basis[:, variable] == CLUSTER
         for cluster in np.flatnonzero(own):
-            rows = int(released[cluster])
-            profile[cluster, start:end] = round_profile(mean[cluster, start:end], rows, policy)
+            profile[cluster, start:end] = round_profile(
+                mean[cluster, start:end], known[cluster, variable], int(released[cluster]), policy
+            )
         profile[~own, start:end] = pool(profile[own, start:end], released[own])
-    full = released[:, None] + levels * beta
+    full = np.broadcast_to(released[:, None], concentration.shape).astype(np.float64)
+    enough = known >= policy.minimum_count
     coarse = np.select(
-        [basis == CLUSTER, basis == SILO],
+        [(basis == CLUSTER) & enough, basis == SILO],
         [coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
-        levels * beta,
+        0.0,
     )
     checks = (
         *_size_checks(sizes, released, policy),
-        *_profile_checks(mean, profile, basis, released, levels, policy),
+        *_profile_checks(mean, profile, basis, known, levels, policy),
         _concentration_check(concentration, coarse, policy),
     )
     return Disclosed(released, profile, coarse, checks)
@@ -273,32 +287,30 @@ def profile_rows(
     return np.where(own, sizes[:, None], sizes @ own)
 
 
-def round_profile(mean: NDArray[np.float64], rows: int, policy: Policy) -> NDArray[np.float64]:
+def round_profile(
+    mean: NDArray[np.float64], known: float, rows: int, policy: Policy
+) -> NDArray[np.float64]:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
     Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
     minimum are raised to it, the others share the rest in proportion, and what rounding leaves
-    over goes to the largest remainders.
+    over goes to the largest remainders. Where every level is under it, all get the same.
+
+    It is how often a level was seen that must reach the minimum. Where cells are missing, or it is
+    in doubt who belongs, its share of the rows may do so when that does not.
 
     Parameters
     ----------
     mean : (level,), sums to one.
+    known : how many rows the mean is of.
     rows : a multiple of the base, enough for every level to reach the minimum.
     """
     units, least = rows // policy.round_to, least_units(policy)
-    raised = np.zeros(len(mean), dtype=bool)
-    while True:
-        left = units - least * raised.sum()
-        share = np.where(raised, least, mean * left / mean[~raised].sum())
-        low = share < least - ROUNDING
-        if not low.any():
-            break
-        raised |= low
-    counts = np.floor(share + ROUNDING)
-    over = round(units - counts.sum())
-    order = np.argsort(-np.where(raised, -1.0, share - counts), kind="stable")
-    counts[order[:over]] += 1
-    return counts / units
+    low = np.rint(mean * known) < least * policy.round_to
+    seen = np.ones(len(mean)) if low.all() else np.where(low, 0.0, mean)
+    released = np.empty(len(mean), dtype=np.int64)
+    release_units(seen, units, least, released)
+    return released / units
 
 
 def coarse_concentration(
@@ -306,17 +318,18 @@ def coarse_concentration(
 ) -> NDArray[np.float64]:
     """Round concentrations to half octaves below that of a cluster whose members are certain.
 
-    With certain members the concentration is the cluster's exact size plus the prior's, up to
-    the noise of a finite number of draws: rounded finely, its average over the variables would
-    give the size back. So whatever is near the full weight of the released size becomes it, and
+    With certain members the concentration is the cluster's exact size, up to the noise of a
+    finite number of draws: rounded finely, its average over the variables would give the size
+    back. So whatever is near the full weight of the released size becomes it, and
     the rest the middle of its step.
 
     Parameters
     ----------
     concentration : (cluster, variable)
-    full : (cluster, variable), released size plus prior.
+    full : (cluster, variable), released size.
     """
-    steps = np.maximum(np.floor(2 * np.log2(full / concentration)), 0)
+    some = np.maximum(concentration, 1.0)
+    steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
     return full * np.where(steps == 0, 1.0, 2 ** (-steps / 2 - 0.25))
 
 
@@ -365,7 +378,7 @@ def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: P
     folded = len(before) - len(after)
     small = ", ".join(str(size) for size in before[before < policy.minimum_count])
     return Check(
-        rule="small clusters folded",
+        rule=FOLDED,
         where="clusters",
         threshold=policy.minimum_count,
         cells=len(after),
@@ -406,12 +419,13 @@ def _profile_checks(
     mean: NDArray[np.float64],
     profile: NDArray[np.float64],
     basis: NDArray[np.int64],
-    released: NDArray[np.int64],
+    known: NDArray[np.float64],
     levels: NDArray[np.int64],
     policy: Policy,
 ) -> list[Check]:
     own = np.repeat(basis == CLUSTER, levels, axis=1)
-    low = own & (mean * released[:, None] < least_units(policy) * policy.round_to)
+    counts = np.rint(mean * np.repeat(known, levels, axis=1))
+    low = own & (counts < least_units(policy) * policy.round_to)
     moved = np.abs(profile - mean)[own].max(initial=0.0)
     silo, uniform = int((basis == SILO).sum()), int((basis == UNIFORM).sum())
     wanted = policy.minimum_count
@@ -456,7 +470,7 @@ def _profile_checks(
 def _concentration_check(
     concentration: NDArray[np.float64], coarse: NDArray[np.float64], policy: Policy
 ) -> Check:
-    ratio = coarse / concentration
+    ratio = coarse / np.maximum(concentration, 1.0)
     return Check(
         rule="steps of half octaves",
         where="concentrations",

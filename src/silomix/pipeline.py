@@ -30,6 +30,7 @@ from silomix.posterior import (
 from silomix.posterior.alike import nearly_same, single_silo_clusters
 from silomix.relabel import PRIOR_DRAWS_ALLOWED
 from silomix.release import released_diagnostics
+from silomix.rounding import allow_for_rounding
 from silomix.sampler import Progress
 from silomix.types import SiloProfiles
 from silomix.words import quoted
@@ -67,7 +68,11 @@ def run_study(
         return _run_exactly(study, tally, report)
     say = _saying(report)
     replies: Mapping[str, Release] = tally.ask(SampleLocally())
-    releases = [replies[name] for name in silos.names]
+    offsets, everyone = study.table_schema.offsets, len(silos.names)
+    releases = [
+        allow_for_rounding(replies[name], study.prior, everyone, offsets, study.seed)
+        for name in silos.names
+    ]
 
     matched, aggregated = _match_and_aggregate(study, releases, tally, threads, say)
     for _ in range(study.matching.refine):

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 
 from silomix.diagnostics import SILENCE
 from silomix.errors import SamplingWarning, SettingsError
-from silomix.kernels.similarity import BYTE, contingency
+from silomix.kernels.similarity import BYTE, add_support, contingency
 from silomix.partition import largest_first
 from silomix.partition import partition as find_partition
 from silomix.types import LocalPosterior, Partition
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from silomix.types import Draws
 
-    Aligned = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.bool_]]
+    Aligned = tuple[
+        NDArray[np.floating], NDArray[np.floating], NDArray[np.bool_], NDArray[np.float64]
+    ]
     Relabel = Callable[[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]], Aligned]
 
 PRIOR_DRAWS_ALLOWED = 0.05
@@ -68,9 +70,11 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
             f"{draws.components} components, and relabel 'match' gives each cluster its own; "
             "sample with more components, join clusters, or choose relabel 'average'"
         )
-    weights, probabilities, lent = follow(draws, followed, RELABELLINGS[relabel])
+    weights, probabilities, lent, memberships = follow(draws, followed, RELABELLINGS[relabel])
     prior_draws = lent.mean(axis=0)
-    return LocalPosterior(weights, probabilities, followed, relabel, prior_draws, draws)
+    return LocalPosterior(
+        weights, probabilities, followed, relabel, prior_draws, memberships, draws
+    )
 
 
 def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
@@ -90,7 +94,7 @@ def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
 
 def follow(
     draws: Draws, partition: Partition, relabel: Relabel
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64]]:
     """Relabel all draws, a few at a time.
 
     Returns
@@ -98,8 +102,10 @@ def follow(
     weights : (draw, cluster).
     probabilities : (draw, cluster, level).
     lent : (draw, cluster), whether the cluster had to take a component without its rows.
+    memberships : (row, cluster), share of the draws in which the row sat with the cluster.
     """
     n_draws, components, levels = draws.probabilities.shape
+    memberships = np.zeros((draws.shard.rows, partition.clusters))
     weights = np.empty((n_draws, partition.clusters), dtype=np.float32)
     probabilities = np.empty((n_draws, partition.clusters, levels), dtype=np.float32)
     lent = np.empty((n_draws, partition.clusters), dtype=np.bool_)
@@ -107,10 +113,11 @@ def follow(
         some = slice(start, start + BYTE)
         labels = np.ascontiguousarray(draws.labels[some])
         overlap = contingency(labels, partition.labels, components, partition.clusters)
-        weights[some], probabilities[some], lent[some] = relabel(
+        weights[some], probabilities[some], lent[some], share = relabel(
             overlap, draws.weights[some], draws.probabilities[some]
         )
-    return weights, probabilities, lent
+        add_support(labels, share, memberships)
+    return weights, probabilities, lent, memberships / n_draws
 
 
 def match(
@@ -135,14 +142,18 @@ def match(
     weights : (draw, cluster).
     probabilities : (draw, cluster, level).
     lent : (draw, cluster), whether the component holds none of the cluster's rows.
+    share : (draw, component, cluster), 1 for the cluster's component.
     """
     component = assign(overlap, weights)
+    share = np.zeros(overlap.shape)
+    np.put_along_axis(share, component[:, None, :], 1.0, axis=1)
     kept = np.take_along_axis(weights, component, axis=1).astype(np.float64)
     shared = np.take_along_axis(overlap, component[:, None, :], axis=1)[:, 0]
     return (
         kept / kept.sum(axis=1, keepdims=True),
         np.take_along_axis(probabilities, component[:, :, None], axis=1),
         shared == 0,
+        share,
     )
 
 
@@ -196,6 +207,7 @@ def average(
     weights : (draw, cluster).
     probabilities : (draw, cluster, level).
     lent : (draw, cluster), never.
+    share : (draw, component, cluster), of the component's rows that are the cluster's.
     """
     rows_of_component = np.maximum(overlap.sum(axis=2, keepdims=True), 1)
     of_component = overlap / rows_of_component
@@ -205,6 +217,7 @@ def average(
         passed_on / passed_on.sum(axis=1, keepdims=True),
         of_cluster.transpose(0, 2, 1) @ probabilities,
         np.zeros(passed_on.shape, dtype=np.bool_),
+        of_component,
     )
 
 

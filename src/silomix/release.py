@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 Tier = Literal["summary", "draws"]
 
+SMALLEST_SHAPE = 1e-6
+CERTAIN = 1e-9
+"""How far a share may be from none or all, floating point being what it is."""
 LARGEST_CONCENTRATION = 1e9
 """Draws that hardly move say no more than this many observations."""
 
@@ -78,10 +81,11 @@ class Release:
     sizes : (cluster,), rows of each local cluster.
     medians : (cluster, level), posterior medians of the level probabilities; in tier "summary",
         those of the fitted Dirichlets.
-    mean : (cluster, level), posterior means.
-    concentration : (cluster, variable), of the Dirichlet fitted to the draws by moments.
-    effective_counts : (cluster, level): mean × concentration less the prior, so that doubt about
-        who belongs counts as less data.
+    mean : (cluster, level), the levels' shares, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior: that
+        of the Dirichlet fitted to the draws by moments, less the prior's. Doubt about who belongs
+        counts as less data.
+    effective_counts : (cluster, level): mean × concentration.
     tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
     weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
     diagnostics : what the silo says of its run.
@@ -141,13 +145,15 @@ def prepare_release(
     folded = fold_small(local, policy.minimum_count)
     offsets = local.draws.shard.schema.offsets
     _, beta = local.draws.prior.share(local.draws.silos)
-    found = disclose(
-        folded.sizes,
-        *fit_dirichlet(folded.probabilities, offsets),
-        offsets,
-        beta=beta,
-        policy=policy,
+    mean, concentration = without_prior(
+        *fit_dirichlet(folded.probabilities, offsets), offsets, beta
     )
+    counts = whole_counts(folded, offsets)
+    known = np.add.reduceat(counts, offsets[:-1], axis=1)
+    if policy.has_rules:
+        mean = shares_of(counts, offsets)
+        concentration = np.where(are_certain(folded)[:, None], known, concentration)
+    found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
     folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
     draws = folded.probabilities if tier == "draws" else None
     diagnostics = released_diagnostics(
@@ -161,10 +167,10 @@ def prepare_release(
         place=place,
         rows=int(found.sizes.sum()),
         sizes=found.sizes,
-        medians=release_medians(found.mean, found.concentration, offsets, draws),
+        medians=release_medians(found.mean, found.concentration, offsets, beta, draws),
         mean=found.mean,
         concentration=found.concentration,
-        effective_counts=effective_counts(found.mean, found.concentration, offsets, beta),
+        effective_counts=effective_counts(found.mean, found.concentration, offsets),
         tier=tier,
         weights=folded.weights if tier == "draws" else None,
         probabilities=draws,
@@ -173,6 +179,60 @@ def prepare_release(
         policy=echo(policy),
         checks=(*folding, *found.checks),
     )
+
+
+def without_prior(
+    mean: NDArray[np.float64],
+    concentration: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Take the prior out of fitted Dirichlets: what is left is what the rows said.
+
+    Parameters
+    ----------
+    mean : (cluster, level); concentration : (cluster, variable)
+    beta : the silo's prior concentration of a level.
+
+    Returns
+    -------
+    mean : (cluster, level), uniform where nothing is left; concentration : (cluster, variable)
+    """
+    sizes = np.diff(offsets)
+    counts = np.maximum(mean * np.repeat(concentration, sizes, axis=1) - beta, 0.0)
+    return shares_of(counts, offsets), np.add.reduceat(counts, offsets[:-1], axis=1)
+
+
+def whole_counts(local: LocalPosterior, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
+
+    The counts are means over the draws of who belongs, not those of the one partition, which are
+    biased where clusters overlap.
+    """
+    sizes, codes = np.diff(offsets), local.draws.shard.codes
+    by_variable = [
+        np.array([np.bincount(column, member, size + 1)[:size] for member in local.memberships.T])
+        for size, column in zip(sizes, codes.T, strict=True)
+    ]
+    return np.rint(np.concatenate(by_variable, axis=1))
+
+
+def are_certain(local: LocalPosterior) -> NDArray[np.bool_]:
+    """Tell of which clusters no draw doubts who belongs: (cluster,).
+
+    Their rows are worth what they are. Moments of the draws would say the same but for noise,
+    which with few draws, or a strong prior, comes to more than a step: a mark of the rows.
+    """
+    member = local.memberships
+    return np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+
+
+def shares_of(counts: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return each level's share of its variable's counts; equal shares of none."""
+    sizes = np.diff(offsets)
+    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
+    equal = np.broadcast_to(1.0 / np.repeat(sizes, sizes), counts.shape)
+    return np.divide(counts, totals, out=equal.copy(), where=totals > 0)
 
 
 def same_draws(one: Release, other: Release) -> bool:
@@ -189,29 +249,29 @@ def release_medians(
     mean: NDArray[np.float64],
     concentration: NDArray[np.float64],
     offsets: NDArray[np.int64],
+    beta: float,
     draws: NDArray[np.floating] | None,
 ) -> NDArray[np.float64]:
     """Return the medians of the level probabilities, (cluster, level).
 
     Of the draws, (draw, cluster, level), where they are released; else of the Beta distributions
-    that are the margins of the fitted Dirichlets. Both sides of the door compute them so.
+    that are the margins of Dirichlet(β + mean × concentration). Both sides of the door compute
+    them so.
     """
     if draws is not None:
         return np.median(draws, axis=0).astype(np.float64)
-    spread = np.repeat(concentration, np.diff(offsets), axis=1)
-    inner = np.clip(mean, 1e-12, 1 - 1e-12)
-    return np.asarray(betaincinv(inner * spread, (1 - inner) * spread, 0.5), dtype=np.float64)
+    own = np.maximum(beta + effective_counts(mean, concentration, offsets), SMALLEST_SHAPE)
+    totals = np.repeat(np.add.reduceat(own, offsets[:-1], axis=1), np.diff(offsets), axis=1)
+    return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
 
 
 def effective_counts(
     mean: NDArray[np.float64],
     concentration: NDArray[np.float64],
     offsets: NDArray[np.int64],
-    beta: float,
 ) -> NDArray[np.float64]:
-    """Return mean × concentration less the prior, at least zero: (cluster, level)."""
-    counts = mean * np.repeat(concentration, np.diff(offsets), axis=1) - beta
-    return np.maximum(counts, 0.0)
+    """Return mean × concentration: (cluster, level)."""
+    return mean * np.repeat(concentration, np.diff(offsets), axis=1)
 
 
 def release_row_counts(counts: NDArray[np.int64], policy: Policy, silo: str) -> NDArray[np.int64]:
@@ -252,16 +312,39 @@ def released_diagnostics(
     )
 
 
+MIXED = "Trust it: its traces mixed."
+NOT_MIXED = "Use with care: its traces had not mixed; run longer."
+RHAT_STEPS = np.array([1.01, 1.05, 1.1, 1.5, np.inf])
+ESS_STEPS = np.array([0.0, 50.0, 200.0, 1000.0])
+
+
 def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
-    """Keep the digits that a person reads."""
+    """Keep what a person acts on, in steps so wide that they say nothing of a single row.
+
+    The study's seed is known to everybody: whoever can guess a silo's rows but for one can run its
+    sampler, and would know the right guess by the digits of its diagnostics.
+    """
     return replace(
         found,
-        rhat={name: round(value, 3) for name, value in found.rhat.items()},
-        ess={name: float(round(value, -1)) for name, value in found.ess.items()},
-        prior_draws=round(found.prior_draws, 2),
-        agreement=round(found.agreement, 2),
-        full=round(found.full, 2),
+        verdict=MIXED if found.trusted else NOT_MIXED,
+        rhat={name: _step_up(value) for name, value in found.rhat.items()},
+        ess={name: _step_down(value) for name, value in found.ess.items()},
+        prior_draws=_tenths(found.prior_draws),
+        agreement=_tenths(found.agreement),
+        full=_tenths(found.full),
     )
+
+
+def _step_up(rhat: float) -> float:
+    return rhat if np.isnan(rhat) else float(RHAT_STEPS[rhat <= RHAT_STEPS].min())
+
+
+def _step_down(ess: float) -> float:
+    return ess if np.isnan(ess) else float(ESS_STEPS[ess >= ESS_STEPS].max(initial=0.0))
+
+
+def _tenths(share: float) -> float:
+    return round(share, 1) + 0.0  # no -0.0, which would tell a sign
 
 
 def fit_dirichlet(
@@ -301,7 +384,8 @@ def release_draws(
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
     Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
-    weights ~ Dirichlet(`weight_shapes`) and probabilities ~ Dirichlet(mean × concentration).
+    weights ~ Dirichlet(`weight_shapes`) and probabilities ~ Dirichlet(β_s + mean ×
+    concentration).
 
     Returns
     -------
@@ -313,9 +397,9 @@ def release_draws(
             release.weights[order].astype(np.float64),
             release.probabilities[order].astype(np.float64),
         )
-    alpha, _ = prior.share(silos)
+    alpha, beta = prior.share(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
-    shapes = release.mean * np.repeat(release.concentration, np.diff(offsets), axis=1)
+    shapes = beta + effective_counts(release.mean, release.concentration, offsets)
     return weights, draw_levels(shapes, offsets, rng, count)
 
 
@@ -325,9 +409,12 @@ def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
     α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
     a cluster's labels are shows in its released concentrations, which then fall short of its
     size; the rows that the weights are worth fall with about the square of that. The square is
-    a rule of thumb, seen on simulated silos and not derived.
+    a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
+    concentration is 0, say nothing of doubt either.
     """
-    sure = np.minimum(np.median(release.concentration, axis=1) / release.sizes, 1.0)
+    telling = np.where(release.concentration > 0, release.concentration, np.nan)
+    telling[np.isnan(telling).all(axis=1)] = np.inf
+    sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, 1.0)
     worth = np.average(sure**2, weights=release.sizes)
     return np.asarray((release.sizes + alpha) * worth)
 

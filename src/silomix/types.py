@@ -287,6 +287,8 @@ class LocalPosterior:
     relabel : "match" or "average".
     prior_draws : (cluster,), share of the draws in which the cluster had to take an empty
         component, whose parameters come from the prior (zero under "average").
+    memberships : (row, cluster), share of the draws in which the row sat in the cluster's
+        component; a row in components without a cluster adds up to less than one.
     draws : what it was made from.
 
     Examples
@@ -301,6 +303,7 @@ class LocalPosterior:
     partition: Partition
     relabel: str
     prior_draws: NDArray[np.float64]
+    memberships: NDArray[np.float64]
     draws: Draws
 
     @property

@@ -12,6 +12,7 @@ from silomix.aggregation.matched import SMALLEST, STREAM, combine, matched_draws
 from silomix.aggregation.product import draw, multiply
 from silomix.aggregation.vcmc import Model, objective_draws, size_weights, solve
 from silomix.messages import ShareReleases
+from silomix.rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.types import SiloWeights
 
 if TYPE_CHECKING:
@@ -140,9 +141,31 @@ def _product(job: _Job) -> Aggregated:
     product = multiply(job.matched, job.rows, job.model.prior, job.offsets)
     rng = np.random.default_rng([job.model.seed, STREAM, PRODUCT])
     count = job.matched.weights.shape[1]
+    weights, profiles = draw(product, count, job.offsets, rng)
+    if any(has_rules(release) for release in job.share.releases):
+        profiles = _profiles_behind(job, count, rng)
     cells = np.maximum(product.cells, SMALLEST * job.matched.held)
     shares = _named(job, product.rows / product.rows.sum(), cells / cells.sum(axis=0))
-    return _without_objective(job, *draw(product, count, job.offsets, rng), shares)
+    return _without_objective(job, weights, profiles, shares)
+
+
+def _profiles_behind(job: _Job, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw every cluster's profile given what rounded releases can stand for."""
+    sources = join_sources([read_sources(release, job.offsets) for release in job.share.releases])
+    groups = np.concatenate(job.correspondence.groups)
+    return np.stack(
+        [
+            draw_profile(
+                sources.of(np.flatnonzero(groups == cluster)),
+                job.model.prior.beta,
+                job.offsets,
+                count,
+                rng,
+            )
+            for cluster in range(job.correspondence.clusters)
+        ],
+        axis=1,
+    )
 
 
 METHODS: dict[str, Callable[[_Job], Aggregated]] = {

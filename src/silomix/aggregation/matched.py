@@ -8,6 +8,7 @@ import numpy as np
 
 from silomix.errors import StudyMismatch
 from silomix.release import release_draws
+from silomix.rounding import has_rules, own_draws
 from silomix.types import MatchedDraws
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def matched_draws(
     for s, (release, group) in enumerate(zip(releases, correspondence.groups, strict=True)):
         rng = np.random.default_rng([seed, release.place, STREAM])
         local_weights, profiles = release_draws(release, count, prior, silos, offsets, rng)
+        if has_rules(release):
+            profiles = own_draws(release, count, prior, silos, offsets, rng)
         for c in np.flatnonzero(held[s]):
             members = np.flatnonzero(group == c)
             shares = local_weights[:, members]

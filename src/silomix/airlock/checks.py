@@ -77,7 +77,7 @@ def check_profile(
     concentration = spread[:, schema.offsets[:-1]]
     if (np.repeat(concentration, schema.sizes, axis=1) != spread).any():
         raise FileError(f"{path} is damaged: a variable has more than one concentration")
-    if (concentration <= 0).any() or (concentration > 2 * LARGEST_CONCENTRATION).any():
+    if (concentration < 0).any() or (concentration > 2 * LARGEST_CONCENTRATION).any():
         raise FileError(f"{path} is damaged: a concentration is out of range")
     basis = np.repeat(profile_basis(sizes, schema.sizes, policy), schema.sizes, axis=1)
     of = np.repeat(profile_rows(sizes, schema.sizes, policy), schema.sizes, axis=1)

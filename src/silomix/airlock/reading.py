@@ -31,7 +31,6 @@ from silomix.airlock.format import (
     SIZES,
     SIZES_HEADING,
     WEIGHTS,
-    from_spreadsheet,
     part_name,
     probabilities_heading,
     weights_heading,
@@ -83,7 +82,7 @@ class Contents:
     def release(self, beta: float = 0.0) -> Release:
         """Return the release.
 
-        `beta` is the silo's prior concentration of a level, which its effective counts need.
+        `beta` is the silo's prior concentration of a level, which its medians need.
         """
         entry, offsets = self.manifest, self.schema.offsets
         return Release(
@@ -91,10 +90,12 @@ class Contents:
             place=entry.place,
             rows=entry.rows,
             sizes=self.sizes,
-            medians=release_medians(self.mean, self.concentration, offsets, self.probabilities),
+            medians=release_medians(
+                self.mean, self.concentration, offsets, beta, self.probabilities
+            ),
             mean=self.mean,
             concentration=self.concentration,
-            effective_counts=effective_counts(self.mean, self.concentration, offsets, beta),
+            effective_counts=effective_counts(self.mean, self.concentration, offsets),
             tier=entry.tier,
             weights=self.weights,
             probabilities=self.probabilities,
@@ -249,7 +250,7 @@ def _read_schema(path: Path, rows: list[list[str]], clusters: int) -> Schema:
     """Return the schema that a profile names, the same for every cluster."""
     if not rows or len(rows) % clusters:
         raise FileError(f"{path} has {len(rows)} rows, which {clusters} clusters cannot share")
-    names = [(from_spreadsheet(row[1]), from_spreadsheet(row[2])) for row in rows]
+    names = [(row[1], row[2]) for row in rows]
     levels = names[: len(rows) // clusters]
     check_levels(path, levels)
     if any(has_controls(text) for level in levels for text in level):

@@ -418,7 +418,7 @@ def _release(reply: Release, _: SampleLocally | None, terms: Terms) -> Problems:
         yield f"has {reply.rows:,} rows and sizes that sum to {reply.sizes.sum():,}"
     yield from _values("medians", reply.medians, 0.0, 1.0)
     yield from _profiles("mean", reply.mean, terms)
-    yield from _values("concentration", reply.concentration, SMALLEST, LARGEST_TOTAL)
+    yield from _values("concentration", reply.concentration, 0.0, LARGEST_TOTAL)
     yield from _values("effective_counts", reply.effective_counts, 0.0, LARGEST_TOTAL)
     yield from _range("prior_draws", reply.diagnostics.prior_draws, 0.0, 1.0)
     yield from _range("agreement", reply.diagnostics.agreement, -1.0, 1.0)

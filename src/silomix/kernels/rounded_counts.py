@@ -1,0 +1,160 @@
+"""Counts behind a rounded release: which ones it can stand for, and draws of them.
+
+A silo releases a variable's level counts as units of its policy's base (`release_units`). Whoever
+receives the units knows the set of counts that would have left so. `draw_behind` samples a profile
+and the counts of all silos that hold the cluster, each on its own set.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+ROUNDING = 1e-9
+"""Shares that are whole but for floating point count as whole, and remainders as equal."""
+MOVES = 3
+"""Moves of a silo's counts between two levels, for each level, in one sweep."""
+
+
+@njit(cache=True)
+def release_units(
+    counts: NDArray[np.float64], units: int, least: int, released: NDArray[np.int64]
+) -> None:
+    """Round one variable's counts to so many units in all, none below `least`.
+
+    Levels under `least` are raised to it, the others share the rest in proportion, and what
+    rounding leaves over goes to the largest remainders, the first of equal ones first.
+
+    Parameters
+    ----------
+    counts : in, (level,), not all zero.
+    units : enough for every level to reach `least`.
+    released : out, (level,), sums to `units`.
+    """
+    levels = len(counts)
+    share = np.empty(levels)
+    raised = np.zeros(levels, dtype=np.bool_)
+    while True:
+        left, total = units, 0.0
+        for k in range(levels):
+            if raised[k]:
+                left -= least
+            else:
+                total += counts[k]
+        low = False
+        for k in range(levels):
+            share[k] = least if raised[k] else counts[k] * left / total
+            if not raised[k] and share[k] < least - ROUNDING:
+                raised[k] = True
+                low = True
+        if not low:
+            break
+    over = units
+    for k in range(levels):
+        released[k] = math.floor(share[k] + ROUNDING)
+        over -= released[k]
+    for _ in range(over):
+        best, largest = -1, -1.0
+        for k in range(levels):
+            remainder = -1.0 if raised[k] else share[k] - released[k]
+            if remainder > largest + ROUNDING:
+                best, largest = k, remainder
+        released[best] += 1
+
+
+@njit(cache=True)
+def _log_ratio(n_up: float, n_down: float, by: int) -> float:
+    """Return the change of the log multinomial coefficient when `by` cells change levels."""
+    value = 0.0
+    for i in range(by):
+        value += math.log(n_down - i) - math.log(n_up + i + 1.0)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def draw_behind(
+    released: NDArray[np.int64],
+    start: NDArray[np.float64],
+    base: NDArray[np.int64],
+    least: NDArray[np.int64],
+    worth: NDArray[np.float64],
+    beta: float,
+    burn_in: int,
+    thin: int,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sample one variable's profile and the counts behind every silo's release of it.
+
+    By turns p ~ Dirichlet(β + Σ f n) and, silo by silo, n given p: multinomial to the power f on
+    the counts that would be released so, by moves of cells between two levels that are refused
+    where the release would change. f is how much of a row a row is worth where members are unsure.
+
+    Parameters
+    ----------
+    released : (silo, level), units as released.
+    start : (silo, level), counts to begin with, which are released so.
+    base : (silo,), rows of a unit; 0 where the counts are known, and stay as they are.
+    least : (silo,), units below which none leaves.
+    worth : (silo,), f.
+    burn_in, thin, draws : sweeps dropped, sweeps between draws, and draws.
+
+    Returns
+    -------
+    profile : (draw, level); counts : (draw, silo, level)
+    """
+    silos, levels = released.shape
+    counts = start.copy()
+    units = released.sum(axis=1)
+    profiles = np.empty((draws, levels))
+    kept = np.empty((draws, silos, levels))
+    logs = np.empty(levels)
+    trial = np.empty(levels)
+    found = np.empty(levels, dtype=np.int64)
+    for sweep in range(burn_in + draws * thin):
+        total = 0.0
+        for k in range(levels):
+            shape = beta
+            for s in range(silos):
+                shape += worth[s] * counts[s, k]
+            logs[k] = max(rng.standard_gamma(shape), 1e-300)
+            total += logs[k]
+        for k in range(levels):
+            logs[k] = math.log(logs[k] / total)
+        for s in range(silos):
+            reach = max(base[s], 1) * max(least[s], 1)
+            for _ in range(MOVES * levels if base[s] > 0 else 0):
+                up = int(rng.random() * levels)
+                down = (up + 1 + int(rng.random() * (levels - 1))) % levels
+                by = 1 + int(rng.random() * reach)
+                if counts[s, down] < by:
+                    continue
+                for k in range(levels):
+                    trial[k] = counts[s, k]
+                trial[up] += by
+                trial[down] -= by
+                change = by * (logs[up] - logs[down])
+                change += _log_ratio(counts[s, up], counts[s, down], by)
+                if math.log(rng.random()) >= worth[s] * change:
+                    continue
+                release_units(trial, units[s], least[s], found)
+                same = True
+                for k in range(levels):
+                    same = same and found[k] == released[s, k]
+                if same:
+                    for k in range(levels):
+                        counts[s, k] = trial[k]
+        late = sweep - burn_in + 1
+        if late > 0 and late % thin == 0:
+            place = late // thin - 1
+            for k in range(levels):
+                profiles[place, k] = math.exp(logs[k])
+                for s in range(silos):
+                    kept[place, s, k] = counts[s, k]
+    return profiles, kept
