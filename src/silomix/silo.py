@@ -43,7 +43,7 @@ from silomix.messages import (
 from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_query
 from silomix.partition import partition
-from silomix.policy import OPEN, UNLIMITED, Policy, echo
+from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
@@ -146,6 +146,7 @@ def permit(query: Query, silo: Silo) -> None:
 
     A question asked twice gets the same answer and counts once.
     """
+    check_study(silo.study, silo.policy.limits, silo.name)
     if isinstance(query, ShareReleases):
         _check_own(query, silo)
     kind = _counted(query, silo)
@@ -208,6 +209,7 @@ def _check_own(query: ShareReleases, silo: Silo) -> None:
 def sample_locally(silo: Silo) -> LocalPosterior:
     """Return the silo's own posterior: sample, partition, relabel."""
     study = silo.study
+    check_study(study, silo.policy.limits, silo.name)
     job = Job(
         components=study.model.components,
         prior=study.prior,

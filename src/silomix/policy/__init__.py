@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from silomix.policy.file import find_policy, read_policy, write_policy
+from silomix.policy.limits import Limits, check_study
 from silomix.policy.record import (
     OPEN,
     PRESETS,
@@ -19,7 +20,9 @@ __all__ = [
     "PRESETS",
     "UNLIMITED",
     "Exchanges",
+    "Limits",
     "Policy",
+    "check_study",
     "echo",
     "find_policy",
     "policy_digest",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from silomix.study import Study
 
-LARGEST = 10**12
+LARGEST = 2**62
 """No study sets more."""
 
 Most = Annotated[int, Field(ge=1, le=LARGEST)]

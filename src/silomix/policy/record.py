@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from silomix.errors import SettingsError
+from silomix.policy.limits import NO_LIMITS, Limits
 from silomix.study.names import check_distinct, check_text
 from silomix.study.problems import nearest, quote, rule
 from silomix.study.record import Record
@@ -69,6 +70,7 @@ class Policy(Record):
     tiers : the kinds of release that may leave.
     share : whether the release may be shown to the other silos, as the federated oracle needs.
     exchanges : how many further questions may be answered.
+    limits : what a study may set; one beyond them is refused before any work.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Policy(Record):
     tiers: Tiers = ("summary",)
     share: bool = True
     exchanges: Exchanges = Exchanges()
+    limits: Limits = Limits()
 
     @property
     def has_rules(self) -> bool:
@@ -97,6 +100,7 @@ OPEN = Policy(
     tiers=("summary", "draws"),
     share=True,
     exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
+    limits=NO_LIMITS,
 )
 """No rule at all: for rows that are in one hand already."""
 
