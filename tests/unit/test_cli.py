@@ -355,7 +355,7 @@ def test_study_as_json(tmp_path, table):
     out = tmp_path / "study.toml"
     settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--chains", 3]
     names = ["--silos", "north, south", "--variables", "x5,x1"]
-    model = ["--alpha", 0.1, "--beta", 2, "--absorb", 20]
+    model = ["--alpha", 0.1, "--beta", 2, "--absorb", 20, "--drift", "none"]
     result = run("study", table, "--out", out, *names, *settings, *model, "--thin", 5, "--json")
     record = json.loads(result.stdout)
     assert record["silos"] == ["north", "south"]
@@ -363,7 +363,7 @@ def test_study_as_json(tmp_path, table):
     assert record["digest"] == silomix.study.digest(silomix.read_study(out))
     schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5}
     assert record["settings"]["schedule"] == schedule
-    model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True}
+    model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True, "drift": "none"}
     assert record["settings"]["model"] == model
     assert record["settings"]["matching"]["absorb"] == 20
 
@@ -705,7 +705,7 @@ def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
     monkeypatch.setattr(whole, "fit", note)
     options = {
         "preset": "paper", "components": 9, "iterations": 700, "burn_in": 100, "chains": 3,
-        "alpha": 0.2, "beta": 1.0, "absorb": 0,
+        "alpha": 0.2, "beta": 1.0, "drift": "none", "absorb": 0,
         "thin": 2, "seed": 4, "threads": 1, "variables": ["x1", "x2"], "missing": "level",
         "frequency": "n", "partition": "pam", "relabel": "average", "matching": "ball",
         "aggregation": "cmc", "oracle": "pooled", "solver": "psgd", "polish": 2,

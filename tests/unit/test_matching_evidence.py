@@ -72,7 +72,9 @@ def as_groups(clusters):
     held = np.zeros((len(clusters.silo), len(clusters.names)), dtype=bool)
     held[np.arange(len(clusters.silo)), clusters.silo] = True
     rows = held * clusters.sizes[:, None]
-    return Groups(PROFILE, clusters.counts.copy(), PROFILE.evidence(clusters.counts), rows, held)
+    by_silo = [{s: own} for s, own in zip(clusters.silo.tolist(), clusters.counts, strict=True)]
+    evidence = PROFILE.evidence(clusters.counts)
+    return Groups(PROFILE, clusters.counts.copy(), evidence, rows, held, by_silo)
 
 
 def draw_clusters(rng, silos, most, concentration=1.0, rows=30):
@@ -220,7 +222,6 @@ def test_outdated_partners_are_looked_at_again():
         merged = groups.counts[:, 0] > 1
         return np.array([-np.inf if merged[one] or merged[o] else table[one, o] for o in others])
 
-    counts = np.ones((4, 7))
-    groups = Groups(PROFILE, counts, np.zeros(4), np.ones((4, 4), dtype=int), np.eye(4, dtype=bool))
+    groups = as_groups(clusters_of(np.ones((4, 7)), range(4), [1] * 4))
     merges = greedy_merges(groups, gain)
     assert [(m.one, m.other, m.gain) for m in merges] == [(1, 2, 9.0), (0, 3, 2.0)]

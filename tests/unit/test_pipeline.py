@@ -25,7 +25,7 @@ from silomix.silo import Silo
 from silomix.study import make_study
 from silomix.transports.in_process import InProcess
 from silomix.transports.parallel import Joblib
-from silomix.types import MISSING_LEVEL, Shard, SiloWeights
+from silomix.types import MISSING_LEVEL, MatchedDraws, Shard, SiloWeights
 from unit.aggregation_cases import make_case
 
 QUICK = {"iterations": 1500, "progress": False}
@@ -336,12 +336,28 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
 
 
 def test_polish_begins_above_zero_and_ends_in_weights_over_all_rows():
-    begun = starting_point(np.array([[[0.6, 0.4, 0.0]]]), np.ones((1, 3, 1)), np.array([9]))
+    held = np.array([[True, True, False]])
+    draws = MatchedDraws(np.array([[[0.6, 0.4, 0.0]]]), np.zeros((1, 1, 3, 1)), held)
+    begun = starting_point(draws, np.ones((1, 3, 1)), np.array([9]), np.array([0, 1]))
     np.testing.assert_allclose(begun.weights, [[np.array([0.6, 0.4, 0.1]) / 1.1]])
     own = np.array([[[0.9, 0.1], [0.1, 0.9]]])
-    done = Polished(own, np.ones((1, 2, 1)), np.zeros((1, 1)), np.zeros((0, 3)), 1, False)
+    shared, told = np.ones((1, 2, 1)), np.zeros((1, 1))
+    done = Polished(own, shared, None, None, told, np.zeros((0, 4)), 1, False)
     releases = [SimpleNamespace(rows=300), SimpleNamespace(rows=100)]
     np.testing.assert_allclose(Global.of_polished(done, releases).weights, [[0.7, 0.3]])
+
+
+def test_under_drift_polish_begins_at_each_silo_s_own_profiles():
+    """Where a variable drifts, and the silo holds the cluster."""
+    held = np.array([[True, False], [True, True]])
+    even, own = np.full((1, 2, 4), 0.5), np.full((2, 1, 2, 4), 0.25)
+    draws = MatchedDraws(np.full((2, 1, 2), 0.5), own, held)
+    rows, offsets = np.array([9, 9]), np.array([0, 2, 4])
+    begun = starting_point(draws, even, rows, offsets, np.array([20.0, np.inf]))
+    unheld, mixed = [0.5] * 4, [0.25, 0.25, 0.5, 0.5]
+    np.testing.assert_array_equal(begun.own[:, 0], [[mixed, unheld], [mixed, mixed]])
+    np.testing.assert_array_equal(begun.probabilities, even)
+    assert starting_point(draws, even, rows, offsets).own is None
 
 
 def test_a_silo_that_fails_stops_the_others(seed, monkeypatch):

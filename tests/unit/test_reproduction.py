@@ -26,7 +26,7 @@ TINY = {
     "shares": "--iterations=100 --rows=100 --shares=0.2",
 }
 LINES = {
-    "study": 5, "matching": 8, "pairing": 4, "drift": 4, "regimes": 2,
+    "study": 5, "matching": 8, "pairing": 4, "drift": 5, "regimes": 2,
     "fractionation": 4, "shards": 6, "shares": 6,
 }  # fmt: skip
 """Lines of one data set, by script."""
