@@ -398,3 +398,46 @@ FitPolicy = Annotated[
     str | None,
     _option(METHOD, "--policy", "What a silo lets out: policy.toml, or a preset; open by default."),
 ]
+
+CERTIFICATE = "The certificate"
+ByRequest = Annotated[
+    bool,
+    _flag(
+        CERTIFICATE, "--by-request", "Make no silo's key: each makes its own, and has it signed."
+    ),
+]
+RequestFile = Annotated[
+    Path, _argument("REQUEST", "What a silo sent: the .request.zip of silomix flare request.")
+]
+SignedFile = Annotated[
+    Path, _argument("SIGNED", "What came back: the .signed.zip of silomix flare sign.")
+]
+Enrolling = Annotated[
+    str, _option(CERTIFICATE, "--silo", "The silo whose certificate it is: a name of the study.")
+]
+Authority = Annotated[
+    Path,
+    _option(CERTIFICATE, "--authority", "The folder authority that provision --by-request made."),
+]
+RequestFolder = Annotated[
+    Path, _option(CERTIFICATE, "--request", "The folder that silomix flare request made here.")
+]
+KeyFingerprint = Annotated[
+    str,
+    _option(
+        CERTIFICATE, "--fingerprint", "Of the silo's key, told by another channel than the file."
+    ),
+]
+AuthorityFingerprint = Annotated[
+    str,
+    _option(
+        CERTIFICATE, "--fingerprint", "Of the authority, told by another channel than the file."
+    ),
+]
+RequestOut = Annotated[
+    Path, _option(OUTPUT, "--out", "A new folder for the key, which stays, and the request.")
+]
+SignedOut = Annotated[
+    Path, _option(OUTPUT, "--out", "The signed request to send back, such as north.signed.zip.")
+]
+KitOut = Annotated[Path, _option(OUTPUT, "--out", "A new folder for the start-up kit.")]

@@ -17,9 +17,10 @@ from silomix.roster import rows_of, table_schema
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
+from silomix.transports.flare.enrol import enrol_site, request_certificate, sign_request
 from silomix.transports.flare.kit import ServerSettings, SiteSettings
 from silomix.transports.flare.launch import environment, server_command, site_command
-from silomix.transports.flare.provision import provision
+from silomix.transports.flare.provision import provision, root_fingerprint
 from silomix.transports.flare.session import stop_all
 from silomix.transports.in_process import InProcess
 
@@ -69,13 +70,31 @@ def descendants(process):
     return []
 
 
-class Federation:
-    """A server and sites, each its own process."""
+def enrol_all(kits, hospitals):
+    """Let each site make its key in its own folder, and its kit from what comes back."""
+    for name in NAMES:
+        place = hospitals / name
+        asked = request_certificate(name, place / "request")
+        post = {"key": asked.fingerprint, "out": hospitals / f"{name}.signed.zip"}
+        signed = sign_request(asked.file, kits / "authority", name, **post)
+        told = root_fingerprint(kits)
+        enrol_site(signed.file, place / "request", place / name, authority=told)
+    return {name: hospitals / name for name in NAMES}
 
-    def __init__(self, root: Path) -> None:
+
+class Federation:
+    """A server and sites, each its own process.
+
+    `by_request`: the sites have made their own keys, each in a folder of its own.
+    """
+
+    def __init__(self, root: Path, *, by_request: bool = False) -> None:
         self.root, self.port = root, free_port()
         self.table = make_table(root / "table.csv")
-        self.kits = provision(NAMES, root / "kits", port=self.port)
+        self.kits = provision(NAMES, root / "kits", port=self.port, by_request=by_request)
+        self.sites = dict.fromkeys(NAMES, self.kits)
+        if by_request:
+            self.sites = enrol_all(self.kits, root / "hospitals")
         self.admin = self.kits / "admin"
         self.processes: dict[str, subprocess.Popen] = {}
 
@@ -105,7 +124,7 @@ class Federation:
             threads=1,
             **settings,
         )
-        self.start(name, site_command((kits or self.kits) / name, chosen))
+        self.start(name, site_command((kits or self.sites[name]) / name, chosen))
 
     def restart_sites(self, study, names=NAMES, **settings):
         for name in NAMES:

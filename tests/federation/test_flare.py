@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -46,9 +47,9 @@ FEDERATED = {
 }
 
 
-@pytest.fixture(scope="session")
-def federation(tmp_path_factory):
-    made = Federation(tmp_path_factory.mktemp("flare"))
+@contextlib.contextmanager
+def running(made):
+    """Run a federation's server; at the end, see that everything stops."""
     made.start_server()
     try:
         yield made
@@ -56,6 +57,12 @@ def federation(tmp_path_factory):
     finally:
         for name in list(made.processes):
             made.kill(name)
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory):
+    with running(Federation(tmp_path_factory.mktemp("flare"))) as made:
+        yield made
 
 
 def exact(federation, rounds):
@@ -210,6 +217,37 @@ def test_a_site_without_our_certificate_is_not_let_in(federation, tmp_path):
         with pytest.raises(SiloError, match="not connected after 1 s: site-3"):
             wait_for(session, NAMES, 1)
     federation.kill("site-3")
+
+
+@pytest.mark.slow
+def test_sites_that_made_their_own_keys(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # FLARE keeps its records there
+    with running(Federation(tmp_path, by_request=True)) as federation:
+        assert not list(federation.kits.rglob("*site-*.key"))
+        study = study_of(federation.table, polish=2, **FEDERATED)
+        for name in NAMES:
+            federation.start_site(name, study)
+        code, printed = finish(federation.run(study, tmp_path / "out"))
+        assert code == 0, printed
+        check_same(federation, study, tmp_path / "out")
+
+        federation.kill("site-3")
+        with connected(federation.admin) as session:
+            wait_until_gone(session, "site-3", 90)
+            kit = swap_keys(federation.sites["site-3"], federation.sites["site-2"], tmp_path / "x")
+            federation.start_site("site-3", study, kits=kit)
+            time.sleep(10)
+            with pytest.raises(SiloError, match="not connected after 1 s: site-3"):
+                wait_for(session, NAMES, 1)
+        federation.kill("site-3")
+
+
+def swap_keys(site, other, out):
+    """Copy a site's kit, with the certificate and key of another site of the federation."""
+    shutil.copytree(site / "site-3", out / "site-3")
+    for name in ("client.crt", "client.key"):
+        shutil.copy(other / "site-2" / "startup" / name, out / "site-3" / "startup" / name)
+    return out
 
 
 @pytest.mark.slow

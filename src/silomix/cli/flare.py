@@ -11,13 +11,14 @@ import typer
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.cli.examples import epilog
+from silomix.cli.examples import EXAMPLES, epilog
 from silomix.cli.once import OnceCommand
 from silomix.progress import reporting
 from silomix.results import check_free, posterior_files, posterior_record, posterior_view
 from silomix.results import write_posterior as write_results
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
+from silomix.transports.flare import enrol
 from silomix.transports.flare.job import Manners
 from silomix.transports.flare.kit import (
     ServerSettings,
@@ -28,7 +29,13 @@ from silomix.transports.flare.kit import (
 )
 from silomix.transports.flare.launch import environment, server_command, site_command
 from silomix.transports.flare.outcome import Outcome
-from silomix.transports.flare.provision import ADMIN, SERVER, provision, require_flare
+from silomix.transports.flare.provision import (
+    ADMIN,
+    SERVER,
+    provision,
+    require_flare,
+    root_fingerprint,
+)
 from silomix.transports.flare.session import run_live, stop_all
 from silomix.transports.flare.site import open_site, without
 
@@ -55,19 +62,96 @@ def provision_command(
         str, typer.Option("--host", help="Name by which the sites reach the server.")
     ] = "localhost",
     port: Annotated[int, typer.Option("--port", help="Where the server listens.")] = 8002,
+    by_request: opt.ByRequest = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
     """Make certificates and a start-up kit for the server, each silo and the coordinator."""
     with explaining(debug=debug):
         silos = read_study(study).silos
-        provision(silos, out, host=host, port=port)
-        kits = [str(out / name) for name in (SERVER, ADMIN, *silos)]
+        provision(silos, out, host=host, port=port, by_request=by_request)
+        kits = [str(out / name) for name in (SERVER, ADMIN, *(() if by_request else silos))]
+        record: dict[str, object] = {"kits": kits}
+        last = "\n".join(kits)
         told = (
             f"{len(kits)} kits. Hand each silo its own, by a channel you trust: it holds a private "
             "key. Keep authority/ to yourself."
         )
-        show({"kits": kits}, Text(told), as_json=as_json, last="\n".join(kits))
+        if by_request:
+            record["fingerprint"] = fingerprint = root_fingerprint(out)
+            told = (
+                "The coordinator's kits. The silos make their own keys: sign their requests with "
+                "authority/, keep it to yourself, and tell them its fingerprint."
+            )
+            last += f"\nFingerprint of the authority: {fingerprint}"
+        show(record, Text(told), as_json=as_json, last=last)
+
+
+def request_command(
+    study: StudyPath,
+    *,
+    silo: opt.Enrolling,
+    out: opt.RequestOut,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Make this silo's private key, which stays here, and a request for its certificate."""
+    with explaining(debug=debug):
+        enrol.check_roster(read_study(study), silo)
+        made = enrol.request_certificate(silo, out)
+        told = (
+            "Send the request to whoever signs, and tell them the fingerprint of the key by "
+            "another channel. The key stays here."
+        )
+        record = {"request": str(made.file), "fingerprint": made.fingerprint}
+        last = f"Request: {made.file}\nFingerprint of the key: {made.fingerprint}"
+        show(record, Text(told), as_json=as_json, last=last)
+
+
+def sign_command(
+    study: StudyPath,
+    request: opt.RequestFile,
+    *,
+    silo: opt.Enrolling,
+    authority: opt.Authority,
+    fingerprint: opt.KeyFingerprint,
+    out: opt.SignedOut,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Sign a silo's request, after a check that it is the silo's."""
+    with explaining(debug=debug):
+        enrol.check_roster(read_study(study), silo)
+        check_free([out], force=force)
+        made = enrol.sign_request(request, authority, silo, key=fingerprint, out=out, again=force)
+        told = (
+            f"Send it back to {silo}, and tell them the fingerprint of the authority by another "
+            "channel."
+        )
+        record = {"signed": str(made.file), "fingerprint": made.fingerprint}
+        last = f"Signed: {made.file}\nFingerprint of the authority: {made.fingerprint}"
+        show(record, Text(told), as_json=as_json, last=last)
+
+
+def enrol_command(
+    signed: opt.SignedFile,
+    *,
+    request: opt.RequestFolder,
+    fingerprint: opt.AuthorityFingerprint,
+    out: opt.KitOut,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
+    """Make this silo's start-up kit from its own key and what was signed."""
+    with explaining(debug=debug):
+        made = enrol.enrol_site(signed, request, out, authority=fingerprint)
+        told = (
+            f"The kit of {made.silo}, which calls the server {made.server}. It has a copy of the "
+            f"key: {request} is not needed any more."
+        )
+        record = {"kit": str(made.kit), "silo": made.silo, "server": made.server}
+        show(record, Text(told), as_json=as_json, last=f"Kit: {made.kit}")
 
 
 def server_command_line(
@@ -197,10 +281,20 @@ flare_app = typer.Typer(
 )
 LIVE: dict[str, Callable[..., None]] = {
     "provision": provision_command,
+    "request": request_command,
+    "sign": sign_command,
+    "enrol": enrol_command,
     "server": server_command_line,
     "site": site_command_line,
     "run": run_command,
     "stop": stop_command,
+}
+EXAMPLES |= {
+    "flare request": "silomix flare request study.toml --silo north --out north-request",
+    "flare sign": "silomix flare sign study.toml north.request.zip --silo north --authority "
+    "kits/authority --fingerprint SHA256:0F:... --out north.signed.zip",
+    "flare enrol": "silomix flare enrol north.signed.zip --request north-request --fingerprint "
+    "SHA256:A3:... --out north-kit",
 }
 for name, command in LIVE.items():
     flare_app.command(name, cls=OnceCommand, epilog=epilog(f"flare {name}"))(command)

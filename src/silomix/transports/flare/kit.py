@@ -1,7 +1,7 @@
 """A FLARE start-up kit: one participant's folder, its certificate, and its own settings.
 
-``startup/`` comes from whoever provisioned and is signed; ``local/`` belongs to the participant:
-what `silomix flare server` and `silomix flare site` decide is written there, never sent.
+``startup/`` is made when the participant is provisioned or enrolled; ``local/`` is its own: what
+`silomix flare server` and `silomix flare site` decide is written there, never sent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def kit_folder(kit: Path, kind: str) -> Path:
         word = {"server": "the server", "client": "a site", "admin": "an admin"}[kind]
         raise FileError(
             f"{kit} is no start-up kit of {word}: it has no startup/fed_{kind}.json; give the "
-            "folder that `silomix flare provision` made for it"
+            "folder that `silomix flare provision`, or `enrol` for a site, made for it"
         )
     return folder
 

@@ -9,7 +9,10 @@ import shutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from silomix.errors import MissingDependency, SettingsError
+from silomix.atomic import private_file
+from silomix.errors import MissingDependency, SettingsError, SilomixError
+from silomix.transports.flare.kit import write_json
+from silomix.transports.flare.tool import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +23,22 @@ SERVER, ADMIN, AUTHORITY = "server", "admin", "authority"
 """Names of the folders that are no silo's."""
 USER = "coordinator@silomix.org"
 ORGANISATION = "silomix"
+SCHEME = "grpc"
+ROOT, ROOT_KEY, PROFILE = "rootCA.pem", "rootCA.key", "profile.json"
+"""In an authority that signs requests: its certificate, its key, the server's address."""
+DAYS = 360
+"""How long certificates are valid, and their authority: FLARE's own number, for both ways."""
 LONGEST = 60
 BUILDERS = "nvflare.lighter.impl."
 
 
 def provision(
-    silos: Sequence[str], out: Path, *, host: str = "localhost", port: int = 8002
+    silos: Sequence[str],
+    out: Path,
+    *,
+    host: str = "localhost",
+    port: int = 8002,
+    by_request: bool = False,
 ) -> Path:
     """Make the kits of a federation under `out`; return that folder.
 
@@ -36,24 +49,54 @@ def provision(
         ``authority``, which signs and stays with whoever provisions.
     host : name by which the sites reach the server; it is in the server's certificate.
     port : where the server listens.
+    by_request : make no silo's key and no silo's kit: each silo makes its own and asks
+        ``authority`` for a certificate (`silomix.transports.flare.enrol`).
     """
     require_flare()
     check_names(silos)
-    if out.exists() and any(out.iterdir()):
-        raise SettingsError(f"{out} is not empty; give a new folder for the start-up kits")
+    if host in silos:
+        raise SettingsError(
+            f"the silo {host!r} has the name of the server's host; rename it in the study"
+        )
+    check_new(out, "the start-up kits")
     authority = out / AUTHORITY
     authority.mkdir(parents=True, mode=0o700)  # the key that signs everyone's certificate
+    made_here = () if by_request else silos
     try:
-        made = _build(_project(silos, host, port), authority)
-    except SettingsError:
+        if by_request:
+            _found(authority, host, port)
+        made = _build(_project(made_here, host, port), authority)
+    except SilomixError:
         shutil.rmtree(authority)
         raise
     shutil.move(made / host, out / SERVER)
     shutil.move(made / USER, out / ADMIN)
-    for name in silos:
+    for name in made_here:
         shutil.move(made / name, out / name)
     made.rmdir()
+    for state in (authority / PROJECT).rglob("*.json"):
+        private_file(state)  # FLARE keeps every key there that it made
     return out
+
+
+def check_new(out: Path, what: str) -> None:
+    """Refuse a folder that has something in it already."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"{out} is not empty, or no folder; give a new one for {what}")
+
+
+def root_fingerprint(out: Path) -> str:
+    """Return the fingerprint of the authority that `provision` made for requests."""
+    from cryptography.x509 import load_pem_x509_certificate
+    from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
+
+    root = load_pem_x509_certificate((out / AUTHORITY / ROOT).read_bytes())
+    return str(cert_fingerprint_sha256(root))
+
+
+def site_entry(silo: str) -> dict[str, Any]:
+    """Return a silo's entry in FLARE's description of a project."""
+    return {"name": silo, "type": "client", "org": ORGANISATION, "allow_log_streaming": False}
 
 
 def require_flare() -> None:
@@ -90,14 +133,13 @@ def check_names(silos: Sequence[str]) -> None:
 
 
 def _project(silos: Sequence[str], host: str, port: int) -> dict[str, Any]:
-    site = {"type": "client", "org": ORGANISATION, "allow_log_streaming": False}
     return {
         "api_version": 3,
         "name": PROJECT,
         "description": PROJECT,
         "participants": [
             {"name": host, "type": "server", "org": ORGANISATION, "fed_learn_port": port},
-            *({"name": name, **site} for name in silos),
+            *map(site_entry, silos),
             {"name": USER, "type": "admin", "org": ORGANISATION, "role": "project_admin"},
         ],
         "builders": [
@@ -107,15 +149,33 @@ def _project(silos: Sequence[str], host: str, port: int) -> dict[str, Any]:
             },
             {
                 "path": f"{BUILDERS}static_file.StaticFileBuilder",
-                "args": {"config_folder": "config", "scheme": "grpc"},
+                "args": {"config_folder": "config", "scheme": SCHEME},
             },
-            {"path": f"{BUILDERS}cert.CertBuilder"},
+            {"path": f"{BUILDERS}cert.CertBuilder", "args": {"root_valid_days": DAYS}},
             {"path": f"{BUILDERS}signature.SignatureBuilder"},
         ],
     }
 
 
-def _build(project: dict[str, Any], root: Path) -> Path:
+def _found(authority: Path, host: str, port: int) -> None:
+    """Let FLARE make an authority of the kind that approves requests."""
+    server = {"host": host, "fed_learn_port": port}
+    profile = {"name": PROJECT, "scheme": SCHEME, "connection_security": "mtls", "server": server}
+    write_json(authority / PROFILE, profile)
+    place = ("--profile", (authority / PROFILE).resolve(), "--output-dir", authority.resolve())
+    run_tool("cert", "init", *place, "--valid-days", str(DAYS), advice="see to the folder")
+
+
+def _use_root(project: Any, authority: Path) -> None:
+    """Let the authority that is there already sign, instead of one that FLARE makes."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    key = (authority / ROOT_KEY).read_bytes()
+    project.root_private_key = load_pem_private_key(key, password=None)
+    project.serialized_root_cert = (authority / ROOT).read_bytes()
+
+
+def _build(described: dict[str, Any], root: Path) -> Path:
     """Let FLARE make the kits; return the folder that has them."""
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.provision import prepare_builders, prepare_packager, prepare_project
@@ -124,8 +184,11 @@ def _build(project: dict[str, Any], root: Path) -> Path:
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            maker = Provisioner(str(root), prepare_builders(project), prepare_packager(project))
-            context = maker.provision(prepare_project(project))
+            project = prepare_project(described)
+            if (root / ROOT_KEY).exists():
+                _use_root(project, root)
+            builders, packager = prepare_builders(described), prepare_packager(described)
+            context = Provisioner(str(root), builders, packager).provision(project)
         except ValueError as error:
             raise SettingsError(f"FLARE cannot provision this federation: {error}") from error
     if context.get(CtxKey.BUILD_ERROR):
