@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import betaincinv
 
+from silomix.diagnostics import ESS_LIMIT, RHAT_LIMIT, fewest_draws, worst_rhat
 from silomix.disclosure import (
     check_distinct_rows,
     check_rows,
@@ -20,6 +21,7 @@ from silomix.disclosure import (
     disclose,
     fold_small,
     folding_check,
+    least_units,
     outgoing,
     round_counts,
     withhold_small,
@@ -27,6 +29,7 @@ from silomix.disclosure import (
 from silomix.families.dirichlet import draw_levels
 from silomix.partition import chain_agreement
 from silomix.policy import OPEN, echo
+from silomix.relabel import PRIOR_DRAWS_ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +45,9 @@ Tier = Literal["summary", "draws"]
 SMALLEST_SHAPE = 1e-6
 CERTAIN = 1e-9
 """How far a share may be from none or all, floating point being what it is."""
+DOUBT_POWER = 3.0
+"""Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
+simulated silos and not derived."""
 LARGEST_CONCENTRATION = 1e9
 """Draws that hardly move say no more than this many observations."""
 
@@ -152,7 +158,7 @@ def prepare_release(
     known = np.add.reduceat(counts, offsets[:-1], axis=1)
     if policy.has_rules:
         mean = shares_of(counts, offsets)
-        concentration = np.where(are_certain(folded)[:, None], known, concentration)
+        concentration = without_rare(folded, concentration, counts, offsets, policy)
     found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
     folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
     draws = folded.probabilities if tier == "draws" else None
@@ -217,14 +223,37 @@ def whole_counts(local: LocalPosterior, offsets: NDArray[np.int64]) -> NDArray[n
     return np.rint(np.concatenate(by_variable, axis=1))
 
 
-def are_certain(local: LocalPosterior) -> NDArray[np.bool_]:
-    """Tell of which clusters no draw doubts who belongs: (cluster,).
+def without_rare(
+    local: LocalPosterior,
+    concentration: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    policy: Policy,
+) -> NDArray[np.float64]:
+    """Return concentrations to which counts under the policy's minimum did not contribute.
 
-    Their rows are worth what they are. Moments of the draws would say the same but for noise,
-    which with few draws, or a strong prior, comes to more than a step: a mark of the rows.
+    Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
+    those whom nobody has from the others. A variable with such a level takes what a row is worth
+    from the cluster's other variables, the median of them; where all have one, from the doubt
+    about its rows. Where no draw doubts who belongs, rows are worth what they are: moments would
+    say the same but for noise, which with few draws or a strong prior comes to more than a step.
+
+    Parameters
+    ----------
+    concentration : (cluster, variable); counts : (cluster, level), of `whole_counts`.
     """
-    member = local.memberships
-    return np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+    member, shard = local.memberships, local.draws.shard
+    known = np.rint(member.T @ (shard.codes < shard.schema.sizes))
+    least = least_units(policy) * policy.round_to
+    rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
+    shown = np.where(rare, np.nan, concentration / np.maximum(known, 1.0))
+    doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
+    worth = (1 + doubt) ** -DOUBT_POWER
+    some = ~rare.all(axis=1)
+    worth[some] = np.nanmedian(shown[some], axis=1)
+    certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+    worth[certain] = 1.0
+    return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
 
 
 def shares_of(counts: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -314,37 +343,43 @@ def released_diagnostics(
 
 MIXED = "Trust it: its traces mixed."
 NOT_MIXED = "Use with care: its traces had not mixed; run longer."
-RHAT_STEPS = np.array([1.01, 1.05, 1.1, 1.5, np.inf])
-ESS_STEPS = np.array([0.0, 50.0, 200.0, 1000.0])
+RHAT_STEPS = np.array([RHAT_LIMIT, 1.5, np.inf])
+ESS_STEPS = np.array([0.0, ESS_LIMIT])
+AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
+FULL_STEPS = np.array([0.0, 0.95])
+PRIOR_STEPS = np.array([0.2, 0.5, 1.0])
+"""Where a verdict changes, and little else: what is between two steps is a mark of the rows."""
 
 
 def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
-    """Keep what a person acts on, in steps so wide that they say nothing of a single row.
+    """Keep what a person acts on, as bounds so wide that they say little of a single row.
 
     The study's seed is known to everybody: whoever can guess a silo's rows but for one can run its
-    sampler, and would know the right guess by the digits of its diagnostics.
+    sampler, and would know the right guess by the digits of its diagnostics. The study sets how
+    long to run, so even steps can be made to tell: they are few, and the same for every trace, by
+    the worst of them.
     """
+    rhat, ess = worst_rhat(found.rhat.values()), fewest_draws(found.ess.values())
+    if np.isnan(rhat) and found.trusted:  # no trace moved
+        rhat, ess = 1.0, np.inf
+    few = found.prior_draws <= PRIOR_DRAWS_ALLOWED
     return replace(
         found,
         verdict=MIXED if found.trusted else NOT_MIXED,
-        rhat={name: _step_up(value) for name, value in found.rhat.items()},
-        ess={name: _step_down(value) for name, value in found.ess.items()},
-        prior_draws=_tenths(found.prior_draws),
-        agreement=_tenths(found.agreement),
-        full=_tenths(found.full),
+        rhat=dict.fromkeys(found.rhat, _at_most(rhat, RHAT_STEPS)),
+        ess=dict.fromkeys(found.ess, _at_least(ess, ESS_STEPS)),
+        prior_draws=0.0 if few else _at_most(found.prior_draws, PRIOR_STEPS),
+        agreement=_at_least(found.agreement, AGREEMENT_STEPS),
+        full=_at_least(found.full, FULL_STEPS),
     )
 
 
-def _step_up(rhat: float) -> float:
-    return rhat if np.isnan(rhat) else float(RHAT_STEPS[rhat <= RHAT_STEPS].min())
+def _at_most(value: float, steps: NDArray[np.float64]) -> float:
+    return value if np.isnan(value) else float(steps[value <= steps].min(initial=steps[-1]))
 
 
-def _step_down(ess: float) -> float:
-    return ess if np.isnan(ess) else float(ESS_STEPS[ess >= ESS_STEPS].max(initial=0.0))
-
-
-def _tenths(share: float) -> float:
-    return round(share, 1) + 0.0  # no -0.0, which would tell a sign
+def _at_least(value: float, steps: NDArray[np.float64]) -> float:
+    return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))
 
 
 def fit_dirichlet(

@@ -71,9 +71,9 @@ def make_release(study, place, seed=0, draws=6):
     labels = np.repeat([0, 1], [12 + place, 9])
     codes = rng.integers(0, SIZES, (len(labels), len(SIZES))).astype(np.uint8)
     prior = study.prior
+    _, beta = prior.share(len(SILOS))
     made = conjugate_release(rng, place, codes, labels, SIZES, prior, len(SILOS), draws)
     drawn = made.probabilities if study.tier == "draws" else None
-    _, beta = prior.share(len(SILOS))
     return replace(
         made,
         silo=SILOS[place],
@@ -81,8 +81,8 @@ def make_release(study, place, seed=0, draws=6):
         tier=study.tier,
         weights=made.weights if drawn is not None else None,
         probabilities=drawn,
-        medians=release_medians(made.mean, made.concentration, OFFSETS, drawn),
-        effective_counts=effective_counts(made.mean, made.concentration, OFFSETS, beta),
+        medians=release_medians(made.mean, made.concentration, OFFSETS, beta, drawn),
+        effective_counts=effective_counts(made.mean, made.concentration, OFFSETS),
         diagnostics=ReleasedDiagnostics(
             verdict="Use with care: ≥ 2 traces.",
             trusted=False,

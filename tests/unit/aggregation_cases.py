@@ -10,7 +10,7 @@ from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
 from silomix.kernels.likelihood import row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, Received, ShareReleases
-from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
+from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
 from silomix.types import Correspondence, Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
@@ -149,7 +149,7 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
     weights = rng.dirichlet(members + alpha, draws)
     probabilities = dirichlet_levels(rng, counts + beta, sizes, draws)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    mean, concentration = fit_dirichlet(probabilities, offsets)
+    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, beta)
     return Release(
         silo=f"silo-{place}",
         place=place,

@@ -9,7 +9,7 @@ import numpy as np
 from silomix.matching.divergence import divergence_cost
 from silomix.matching.records import LocalClusters
 from silomix.messages import DivergenceReply
-from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet
+from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
 from silomix.types import Correspondence, Prior, Schema, Shard, Variable
 from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
 
@@ -42,7 +42,8 @@ def make_release(counts, *, place=0, silo=None, members=None, sizes=SIZES, seed=
     members = np.asarray(members).astype(np.int64)
     rng = np.random.default_rng([seed, place])
     probabilities = dirichlet_levels(rng, counts + PRIOR.beta, sizes, draws)
-    mean, concentration = fit_dirichlet(probabilities, offsets_of(sizes))
+    offsets = offsets_of(sizes)
+    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, PRIOR.beta)
     return Release(
         silo=f"silo {place}" if silo is None else silo,
         place=place,

@@ -30,9 +30,9 @@ def schema_of(sizes):
     )
 
 
-def known_local(rng, codes, labels, sizes, *, silos=3, draws=400):
+def known_local(rng, codes, labels, sizes, *, silos=3, draws=400, prior=PRIOR):
     """The posterior of a silo whose labels, 0 … k − 1 with the largest first, are certain."""
-    alpha, beta = PRIOR.share(silos)
+    alpha, beta = prior.share(silos)
     members = np.bincount(labels)
     counts = np.stack([level_counts(codes[labels == c], sizes) for c in range(len(members))])
     trace = Trace(rng.normal(size=(1, draws)), 1.00123, 387.6)
@@ -43,7 +43,7 @@ def known_local(rng, codes, labels, sizes, *, silos=3, draws=400):
         probabilities=dirichlet_levels(rng, counts + beta, sizes, draws).astype(np.float32),
         log_likelihood=trace.values[0],
         chain=np.zeros(draws, dtype=np.int64),
-        prior=PRIOR,
+        prior=prior,
         silos=silos,
         seed=0,
         schedule=Schedule(iterations=2 * draws, burn_in=draws, chains=1, thin=1),
@@ -55,6 +55,7 @@ def known_local(rng, codes, labels, sizes, *, silos=3, draws=400):
         partition=Partition(labels.astype(np.int64), members, "given"),
         relabel="match",
         prior_draws=np.zeros(len(members)),
+        memberships=np.eye(len(members))[labels],
         draws=made,
     )
 

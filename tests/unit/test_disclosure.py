@@ -24,6 +24,7 @@ from silomix.disclosure import (
 )
 from silomix.errors import PolicyRefusal
 from silomix.policy import OPEN, PRESETS, Policy
+from silomix.release import fit_dirichlet, shares_of, whole_counts, without_prior
 from unit.release_cases import clustered
 
 DEFAULT = PRESETS["default"]
@@ -64,6 +65,7 @@ class TestFolding:
         np.testing.assert_allclose(folded.weights, weights, rtol=1e-6)
         np.testing.assert_allclose(folded.probabilities, mass / weights[:, :, None], rtol=1e-5)
         assert folded.draws is local.draws
+        assert (folded.memberships == np.eye(len(folded.sizes))[folded.partition.labels]).all()
 
     def test_nothing_to_fold_changes_nothing(self, seed):
         local = clustered(np.random.default_rng(seed), [30, 25], (2, 2))
@@ -131,7 +133,8 @@ class TestProfiles:
             levels = int(rng.integers(1, 7))
             rows = policy.round_to * int(rng.integers(max(1, levels * least_units(policy)), 200))
             mean = rng.dirichlet(np.full(levels, 0.2))
-            counts = round_profile(mean, rows, policy) * rows
+            known = int(rng.integers(0, 2 * rows))
+            counts = round_profile(mean, known, rows, policy) * rows
             units = counts / policy.round_to
             np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
             assert counts.min() >= least - 1e-9
@@ -139,20 +142,43 @@ class TestProfiles:
 
     def test_untouched_where_it_is_rounded_already(self):
         mean = np.array([0.1, 0.25, 0.65])
-        np.testing.assert_allclose(round_profile(mean, 100, DEFAULT), mean)
+        np.testing.assert_allclose(round_profile(mean, 100, 100, DEFAULT), mean)
 
     def test_two_levels_go_to_the_nearest(self):
         for count in range(10, 91):
-            found = round_profile(np.array([count, 100 - count]) / 100, 100, DEFAULT)[0] * 100
+            found = round_profile(np.array([count, 100 - count]) / 100, 100, 100, DEFAULT)[0] * 100
             assert abs(found - count) < 2.5
 
     def test_zeros_are_raised_and_the_rest_shares_what_is_left(self):
-        found = round_profile(np.array([0.0, 0.0, 0.3, 0.7]), 100, DEFAULT) * 100
+        found = round_profile(np.array([0.0, 0.0, 0.3, 0.7]), 100, 100, DEFAULT) * 100
         np.testing.assert_allclose(found, [10, 10, 25, 55])
 
     def test_exactly_enough_rows(self):
-        found = round_profile(np.array([0.98, 0.01, 0.01]), 30, DEFAULT) * 30
+        found = round_profile(np.array([0.98, 0.01, 0.01]), 30, 30, DEFAULT) * 30
         np.testing.assert_allclose(found, [10, 10, 10])
+
+    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
+    def test_the_minimum_is_of_what_was_seen_whatever_its_share_of_the_rows(self, policy):
+        least = least_units(policy) * policy.round_to
+        rows = 40 * least
+        for known in (2 * least, 3 * least, rows, 3 * rows):
+            found = {
+                round_profile(np.array([few, known - few]) / known, known, rows, policy).tobytes()
+                for few in range(least)
+            }
+            assert len(found) == 1
+            enough = 2 * least
+            shown = round_profile(
+                np.array([enough, 4 * known - enough]) / (4 * known), 4 * known, rows, policy
+            )
+            share = enough / (4 * known) * rows
+            assert abs(shown[0] * rows - max(share, least)) < policy.round_to
+
+    def test_where_no_level_was_seen_often_enough_all_are_alike(self):
+        for counts in ([9, 9, 9], [0, 0, 9], [0, 0, 1], [3, 4, 5]):
+            mean = np.array(counts) / sum(counts)
+            found = round_profile(mean, sum(counts), 300, DEFAULT)
+            np.testing.assert_allclose(found, [1 / 3] * 3)
 
     def test_what_a_profile_is_of(self):
         sizes, levels = np.array([30, 15, 10]), np.array([1, 2, 3, 5, 6])
@@ -177,12 +203,17 @@ class TestConcentration:
 
     def test_steps_are_half_octaves(self):
         full = np.full(500, 100.0)
-        before = np.geomspace(0.01, 70, 500)
+        before = np.geomspace(1, 70, 500)
         after = coarse_concentration(before, full)
         ratio = after / before
         assert ratio.max() <= 2**0.25 * (1 + 1e-9)
         assert ratio.min() >= 2**-0.25 * (1 - 1e-9)
-        assert len(np.unique(after.round(6))) < 30
+        assert len(np.unique(after.round(6))) < 15
+
+    def test_less_than_a_row_is_as_good_as_a_row(self):
+        found = coarse_concentration(np.array([0.0, 1e-9, 0.3, 1.0]), np.full(4, 100.0))
+        assert len(set(found)) == 1
+        assert 0 < found[0] < 1.2
 
     def test_certain_members_tell_only_the_rounded_size(self, seed):
         rng = np.random.default_rng(seed)
@@ -195,12 +226,13 @@ class TestConcentration:
 
 
 def released(local, policy):
-    from silomix.release import fit_dirichlet
-
     offsets = local.draws.shard.schema.offsets
     beta = local.draws.prior.share(local.draws.silos)[1]
-    mean, concentration = fit_dirichlet(local.probabilities, offsets)
-    return disclose(local.sizes, mean, concentration, offsets, beta=beta, policy=policy)
+    _, concentration = without_prior(*fit_dirichlet(local.probabilities, offsets), offsets, beta)
+    counts = whole_counts(local, offsets)
+    known = np.add.reduceat(counts, offsets[:-1], axis=1)
+    mean = shares_of(counts, offsets)
+    return disclose(local.sizes, mean, concentration, known, offsets, policy=policy)
 
 
 class TestDisclose:
@@ -220,7 +252,8 @@ class TestDisclose:
             assert (found.sizes >= max(policy.minimum_count, 1)).all()
             sums = np.add.reduceat(found.mean, local.draws.shard.schema.offsets[:-1], axis=1)
             np.testing.assert_allclose(sums, 1.0)
-            assert (found.concentration > 0).all()
+            says_nothing = profile_basis(found.sizes, levels, policy) == UNIFORM
+            assert ((found.concentration == 0) == says_nothing).all()
 
     def test_too_small_clusters_show_the_others(self, seed):
         local = clustered(np.random.default_rng(seed), [200, 60, 15], (2, 2))
@@ -232,16 +265,17 @@ class TestDisclose:
     @pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
     def test_a_withheld_profile_is_in_no_released_number(self, policy):
         """Else it could be had by subtraction, where counts leave as they are."""
-        levels, offsets = np.array([2, 3]), np.array([0, 2, 5])
+        offsets = np.array([0, 2, 5])
         sizes = np.array([500, 2 * policy.minimum_count - 2])
+        known = np.repeat(sizes[:, None], 2, axis=1).astype(np.float64)
         large = [0.24, 0.76, 0.5, 0.3, 0.2]
         found = {
             disclose(
                 sizes,
                 np.array([large, [few, 1 - few, few, 0.0, 1 - few]]),
-                sizes[:, None] + levels * 0.5,
+                known,
+                known,
                 offsets,
-                beta=0.5,
                 policy=policy,
             ).mean.tobytes()
             for few in (0.0, 0.1, 0.5, 1.0)
@@ -252,15 +286,23 @@ class TestDisclose:
         local = clustered(np.random.default_rng(seed), [30, 20], (6, 2))
         found = released(local, DEFAULT)
         assert (found.mean[:, :6] == 1 / 6).all()
-        beta = local.draws.prior.share(local.draws.silos)[1]
-        np.testing.assert_allclose(found.concentration[:, 0], 6 * beta)
+        assert (found.concentration[:, 0] == 0).all()
+
+    def test_too_few_cells_show_nothing(self):
+        """Of 100 rows, those whose level is known are fewer than the minimum, or just enough."""
+        offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
+        for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
+            cells = np.array([[float(known)]])
+            found = disclose(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
+            assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
+            assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
 
     def test_open_changes_nothing(self, seed):
-        from silomix.release import fit_dirichlet
-
         local = clustered(np.random.default_rng(seed), [20, 3], (2, 3))
-        found = released(local, OPEN)
-        mean, concentration = fit_dirichlet(local.probabilities, local.draws.shard.schema.offsets)
+        offsets = local.draws.shard.schema.offsets
+        mean, concentration = fit_dirichlet(local.probabilities, offsets)
+        known = np.full(concentration.shape, 3.0)
+        found = disclose(local.sizes, mean, concentration, known, offsets, policy=OPEN)
         assert (found.sizes == local.sizes).all()
         assert (found.mean == mean).all()
         assert (found.concentration == concentration).all()

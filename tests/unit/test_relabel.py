@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import SamplingWarning, SettingsError
-from silomix.kernels.similarity import BYTE
+from silomix.kernels.similarity import BYTE, contingency
 from silomix.partition import partition
 from silomix.relabel import RELABELLINGS, assign, average, local_posterior, match
+from silomix.release import whole_counts
 from silomix.types import Diagnostics, Draws, Prior, Schedule, Schema, Shard, Variable
 
 TRUTH = np.repeat([0, 1, 2], [30, 20, 10])
@@ -71,6 +72,7 @@ def assert_same(left, right):
     assert_array_equal(left.weights, right.weights)
     assert_array_equal(left.probabilities, right.probabilities)
     assert_array_equal(left.prior_draws, right.prior_draws)
+    assert_array_equal(left.memberships, right.memberships)
 
 
 def test_match_undoes_label_switching_exactly(seed):
@@ -99,6 +101,7 @@ def test_the_numbers_of_the_components_never_matter(relabel, number, noise):
     else:  # the sums run over the components in another order
         assert_allclose(left.weights, right.weights, rtol=1e-6)
         assert_allclose(left.probabilities, right.probabilities, rtol=1e-5)
+        assert_allclose(left.memberships, right.memberships, atol=1e-12)
 
 
 @settings(max_examples=50, deadline=None)
@@ -123,10 +126,11 @@ def test_match_lends_an_empty_component_rather_than_a_neighbours():
     overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2], [0, 0, 0]]], dtype=np.int32)
     weights = np.array([[0.5, 0.3, 0.15, 0.05]], dtype=np.float32)
     probabilities = np.arange(4, dtype=np.float32).reshape(1, 4, 1)
-    found, parameters, lent = match(overlap, weights, probabilities)
+    found, parameters, lent, share = match(overlap, weights, probabilities)
     assert_array_equal(parameters, [[[0], [3], [1]]])
     assert_allclose(found, [[0.5 / 0.85, 0.05 / 0.85, 0.3 / 0.85]], rtol=1e-6)
     assert_array_equal(lent, [[False, True, False]])
+    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0]]])
 
 
 def test_match_prefers_rows_of_the_cluster_over_an_empty_component():
@@ -141,9 +145,10 @@ def test_match_counts_a_component_of_strangers_when_none_is_empty():
     overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2]]], dtype=np.int32)
     weights = np.array([[0.5, 0.3, 0.2]], dtype=np.float32)
     probabilities = np.arange(3, dtype=np.float32).reshape(1, 3, 1)
-    _, parameters, lent = match(overlap, weights, probabilities)
+    _, parameters, lent, share = match(overlap, weights, probabilities)
     assert_array_equal(parameters, [[[0], [2], [1]]])
     assert_array_equal(lent, [[False, True, False]])
+    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 1, 0]]])
 
 
 def test_prior_draws_are_counted_and_warned_of():
@@ -176,10 +181,11 @@ def test_average_by_hand_with_an_empty_component():
     overlap = np.array([[[3, 0], [1, 2], [0, 0]]], dtype=np.int32)
     weights = np.array([[0.5, 0.3, 0.2]], dtype=np.float32)
     probabilities = np.array([[[0.8, 0.2], [0.4, 0.6], [0.1, 0.9]]], dtype=np.float32)
-    found, parameters, lent = average(overlap, weights, probabilities)
+    found, parameters, lent, share = average(overlap, weights, probabilities)
     assert_allclose(found, [[0.75, 0.25]], rtol=1e-6)
     assert_allclose(parameters, [[[0.7, 0.3], [0.4, 0.6]]], rtol=1e-6)
     assert not lent.any()
+    assert_allclose(share, [[[1, 0], [1 / 3, 2 / 3], [0, 0]]])
 
 
 def test_average_is_the_mean_over_the_rows_of_a_cluster(seed):
@@ -189,6 +195,64 @@ def test_average_is_the_mean_over_the_rows_of_a_cluster(seed):
         rows = draws.labels[:, np.isin(TRUTH, k)].astype(int)
         under = np.take_along_axis(draws.probabilities, rows[:, :, None], axis=1)
         assert_allclose(found.probabilities[:, k], under.mean(axis=1), rtol=1e-5)
+
+
+def test_memberships_by_hand():
+    """Six rows, two clusters of three, four draws of three components.
+
+    Row 3 sits with cluster 0 in the second draw. In the third the components have changed their
+    numbers, and row 0 has a component of its own, which is nobody's. In the fourth row 5 has.
+    """
+    labels = [[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1], [2, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 2]]
+    draws = make_draws(labels, np.full((4, 3), 1 / 3), np.full((4, 3, 3), 1 / 3))
+    found = local_posterior(draws, [0, 0, 0, 1, 1, 1])
+    matched = [[0.75, 0], [1, 0], [1, 0], [0.25, 0.75], [0, 1], [0, 0.75]]
+    assert_array_equal(found.memberships, matched)
+    found = local_posterior(draws, [0, 0, 0, 1, 1, 1], "average")
+    # in the second draw three of the four rows of component 0 are cluster 0's
+    mixed = [3.75 / 4, 0.25 / 4]
+    assert_allclose(found.memberships, [mixed, mixed, mixed, [0.75 / 4, 3.25 / 4], [0, 1], [0, 1]])
+
+
+def counts_by_draw(draws, share):
+    """Level counts of each cluster in each draw, row by row: (draw, cluster, level)."""
+    offsets = draws.shard.schema.offsets
+    counts = np.zeros((len(share), share.shape[2], offsets[-1]))
+    for d, labels in enumerate(draws.labels):
+        for row, codes in enumerate(draws.shard.codes):
+            counts[d][:, offsets[:-1] + codes] += share[d, labels[row]][:, None]
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
+def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(seed, relabel, noise):
+    rng = np.random.default_rng(seed)
+    draws = switch(aligned(rng, n_draws=BYTE + 3, noise=noise), rng)
+    codes = rng.integers(0, 3, draws.shard.codes.shape).astype(np.uint8)
+    draws = replace(draws, shard=replace(draws.shard, codes=codes))
+    found = local_posterior(draws, TRUTH, relabel)
+    overlap = contingency(draws.labels, found.partition.labels, draws.components, 3)
+    *_, share = RELABELLINGS[relabel](overlap, draws.weights, draws.probabilities)
+    offsets = draws.shard.schema.offsets
+    levels = [np.eye(3)[column] for column in codes.T]
+    from_memberships = found.memberships.T @ np.concatenate(levels, axis=1)
+    exact = counts_by_draw(draws, share).mean(axis=0)
+    assert_allclose(from_memberships, exact, atol=1e-9)
+    assert_array_equal(whole_counts(found, offsets), np.rint(exact.round(9)))
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@settings(max_examples=25, deadline=None)
+@given(number=st.integers(0, 10**6), noise=st.sampled_from([0.0, 0.3, 1.0]))
+def test_a_row_is_counted_once_at_most(number, noise):
+    draws = aligned(np.random.default_rng(number), noise=noise)
+    for relabel in RELABELLINGS:
+        memberships = local_posterior(draws, TRUTH, relabel).memberships
+        assert memberships.shape == (60, 3)
+        assert memberships.min() >= 0
+        assert memberships.sum(axis=1).max() <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("relabel", sorted(RELABELLINGS))

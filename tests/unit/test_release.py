@@ -4,20 +4,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from silomix import local_posterior, sample, simulate
 from silomix.errors import PolicyRefusal
 from silomix.policy import OPEN, PRESETS, Policy, echo
 from silomix.posterior.provenance import count_bytes, fingerprint
 from silomix.release import (
+    MIXED,
+    NOT_MIXED,
+    ReleasedDiagnostics,
     effective_counts,
     fit_dirichlet,
     make_release,
     prepare_release,
     release_draws,
     release_medians,
+    rounded,
+    shares_of,
     weight_shapes,
+    without_prior,
 )
 from silomix.types import Trace
 from unit.release_cases import PRIOR, clustered, conditions
@@ -53,13 +59,16 @@ class TestOpen:
     def test_draws_leave_as_they_are(self, seed):
         local = clustered(np.random.default_rng(seed), [30, 4], (2, 3))
         release = release_of(local, tier="draws")
-        mean, concentration = fit_dirichlet(local.probabilities, np.array([0, 2, 5]))
+        offsets, own = np.array([0, 2, 5]), PRIOR.share(3)[1]
+        mean, concentration = fit_dirichlet(local.probabilities, offsets)
         assert release.weights is local.weights
         assert release.probabilities is local.probabilities
         assert (release.sizes == [30, 4]).all()
         assert release.rows == 34
-        assert (release.mean == mean).all()
-        assert (release.concentration == concentration).all()
+        counts = mean * np.repeat(concentration, [2, 3], axis=1) - own
+        np.testing.assert_allclose(release.effective_counts, np.maximum(counts, 0.0), atol=1e-9)
+        totals = np.add.reduceat(np.maximum(counts, 0.0), offsets[:-1], axis=1)
+        np.testing.assert_allclose(release.concentration, totals)
         assert (release.medians == np.median(local.probabilities, axis=0)).all()
         assert release.policy == echo(OPEN)
         assert release.checks == ()
@@ -84,16 +93,49 @@ class TestOpen:
 class TestMedians:
     def test_of_extreme_profiles_are_numbers(self):
         mean = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9], [0.5, 0.5]])
-        for concentration in (1e-3, 1.0, 1e9):
-            found = release_medians(mean, np.full((3, 1), concentration), np.array([0, 2]), None)
-            assert np.isfinite(found).all()
-            assert ((found >= 0) & (found <= 1)).all()
+        for concentration in (0.0, 1e-3, 1.0, 1e9):
+            for own in (0.0, 0.5, 1e9):
+                found = release_medians(
+                    mean, np.full((3, 1), concentration), np.array([0, 2]), own, None
+                )
+                assert np.isfinite(found).all()
+                assert ((found >= 0) & (found <= 1)).all()
 
-    def test_effective_counts_are_never_negative(self):
-        counts = effective_counts(
-            np.array([[0.01, 0.99]]), np.array([[10.0]]), np.array([0, 2]), 0.5
+    def test_of_a_summary_have_the_prior_back(self):
+        found = release_medians(
+            np.array([[0.2, 0.8], [0.5, 0.5]]),
+            np.array([[10.0], [0.0]]),
+            np.array([0, 2]),
+            0.5,
+            None,
         )
-        np.testing.assert_allclose(counts, [[0.0, 9.4]])
+        np.testing.assert_allclose(found[0], [beta.median(2.5, 8.5), beta.median(8.5, 2.5)])
+        np.testing.assert_allclose(found[1], 0.5)
+
+
+class TestWithoutPrior:
+    OFFSETS = np.array([0, 2, 5])
+
+    def test_what_is_left_are_the_counts(self):
+        counts = np.array([[3.0, 7.0, 0.0, 4.0, 6.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
+        for own in (0.1, 1.0, 16.0):
+            totals = np.add.reduceat(counts + own, [0, 2], axis=1)
+            posterior = (counts + own) / np.repeat(totals, [2, 3], axis=1)
+            mean, concentration = without_prior(posterior, totals, self.OFFSETS, own)
+            found = effective_counts(mean, concentration, self.OFFSETS)
+            np.testing.assert_allclose(found, counts, atol=1e-12)
+            np.testing.assert_allclose(concentration, [[10, 10], [0, 1]], atol=1e-12)
+
+    def test_counts_are_never_negative(self):
+        mean, concentration = without_prior(
+            np.array([[0.01, 0.99, 0.2, 0.4, 0.4]]), np.array([[10.0, 1.0]]), self.OFFSETS, 0.5
+        )
+        np.testing.assert_allclose(mean, [[0.0, 1.0, 1 / 3, 1 / 3, 1 / 3]])
+        np.testing.assert_allclose(concentration, [[9.4, 0.0]])
+
+    def test_shares_of_no_counts_are_equal(self):
+        found = shares_of(np.array([[0.0, 0.0, 1.0, 3.0, 0.0]]), self.OFFSETS)
+        np.testing.assert_allclose(found, [[0.5, 0.5, 0.25, 0.75, 0.0]])
 
 
 class TestPolicy:
@@ -102,24 +144,76 @@ class TestPolicy:
         assert release.sizes.tolist() == [50, 45, 10]
         assert release.rows == 105
         assert release.policy == echo(DEFAULT)
-        assert release.diagnostics.rhat == {"log_likelihood": 1.001}
-        assert release.diagnostics.ess == {"log_likelihood": 390.0}
+        assert release.diagnostics.rhat == {"log_likelihood": 1.05}
+        assert release.diagnostics.ess == {"log_likelihood": 200.0}
+        assert release.diagnostics.verdict == MIXED
 
-    def test_what_a_silo_says_of_its_chains_and_components_has_two_decimals(self, seed):
+    def test_what_a_silo_says_of_its_chains_and_components_is_a_bound(self, seed):
         local = two_chains(np.random.default_rng(seed))
         exact, coarse = (release_of(local, policy).diagnostics for policy in (OPEN, DEFAULT))
         assert exact.full == 1 / 400
         assert coarse.full == 0.0
         assert -1 < exact.agreement < 1
-        assert coarse.agreement == round(exact.agreement, 2) != exact.agreement
+        assert coarse.agreement == 0.5 < exact.agreement < 0.8
+
+    @pytest.mark.parametrize(
+        ("exact", "left"),
+        [
+            ((0.98, 0.0), (1.05, 0.0)),
+            ((1.05, 199.9), (1.05, 0.0)),
+            ((1.0501, 200.0), (1.5, 200.0)),
+            ((1.6, 123456.0), (np.inf, 200.0)),
+            ((np.inf, 3.0), (np.inf, 0.0)),
+        ],
+    )
+    def test_traces_leave_as_bounds_by_the_worst_of_them(self, exact, left):
+        traces = {"rhat": {"a": exact[0], "b": 1.0, "c": np.nan}}
+        traces["ess"] = {"a": exact[1], "b": 1e9, "c": np.nan}
+        found = rounded(ReleasedDiagnostics("R-hat is 1.01", True, **traces, prior_draws=0.0))
+        assert set(found.rhat.values()) == {left[0]}
+        assert set(found.ess.values()) == {left[1]}
+        assert list(found.rhat) == list(found.ess) == ["a", "b", "c"]
+
+    def test_traces_that_never_moved_say_no_more_than_good_ones(self):
+        """Whether one moved is a matter of the rows; too few draws to judge are the study's."""
+        silent, good = {"a": np.nan}, {"a": 1.0}
+        constant = rounded(ReleasedDiagnostics("", True, silent, silent, 0.0))
+        assert constant == rounded(ReleasedDiagnostics("", True, good, {"a": 400.0}, 0.0))
+        few = rounded(ReleasedDiagnostics("", False, silent, silent, 0.0))
+        assert np.isnan([few.rhat["a"], few.ess["a"]]).all()
+
+    @pytest.mark.parametrize("trusted", [True, False])
+    def test_the_verdict_is_one_of_two_sentences(self, trusted):
+        found = rounded(ReleasedDiagnostics("R-hat is 1.0123", trusted, {}, {}, 0.0))
+        assert found.verdict == (MIXED if trusted else NOT_MIXED)
+        assert found.trusted == trusted
+
+    @pytest.mark.parametrize(
+        ("name", "values", "left"),
+        [
+            ("agreement", (-1.0, -0.04, 0.49), -1.0),
+            ("agreement", (0.5, 0.79), 0.5),
+            ("agreement", (0.8, 0.97, 1.0), 0.8),
+            ("full", (0.0, 0.949), 0.0),
+            ("full", (0.95, 1.0), 0.95),
+            ("prior_draws", (0.0, 0.05), 0.0),
+            ("prior_draws", (0.051, 0.2), 0.2),
+            ("prior_draws", (0.3, 0.5), 0.5),
+            ("prior_draws", (0.6, 1.0), 1.0),
+        ],
+    )
+    def test_shares_leave_as_bounds_where_a_verdict_changes(self, name, values, left):
+        usual = ReleasedDiagnostics("", True, {}, {}, 0.0)
+        assert {getattr(rounded(replace(usual, **{name: v})), name) for v in values} == {left}
 
     def test_draws_of_a_summary_spread_as_released(self, seed):
         rng = np.random.default_rng(seed)
         release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
         drawn = release_draws(release, 4000, PRIOR, 3, np.array([0, 2, 5]), rng)
         shapes = weight_shapes(release, PRIOR.share(3)[0])
-        means = shapes / shapes.sum(), release.mean
-        totals = shapes.sum(), np.repeat(release.concentration, [2, 3], axis=1)
+        with_prior = release.effective_counts + PRIOR.share(3)[1]
+        sums = np.repeat(np.add.reduceat(with_prior, [0, 2], axis=1), [2, 3], axis=1)
+        means, totals = (shapes / shapes.sum(), with_prior / sums), (shapes.sum(), sums)
         # counts of ten and more: kurtosis below 4, so five standard errors of a variance
         limit = 5 * np.sqrt((4 - 1) / 4000)
         for values, mean, total in zip(drawn, means, totals, strict=True):
@@ -140,6 +234,25 @@ class TestPolicy:
         )
         assert inside.checks[0].changed == 1
         assert "clusters of 7 rows" in inside.checks[0].inside
+
+    def test_whether_any_was_folded_is_not_said(self, seed):
+        """Else a condition that makes a cluster of its own is told from one that nobody has."""
+        local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
+        without = clustered(np.random.default_rng(seed), [52, 43], (2, 3))
+        left = [release_of(one, DEFAULT).checks[0] for one in (local, without)]
+        assert left[0] == left[1]
+
+    def test_weights_of_profiles_that_say_nothing_are_as_of_certain_labels(self, seed):
+        rng = np.random.default_rng(seed)
+        release = release_of(clustered(rng, [14, 12], (2, 3)), DEFAULT)
+        assert (release.concentration == 0).all()
+        np.testing.assert_allclose(weight_shapes(release, 0.5), release.sizes + 0.5)
+        weights, profiles = release_draws(release, 50, PRIOR, 3, np.array([0, 2, 5]), rng)
+        np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+        np.testing.assert_allclose(profiles.sum(axis=2), 2.0)
+        some = replace(release, concentration=np.array([[0.0, 15.0], [7.5, 0.0]]))
+        half = weight_shapes(replace(some, sizes=np.array([15, 15])), 0.5)
+        np.testing.assert_allclose(half, 15.5 * (1 + 0.25) / 2)
 
     def test_too_few_rows_are_refused(self, seed):
         local = clustered(np.random.default_rng(seed), [9], (2,))
@@ -175,12 +288,12 @@ class TestPolicy:
         assert fingerprint(replace(inside, checks=left.checks)) == fingerprint(left)
 
 
-def attack(release, beta):
+def attack(release, _):
     """Return the guesses of how many people have each condition: (condition,).
 
-    Solves the equation of the posterior mean, (count + β)/(size + 2β), for the count.
+    The prior is out of the mean already.
     """
-    return np.rint(release.mean[0, 1::2] * (release.sizes[0] + 2 * beta) - beta)
+    return np.rint(release.mean[0, 1::2] * release.sizes[0])
 
 
 def rounded_attack(release, _):
@@ -196,10 +309,10 @@ def best_hits(errors):
 SHIFTS = range(-3, 4)
 
 
-def attack_draws(release, beta):
-    """The same from the draws alone."""
+def attack_draws(release, own):
+    """The same from the draws alone: the posterior mean is (count + β)/(size + 2β)."""
     mean = release.probabilities.mean(axis=0, dtype=np.float64)[0, 1::2]
-    return np.rint(mean * (release.sizes[0] + 2 * beta) - beta)
+    return np.rint(mean * (release.sizes[0] + 2 * own) - own)
 
 
 @pytest.mark.statistical
