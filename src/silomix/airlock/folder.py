@@ -29,6 +29,7 @@ from silomix.airlock.format import (
     part_name,
 )
 from silomix.errors import FileError
+from silomix.spreadsheet import from_spreadsheet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +113,10 @@ def _check_other(folder: Path, name: str, manifest: Manifest) -> None:
 
 
 def read_table(folder: Path, name: str, manifest: Manifest, heading: list[str]) -> list[list[str]]:
-    """Return the rows of a table's file, without the heading, which must be this one."""
+    """Return the rows of a table's file, without the heading, which must be this one.
+
+    Texts are as they were before they were written for spreadsheets.
+    """
     path = folder / name
     text = _decode(path, _read_checked(folder, name, manifest))
     if text.count("\n") > MOST_LINES:
@@ -121,7 +125,8 @@ def read_table(folder: Path, name: str, manifest: Manifest, heading: list[str]) 
         raise FileError(f"{path} is damaged: it has a carriage return, which no release has")
     rows = []
     try:
-        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        lines = ([from_spreadsheet(cell) for cell in row] for row in reader)
         if next(lines, None) != heading:
             raise FileError(f"{path} must have the columns {', '.join(heading)[:200]}")
         for row in lines:

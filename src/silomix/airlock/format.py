@@ -11,7 +11,7 @@
 - ``weights.csv`` and ``probabilities.csv``: the draws, in tier "draws" alone.
 
 A table too long for one file goes on in ``profile_2.csv`` and so on. Numbers are written so that
-they read back bit for bit.
+they read back bit for bit, and texts as `silomix.spreadsheet` has them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,6 @@ MOST_CLUSTERS = 255
 
 PART = re.compile(rf"({PROFILE}|{WEIGHTS}|{PROBABILITIES})(?:_([2-9]|[1-9][0-9]{{1,3}}))?\.csv")
 
-PLAIN_NUMBER = r"(?:[0-9]++(?:[.,][0-9]*+)?|[.,][0-9]++)(?:[eE][+-]?[0-9]++)?%?"
-FORMULA = re.compile(rf"'*\s*(?:[=@\uff1d\uff20]|[+\-\uff0b\uff0d](?!\s*\Z|{PLAIN_NUMBER}\s*\Z))")
-"""What a spreadsheet would evaluate, quoted or not; a sign alone or before a number it shows.
-The characters beyond ASCII are their wide forms."""
-
 SIZES_HEADING = ["cluster", "rows"]
 PROFILE_HEADING = [
     "cluster",
@@ -74,21 +69,7 @@ def weights_heading(clusters: int) -> list[str]:
 
 def probabilities_heading(levels: list[tuple[str, str]]) -> list[str]:
     """Return the columns of the drawn probabilities."""
-    names = (for_spreadsheet(f"{variable}={level}") for variable, level in levels)
-    return ["draw", "cluster", *names]
-
-
-def for_spreadsheet(name: str) -> str:
-    """Return a name as a table has it: one that looks like a formula has an apostrophe before it.
-
-    Who opens the table in a spreadsheet sees the name, and nothing is evaluated.
-    """
-    return f"'{name}" if FORMULA.match(name) else name
-
-
-def from_spreadsheet(cell: str) -> str:
-    """Return the name that `for_spreadsheet` wrote."""
-    return cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+    return ["draw", "cluster", *(f"{variable}={level}" for variable, level in levels)]
 
 
 def _one_line(text: str) -> str:

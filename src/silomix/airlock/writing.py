@@ -35,7 +35,6 @@ from silomix.airlock.format import (
     DiagnosticsEntry,
     FileEntry,
     Manifest,
-    for_spreadsheet,
     part_name,
     probabilities_heading,
     weights_heading,
@@ -45,6 +44,7 @@ from silomix.airlock.words import NOT_INCLUDED_TEXT, readme
 from silomix.disclosure import UNIFORM, profile_basis, profile_rows
 from silomix.errors import FileError
 from silomix.policy import Policy, policy_digest
+from silomix.spreadsheet import for_spreadsheet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -142,8 +142,8 @@ def _profile_rows(release: Release, schema: Schema) -> Rows:
             counted = policy.has_rules and where != UNIFORM
             yield (
                 cluster,
-                for_spreadsheet(variable),
-                for_spreadsheet(level),
+                variable,
+                level,
                 BASES[where],
                 round(mean * of) if counted else "",
                 of if where != UNIFORM else "",
@@ -163,9 +163,9 @@ def _probability_rows(draws: NDArray[np.floating]) -> Rows:
             yield (draw, cluster, *map(_exact, levels))
 
 
-def _exact(number: np.floating) -> str:
-    """Return the shortest text that reads back as the same number."""
-    return repr(float(number))
+def _exact(number: np.floating) -> float:
+    """Return a number that is written as the shortest text that reads back the same."""
+    return float(number)
 
 
 def _one_file(heading: Sequence[str], rows: Rows) -> tuple[bytes, int]:
@@ -197,7 +197,11 @@ def _split(heading: Sequence[str], rows: Rows) -> Iterator[tuple[bytes, int]]:
 
 def _line(row: Sequence[object]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(row)
+    cells = [
+        for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
+        for place, cell in enumerate(row)
+    ]
+    csv.writer(text, lineterminator="\n").writerow(cells)
     return text.getvalue().encode()
 
 

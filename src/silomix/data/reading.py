@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, MissingDependency
+from silomix.spreadsheet import from_spreadsheet
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
@@ -34,8 +36,8 @@ def read_table(table: Table) -> nw.DataFrame[Any]:
     ----------
     table : a frame that narwhals reads (pandas, polars, Arrow; a lazy one is collected), or the
         path of a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file. Cells of a text file keep their
-        spelling, and become the categories of pandas categoricals; empty cells, NA and NaN are
-        missing.
+        spelling, but for apostrophes that guard a formula from a spreadsheet, and become the
+        categories of pandas categoricals; empty cells, NA and NaN are missing.
     """
     if isinstance(table, str | Path):
         return _read_file(Path(table))
@@ -78,7 +80,7 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     # that a large file is never held as text.
     rules: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False}
     header = pd.read_csv(path, header=None, nrows=1, **rules).iloc[0].tolist()
-    _check_header(header, separator)
+    _check_header([from_spreadsheet(name) for name in header], separator)
     with warnings.catch_warnings():
         # pandas only warns before it cuts rows that are longer than the header
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -93,12 +95,24 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
             packed = [block.astype("category") for block in blocks]
     frame = pd.DataFrame(
         {
-            name: pd.api.types.union_categoricals([block[name] for block in packed])
+            from_spreadsheet(name): _unguarded(
+                pd.api.types.union_categoricals([block[name] for block in packed])
+            )
             for name in packed[0].columns
         }
     )
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
+
+
+def _unguarded(column: pd.Categorical[Any]) -> pd.Categorical[Any]:
+    """Return a column with the texts that `silomix.spreadsheet` wrote: two may be one."""
+    texts = [from_spreadsheet(text) for text in column.categories]
+    if texts == column.categories.tolist():
+        return column
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([*(places[text] for text in texts), -1])[column.codes]
+    return pd.Categorical.from_codes(codes, pd.Index(list(places)))
 
 
 def _check_header(header: list[str], separator: str) -> None:
