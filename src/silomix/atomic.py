@@ -2,13 +2,15 @@
 
 What is kept about rows is its owner's alone, whatever the umask says: `private_folder`,
 `private_file`, and `private` where a file is written whole. On Windows, rights are inherited from
-the folder above.
+the folder above. What is read is a file: `read_file` waits for nobody.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OWNERS_FOLDER, OWNERS_FILE, UMASKS_FILE = 0o700, 0o600, 0o666
+NO_FILE = "it is no file, but a pipe or a device"
 
 
 @contextmanager
@@ -56,6 +59,28 @@ def replace_file(path: Path, content: bytes, *, alone: bool = False, private: bo
     """Write a file whole or not at all; `alone`, `private` and errors as in `whole_file`."""
     with whole_file(path, alone=alone, private=private) as file:
         file.write(content)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return what is in a file, at most so many bytes.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read, or is a pipe or a device, for which one could wait for ever.
+    """
+    with open(path, "rb", opener=_open_file) as file:
+        return file.read(most)
+
+
+def _open_file(path: str, flags: int) -> int:
+    # a pipe opens at once, and what was opened is what is looked at
+    found = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    kind = os.fstat(found).st_mode
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # of a folder, open complains itself
+        os.close(found)
+        raise OSError(errno.EINVAL, NO_FILE)
+    return found
 
 
 def private_folder(path: Path) -> None:

@@ -97,6 +97,9 @@ StoreFolder = Annotated[
 Again = Annotated[
     bool, _flag(OUTPUT, "--again", "Answer again what was refused, or cannot be read.")
 ]
+Yes = Annotated[
+    bool, _flag(OUTPUT, "--yes", "Follow the study of the exchange where no --study was given.")
+]
 Force = Annotated[bool, _flag(OUTPUT, "--force", "Replace files that exist already.")]
 Json = Annotated[bool, _flag(OUTPUT, "--json", "Print the result as JSON and nothing else.")]
 Debug = Annotated[

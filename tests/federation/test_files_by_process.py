@@ -69,7 +69,8 @@ class Desk:
 
     def answer(self, name):
         data = ["--silo", name, "--data", self.folder / name / "table.csv", "--threads", 1]
-        return ["answer", self.folder / "exchange", *data, "--policy", self.folder / "policy.toml"]
+        agreed = ["--study", self.folder / "study.toml", "--policy", self.folder / "policy.toml"]
+        return ["answer", self.folder / "exchange", *data, *agreed]
 
     def finish(self, args):
         """Run a command to its end; return its exit code."""

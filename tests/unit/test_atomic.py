@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from pathlib import Path
 
 import pytest
 
-from silomix.atomic import private_file, private_folder, replace_file, whole_file
+from silomix.atomic import private_file, private_folder, read_file, replace_file, whole_file
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,22 @@ def test_a_writer_that_fails_leaves_what_was_there(tmp_path, alone):
         raise RuntimeError
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_read_as_far_as_asked(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_file(tmp_path / "file", 3) == b"123"
+    assert read_file(tmp_path / "file", 100) == b"12345"
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path, 1)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "none", 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
+def test_nobody_waits_for_a_pipe_or_a_device(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path / "link", Path("/dev/zero")):
+        with pytest.raises(OSError, match="it is no file, but a pipe or a device"):
+            read_file(path, 1)

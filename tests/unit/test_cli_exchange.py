@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -13,10 +16,10 @@ from silomix import cli
 from silomix.cli.exchange import LEAVES
 from silomix.messages.checks import REPLIES
 from silomix.policy import Exchanges, policy_named, write_policy
-from silomix.study import make_study, write_study
+from silomix.study import digest, make_study, write_study
 from silomix.terminal import EXITS
 
-WRONG, SETTING, FOREIGN, REFUSED, OPEN = 3, 4, 5, 6, 7
+USAGE, WRONG, SETTING, FOREIGN, REFUSED, OPEN = 2, 3, 4, 5, 6, 7
 
 
 def run(*args):
@@ -50,7 +53,7 @@ def coordinate(*more):
 
 def answer(place, *more):
     table = f"site{place}/table.csv"
-    return run("answer", "exchange", "--silo", f"silo {place}", "--data", table, *more)
+    return run("answer", "exchange", "--silo", f"silo {place}", "--data", table, "--yes", *more)
 
 
 def test_the_exit_codes_are_documented():
@@ -66,10 +69,11 @@ def test_every_reply_has_a_name():
 def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
     result = coordinate()
     assert result.exit_code == OPEN, result.output
+    command = "silomix answer exchange --silo NAME --data TABLE --study STUDY --policy POLICY"
     for words in (
         "Question 1 of about 2: sample locally",
         "has not answered",
-        "In each silo: silomix answer exchange --silo NAME --data TABLE --policy POLICY\n",
+        f"In each silo: {command}\n",
     ):
         assert words in result.output
 
@@ -110,7 +114,7 @@ def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):
     )
     counted = mixed.groupby([*mixed.columns], sort=False).size().rename("times").reset_index()
     counted.to_csv("all.csv", index=False)
-    options = ["--silo-column", "silo", "--frequency", "times"]
+    options = ["--silo-column", "silo", "--frequency", "times", "--study", "study.toml"]
     for name in desk.study.silos:
         result = run("answer", "exchange", "--silo", name, "--data", "all.csv", *options)
         assert result.exit_code == 0, result.output
@@ -164,6 +168,79 @@ def test_a_silo_answers_only_the_study_it_agreed_to(desk):
     assert answer(1, "--study", "study.toml").exit_code == 0
 
 
+ASKED = ["answer", "exchange", "--silo", "silo 1", "--data", "site1/table.csv"]
+
+
+def untouched(folder):
+    """Tell whether nothing was answered or kept."""
+    return not [*folder.glob("exchange/answers/*"), *folder.glob("site1/silomix-store")]
+
+
+def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
+    titled = desk.study.model_copy(update={"title": "All hearts\n\u202eof the north"})
+    write_study(titled, "study.toml")
+    coordinate()
+    result = run(*ASKED)
+    assert result.exit_code == USAGE
+    for words in (
+        "No --study was given. 'silo 1' is about to follow the study of exchange:\n",
+        "  title: All hearts  of the north\n",
+        f"  digest: {digest(desk.study)}\n",
+        "  silos: silo 1, silo 2\n",
+        "  variables: x1, x2, x3, x4, x5\n",
+        "  questions: at most 2. As far as the policy allows, it asks for\n",
+        "    - a release: the size and the profile of each of its clusters\n",
+        "    - the sizes of the final clusters\n",
+    ):
+        assert words in result.stderr
+    told = " ".join(result.stderr.replace("│", " ").split())
+    assert "give --study and the file that was agreed to, or --yes to follow this one" in told
+    assert result.stdout == ""
+    assert untouched(tmp_path)
+    result = run(*ASKED, "--yes", "--json")
+    assert result.exit_code == 0
+    assert "is about to follow the study of exchange" in result.stderr
+    assert json.loads(result.stdout)["study"] == digest(desk.study)
+
+
+def test_a_study_that_was_agreed_to_needs_no_word(desk):
+    coordinate()
+    result = run(*ASKED, "--study", "study.toml")
+    assert result.exit_code == 0
+    assert "about to follow" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"),
+    [("y\n", 0), ("n\n", REFUSED), ("\n", REFUSED), ("", REFUSED)],
+    ids=["yes", "no", "default", "end"],
+)
+def test_on_a_terminal_somebody_is_asked(desk, tmp_path, monkeypatch, typed, code):
+    coordinate()
+    monkeypatch.setattr("silomix.cli.exchange._at_a_terminal", lambda: True)
+    result = CliRunner().invoke(cli.app, ASKED, input=typed)
+    assert result.exit_code == code, result.output
+    assert "is about to follow the study of exchange" in result.stderr
+    assert "Follow it as 'silo 1'? [y/N]" in result.stderr
+    if code:
+        assert "'silo 1' does not follow this study; nothing was read or answered" in result.stderr
+    assert untouched(tmp_path) == bool(code)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are POSIX's")
+@pytest.mark.parametrize("option", ["--study", "--policy"])
+def test_a_pipe_is_not_waited_for(desk, tmp_path, option):
+    """It waited for ever, so the command is a process that can be stopped."""
+    coordinate()
+    os.mkfifo(tmp_path / "pipe.toml")
+    agreed = ["--study", "study.toml"] if option == "--policy" else []
+    words = [sys.executable, "-m", "silomix", *ASKED, *agreed, option, "pipe.toml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == SETTING
+    assert "pipe.toml cannot be read: it is no file, but a pipe or a device" in done.stderr
+    assert untouched(tmp_path)
+
+
 def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
     coordinate()
     result = answer(1, "--store", "exchange/mine")
@@ -171,7 +248,7 @@ def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
     assert "the store exchange/mine is inside the exchange" in result.output
     table = tmp_path / "exchange" / "table.csv"
     table.write_bytes((tmp_path / "site1" / "table.csv").read_bytes())
-    result = run("answer", "exchange", "--silo", "silo 1", "--data", table)
+    result = run("answer", "exchange", "--silo", "silo 1", "--data", table, "--yes")
     assert result.exit_code == SETTING
     assert "the table" in result.output and "keep the table elsewhere" in result.output
     result = run("coordinate", "study.toml", "--exchange", "exchange", "--out", "exchange/results")
@@ -194,7 +271,7 @@ def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
 )
 def test_a_wrong_answer_command_is_explained(options, code, words, desk):
     coordinate()
-    result = run("answer", "exchange", *options)
+    result = run("answer", "exchange", "--study", "study.toml", *options)
     assert result.exit_code == code, result.output
     assert words in result.output
 

@@ -2,6 +2,7 @@
 # annotations are evaluated here, since typer builds the options from them
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.atomic import private_file
-from silomix.errors import SettingsError, SiloError, StudyMismatch
+from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
 from silomix.policy import echo, find_policy, policy_named
@@ -40,11 +41,14 @@ from silomix.transports.files import (
     Open,
     Unanswered,
     answer_questions,
+    asked_for,
+    expected_questions,
     lies_in,
     read_exchange,
     silo_folder,
     spelled,
 )
+from silomix.words import listing
 
 STORE = "silomix-store"
 LOG = "log.txt"
@@ -100,6 +104,7 @@ def answer_command(
     policy: opt.PolicyFile = None,
     store: opt.StoreFolder = None,
     again: opt.Again = False,
+    yes: opt.Yes = False,
     threads: opt.Threads = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
@@ -112,6 +117,8 @@ def answer_command(
         home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
         _check_inside(exchange, data, home)
         rules = policy_named("default") if policy is None else find_policy(policy)
+        if study is None:
+            _agree(plan, exchange, silo, yes=yes)
         shard, rows = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
         opened = open_silo(shard, plan, silo, policy=rules, store=home)
         with reporting(None) as report, _logging_to(home / LOG):
@@ -134,6 +141,52 @@ def _agreed_study(exchange: Path, agreed: Path | None) -> Study:
             "meant, and answer only if you agree to it"
         )
     return plan
+
+
+def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
+    """Say which study a silo is about to follow, and ask where nobody has agreed to it.
+
+    Raises
+    ------
+    PolicyRefusal
+        When the answer is no.
+    """
+    typer.echo(_about(plan, exchange, silo), err=True)
+    if yes:
+        return
+    if not _at_a_terminal():
+        raise typer.BadParameter(
+            "nobody has agreed to the study above: give --study and the file that was agreed to, "
+            "or --yes to follow this one"
+        )
+    try:
+        agreed = typer.confirm(f"Follow it as {silo!r}?", err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
+        raise PolicyRefusal(f"{silo!r} does not follow this study; nothing was read or answered")
+
+
+def _at_a_terminal() -> bool:
+    """Tell whether somebody can read a question and answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _about(plan: Study, exchange: Path, silo: str) -> str:
+    """Return what a study is and asks of a silo, for people."""
+    title = "".join(sign if sign.isprintable() else " " for sign in plan.title or "none")
+    questions = expected_questions(plan)
+    asks = f"at most {questions}" if questions else "as many as it takes"
+    lines = [
+        f"No --study was given. {silo!r} is about to follow the study of {exchange}:",
+        f"  title: {title}",
+        f"  digest: {digest(plan)}",
+        f"  silos: {', '.join(plan.silos)}",
+        f"  variables: {listing([variable.name for variable in plan.variables])}",
+        f"  questions: {asks}. As far as the policy allows, it asks for",
+        *(f"    - {line}" for line in asked_for(plan)),
+    ]
+    return "\n".join(lines)
 
 
 def _check_inside(exchange: Path, data: Path, store: Path) -> None:
@@ -185,8 +238,8 @@ def _open_view(found: Open) -> RenderableType:
 
 def _open_last(found: Open) -> str:
     return (
-        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --policy POLICY\n"
-        "Then run this command again."
+        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
+        "--policy POLICY\nThen run this command again."
     )
 
 

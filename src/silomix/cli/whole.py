@@ -210,6 +210,6 @@ def assign_command(
         found = load(find_posterior(results))
         named = None if id_column is None else read_ids(table, id_column)
         labels = with_ids(assign_rows(found, table, silo, threads), named)
-        write_table(labels, out)
+        write_table(labels, out, private=True)
         record = assigned_record(found, labels) | {"files": [str(out)]}
         show(record, assigned_view(found, labels), as_json=as_json, last=f"Labels: {out}")

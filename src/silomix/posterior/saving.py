@@ -39,11 +39,11 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)
 
 
 def save(posterior: Posterior, path: str | Path) -> Path:
-    """Write a posterior to a file, whole or not at all, and return its path."""
+    """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
     arrays = {name: _portable(array) for name, array in _arrays(posterior).items()}
     try:
-        with whole_file(target) as file:
+        with whole_file(target, private=True) as file:
             _write(file, _manifest(posterior, arrays), arrays)
     except OSError as error:
         raise FileError(

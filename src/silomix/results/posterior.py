@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.atomic import private_folder
 from silomix.report import write_report
 from silomix.results.common import INTERVAL, SUMMARY, as_text, write_table, write_text, writing
 from silomix.results.labels import labels_table
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from silomix.posterior import Posterior
 
 PAGE, STUDY, SAVED = "report.html", "study.toml", "posterior.silomix"
+LABELS = "labels.csv"
 TABLES = (
     "cluster_sizes.csv",
     "profiles.csv",
-    "labels.csv",
+    LABELS,
     "correspondence.csv",
     "silo_weights.csv",
     "drift.csv",
@@ -50,7 +52,7 @@ def posterior_tables(
         "profiles.csv": posterior.profiles(INTERVAL, frame_like="pandas"),
     }
     if posterior.assignment is not None:
-        tables["labels.csv"] = labels_table(posterior, posterior.assignment, ids)
+        tables[LABELS] = labels_table(posterior, posterior.assignment, ids)
     if posterior.correspondence is not None:
         tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
     if posterior.silo_weights is not None:
@@ -74,18 +76,20 @@ def write_posterior(
 ) -> list[Path]:
     """Write a posterior's results into a folder, made where there is none; return the files.
 
-    A table that this posterior does not have is removed: it would be another's.
+    A new folder is its owner's alone, and so are labels and the saved posterior, which say of each
+    row where it belongs. A table that this posterior does not have is removed: it would be
+    another's.
 
     Parameters
     ----------
     ids : (row,), what each row is called, if anything: only `labels.csv` has it.
     """
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         tables = posterior_tables(posterior, ids)
         for name in TABLES:
             if name in tables:
-                write_table(tables[name], folder / name)
+                write_table(tables[name], folder / name, private=name == LABELS)
             else:
                 (folder / name).unlink(missing_ok=True)
         write_text(as_text(posterior_view(posterior)), folder / SUMMARY)

@@ -10,6 +10,7 @@ import pandas as pd
 from rich.console import Group
 from rich.text import Text
 
+from silomix.atomic import private_folder, whole_file
 from silomix.diagnostics import rhat_words
 from silomix.metrics import highest_density_interval
 from silomix.results.common import (
@@ -164,17 +165,18 @@ def write_silo(
 
     Parameters
     ----------
-    folder : made where there is none.
+    folder : made where there is none, its owner's alone; so are labels and draws anywhere.
     name : what the summary calls the silo.
     keep_draws : whether to write `draws.npz` too, of about draws × rows bytes.
     """
     labels = posterior.partition.labels
     rows = np.arange(1, len(labels) + 1)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         write_table(sizes_table(posterior), folder / "cluster_sizes.csv")
         write_table(profile_table(posterior), folder / "profiles.csv")
-        write_table(pd.DataFrame({"row": rows, "cluster": labels}), folder / "labels.csv")
+        own = pd.DataFrame({"row": rows, "cluster": labels})
+        write_table(own, folder / "labels.csv", private=True)
         write_text(as_text(describe(name, posterior)), folder / SUMMARY)
         if keep_draws:
             write_draws(posterior.draws, folder / DRAWS)
@@ -187,9 +189,9 @@ def write_draws(draws: Draws, path: Path) -> None:
     `labels` (draw, row), `weights` (draw, component), `probabilities` (draw, component, level),
     `log_likelihood` and `chain` (draw,), and `levels` (level, 2): variable and level.
     """
-    with writing(path):
+    with writing(path), whole_file(path, private=True) as file:
         np.savez(
-            path,
+            file,
             labels=draws.labels,
             weights=draws.weights,
             probabilities=draws.probabilities,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from silomix.atomic import replace_file
+from silomix.atomic import read_file, replace_file
 from silomix.errors import SettingsError
 from silomix.study.problems import file_place, quote
 from silomix.study.record import validate
@@ -129,10 +129,11 @@ def read_study(path: str | Path) -> Study:
 def _read_text(path: Path) -> str:
     """Return the text of a file of reasonable size."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+        content = read_file(path, LARGEST_FILE + 1)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror}; give the path of a study file"
+        ) from None
     if len(content) > LARGEST_FILE:
         limit = f"{LARGEST_FILE // 1_000_000} MB"
         raise SettingsError(f"{path} is larger than {limit}; is it really a study file?")

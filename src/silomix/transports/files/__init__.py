@@ -5,7 +5,7 @@ from __future__ import annotations
 from silomix.transports.files.answering import Answered, answer_questions
 from silomix.transports.files.asking import FileExchange, Open, Unanswered, expected_questions
 from silomix.transports.files.layout import ANSWERS, lies_in, silo_folder, spelled
-from silomix.transports.files.opening import open_exchange, read_exchange
+from silomix.transports.files.opening import asked_for, open_exchange, read_exchange
 
 __all__ = [
     "ANSWERS",
@@ -14,6 +14,7 @@ __all__ = [
     "Open",
     "Unanswered",
     "answer_questions",
+    "asked_for",
     "expected_questions",
     "lies_in",
     "open_exchange",

@@ -97,7 +97,8 @@ class Unanswered(OpenQuestion):
 
     def __init__(self, found: Open) -> None:
         told = [f"{name} {state}; {do}" for name, (state, do) in found.todo().items()]
-        command = f"silomix answer {found.folder} --silo NAME --data TABLE --policy POLICY"
+        options = "--silo NAME --data TABLE --study STUDY --policy POLICY"
+        command = f"silomix answer {found.folder} {options}"
         lines = [f"{found.heading} is open. In each silo below: {command}", *told]
         super().__init__("\n  - ".join(lines))
         self.open = found

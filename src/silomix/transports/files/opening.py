@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import replace_file
+from silomix.atomic import read_file, replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.documents import LARGEST_DOCUMENT, read_document
 from silomix.study import Study, digest
@@ -50,9 +49,10 @@ The silos and their folders in answers/:
 
 A silo answers all its open questions with
 
-    silomix answer FOLDER --silo NAME --data TABLE --policy POLICY
+    silomix answer FOLDER --silo NAME --data TABLE --study STUDY --policy POLICY
 
-where FOLDER is this folder, TABLE the silo's own table and POLICY its own rules of what may leave.
+where FOLDER is this folder, TABLE the silo's own table, STUDY the study file that the silo agreed
+to, and POLICY its own rules of what may leave.
 The coordinator then runs
 
     silomix coordinate study.toml --exchange FOLDER --out RESULTS
@@ -168,10 +168,7 @@ def write_whole(path: Path, text: str) -> None:
 
 def _read_file(path: Path) -> bytes:
     """Return what is in a file, and of one that is too long one byte too many."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no file")  # a pipe would be waited for
-    with path.open("rb") as file:
-        return file.read(LARGEST_DOCUMENT + 1)
+    return read_file(path, LARGEST_DOCUMENT + 1)
 
 
 def _study_text(study: Study) -> str:

@@ -82,7 +82,7 @@ def admin_name(kit: Path) -> str:
 
 def write_settings(kit: Path, settings: SiteSettings | ServerSettings) -> None:
     """Put the settings where the processes of this kit, and nobody else, find them."""
-    write_json(kit / "local" / SETTINGS_FILE, asdict(settings))
+    write_json(kit / "local" / SETTINGS_FILE, asdict(settings), private=True)
 
 
 def read_site_settings(local: Path) -> SiteSettings:
@@ -109,6 +109,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a mapping as JSON, whole or not at all."""
-    replace_file(path, json.dumps(content, indent=1).encode())
+def write_json(path: Path, content: dict[str, Any], *, private: bool = False) -> None:
+    """Write a mapping as JSON, whole or not at all; `private` for its owner alone."""
+    replace_file(path, json.dumps(content, indent=1).encode(), private=private)

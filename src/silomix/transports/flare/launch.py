@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from silomix.atomic import OWNERS_FOLDER, private_file
 from silomix.transports.flare.job import BEAT
 from silomix.transports.flare.kit import kit_folder, site_name, write_settings
 from silomix.transports.flare.provision import ORGANISATION
 from silomix.transports.flare.settle import settle_server, settle_site
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from silomix.transports.flare.kit import ServerSettings, SiteSettings
 
 SERVER_VARIABLES = {
@@ -21,6 +22,9 @@ SERVER_VARIABLES = {
     "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
     "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "1",
 }
+START = "silomix.transports.flare.start"
+LOGS = "*log*"
+"""Of FLARE and of the worker: log.txt, error_log.txt, audit.log and so on."""
 STALE = ("pid.fl", "daemon_pid.fl", "shutdown.fl", "restart.fl")
 """Left in a kit by a process that was killed."""
 
@@ -52,11 +56,20 @@ def environment() -> dict[str, str]:
 def _command(folder: Path, kind: str, module: str, *more: str) -> list[str]:
     settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *more]
     program = f"nvflare.private.fed.app.{kind}.{module}"
-    start = [sys.executable, "-u", "-m", program, "-m", str(folder), "-s", f"fed_{kind}.json"]
-    return [*start, "--set", *settings]
+    start = [sys.executable, "-u", "-m", START, program, "-m", str(folder)]
+    return [*start, "-s", f"fed_{kind}.json", "--set", *settings]
+
+
+def _close(folder: Path) -> None:
+    """Keep everybody else out of a kit: it has a private key, logs and settings."""
+    with suppress(PermissionError):  # one that somebody shared stays as its owner made it
+        folder.chmod(OWNERS_FOLDER)
+    for log in filter(Path.is_file, folder.glob(LOGS)):
+        private_file(log)
 
 
 def _clear(folder: Path) -> None:
+    _close(folder)
     (folder / "transfer").mkdir(exist_ok=True)
     for name in STALE:
         (folder / name).unlink(missing_ok=True)
