@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from silomix.atomic import replace_file
+from silomix.atomic import read_file, replace_file
 from silomix.errors import SettingsError
 from silomix.policy.record import PRESETS, Policy, policy_named
 from silomix.study.problems import file_place, quote
@@ -103,10 +103,11 @@ def _from_preset(document: dict[str, Any], source: Path) -> dict[str, Any]:
 def _parse(path: Path) -> dict[str, Any]:
     """Return what the TOML file says."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+        content = read_file(path, LARGEST_FILE + 1)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror}; give the path of a policy file"
+        ) from None
     if len(content) > LARGEST_FILE:
         limit = f"{LARGEST_FILE // 1000} kB"
         raise SettingsError(f"{path} is larger than {limit}; is it really a policy file?")
