@@ -22,6 +22,7 @@ HEADER = """\
 # A silomix policy: what this silo lets out. The silo owns it; no study can override it.
 # minimum_count: fewest rows behind a released number (0: no rule). round_to: 1 for no rounding.
 # [exchanges]: questions of each kind that may be answered in one study, 0 for none.
+# [limits]: the most that a study may set; one beyond them is refused before any work.
 """
 
 
@@ -94,9 +95,9 @@ def _from_preset(document: dict[str, Any], source: Path) -> dict[str, Any]:
         raise SettingsError(f"{source}: preset is {quote(preset)}; it must be one of {known}")
     changed = {key: value for key, value in document.items() if key != "preset"}
     values = PRESETS[preset].model_dump(mode="json")
-    exchanges = changed.get("exchanges")
-    if isinstance(exchanges, dict):
-        changed["exchanges"] = values["exchanges"] | exchanges
+    for table in ("exchanges", "limits"):
+        if isinstance(changed.get(table), dict):
+            changed[table] = values[table] | changed[table]
     return values | changed
 
 
