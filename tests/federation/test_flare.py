@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -87,6 +88,22 @@ def test_the_same_result_as_in_one_process(federation, tmp_path):
     check_same(federation, study, tmp_path)
     kinds = {question.kind for question in outcome.asked}
     assert kinds == {"SampleLocally", "ShareReleases", "LogLikelihood", "PolishRound", "AssignRows"}
+    if sys.platform != "win32":
+        check_logs(federation)
+
+
+def check_logs(federation):
+    """What FLARE's processes log is for the eyes of their owner."""
+    for name in ("server", *NAMES[:2]):
+        kit = federation.kits / name
+        assert stat.S_IMODE(kit.stat().st_mode) == 0o700
+        # local and startup came with the kit, the rest is made by its processes
+        parts = [path for path in kit.iterdir() if path.name not in {"local", "startup"}]
+        made = [path for part in parts for path in (part, *part.rglob("*"))]
+        logs = [path for path in made if path.is_file() and "log" in path.name]
+        logs.append(kit / "local" / "silomix.json")
+        assert "log.txt" in {path.name for path in logs}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in logs} == {0o600}
 
 
 @pytest.mark.slow
