@@ -23,7 +23,7 @@ from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import row_table
 from silomix.kernels.reference import chain_key, fold
-from silomix.matching.divergence import divergence_cost
+from silomix.matching.divergence import divergence_cost, make_reference
 from silomix.messages import (
     AssignReply,
     AssignRows,
@@ -42,6 +42,7 @@ from silomix.messages import (
 )
 from silomix.messages.binary import digest as digest_question
 from silomix.messages.checks import check_query
+from silomix.messages.shown import breaches
 from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership
@@ -49,12 +50,12 @@ from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
 from silomix.sampler import Job, sample_shard
 from silomix.store import Kept, Store
-from silomix.study import digest
+from silomix.study import Divergence, digest
 from silomix.types import Correspondence
 from silomix.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from silomix.kernels.layout import Layout
@@ -144,33 +145,51 @@ CODES: dict[type[Exception], str] = {
 def permit(query: Query, silo: Silo) -> None:
     """Refuse a question that the silo's policy does not allow, or not once more.
 
-    A question asked twice gets the same answer and counts once.
+    A question asked twice gets the same answer and counts once; one about several points counts
+    as many times.
     """
     check_study(silo.study, silo.policy.limits, silo.name)
-    if isinstance(query, ShareReleases):
-        _check_own(query, silo)
     kind = _counted(query, silo)
-    if kind is None:
-        return
-    limit: int = getattr(silo.policy.exchanges, kind)
-    if limit == 0:
+    if kind is not None and getattr(silo.policy.exchanges, kind) == 0:
         raise PolicyRefusal(
             f"{silo.name}: its policy does not allow {kind}; its owner can change "
             f"exchanges.{kind} in the policy file, or the study can do without",
         )
-    question = digest_question(query)
+    if isinstance(query, ShareReleases):
+        _check_own(query, silo)
+    if isinstance(query, ShareReleases | DivergenceCost):
+        _check_shown(query.releases, silo)
+    if kind is not None:
+        _count(query, kind, silo)
+
+
+def _count(query: Query, kind: str, silo: Silo) -> None:
+    """Write a question into the store's ledger; refuse it where the policy's limit is reached."""
+    limit: int = getattr(silo.policy.exchanges, kind)
+    question, weight = digest_question(query), points(query)
     with silo.store.lock:
-        asked = silo.store.ledger.get(kind, [])
+        asked = silo.store.ledger.get(kind, {})
         if question in asked:
             return
-        if len(asked) >= limit:
+        left = limit - sum(asked.values())
+        if weight > left:
+            unit = "point" if isinstance(query, LogLikelihood) else "question"
+            spent = "and all were asked"
+            if left > 0:
+                spent = f"of which {left:,} are left, and this question is about {weight:,}"
             raise PolicyRefusal(
-                f"{silo.name}: its policy allows {plural(limit, 'question')} about "
-                f"{kind} and all were asked; ask fewer in this study, or let the policy's owner "
-                "allow more",
+                f"{silo.name}: its policy allows {plural(limit, unit)} about {kind} {spent}; "
+                "ask fewer in this study, or let the policy's owner allow more",
                 code="limit",
             )
-        silo.store.note(kind, question)
+        silo.store.note(kind, question, weight)
+
+
+def points(query: Query) -> int:
+    """Return how often a question counts: a gradient at each starting point of each draw."""
+    if isinstance(query, LogLikelihood):
+        return len(query.weights) * (query.last - query.first)
+    return 1
 
 
 def count_answered(query: Query, silo: Silo) -> None:
@@ -180,8 +199,8 @@ def count_answered(query: Query, silo: Silo) -> None:
         return
     question = digest_question(query)
     with silo.store.lock:
-        if question not in silo.store.ledger.get(kind, []):
-            silo.store.note(kind, question)
+        if question not in silo.store.ledger.get(kind, {}):
+            silo.store.note(kind, question, points(query))
 
 
 def _counted(query: Query, silo: Silo) -> str | None:
@@ -193,17 +212,31 @@ def _counted(query: Query, silo: Silo) -> str | None:
 
 
 def _check_own(query: ShareReleases, silo: Silo) -> None:
-    """Refuse a sharing in which the silo's release is not its own, or must not be shown."""
-    if not silo.policy.share:
-        raise PolicyRefusal(
-            f"{silo.name}: its policy does not let its release be shown to the other silos; its "
-            "owner can set share = true in the policy file, or the study can do without"
-        )
+    """Refuse a sharing in which the silo's release is not its own."""
     if not same_draws(query.releases[silo.place], _kept(silo).release):
         raise MessageError(
             f"{silo.name}: the release that the coordinator shows as its own is not the one that "
             "it made; show the one that it answered"
         )
+
+
+def _check_shown(releases: Sequence[Release], silo: Silo) -> None:
+    """Refuse releases of others that the silo's own policy would not have let out.
+
+    Their sender may have made them up, of single rows; see `silomix.messages.shown`.
+    """
+    offsets = silo.study.table_schema.offsets
+    for release in releases:
+        if release.place == silo.place:
+            continue
+        for problem in breaches(release, silo.policy, offsets):
+            raise PolicyRefusal(
+                f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
+                f"and its own policy {silo.policy.name!r} would not let such a one out; use a "
+                "study that shows no releases, or let all silos have the same minimum_count and "
+                "round_to, and ask where that release comes from",
+                code="shown",
+            )
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:
@@ -313,9 +346,12 @@ def _release(_: SampleLocally, silo: Silo) -> Release:
 
 def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
     kept, study = _kept(silo), silo.study
+    say = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
+    offsets = study.table_schema.offsets
+    known = make_reference(query, say, len(study.silos), study.prior, offsets, study.seed)
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     mean = kept.weights.mean(axis=0)
-    cost = divergence_cost(query, silo.shard, mean, kept.probabilities, study.prior, rng)
+    cost = divergence_cost(known, silo.shard, mean, kept.probabilities, study.prior, rng)
     return DivergenceReply(cost)
 
 

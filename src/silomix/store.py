@@ -81,7 +81,8 @@ class Store:
     kept, shared, membership : see the methods that set them.
     layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
         counts, and those as the likelihood wants them.
-    ledger : for each kind of question that a policy limits, the digests of those answered.
+    ledger : for each kind of question that a policy limits, the digests of those answered, and
+        how often each counts.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -95,7 +96,7 @@ class Store:
         self.layout: Layout | None = None
         self.rows: DistinctRows | None = None
         self.row_table: RowTable | None = None
-        self.ledger: dict[str, list[str]] = {}
+        self.ledger: dict[str, dict[str, int]] = {}
 
     @property
     def lock(self) -> AbstractContextManager[None]:
@@ -150,10 +151,10 @@ class Store:
                 with _kept_file(self.folder / MEMBERSHIP_FILE) as file:
                     np.save(file, membership)
 
-    def note(self, kind: str, question: str) -> None:
+    def note(self, kind: str, question: str, points: int = 1) -> None:
         """Write a question into the ledger, before it is answered: a crash must not reset it."""
         with self.lock:
-            self.ledger.setdefault(kind, []).append(question)
+            self.ledger.setdefault(kind, {})[question] = points
             if self.folder:
                 _keep_file(self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode())
 
@@ -233,7 +234,10 @@ def _fill(store: Store, folder: Path) -> None:
 def _fill_ledger(store: Store, folder: Path) -> None:
     if (folder / LEDGER_FILE).exists():
         ledger = _read_json(folder / LEDGER_FILE)
-        store.ledger = {str(kind): [str(item) for item in items] for kind, items in ledger.items()}
+        store.ledger = {
+            str(kind): {str(item): int(points) for item, points in items.items()}
+            for kind, items in ledger.items()
+        }
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import silomix
 from silomix import cli
 from silomix.data import load
 from silomix.pipeline import run_study
-from silomix.policy import policy_named
+from silomix.policy import Exchanges, policy_named
 from silomix.roster import rows_of, table_schema
 from silomix.silo import Silo
 from silomix.store import open_store
@@ -38,14 +38,20 @@ QUICK = {
 }
 DEFAULT = policy_named("default")
 FILES = {"policy": DEFAULT, "preset": "files"}
+ALLOWING = DEFAULT.model_copy(
+    update={"exchanges": Exchanges(divergence=3, sharing=1, gradients=3 * 10 * 200)}
+)
+"""The rules of the default policy, and what three rounds of ten starting points ask about."""
+COURIER = {"policy": ALLOWING, "tier": "summary", "oracle": "federated", "polish": 0}
 OPEN = {"policy": policy_named("open")}
 
 VARIABLES = ("x1", "x2", "x3", "x4", "x5")
 
 STUDIES = {
-    "evidence": FILES,
-    "divergence": FILES | {"matching": "divergence"},
-    "ball": FILES | {"matching": "ball"},
+    "files": FILES,
+    "evidence": COURIER,
+    "divergence": COURIER | {"matching": "divergence"},
+    "ball": COURIER | {"matching": "ball"},
     "hungarian": FILES | {"matching": "hungarian"},
     "assign by matching": FILES | {"assign": "matching"},
     "federated lbfgs": OPEN | {"oracle": "federated", "polish": 0, "solver": "lbfgs"},

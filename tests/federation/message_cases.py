@@ -133,7 +133,11 @@ def exchanges(seed=0) -> dict[str, Exchange]:
         "refused": Exchange(plain, SampleLocally(), Refused("too-few-rows")),
         "divergence": Exchange(
             divergence,
-            DivergenceCost(draw_shares(rng, CLUSTERS), draws, 2),
+            DivergenceCost(
+                tuple(make_release(divergence, place, seed) for place in (2, 0)),
+                (np.array([0, 1]), np.array([2, 0])),
+                2,
+            ),
             DivergenceReply(rng.normal(size=(5, 5))),
         ),
         "share": Exchange(federated, share, Received()),

@@ -17,6 +17,7 @@ import pytest
 
 import silomix
 from federation.exchange_cases import (
+    COURIER,
     FILES,
     STUDIES,
     Prompt,
@@ -188,7 +189,7 @@ def test_a_hundred_silos_by_file(tmp_path, capsys, monkeypatch, seed):
     """Prints what it took, pictures aside."""
     monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
     solver = FewRounds(rounds=3, starts=5)
-    case = make_case(seed, silos=100, rows=50_000, **FILES | {"components": 6, "solver": solver})
+    case = make_case(seed, silos=100, rows=50_000, **COURIER | {"components": 6, "solver": solver})
     start = time.perf_counter()
     found = run_study(case.study, Prompt(case, tmp_path / "exchange", tmp_path / "stores"))
     took = time.perf_counter() - start

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from silomix.matching.divergence import divergence_cost
+from silomix.matching.divergence import divergence_cost, make_reference
 from silomix.matching.records import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
@@ -186,8 +186,9 @@ class QuietSilos:
 class RowSilos:
     """Silos that answer the divergence question from their rows, and remember the questions."""
 
-    def __init__(self, releases, codes, sizes):
+    def __init__(self, releases, codes, sizes, say="mean"):
         self.names = tuple(release.silo for release in releases)
+        self.offsets, self.say = offsets_of(sizes), say
         self.releases = dict(zip(self.names, releases, strict=True))
         self.shards = {n: shard_of(c, sizes) for n, c in zip(self.names, codes, strict=True)}
         self.asked = []
@@ -196,10 +197,13 @@ class RowSilos:
         self.asked.append(query)
         return {name: DivergenceReply(self.cost(name, each)) for name, each in query.items()}
 
+    def reference(self, query):
+        return make_reference(query, self.say, len(self.names), PRIOR, self.offsets, seed=0)
+
     def cost(self, name, query):
         release = self.releases[name]
         return divergence_cost(
-            query,
+            self.reference(query),
             self.shards[name],
             release.weights.mean(axis=0),
             release.probabilities,

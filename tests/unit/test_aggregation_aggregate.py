@@ -15,6 +15,7 @@ from silomix.aggregation.product import multiply
 from silomix.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
+from silomix.policy import echo, policy_named
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 from silomix.types import Correspondence, Prior
 from unit.aggregation_cases import conjugate_release, make_case
@@ -256,14 +257,14 @@ def test_summaries_aggregate_too(case):
 
 def test_a_release_that_may_not_be_shown_is_not(case):
     silos = case.silos
-    private = replace(case.releases[1], policy=case.releases[1].policy | {"share": False})
+    private = replace(case.releases[1], policy=echo(policy_named("default")))
     hidden = replace(case, releases=[case.releases[0], private, *case.releases[2:]])
     with pytest.raises(PolicyRefusal) as error:
         run(hidden, silos, oracle="federated")
     assert str(error.value) == (
         "silo-1: its policy does not let its release be shown to the other silos, which the "
         'federated oracle needs; choose aggregation "product", "cmc" or "uniform", or let the '
-        "policy's owner set share = true"
+        "policy's owner allow exchanges.sharing"
     )
     assert silos.asked == []
     run(hidden, silos, method="product")

@@ -36,7 +36,7 @@ def _without_pictures(monkeypatch):
 def desk(tmp_path, seed, monkeypatch):
     """A folder with a study file of two silos, and a table of each of them."""
     case = make_case(
-        seed, silos=2, rows=120, **STUDIES["evidence"] | {"aggregation": "uniform", "components": 3}
+        seed, silos=2, rows=120, **STUDIES["files"] | {"aggregation": "uniform", "components": 3}
     )
     write_study(case.study, tmp_path / "study.toml")
     for place, name in enumerate(case.study.silos, start=1):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from federation.exchange_cases import (
+    ALLOWING,
     DEFAULT,
     STUDIES,
     Case,
@@ -31,7 +32,7 @@ from silomix.messages.envelope import Envelope
 from silomix.messages.files import read, write
 from silomix.pipeline import run_study
 from silomix.policy import Exchanges
-from silomix.study import digest, make_study
+from silomix.study import FewRounds, digest, make_study
 from silomix.transports.files import (
     FileExchange,
     Unanswered,
@@ -230,12 +231,15 @@ def test_a_lost_store_is_made_again(places, seed):
 
 
 def policy(**changes):
-    return DEFAULT.model_copy(update=changes)
+    return ALLOWING.model_copy(update=changes)
+
+
+ONE_ROUND = Exchanges(sharing=1, gradients=10 * 200)
 
 
 def test_a_refusal_is_an_answer_that_can_be_given_again(places, seed):
     allowed = make_case(seed, **STUDIES["evidence"])
-    rules = policy(exchanges=Exchanges(gradients=1))
+    rules = policy(exchanges=ONE_ROUND)
     case = make_case(seed, **STUDIES["evidence"] | {"policy": rules})
     folder, stores = places
     for _ in range(3):
@@ -256,9 +260,7 @@ def test_a_refusal_is_an_answer_that_can_be_given_again(places, seed):
 
 
 def test_a_lost_store_does_not_reset_what_a_policy_counts(places, seed):
-    case = make_case(
-        seed, **STUDIES["evidence"] | {"policy": policy(exchanges=Exchanges(gradients=1))}
-    )
+    case = make_case(seed, **STUDIES["evidence"] | {"policy": policy(exchanges=ONE_ROUND)})
     folder, stores = places
     ask_all(case, folder)
     while "LogLikelihoodReply" not in [
@@ -266,7 +268,7 @@ def test_a_lost_store_does_not_reset_what_a_policy_counts(places, seed):
     ]:
         ask_all(case, folder)
     ledger = (stores / "silo 1" / "answered.json").read_bytes()
-    assert json.loads(ledger)["gradients"]
+    assert list(json.loads(ledger)["gradients"].values()) == [10 * 200]
     shutil.rmtree(stores)
     ask_all(case, folder)
     done = answer_all(case, folder, stores)
@@ -675,17 +677,27 @@ def test_kinds_are_spelled_in_words():
     assert question_folder(12345, "PolishRound") == "12345-polish-round"
 
 
+COURIER = {
+    "tier": "summary",
+    "oracle": "federated",
+    "solver": FewRounds(rounds=3, starts=100),
+    "polish": 0,
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "questions"),
     [
-        ({"preset": "files"}, 1 + 1 + 3 + 1),
-        ({"preset": "files", "matching": "divergence"}, 1 + 2 + 1 + 3 + 1),
-        ({"preset": "files", "refine": 2}, 1 + 3 * (1 + 3) + 1),
+        ({"preset": "files"}, 1 + 1),
+        ({"preset": "files", "matching": "divergence"}, 1 + 2 + 1),
+        (COURIER, 1 + 1 + 3 + 1),
+        (COURIER | {"matching": "divergence"}, 1 + 2 + 1 + 3 + 1),
+        (COURIER | {"refine": 2}, 1 + 3 * (1 + 3) + 1),
         ({"polish": 0}, 1 + 1 + 1),
         ({"polish": 3}, 1 + 1 + 3 + 1),
         ({}, 1 + 1 + 50 + 1),
         ({"aggregation": "cmc", "polish": 0}, 1 + 1),
-        ({"preset": "files", "solver": "lbfgs"}, None),
+        (COURIER | {"solver": "lbfgs"}, None),
         ({"strategy": "exact", "iterations": 50}, 51),
     ],
     ids=str,
@@ -709,7 +721,8 @@ def test_the_readme_says_what_is_asked(places, seed):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"preset": "files"}, ["size and the profile", "sums over its rows", "sizes of the final"]),
+        ({"preset": "files"}, ["size and the profile", "sizes of the final"]),
+        (COURIER, ["size and the profile", "sums over its rows", "sizes of the final"]),
         ({"matching": "divergence", "polish": 0}, ["draws", "fit its rows", "its table", "sizes"]),
         ({"aggregation": "cmc", "polish": 3}, ["draws", "once a round: 3 rounds", "sizes"]),
         ({"aggregation": "cmc"}, ["draws", "once a round: at most 50 rounds", "sizes"]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.errors import StudyMismatch
+from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.matching import divergence as module
 from silomix.matching.divergence import (
     REFERENCE_DRAWS,
@@ -17,6 +17,7 @@ from silomix.matching.divergence import (
     assign,
     divergence_cost,
     divergence_groups,
+    make_reference,
     one_hot,
     orders,
     pad_probabilities,
@@ -26,7 +27,8 @@ from silomix.matching.divergence import (
     update,
 )
 from silomix.messages import DivergenceCost, DivergenceReply
-from silomix.release import random_order
+from silomix.policy import echo, policy_named
+from silomix.release import random_order, release_draws
 from silomix.study import Divergence
 from unit.aggregation_cases import dirichlet_levels
 from unit.matching_cases import (
@@ -49,16 +51,16 @@ ROWS = 25
 def question(seed):
     """A reference of four clusters, a silo of two and its rows, a tenth of the cells missing."""
     rng = np.random.default_rng(seed)
-    query = DivergenceCost(
+    reference = Reference(
         weights=rng.dirichlet(np.ones(4)) * 1.7,
         probabilities=dirichlet_levels(rng, np.ones((4, 7)), SIZES, 6),
-        round=3,
+        say=np.ones(4),
     )
     codes = np.stack([rng.integers(0, k, ROWS) for k in SIZES], axis=1)
     codes = np.where(rng.random(codes.shape) < 0.1, SIZES, codes).astype(np.uint8)
     weights = rng.dirichlet(np.ones(2))
     probabilities = dirichlet_levels(rng, np.ones((2, 7)), SIZES, 9).astype(np.float32)
-    return query, codes, weights, probabilities
+    return reference, codes, weights, probabilities
 
 
 def responsibilities(codes, weights, probabilities):
@@ -194,6 +196,33 @@ def test_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed):
     assert_array_equal(reference.say, [2, 3, 1])
 
 
+@pytest.mark.parametrize("say", ["mean", "precision"])
+def test_the_silo_makes_the_reference_of_the_releases(case, say):
+    """The same numbers as whoever updates it silo by silo, from draws of everyone's stream."""
+    groups = (np.arange(3), np.array([0, 3, 2]))
+    query = DivergenceCost(tuple(case.releases[:2]), groups, 1)
+    known = []
+    for release in query.releases:
+        rng = np.random.default_rng([7, release.place, module.STREAM])
+        weights, draws = release_draws(release, REFERENCE_DRAWS, PRIOR, 3, case.offsets, rng)
+        sure = precision(release, case.offsets) if say == "precision" else np.ones(3)
+        known.append(Matchable(release.silo, weights.mean(axis=0), draws, sure))
+    expected = update(Reference(known[0].weights, known[0].probabilities, known[0].say),
+                      known[1], groups[1])  # fmt: skip
+    found = make_reference(query, say, 3, PRIOR, case.offsets, 7)
+    assert query.clusters == 4
+    assert_array_equal(found.weights, expected.weights)
+    assert_array_equal(found.probabilities, expected.probabilities)
+    assert_array_equal(found.say, expected.say)
+
+
+def test_a_release_that_must_not_be_shown_is_not(case):
+    releases = list(case.releases)
+    releases[1] = replace(releases[1], policy=echo(policy_named("default")))
+    with pytest.raises(PolicyRefusal, match=r"silo-1: its policy does not .*exchanges\.divergence"):
+        divergence_groups(releases, Divergence(), None, np.random.default_rng(0))
+
+
 def test_precision_weighs_the_surer_silo_more():
     vague, sure = ([[10, 10, 10, 5, 5, 10, 10]], [[1000, 1000, 1000, 500, 500, 1000, 1000]])
     releases = [make_release(vague, draws=4000), make_release(sure, draws=4000)]
@@ -229,16 +258,16 @@ def case(seed):
 
 def test_asks_one_silo_at_a_time_and_finds_the_truth(case):
     silos = RowSilos(case.releases, case.codes, case.sizes)
-    groups, info = divergence_groups(
-        case.releases, Divergence(), silos, PRIOR, case.offsets, np.random.default_rng(0)
-    )
+    groups, info = divergence_groups(case.releases, Divergence(), silos, np.random.default_rng(0))
     truth = np.concatenate(case.correspondence.groups)
     assert_array_equal(together(groups), together(truth))
     assert [list(query) for query in silos.asked] == [["silo-1"], ["silo-2"]]
     rounds = [query.round for asked in silos.asked for query in asked.values()]
     assert rounds == [1, 2]
     (first,) = silos.asked[0].values()
-    assert first.probabilities.shape[:2] == (REFERENCE_DRAWS, 3)
+    assert first.releases == (case.releases[0],)
+    assert first.clusters == 3
+    assert silos.reference(first).probabilities.shape[:2] == (REFERENCE_DRAWS, 3)
     assert info.order == ("silo-0", "silo-1", "silo-2")
     assert info.runs == (info.divergence,)
 
@@ -246,23 +275,21 @@ def test_asks_one_silo_at_a_time_and_finds_the_truth(case):
 def test_over_messages_as_in_memory(case):
     """The silos' answers, one at a time, are the costs computed with all rows at hand."""
     silos = RowSilos(case.releases, case.codes, case.sizes)
-    groups, info = divergence_groups(
-        case.releases, Divergence(), silos, PRIOR, case.offsets, np.random.default_rng(0)
-    )
+    groups, info = divergence_groups(case.releases, Divergence(), silos, np.random.default_rng(0))
     queries = {name: query for asked in silos.asked for name, query in asked.items()}
     found = [np.arange(3)]
     summed = 0.0
     for release, codes in zip(case.releases[1:], case.codes[1:], strict=True):
         query = queries[release.silo]
         cost = divergence_cost(
-            query,
+            silos.reference(query),
             shard_of(codes, case.sizes),
             release.weights.mean(axis=0),
             release.probabilities,
             PRIOR,
             np.random.default_rng([release.place, query.round]),
         )
-        group, divergence = assign(cost, release.clusters, len(query.weights))
+        group, divergence = assign(cost, release.clusters, query.clusters)
         found.append(group)
         summed += divergence
     assert_array_equal(groups, np.concatenate(found))
@@ -279,10 +306,8 @@ def test_over_messages_as_in_memory(case):
     ids=["restarts", "start", "reference"],
 )
 def test_options_find_the_truth_too(case, settings):
-    silos = RowSilos(case.releases, case.codes, case.sizes)
-    groups, info = divergence_groups(
-        case.releases, settings, silos, PRIOR, case.offsets, np.random.default_rng(0)
-    )
+    silos = RowSilos(case.releases, case.codes, case.sizes, settings.reference)
+    groups, info = divergence_groups(case.releases, settings, silos, np.random.default_rng(0))
     assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
     assert len(info.runs) == settings.restarts
     assert info.divergence == min(info.runs)
@@ -295,9 +320,7 @@ def test_draws_that_stay_in_the_silo_are_made_again(case):
         replace(r, tier="summary", weights=None, probabilities=None) for r in case.releases
     ]
     silos = RowSilos(case.releases, case.codes, case.sizes)
-    groups, _ = divergence_groups(
-        summaries, Divergence(), silos, PRIOR, case.offsets, np.random.default_rng(0)
-    )
+    groups, _ = divergence_groups(summaries, Divergence(), silos, np.random.default_rng(0))
     assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
 
 
@@ -318,4 +341,4 @@ def test_a_reply_that_does_not_fit_is_refused(seed, cost, words):
             return {name: DivergenceReply(cost) for name in query}
 
     with pytest.raises(StudyMismatch, match=words):
-        divergence_groups(releases, Divergence(), Wrong(), PRIOR, OFFSETS, np.random.default_rng(0))
+        divergence_groups(releases, Divergence(), Wrong(), np.random.default_rng(0))

@@ -161,46 +161,45 @@ class TestQuestions:
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
+            ({"releases": (), "groups": ()}, "has releases 0; it must be from 1 to 2"),
             (
-                {"probabilities": DIVERGENCE.probabilities[:, :, :6]},
-                r"has probabilities of shape \(5, 3, 6\) where \(any, any, 7\) is wanted",
+                {"releases": DIVERGENCE.releases[:1] * 2},
+                "shows releases of one silo twice, or of silos that are not the study's",
             ),
-            ({"probabilities": DIVERGENCE.probabilities[:0]}, r"of shape \(0, 3, 7\)"),
-            ({"weights": np.ones(4) / 4}, r"has weights of shape \(4,\) where \(3\) is wanted"),
-            ({"weights": np.zeros(3)}, "has weights that are all zero"),
-            ({"weights": -DIVERGENCE.weights}, "has weights down to -0.*must be at least 0"),
-            ({"weights": np.array([1, 1, np.nan])}, "has weights that are not finite"),
+            (
+                {"releases": (replace(DIVERGENCE.releases[0], silo="x"), DIVERGENCE.releases[1])},
+                "or of silos that are not the study's",
+            ),
+            (
+                {"releases": (replace(DIVERGENCE.releases[0], silo="süd"),)},
+                "shows the silo its own release",
+            ),
+            ({"groups": DIVERGENCE.groups[:1]}, "has groups of 1 silos and 2 releases"),
+            (
+                {"releases": (replace(DIVERGENCE.releases[0], place=1), DIVERGENCE.releases[1])},
+                "shows a release of 'east 3' that is of 'east 3', place 1",
+            ),
+            (
+                {"groups": (np.array([0, 1, 2]), DIVERGENCE.groups[1])},
+                r"has groups of 'east 3' of shape \(3,\) where \(2\) is wanted",
+            ),
+            ({"groups": (np.array([0, 1]), np.array([-1, 0]))}, "has groups down to -1"),
+            ({"groups": (np.array([0, 1]), np.array([2, 12]))}, "has groups up to 12; they must"),
+            ({"groups": (np.array([0, 1]), np.array([0, 0]))}, "two clusters of one silo"),
+            ({"groups": (np.array([0, 1]), np.array([0, 3]))}, "or with no cluster"),
+            ({"groups": (np.array([1, 2]), np.array([0, 3]))}, "or with no cluster"),
             ({"round": 4}, "has round 4; it must be from 0 to 3"),
-            (
-                {"probabilities": DIVERGENCE.probabilities * 0.5},
-                "has probabilities that sum to 0.5 instead of one",
-            ),
         ],
     )
     def test_divergence(self, changes, match):
         query_refused("divergence", match, **changes)
-
-    def test_too_many_clusters_or_draws(self, monkeypatch):
-        many = {
-            "weights": np.full(13, 1 / 13),
-            "probabilities": np.repeat(DIVERGENCE.probabilities[:, :1], 13, axis=1),
-        }
-        query_refused("divergence", "has clusters 13; it must be from 1 to 12", **many)
-        monkeypatch.setattr("silomix.messages.checks.MOST_DRAWS", 4)
-        few = EXCHANGES["divergence"].study.model_copy(update={"kept_draws": 4})
-        few = few.model_copy(
-            update={
-                "schedule": few.schedule.model_copy(update={"iterations": few.schedule.burn_in})
-            }
-        )
-        query_refused("divergence", "has draws 5; it must be from 1 to 4", study=few)
 
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
             ({"releases": SHARE.releases[:2]}, "shows the releases of 2 silos that are not the"),
             ({"releases": SHARE.releases[::-1]}, "shows the releases of 3 silos that are not the"),
-            ({"groups": SHARE.groups[:2]}, "has groups of 2 silos; the study has 3"),
+            ({"groups": SHARE.groups[:2]}, "has groups of 2 silos and 3 releases"),
             (
                 {"releases": (SHARE.releases[0], MISPLACED, SHARE.releases[2])},
                 "shows a release of 'süd' that is of 'süd', place 2",

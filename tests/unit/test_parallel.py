@@ -78,7 +78,7 @@ class TestWhatTravels:
         ("query", "words"),
         [
             (SampleLocally(), {"codes"}),
-            (DivergenceCost(np.ones(1), np.full((1, 1, 6), 0.5), 1), {"codes", "kept"}),
+            (DivergenceCost((), (), 1), {"codes", "kept"}),
             (PolishRound(1, np.ones((1, 1)), np.full((1, 1, 6), 0.5), None, 1), {"layout"}),
             (ASSIGN, {"codes"}),
             (replace(ASSIGN, groups=np.array([0])), {"codes", "kept"}),

@@ -6,6 +6,7 @@ import pytest
 
 from silomix.errors import SettingsError
 from silomix.policy import (
+    GIVES_AWAY,
     OPEN,
     PRESETS,
     UNLIMITED,
@@ -42,15 +43,16 @@ def test_presets(word, minimum, base):
     assert policy.has_rules == (word != "open")
     if word != "open":
         assert policy.tiers == ("summary",)
-        assert policy.share
+        assert policy.studies == 1
         assert policy.exchanges == Exchanges(
-            divergence=3, sharing=1, gradients=3, distinct_rows=1, polish=0, assign=1
+            divergence=0, sharing=0, gradients=0, distinct_rows=0, polish=0, assign=1
         )
 
 
 def test_open_allows_everything():
     assert set(OPEN.tiers) == {"summary", "draws"}
     assert set(OPEN.exchanges.model_dump().values()) == {UNLIMITED}
+    assert OPEN.studies == UNLIMITED
 
 
 def test_an_unknown_preset_is_named():
@@ -63,6 +65,25 @@ def test_a_file_reads_back(tmp_path, word):
     path = write_policy(PRESETS[word], tmp_path / "policy.toml")
     assert read_policy(path) == PRESETS[word]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_says_what_each_exact_channel_that_it_allows_gives_away(tmp_path):
+    path = tmp_path / "policy.toml"
+    strict = write_policy(Policy(name="[exchanges]"), path).read_text()
+    assert "gives away" not in strict
+    allowed = Policy(exchanges=Exchanges(gradients=60_000, sharing=1))
+    lines = write_policy(allowed, path).read_text().splitlines()
+    assert max(map(len, lines)) <= 100
+    for key in ("gradients", "sharing"):
+        place = next(n for n, line in enumerate(lines) if line.startswith(f"{key} = "))
+        first = next(n for n, line in enumerate(lines) if line.startswith(f"# {key} gives away "))
+        told = " ".join(line.removeprefix("# ") for line in lines[first:place])
+        assert told == f"{key} gives away {GIVES_AWAY[key]}"
+    assert not any(line.startswith("# polish gives") for line in lines)
+    assert read_policy(path) == allowed
+    every = write_policy(OPEN, path).read_text()
+    assert all(f"# {key} gives away " in every for key in GIVES_AWAY)
+    assert set(GIVES_AWAY) == set(Exchanges.model_fields) - {"assign"}
 
 
 def test_an_echo_reads_back():
@@ -100,7 +121,8 @@ def test_a_file_without_preset_states_everything(tmp_path):
         ('preset = "default"\nround_to = 1.5', "round_to is 1.5; it must be a whole number"),
         ('preset = "default"\ntiers = []', "tiers is empty"),
         ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
-        ('preset = "default"\nshare = 1', "share is 1; it must be true or false"),
+        ('preset = "default"\nshare = true', "share is not a setting"),
+        ('preset = "default"\nstudies = -1', "studies is -1; it must be at least 0"),
         ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
         ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
         ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
@@ -143,7 +165,7 @@ def test_a_digest_is_of_the_rules_alone():
     assert len(digests) == len(PRESETS) - 1  # default and ukllc have the same rules
     assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in digests)
     assert policy_digest(Policy(name="ours")) == policy_digest(default)
-    for change in ({"share": False}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
+    for change in ({"studies": 2}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
         assert policy_digest(Policy(**change)) != policy_digest(default)
 
 

@@ -32,7 +32,7 @@ from silomix.messages import (
 from silomix.messages.binary import decode, encode
 from silomix.messages.envelope import Envelope
 from silomix.policy import OPEN, policy_named
-from silomix.silo import HANDLERS, LIMITED, Silo, answer, answer_or_refuse, refusal_code
+from silomix.silo import HANDLERS, LIMITED, Silo, answer, answer_or_refuse, points, refusal_code
 from silomix.store import Store, digest_rows, open_store
 from silomix.study import make_study
 
@@ -179,7 +179,7 @@ class TestSharing:
         share = shared_releases(sampled)
         other = forged(share)
         assert share.key != other.key
-        silo = limited(gradients=1)
+        silo = limited(gradients=10)
         answer(share, silo)
         point = a_point(share)
         value = answer(point, silo).value
@@ -228,13 +228,37 @@ class TestSharing:
         answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
 
     def test_a_release_that_must_not_be_shown(self, sampled, limited):
-        silo = limited(OPEN.model_copy(update={"share": False}))
+        silo = limited(sharing=0)
         with pytest.raises(PolicyRefusal) as error:
             answer(shared_releases(sampled), silo)
         assert str(error.value) == (
-            "north: its policy does not let its release be shown to the other silos; its owner "
-            "can set share = true in the policy file, or the study can do without"
+            "north: its policy does not allow sharing; its owner can change exchanges.sharing in "
+            "the policy file, or the study can do without"
         )
+
+    def test_points_are_counted_one_by_one(self, sampled, limited):
+        """Ten draws at one starting point are ten points; half a question is not answered."""
+        share, silo = shared_releases(sampled), limited(gradients=15)
+        answer(share, silo)
+        first = a_point(share)
+        answer(first, silo)
+        answer(first, silo)
+        assert list(silo.store.ledger["gradients"].values()) == [10]
+        with pytest.raises(PolicyRefusal) as error:
+            answer(replace(first, first=10, last=16), silo)
+        assert str(error.value) == (
+            "north: its policy allows 15 points about gradients of which 5 are left, and this "
+            "question is about 6; ask fewer in this study, or let the policy's owner allow more"
+        )
+        answer(replace(first, first=10, last=15), silo)
+        with pytest.raises(PolicyRefusal, match="15 points about gradients and all were asked"):
+            answer(replace(first, first=15, last=16), silo)
+        two = replace(
+            first,
+            weights=np.repeat(first.weights, 2, axis=0),
+            profiles=np.repeat(first.profiles, 2, axis=0),
+        )
+        assert points(two) == 20
 
     def test_assignments_are_counted_and_the_same_one_counts_once(self, limited):
         silo = limited(assign=1)
@@ -248,9 +272,9 @@ def test_a_release_is_held_against_the_policy_of_today(sampled):
     assert answer_or_refuse(SampleLocally(), replace(sampled[0], policy=strict)) == Refused(
         "policy"
     )
-    hidden = OPEN.model_copy(update={"share": False})
+    hidden = with_limits(OPEN, sharing=0)
     release = answer(SampleLocally(), replace(sampled[0], policy=hidden))
-    assert not release.policy["share"]
+    assert release.policy["exchanges"]["sharing"] == 0
     assert release.mean is sampled[0].store.kept.release.mean
 
 

@@ -73,8 +73,8 @@ def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp
         return answer_or_refuse(SampleLocally(), silo)
 
     both = Policy(tiers=("summary", "draws"))
-    assert release(both).policy["share"]
-    assert not release(both.model_copy(update={"share": False})).policy["share"]
+    assert release(both).policy["studies"] == 1
+    assert release(both.model_copy(update={"studies": 3})).policy["studies"] == 3
     assert release(policy_named("default")) == Refused("policy")
 
 

@@ -59,9 +59,9 @@ def test_only_its_owner_may_open_a_store(tmp_path):
 
 def test_a_store_that_was_open_to_all_opens_and_is_closed(tmp_path):
     (tmp_path / "silo.json").write_text(json.dumps(IDENTITY))
-    (tmp_path / LEDGER_FILE).write_text('{"polish": ["a"]}')
+    (tmp_path / LEDGER_FILE).write_text('{"polish": {"a": 1}}')
     tmp_path.chmod(0o755)
-    assert open_store(tmp_path, IDENTITY).ledger == {"polish": ["a"]}
+    assert open_store(tmp_path, IDENTITY).ledger == {"polish": {"a": 1}}
     assert mode(tmp_path) == 0o700
 
 
@@ -112,7 +112,7 @@ def test_one_process_at_a_time(two):
             one.note("polish", "a")
     waiting.join(60)
     assert entered.is_set()
-    assert other.ledger == {"polish": ["a"]}
+    assert other.ledger == {"polish": {"a": 1}}
 
 
 def test_a_disk_without_locks_is_said(two, monkeypatch):

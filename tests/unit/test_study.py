@@ -43,6 +43,7 @@ from silomix.study import (
     read_study,
     write_study,
 )
+from silomix.transports.files import expected_questions
 from silomix.types import Prior, Schedule, Schema, Variable
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
@@ -758,15 +759,21 @@ def test_the_files_preset_asks_what_the_default_policy_allows():
     plain = make_study(SCHEMA, SILOS)
     allowed = policy_named("default")
     assert files.tier in allowed.tiers
-    assert (files.aggregation.oracle, allowed.share) == ("federated", True)
-    assert files.aggregation.solver == FewRounds(rounds=allowed.exchanges.gradients, starts=100)
+    assert files.aggregation.method == "product"
     assert (files.polish.rounds, allowed.exchanges.polish) == (0, 0)
+    assert expected_questions(files) == 1 + allowed.exchanges.assign
     changed = {"tier", "aggregation", "polish"}
     assert files.model_dump(exclude=changed) == plain.model_dump(exclude=changed)
-    more = make_study(SCHEMA, SILOS, preset="files", solver=FewRounds(starts=20))
-    assert more.aggregation.solver == FewRounds(rounds=3, starts=20)
-    other = make_study(SCHEMA, SILOS, preset="files", solver="lbfgs")
-    assert other.aggregation.solver == Lbfgs()
+    courier = make_study(
+        SCHEMA,
+        SILOS,
+        preset="files",
+        aggregation="vcmc",
+        oracle="federated",
+        solver=FewRounds(rounds=3, starts=100),
+    )
+    assert (courier.tier, courier.polish.rounds) == ("summary", 0)
+    assert courier.aggregation.solver == FewRounds(rounds=3, starts=100)
 
 
 def test_the_records_have_the_defaults_of_the_documentation():

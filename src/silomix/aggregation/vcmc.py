@@ -118,11 +118,11 @@ def choose_oracle(
 def check_may_be_shown(releases: Sequence[Release]) -> None:
     """Refuse to show a release to the other silos where its silo's policy does not allow it."""
     for release in releases:
-        if not release.policy["share"]:
+        if not release.policy["exchanges"]["sharing"]:
             raise PolicyRefusal(
                 f"{release.silo}: its policy does not let its release be shown to the other silos, "
                 'which the federated oracle needs; choose aggregation "product", "cmc" or '
-                '"uniform", or let the policy\'s owner set share = true'
+                '"uniform", or let the policy\'s owner allow exchanges.sharing'
             )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from silomix.airlock.format import README
 from silomix.disclosure import least_units
-from silomix.policy import UNLIMITED, Policy, policy_digest
+from silomix.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 from silomix.words import plural
 
 if TYPE_CHECKING:
@@ -156,9 +156,14 @@ def inferences(policy: Policy, tier: str) -> list[str]:
 
 def further_questions(policy: Policy) -> list[str]:
     """Return what the policy lets a coordinator ask next."""
-    asked = [_limit(what, getattr(policy.exchanges, kind)) for kind, what in QUESTIONS.items()]
-    shown = "may" if policy.share else "may not"
-    return [*asked, f"This release {shown} be shown to the other silos of the study."]
+    asked = []
+    for kind, what in QUESTIONS.items():
+        limit: int = getattr(policy.exchanges, kind)
+        asked.append(_limit(what, limit, "point" if kind == "gradients" else "time"))
+        if limit and kind in GIVES_AWAY:
+            asked.append(f"That gives away {GIVES_AWAY[kind]}.")
+    shown = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
+    return [*asked, f"This release {shown} be shown to other silos of the study."]
 
 
 QUESTIONS: Mapping[str, str] = {
@@ -171,9 +176,9 @@ QUESTIONS: Mapping[str, str] = {
 }
 
 
-def _limit(what: str, limit: int) -> str:
+def _limit(what: str, limit: int, unit: str) -> str:
     if limit == 0:
         return f"{what}: never."
     if limit >= UNLIMITED:
         return f"{what}: without limit."
-    return f"{what}: {plural(limit, 'time')} in one study."
+    return f"{what}: {plural(limit, unit)} in one study."

@@ -75,10 +75,7 @@ def _hungarian(problem: Problem, _: Hungarian) -> Found:
 
 
 def _divergence(problem: Problem, settings: Divergence) -> Found:
-    offsets = problem.profile.offsets
-    return divergence_groups(
-        problem.releases, settings, problem.silos, problem.prior, offsets, problem.rng
-    )
+    return divergence_groups(problem.releases, settings, problem.silos, problem.rng)
 
 
 def _ball(problem: Problem, settings: Ball) -> Found:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import log_softmax
 
-from silomix.errors import StudyMismatch
+from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.families.dirichlet import draw_levels
 from silomix.matching.records import MatchingInfo
 from silomix.messages import DivergenceCost
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from silomix.types import Prior, Shard
 
 REFERENCE_DRAWS = 100
-"""Draws of the reference that travel to each silo, and over which costs are averaged."""
+"""Draws of the reference, over which costs are averaged."""
+
+STREAM = 0x726566
+"""Sets the reference's draws apart from other draws of the same seed."""
 
 CELLS_AT_A_TIME = 2_000_000
 """Responsibilities, (row, draw, component), that a silo holds in memory."""
@@ -36,7 +39,7 @@ SMALLEST_PROBABILITY = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class Matchable:
-    """What the coordinator knows of one silo.
+    """What a release tells of a silo.
 
     Attributes
     ----------
@@ -81,8 +84,6 @@ def divergence_groups(
     releases: Sequence[Release],
     settings: Divergence,
     silos: Silos,
-    prior: Prior,
-    offsets: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], MatchingInfo]:
     """Match silo after silo to the mean of those matched before.
@@ -95,38 +96,66 @@ def divergence_groups(
     Parameters
     ----------
     releases : one from each silo, in the order of the roster.
-    settings : restarts, start and reference.
+    settings : restarts and start; the silos, which make the reference, look at the rest.
     silos : asked one at a time for the cost of the reference so far.
-    prior : of the pooled model.
-    offsets : (variable + 1,), where each variable's levels start.
-    rng : for the draws taken from the releases, and the orders.
+    rng : for the orders.
 
     Returns
     -------
     groups : (local,)
     info : the order and the summed divergence of the run that was kept, and of all runs.
     """
-    known = []
-    for release in releases:
-        weights, probabilities = release_draws(
-            release, REFERENCE_DRAWS, prior, len(silos.names), offsets, rng
-        )
-        say = (
-            precision(release, offsets)
-            if settings.reference == "precision"
-            else np.ones(release.clusters)
-        )
-        known.append(Matchable(release.silo, weights.mean(axis=0), probabilities, say))
+    check_may_be_shown(releases)
     runs = [
-        match_in_order(known, order, silos, number)
+        match_in_order(releases, order, silos, number)
         for number, order in enumerate(orders(releases, settings, rng))
     ]
     best = min(runs, key=lambda run: run.divergence)
     return np.concatenate(best.groups), MatchingInfo(
-        order=tuple(known[place].silo for place in best.order),
+        order=tuple(releases[place].silo for place in best.order),
         divergence=best.divergence,
         runs=tuple(run.divergence for run in runs),
     )
+
+
+def check_may_be_shown(releases: Sequence[Release]) -> None:
+    """Refuse to show a release to other silos where its silo's policy does not allow it."""
+    for release in releases:
+        if not release.policy["exchanges"]["divergence"]:
+            raise PolicyRefusal(
+                f"{release.silo}: its policy does not let its release be shown to other silos, nor "
+                'other clusters be held against its rows, as the matching "divergence" needs; '
+                "choose another matching, or let the policy's owner allow exchanges.divergence"
+            )
+
+
+def make_reference(
+    query: DivergenceCost,
+    say: str,
+    silos: int,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+) -> Reference:
+    """Return what the releases of a question come to, in the silo that is asked.
+
+    Parameters
+    ----------
+    say : "mean" or "precision": how much each silo's clusters count.
+    silos : how many the study has.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    seed : of the study.
+    """
+    empty = np.zeros((REFERENCE_DRAWS, 0, int(offsets[-1])))
+    reference = Reference(np.zeros(0), empty, np.zeros(0))
+    for release, group in zip(query.releases, query.groups, strict=True):
+        rng = np.random.default_rng([seed, release.place, STREAM])
+        weights, draws = release_draws(release, REFERENCE_DRAWS, prior, silos, offsets, rng)
+        sure = precision(release, offsets) if say == "precision" else np.ones(release.clusters)
+        silo = Matchable(release.silo, weights.mean(axis=0), draws, sure)
+        reference = update(reference, silo, group)
+    return reference
 
 
 def precision(release: Release, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -152,29 +181,24 @@ def orders(
 
 
 def match_in_order(
-    known: Sequence[Matchable], order: NDArray[np.int64], silos: Silos, number: int
+    releases: Sequence[Release], order: NDArray[np.int64], silos: Silos, number: int
 ) -> Run:
     """Make run `number`: match the silos one after the other, the first being the reference."""
-    first = known[order[0]]
-    groups = {int(order[0]): np.arange(len(first.weights))}
-    reference = Reference(first.weights, first.probabilities, first.say)
+    places = order.tolist()
+    groups = {places[0]: np.arange(releases[places[0]].clusters)}
     total = 0.0
-    for step, place in enumerate(order[1:], start=1):
-        silo = known[place]
+    for step, place in enumerate(places[1:], start=1):
+        own, before = releases[place], places[:step]
         query = DivergenceCost(
-            weights=reference.weights,
-            probabilities=reference.probabilities,
-            round=number * len(order) + step,
+            releases=tuple(releases[other] for other in before),
+            groups=tuple(groups[other] for other in before),
+            round=number * len(places) + step,
         )
-        reply: DivergenceReply = silos.ask({silo.silo: query})[silo.silo]
-        size = padded(len(silo.weights), len(reference.weights))
-        check_cost(reply.cost, size, silo.silo)
-        groups[int(place)], divergence = assign(
-            reply.cost, len(silo.weights), len(reference.weights)
-        )
-        reference = update(reference, silo, groups[int(place)])
+        reply: DivergenceReply = silos.ask({own.silo: query})[own.silo]
+        check_cost(reply.cost, padded(own.clusters, query.clusters), own.silo)
+        groups[place], divergence = assign(reply.cost, own.clusters, query.clusters)
         total += divergence
-    return Run(order, tuple(groups[place] for place in range(len(known))), total)
+    return Run(order, tuple(groups[place] for place in range(len(releases))), total)
 
 
 def check_cost(cost: NDArray[np.float64], size: int, silo: str) -> None:
@@ -236,7 +260,7 @@ def update(reference: Reference, silo: Matchable, group: NDArray[np.int64]) -> R
 
 
 def divergence_cost(
-    query: DivergenceCost,
+    known: Reference,
     shard: Shard,
     weights: NDArray[np.floating],
     probabilities: NDArray[np.floating],
@@ -258,7 +282,7 @@ def divergence_cost(
 
     Parameters
     ----------
-    query : the reference.
+    known : the reference.
     shard : the silo's rows.
     weights : (cluster,), means of the silo's weights.
     probabilities : (draw, cluster, level), the silo's draws.
@@ -269,8 +293,8 @@ def divergence_cost(
     -------
     (local cluster, reference cluster), both padded: the components of the prior come last.
     """
-    size = padded(len(weights), len(query.weights))
-    n_draws = len(query.probabilities)
+    size = padded(len(weights), len(known.weights))
+    n_draws = len(known.probabilities)
     taken = random_order(len(probabilities), n_draws, rng)
     offsets = shard.schema.offsets
     sides = [
@@ -278,7 +302,7 @@ def divergence_cost(
             pad_weights(mean, size),
             pad_probabilities(draws, size, offsets, prior.beta, rng),
         )
-        for mean, draws in [(weights, probabilities[taken]), (query.weights, query.probabilities)]
+        for mean, draws in [(weights, probabilities[taken]), (known.weights, known.probabilities)]
     ]
     cost = np.zeros((size, size))
     rows = max(1, CELLS_AT_A_TIME // (n_draws * size))

@@ -297,32 +297,44 @@ def _ones(name: str, totals: NDArray[np.float64]) -> Problems:
 
 
 def _divergence_query(query: DivergenceCost, terms: Terms) -> Problems:
-    yield from _shape("probabilities", query.probabilities, (None, None, terms.levels))
-    draws, clusters, _ = query.probabilities.shape
-    yield from _shape("weights", query.weights, (clusters,))
-    yield from _range("draws", draws, 1, terms.most_draws)
-    yield from _range("clusters", clusters, 1, terms.most_clusters)
+    names = [release.silo for release in query.releases]
+    yield from _range("releases", len(names), 1, terms.silos - 1)
+    if len(set(names)) < len(names) or not set(names) < set(terms.study.silos):
+        yield "shows releases of one silo twice, or of silos that are not the study's"
+    if terms.silo in names:
+        yield "shows the silo its own release, which is not part of the reference yet"
+    yield from _shown(query, terms)
+    known = 0
+    for group in query.groups:
+        new = np.sort(group[group >= known])
+        if len(np.unique(group)) < len(group) or not np.array_equal(
+            new, known + np.arange(len(new))
+        ):
+            yield "has groups with two clusters of one silo, or with no cluster"
+        known += len(new)
     restarts = getattr(terms.study.matching, "restarts", 1)
     yield from _range("round", query.round, 0, restarts * terms.silos)
-    yield from _values("weights", query.weights, 0.0, 1.0 + NORMALISED)
-    if not query.weights.any():
-        yield "has weights that are all zero"
-    yield from _profiles("probabilities", query.probabilities, terms)
+
+
+def _shown(query: DivergenceCost | ShareReleases, terms: Terms) -> Problems:
+    """Yield what is wrong with the releases that a question shows, and with their groups."""
+    if len(query.groups) != len(query.releases):
+        yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
+    for release, group in zip(query.releases, query.groups, strict=True):
+        place = terms.study.silos.index(release.silo)
+        whose = Terms(terms.study, release.silo, place, terms.offsets, terms.components)
+        for problem in _release(release, None, whose):
+            yield f"shows a release of {release.silo!r} that {problem}"
+        yield from _shape(f"groups of {release.silo!r}", group, (release.clusters,))
+    yield from _values("groups", np.concatenate(query.groups), 0, terms.most_clusters - 1)
 
 
 def _share_query(query: ShareReleases, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
     if names != list(terms.study.silos):
         yield f"shows the releases of {len(names)} silos that are not the study's, in its order"
-    if len(query.groups) != terms.silos:
-        yield f"has groups of {len(query.groups)} silos; the study has {terms.silos}"
-    for place, (release, group) in enumerate(zip(query.releases, query.groups, strict=True)):
-        whose = Terms(terms.study, release.silo, place, terms.offsets, terms.components)
-        for problem in _release(release, None, whose):
-            yield f"shows a release of {release.silo!r} that {problem}"
-        yield from _shape(f"groups of {release.silo!r}", group, (release.clusters,))
+    yield from _shown(query, terms)
     together = np.concatenate(query.groups)
-    yield from _values("groups", together, 0, terms.most_clusters - 1)
     clusters = int(together.max()) + 1
     if len(np.unique(together)) < clusters:
         yield f"has {clusters} groups, and some of them have no cluster"
@@ -443,7 +455,7 @@ def _released_draws(reply: Release, terms: Terms) -> Problems:
 def _divergence_reply(reply: DivergenceReply, query: DivergenceCost, terms: Terms) -> Problems:
     size = len(reply.cost)
     yield from _shape("cost", reply.cost, (size, size))
-    known = len(query.weights)
+    known = query.clusters
     yield from _range("clusters", size, known + 1, max(known, terms.components) + 1)
     yield from _values("cost", reply.cost, -LARGEST, LARGEST)
 

@@ -28,18 +28,26 @@ class SampleLocally:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceCost:
-    """Ask what it would cost to match a silo's clusters to this reference (algorithm 1).
+    """Ask what it would cost to match a silo's clusters to those found so far (algorithm 1).
+
+    The silo makes the reference of the releases itself, so that it can hold each of them
+    against the rules that its own has to follow.
 
     Attributes
     ----------
-    weights : (cluster,), the reference's mean weights.
-    probabilities : (draw, cluster, level), the reference's draws.
+    releases : of the silos that were matched before, in the order in which they were.
+    groups : for each of them (local cluster,), the cluster of the reference that each is in.
     round : place of this question in the matching, for the randomness.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    releases: tuple[Release, ...]
+    groups: tuple[NDArray[np.int64], ...]
     round: int
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters of the reference."""
+        return 1 + max(int(group.max()) for group in self.groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +234,8 @@ class Refused:
 REFUSALS = {
     "policy": "its policy does not allow this question",
     "limit": "its policy allows no more questions of this kind in one study",
+    "shown": "it was shown a release that its own policy would not let out",
+    "studies": "its policy allows no other study of this table, unless its owner does",
     "too-few-rows": "it has fewer rows than its policy's minimum",
     "study": "it takes part in another study",
     "question": "it could not read the question, or the question does not fit the study",

@@ -128,8 +128,8 @@ RECORDS: dict[str, Inner] = {
         Inner(
             DivergenceCost,
             {
-                "weights": Array(("cluster",)),
-                "probabilities": Array(("draw", "cluster", "level")),
+                "releases": Many(RELEASE, "silo", MOST_SILOS),
+                "groups": Many(Array(("cluster",), INT64), "silo", MOST_SILOS),
                 "round": Whole(),
             },
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from silomix.policy.file import find_policy, read_policy, write_policy
 from silomix.policy.limits import Limits, check_study
 from silomix.policy.record import (
+    GIVES_AWAY,
     OPEN,
     PRESETS,
     UNLIMITED,
@@ -16,6 +17,7 @@ from silomix.policy.record import (
 )
 
 __all__ = [
+    "GIVES_AWAY",
     "OPEN",
     "PRESETS",
     "UNLIMITED",

@@ -5,15 +5,19 @@ from __future__ import annotations
 import tomllib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from silomix.atomic import read_file, replace_file
 from silomix.errors import SettingsError
-from silomix.policy.record import PRESETS, Policy, policy_named
+from silomix.policy.record import GIVES_AWAY, PRESETS, Policy, policy_named
 from silomix.study.problems import file_place, quote
 from silomix.study.record import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LARGEST_FILE = 100_000
 """Bytes; a policy takes a few hundred."""
@@ -21,9 +25,12 @@ LARGEST_FILE = 100_000
 HEADER = """\
 # A silomix policy: what this silo lets out. The silo owns it; no study can override it.
 # minimum_count: fewest rows behind a released number (0: no rule). round_to: 1 for no rounding.
+# studies: how many may be answered from one table; `silomix ledger` shows them, and allows more.
 # [exchanges]: questions of each kind that may be answered in one study, 0 for none.
 # [limits]: the most that a study may set; one beyond them is refused before any work.
 """
+
+WIDTH = 100
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -64,18 +71,36 @@ def read_policy(path: str | Path) -> Policy:
 def write_policy(policy: Policy, path: str | Path) -> Path:
     """Write the policy file, whole or not at all, and return its path.
 
+    Next to each channel that it allows and no rule rounds, the file says what that gives away.
+
     Examples
     --------
     >>> silomix.write_policy(silomix.Policy(name="ours"), "policy.toml").name
     'policy.toml'
     """
     target = Path(path)
-    text = HEADER + tomli_w.dumps(policy.model_dump(mode="json"))
+    text = HEADER + "".join(_with_warnings(policy))
     try:
         replace_file(target, text.encode())
     except OSError as error:
         raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
     return target
+
+
+def _with_warnings(policy: Policy) -> Iterator[str]:
+    """Yield the lines of a policy file."""
+    table = ""
+    for line in tomli_w.dumps(policy.model_dump(mode="json")).splitlines(keepends=True):
+        table = line.strip() if line.startswith("[") else table
+        key, _, value = line.strip().partition(" = ")
+        if table == "[exchanges]" and key in GIVES_AWAY and value != "0":
+            told = f"{key} gives away {GIVES_AWAY[key]}"
+            yield from (f"{part}\n" for part in _comment(told))
+        yield line
+
+
+def _comment(text: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
 def find_policy(word: str) -> Policy:

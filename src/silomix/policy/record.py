@@ -41,22 +41,44 @@ Limit = Annotated[int, Field(ge=0, le=UNLIMITED)]
 class Exchanges(Record):
     """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
 
+    All but `assign` are answered with exact numbers, which no rule rounds: see `GIVES_AWAY`.
+
     Attributes
     ----------
-    divergence : costs of a reference against the silo's rows.
-    sharing : sets of releases, those of all silos, that gradients may be asked about.
-    gradients : log-likelihood and gradient at aggregation weights.
+    divergence : costs of a reference, made of other silos' releases, against the silo's rows; the
+        silos that are asked later see this one's release.
+    sharing : sets of releases, those of all silos, that gradients may be asked about; all silos
+        see this one's release.
+    gradients : points at which the log-likelihood and its gradient are told; a question is about
+        as many as it has starting points times draws.
     distinct_rows : the distinct rows and how often each occurs.
     polish : sampled counts, one question a round; the exact strategy asks the same.
     assign : rows of each global cluster.
     """
 
-    divergence: Limit = 3
-    sharing: Limit = 1
-    gradients: Limit = 3
-    distinct_rows: Limit = 1
+    divergence: Limit = 0
+    sharing: Limit = 0
+    gradients: Limit = 0
+    distinct_rows: Limit = 0
     polish: Limit = 0
     assign: Limit = 1
+
+
+GIVES_AWAY: dict[str, str] = {
+    "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
+    "can tell the exact count of every level, whatever minimum_count and round_to say; and the "
+    "silo's release to the silos that are asked later",
+    "sharing": "the silo's release to every silo of the study; and it is what gradients are about, "
+    "so with gradients of 0 it is good for nothing",
+    "gradients": "exact sums over the rows at points that the coordinator chooses: their "
+    "derivatives tell the exact number of rows, and enough points how often each distinct row "
+    "occurs, to the last one, whatever minimum_count and round_to say",
+    "distinct_rows": "the table but for the order of its rows, counts rounded, where every "
+    "distinct row occurs at least minimum_count times",
+    "polish": "counts of each level in each cluster, sampled anew for every chain: their mean is "
+    "the exact count, whatever minimum_count and round_to say",
+}
+"""What each channel that no rule rounds tells, for whoever allows one."""
 
 
 class Policy(Record):
@@ -68,22 +90,23 @@ class Policy(Record):
     minimum_count : the fewest rows that a released number may stand for; 0 for no such rule.
     round_to : counts leave as multiples of this; 1 for no rounding.
     tiers : the kinds of release that may leave.
-    share : whether the release may be shown to the other silos, as the federated oracle needs.
+    studies : how many may be answered from one table, unless the silo's owner allows another in
+        its ledger (`silomix.ledger`). Runs inside one process have no ledger, and count none.
     exchanges : how many further questions may be answered.
     limits : what a study may set; one beyond them is refused before any work.
 
     Examples
     --------
     >>> policy = silomix.Policy(minimum_count=20, tiers=("summary", "draws"))
-    >>> policy.has_rules, policy.round_to, policy.exchanges.gradients
-    (True, 5, 3)
+    >>> policy.has_rules, policy.round_to, policy.studies, policy.exchanges.gradients
+    (True, 5, 1, 0)
     """
 
     name: Name = "default"
     minimum_count: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = 10
     round_to: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] = 5
     tiers: Tiers = ("summary",)
-    share: bool = True
+    studies: Limit = 1
     exchanges: Exchanges = Exchanges()
     limits: Limits = Limits()
 
@@ -98,7 +121,7 @@ OPEN = Policy(
     minimum_count=0,
     round_to=1,
     tiers=("summary", "draws"),
-    share=True,
+    studies=UNLIMITED,
     exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
     limits=NO_LIMITS,
 )

@@ -15,7 +15,6 @@ from silomix.study.settings import (
     MATCHINGS,
     SOLVERS,
     Aggregation,
-    FewRounds,
     ScheduleSettings,
 )
 from silomix.study.study import Study
@@ -95,13 +94,13 @@ PRESETS: dict[str, dict[str, object]] = {
     },
     "files": {
         "tier": "summary",
-        "oracle": "federated",
-        "solver": FewRounds(rounds=3, starts=100),
+        "aggregation": "product",
         "polish": 0,
     },
 }
 """Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
-answer by hand, and asks what the default policy of a silo allows."""
+answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
+default policy of a silo refuses."""
 
 
 def default_thin(iterations: int, burn_in: int, chains: int, kept: int = KEPT) -> int:
