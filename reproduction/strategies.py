@@ -3,8 +3,8 @@
     python reproduction/strategies.py --datasets 5      # runs what is missing, appends, prints
 
 Every strategy is a way to run one study under one constraint, from one trip of a memory stick to an
-exchange for every sweep. "files, open" and "files, default policy" differ in the silos' policy
-alone: their difference is what the policy costs. Each data set is one line per strategy in
+exchange for every sweep. "courier, open" and "courier, default rules" differ in the silos' policy
+alone: their difference is what its rules cost. Each data set is one line per strategy in
 results/strategies.csv; seeds start at 3000, so nothing here was tuned on them.
 """
 
@@ -21,6 +21,7 @@ from study import warm_up
 from writing import as_markdown, with_error
 
 import silomix
+from silomix.policy import UNLIMITED, Exchanges
 from silomix.study import FewRounds
 
 DOCS = Path(__file__).parents[1] / "docs" / "tables"
@@ -33,13 +34,16 @@ HEADINGS = {
 }
 FIRST_SEED = 3000
 THREE_TRIPS = FewRounds(rounds=3, starts=100)
+COURIER = {"tier": "summary", "oracle": "federated", "solver": THREE_TRIPS, "polish": 0}
+ANSWERING = silomix.Policy(exchanges=Exchanges(sharing=1, gradients=UNLIMITED))
+"""The rules of the default policy, and the courier's questions allowed."""
 STRATEGIES = {
     "one trip: product, default policy": {
         "tier": "summary", "aggregation": "product", "polish": 0, "policy": "default",
     },
     "one trip: product, open": {"tier": "summary", "aggregation": "product", "polish": 0},
-    "files, default policy": {"preset": "files", "policy": "default"},
-    "files, open": {"preset": "files"},
+    "courier, default rules": COURIER | {"policy": ANSWERING},
+    "courier, open": COURIER,
     "few rounds, draws, polish 3": {"oracle": "federated", "solver": THREE_TRIPS, "polish": 3},
     "federated gradients": {"oracle": "federated", "polish": 0},
     "contingency": {"polish": 0},
@@ -109,7 +113,7 @@ def cost_of_policy(lines):
     keys = ["design", "separability", "seed"]
     ruled, free = (
         lines[lines["strategy"] == name].set_index(keys).sort_index()
-        for name in ("files, default policy", "files, open")
+        for name in ("courier, default rules", "courier, open")
     )
     both = ruled.index.intersection(free.index)
     ruled, free = ruled.loc[both], free.loc[both]

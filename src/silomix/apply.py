@@ -17,7 +17,7 @@ from silomix.site import place_in
 if TYPE_CHECKING:
     from silomix.data.reading import Table
     from silomix.study import Study
-    from silomix.types import LocalPosterior
+    from silomix.types import LocalPosterior, Shard
 
 
 def apply_study(
@@ -38,13 +38,25 @@ def apply_study(
     silo : the silo's name in the roster; its place there sets its random stream.
     frequency, threads, checkpoint : as for `silomix.sample`.
     """
-    place = place_in(study, silo)
+    place_in(study, silo)
     shard = load(table, schema=study.table_schema, frequency=frequency, where=silo)
+    return apply_to(shard, study, silo, threads=threads, checkpoint=checkpoint)
+
+
+def apply_to(
+    shard: Shard,
+    study: Study,
+    silo: str,
+    *,
+    threads: int | None = None,
+    checkpoint: str | Path | None = None,
+) -> LocalPosterior:
+    """Return the local posterior of rows that are in the study's levels already."""
     with reporting(None) as report:
         return sample_locally(
             Silo(
                 name=silo,
-                place=place,
+                place=place_in(study, silo),
                 shard=shard,
                 study=study,
                 threads=cores(threads),

@@ -94,6 +94,34 @@ StoreFolder = Annotated[
     Path | None,
     _option(OUTPUT, "--store", "Folder for what stays here; next to the table by default."),
 ]
+LedgerFile = Annotated[
+    Path | None,
+    _option(
+        OUTPUT, "--ledger", "File that counts what left; silomix-ledger.json beside the table."
+    ),
+]
+TableName = Annotated[
+    str | None,
+    _option(
+        OUTPUT,
+        "--table-name",
+        "What the ledger calls the table, however it grows or moves; its path by default.",
+    ),
+]
+CountedTable = Annotated[
+    Path | None,
+    _option(TABLE, "--data", "The table; its ledger lies beside it, or in this folder."),
+]
+AllowStudy = Annotated[
+    str | None,
+    _option(
+        OUTPUT, "--allow", "Let this study be answered from the table too: its file, or its digest."
+    ),
+]
+NewVersion = Annotated[
+    bool,
+    _flag(OUTPUT, "--new-version", "The table has other rows from now on: count its studies anew."),
+]
 Again = Annotated[
     bool, _flag(OUTPUT, "--again", "Answer again what was refused, or cannot be read.")
 ]

@@ -23,6 +23,7 @@ from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import row_table
 from silomix.kernels.reference import chain_key, fold
+from silomix.ledger import check_account, note_left
 from silomix.matching.divergence import divergence_cost, make_reference
 from silomix.messages import (
     AssignReply,
@@ -41,7 +42,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.binary import digest as digest_question
-from silomix.messages.checks import check_query
+from silomix.messages.checks import REPLIES, check_query
 from silomix.messages.shown import breaches
 from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
+    from silomix.ledger import Account
     from silomix.messages import Query
     from silomix.release import Release
     from silomix.sampler import Progress
@@ -84,6 +86,8 @@ class Silo:
     threads : cores its answers may use; they do not change them.
     checkpoint : folder for its sampler's checkpoints, or None.
     progress : told how far its sampler is.
+    account : its place in the silo's ledger of studies; None inside one process, where the rows
+        are at hand.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Silo:
     threads: int = 1
     checkpoint: Path | None = None
     progress: Callable[[Progress], None] | None = None
+    account: Account | None = None
 
 
 def answer(query: Query, silo: Silo) -> Any:
@@ -105,8 +110,13 @@ def answer(query: Query, silo: Silo) -> Any:
     PolicyRefusal
         When it does not.
     """
+    if silo.account is not None:
+        check_account(silo.account)
     permit(query, silo)
-    return HANDLERS[type(query)](query, silo)
+    reply = HANDLERS[type(query)](query, silo)
+    if silo.account is not None and not isinstance(reply, Received):
+        note_left(silo.account, type(reply).__name__)
+    return reply
 
 
 def answer_or_refuse(query: Query, silo: Silo) -> Any:
@@ -193,7 +203,9 @@ def points(query: Query) -> int:
 
 
 def count_answered(query: Query, silo: Silo) -> None:
-    """Count a question that was answered before the silo's ledger began."""
+    """Count a question that was answered before the silo's store and ledger knew of it."""
+    if silo.account is not None and REPLIES[type(query)] is not Received:
+        note_left(silo.account, REPLIES[type(query)].__name__, has_left=True)
     kind = _counted(query, silo)
     if kind is None:
         return

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from silomix.atomic import replace_file
 from silomix.data import expand, load, read_table
-from silomix.errors import StudyMismatch
+from silomix.data.cells import read_cells
+from silomix.errors import DataError, DataWarning, StudyMismatch
+from silomix.ledger import LEDGER, Account, check_account, read_ledger
 from silomix.roster import own_rows
 from silomix.silo import Silo
 from silomix.store import digest_rows, open_store
 from silomix.study import digest
+from silomix.words import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import narwhals as nw
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
@@ -28,10 +35,25 @@ LABELS = "labels.csv"
 ROW = "silomix: number of the row"
 
 
+class Loaded(NamedTuple):
+    """A silo's rows.
+
+    Attributes
+    ----------
+    shard : in the study's levels.
+    rows : (row,), the number that each has in its table.
+    digest : of all cells of the table, whatever the study looks at.
+    """
+
+    shard: Shard
+    rows: NDArray[np.int64]
+    digest: str
+
+
 def load_rows(
     table: Table, study: Study, silo: str, *, column: str | None, frequency: str | None
-) -> tuple[Shard, NDArray[np.int64]]:
-    """Return a silo's rows in the study's levels, and the number that each has in its table.
+) -> Loaded:
+    """Return a silo's rows in the study's levels.
 
     Parameters
     ----------
@@ -40,17 +62,97 @@ def load_rows(
     """
     place_in(study, silo)
     frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
+    cells = digest_cells(frame, without=(ROW, column))
     if frequency is not None:
         frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
-    return load(frame, schema=study.table_schema, where=silo), rows
+    return Loaded(load(frame, schema=study.table_schema, where=silo), rows, cells)
 
 
-def open_silo(shard: Shard, study: Study, name: str, *, policy: Policy, store: Path) -> Silo:
+def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()) -> str:
+    """Return a digest of a table's cells, the same for every kind of file that it is kept in."""
+    found = hashlib.sha256()
+    for name in sorted(set(frame.columns) - set(without)):
+        column = frame.get_column(name)
+        try:
+            cells = read_cells(column, name)
+        except DataError:  # no levels; but it may tell two versions of a table apart
+            found.update(json.dumps([name, *map(repr, column.to_list())]).encode())
+        else:
+            found.update(json.dumps([name, cells.texts]).encode() + cells.codes.tobytes())
+    return found.hexdigest()
+
+
+def open_account(
+    loaded: Loaded,
+    study: Study,
+    silo: str,
+    *,
+    policy: Policy,
+    data: Path,
+    column: str | None = None,
+    table: str | None = None,
+    ledger: Path | None = None,
+) -> Account:
+    """Return the study's place in the silo's ledger, if the policy has one for it.
+
+    Parameters
+    ----------
+    data : where the table is.
+    column : names each row's silo, where the table has the rows of several.
+    table : what its owner calls it; its path when left out.
+    ledger : the file; beside the table when left out.
+
+    Raises
+    ------
+    PolicyRefusal
+        When the silo has answered as many studies as its policy allows, or the table has changed.
+    FileError
+        When the ledger is damaged, or cannot be written.
+    """
+    name = table or str(data.resolve())
+    account = Account(
+        path=ledger or data.resolve().parent / LEDGER,
+        table=name if column is None else f"{name}, {column} = {silo}",
+        digest=loaded.digest,
+        rows=digest_rows(loaded.shard.codes),
+        study=digest(study),
+        title=study.title or "",
+        silo=silo,
+        policy=policy,
+    )
+    check_account(account)
+    _warn_new(account, name)
+    return account
+
+
+def _warn_new(account: Account, name: str) -> None:
+    """Warn where a table is new to a ledger that knows others: it may be one of them."""
+    tables = read_ledger(account.path).tables
+    others = [known.name for known in tables if not known.name.startswith(name)]
+    if others and account.table not in {known.name for known in tables}:
+        warnings.warn(
+            f"{account.path} has no table {account.table!r} yet, and knows {quoted(others)}; if "
+            "this is one of them with other rows, stop here and give its name with --table-name: "
+            "what left from it counts",
+            DataWarning,
+            stacklevel=3,
+        )
+
+
+def open_silo(
+    shard: Shard,
+    study: Study,
+    name: str,
+    *,
+    policy: Policy,
+    store: Path,
+    account: Account | None = None,
+) -> Silo:
     """Return a silo with a store that outlives the process.
 
-    A policy that changes only what may be asked, or how often, or the tiers that may leave, or
-    whether a release may be shown, keeps the store and its ledger: these hold from then on.
+    A policy that changes only what may be asked, or how often, or the tiers that may leave, keeps
+    the store and what it has counted: these hold from then on.
 
     Raises
     ------
@@ -75,6 +177,7 @@ def open_silo(shard: Shard, study: Study, name: str, *, policy: Policy, store: P
         store=opened,
         policy=policy,
         checkpoint=opened.checkpoint,
+        account=account,
     )
 
 

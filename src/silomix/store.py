@@ -109,7 +109,7 @@ class Store:
             if self.folder is None or self._is_held:
                 yield
                 return
-            with _locked(self.folder / LOCK_FILE):
+            with locked(self.folder / LOCK_FILE):
                 self._is_held = True
                 try:
                     _fill_ledger(self, self.folder)
@@ -241,7 +241,7 @@ def _fill_ledger(store: Store, folder: Path) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keep other processes out, until the end of this one at the latest; not on Windows."""
     private_file(path)
     with path.open("rb") as file:
@@ -253,7 +253,7 @@ def _locked(path: Path) -> Iterator[None]:
             except OSError as error:
                 raise CheckpointError(
                     f"{path} cannot be locked: {error.strerror}; without a lock nobody can count "
-                    "what was answered: keep the store on a disk that has locks"
+                    "what was answered: keep it on a disk that has locks"
                 ) from None
         yield
 

@@ -585,11 +585,15 @@ class TestCommands:
         assert record["explanation"] == told["explanation"]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("silomix.cli.release.apply_study", None)  # refused before it samples
+            patch.setattr("silomix.cli.release.apply_to", None)  # refused before it samples
             again = commands(*self.options(place), "--out", out)
         assert again.exit_code == 5
         assert "exists already" in again.stderr
-        assert commands(*self.options(place), "--out", out, "--force").exit_code == 0
+        once_more = self.options(place, policy=tmp_path / "p.toml")
+        assert commands(*once_more, "--out", out, "--force").exit_code == 0
+        rounded = commands(*self.options(place), "--out", out, "--force")
+        assert rounded.exit_code == 6
+        assert "with another rounding, 20, 5" in " ".join(rounded.stderr.split())
 
     def test_dry_run_shows_details_and_writes_nothing(self, place, commands):
         before = sorted(place.iterdir())

@@ -33,13 +33,13 @@ def loaded(table, study):
 
 
 def test_rows_keep_their_numbers_in_the_table(table, loaded):
-    shard, rows = loaded
+    shard, rows, _ = loaded
     assert shard.rows == len(rows) == (table["silo"] == "silo 2").sum()
     assert (table["silo"].to_numpy()[rows - 1] == "silo 2").all()
 
 
 def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path):
-    shard, rows = loaded
+    shard, rows, _ = loaded
     silo = open_silo(shard, study, "silo 2", policy=policy_named("default"), store=tmp_path)
     assert write_labels(silo, rows) is None
     membership = np.random.default_rng(0).dirichlet(np.ones(3), shard.rows).astype(np.float32)
@@ -51,7 +51,7 @@ def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path)
 
 
 def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_path):
-    shard, _ = loaded
+    shard = loaded.shard
     policy = policy_named("default")
     open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
     more = policy.model_copy(
@@ -66,7 +66,7 @@ def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp
     study = make_study(
         table_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
     )
-    shard, _ = load_rows(table, study, "silo 2", column="silo", frequency=None)
+    shard = load_rows(table, study, "silo 2", column="silo", frequency=None).shard
 
     def release(policy):
         silo = open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)

@@ -10,6 +10,7 @@ from silomix.cli.ehr import ehr_app
 from silomix.cli.examples import epilog
 from silomix.cli.exchange import answer_command, coordinate_command
 from silomix.cli.flare import flare_app
+from silomix.cli.ledger import ledger_command
 from silomix.cli.once import OnceCommand
 from silomix.cli.release import inspect_command, release_command
 from silomix.cli.report import report_command
@@ -30,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "sample": sample_command,
     "release": release_command,
     "inspect": inspect_command,
+    "ledger": ledger_command,
 }
 """In the order of the help page."""
 

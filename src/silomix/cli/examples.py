@@ -12,6 +12,7 @@ EXAMPLES = {
     "sample": "silomix sample north.csv --study study.toml --silo north --out north-results",
     "release": "silomix release north.csv --study study.toml --silo north --dry-run",
     "inspect": "silomix inspect release-of-north",
+    "ledger": "silomix ledger --data north.csv --allow study.toml",
     "ehr long": "silomix ehr long events.csv --codes codes.csv --out people.parquet",
     "ehr omop": "silomix ehr omop cdm.duckdb --codes codes.csv --out people.parquet",
     "flare provision": "silomix flare provision study.toml --host server.example --out kits",

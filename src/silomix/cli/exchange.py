@@ -16,6 +16,7 @@ from rich.text import Text
 from silomix import options as opt
 from silomix.atomic import private_file
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
+from silomix.ledger import Account
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
 from silomix.policy import echo, find_policy, policy_named
@@ -31,7 +32,7 @@ from silomix.results import (
 from silomix.results.words import KINDS
 from silomix.sampler import cores
 from silomix.silo import Silo
-from silomix.site import load_rows, open_silo, place_in, write_labels
+from silomix.site import load_rows, open_account, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.terminal import exit_code, explaining, show
 from silomix.transports.files import (
@@ -103,6 +104,8 @@ def answer_command(
     study: opt.AgreedStudy = None,
     policy: opt.PolicyFile = None,
     store: opt.StoreFolder = None,
+    ledger: opt.LedgerFile = None,
+    table_name: opt.TableName = None,
     again: opt.Again = False,
     yes: opt.Yes = False,
     threads: opt.Threads = None,
@@ -115,18 +118,29 @@ def answer_command(
         place_in(plan, silo)
         own = silo_folder(plan.silos, silo)
         home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
-        _check_inside(exchange, data, home)
+        _check_inside(exchange, data, home, ledger)
         rules = policy_named("default") if policy is None else find_policy(policy)
         if study is None:
             _agree(plan, exchange, silo, yes=yes)
-        shard, rows = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
-        opened = open_silo(shard, plan, silo, policy=rules, store=home)
+        loaded = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
+        account = open_account(
+            loaded,
+            plan,
+            silo,
+            policy=rules,
+            data=data,
+            column=silo_column,
+            table=table_name,
+            ledger=ledger,
+        )
+        opened = open_silo(loaded.shard, plan, silo, policy=rules, store=home, account=account)
         with reporting(None) as report, _logging_to(home / LOG):
             asked = replace(opened, threads=cores(threads), progress=report)
             done = list(answer_questions(exchange, asked, again=again))
-            labels = write_labels(asked, rows)
+            labels = write_labels(asked, loaded.rows)
         record = _answers_record(asked, done, home, labels)
-        last = _answers_last(exchange / ANSWERS / own, home, labels)
+        record |= {"ledger": str(account.path), "table": account.table}
+        last = _answers_last(exchange / ANSWERS / own, home, account, labels)
         show(record, _answers_view(asked, done, given=policy), as_json=as_json, last=last)
         if any(item.refused for item in done):
             raise typer.Exit(exit_code(SiloError()))
@@ -189,10 +203,10 @@ def _about(plan: Study, exchange: Path, silo: str) -> str:
     return "\n".join(lines)
 
 
-def _check_inside(exchange: Path, data: Path, store: Path) -> None:
+def _check_inside(exchange: Path, data: Path, store: Path, ledger: Path | None) -> None:
     """Refuse to leave rows, or what was made of them, in a folder that is carried away."""
-    for path, what in ((data, "the table"), (store, "the store")):
-        if lies_in(path, exchange):
+    for path, what in ((data, "the table"), (store, "the store"), (ledger, "the ledger")):
+        if path is not None and lies_in(path, exchange):
             raise SettingsError(
                 f"{what} {path} is inside the exchange {exchange}, which is carried out of the "
                 f"silo; keep {what} elsewhere"
@@ -281,8 +295,9 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Re
     return Group(Text(rules), table)
 
 
-def _answers_last(answers: Path, store: Path, labels: Path | None) -> str:
+def _answers_last(answers: Path, store: Path, account: Account, labels: Path | None) -> str:
     lines = [f"To the coordinator: {answers}", f"Stays here: {store}"]
+    lines.append(f"Counted in: {account.path}")
     if labels is not None:
         lines.append(f"Clusters of the rows, which stay here too: {labels}")
     return "\n".join(lines)

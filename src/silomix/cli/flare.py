@@ -188,6 +188,8 @@ def site_command_line(
         typer.Option("--silo-column", help="Column that says whose row it is, if there is one."),
     ] = None,
     frequency: opt.Frequency = None,
+    ledger: opt.LedgerFile = None,
+    table_name: opt.TableName = None,
     without_silos: Without = None,
     threads: opt.Threads = None,
     debug: opt.Debug = False,
@@ -205,6 +207,8 @@ def site_command_line(
             frequency=frequency,
             without=tuple(without_silos or ()),
             threads=threads,
+            ledger=str(ledger.resolve()) if ledger else None,
+            table=table_name,
         )
         silo, _ = open_site(settings, site_name(folder))
         typer.echo(

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.airlock import check_target, explain, read_contents, write_release
-from silomix.apply import apply_study
-from silomix.data import read_table
+from silomix.apply import apply_to
 from silomix.disclosure import check_tier, outgoing
+from silomix.ledger import note_left
 from silomix.policy import find_policy
 from silomix.release import Release, prepare_release
 from silomix.results import table_view
-from silomix.roster import own_rows
+from silomix.site import load_rows, open_account
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 from silomix.types import Schema
@@ -31,6 +31,8 @@ def release_command(
     out: opt.ReleaseOut = None,
     silo_column: opt.ReleaseColumn = None,
     frequency: opt.Frequency = None,
+    ledger: opt.LedgerFile = None,
+    table_name: opt.TableName = None,
     threads: opt.Threads = None,
     checkpoint: opt.Checkpoint = None,
     dry_run: opt.DryRun = False,
@@ -49,15 +51,20 @@ def release_command(
         check_tier(plan.tier, rules, silo)  # before hours of sampling
         if out is not None:
             check_target(out, force=force)
-        frame = read_table(table)
-        local = apply_study(
-            own_rows(frame, silo_column, silo, plan),
-            plan,
-            silo,
-            frequency=frequency,
-            threads=threads,
-            checkpoint=checkpoint,
-        )
+        loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
+        account = None
+        if out is not None:
+            account = open_account(
+                loaded,
+                plan,
+                silo,
+                policy=rules,
+                data=table,
+                column=silo_column,
+                table=table_name,
+                ledger=ledger,
+            )
+        local = apply_to(loaded.shard, plan, silo, threads=threads, checkpoint=checkpoint)
         made = prepare_release(
             local,
             silo=silo,
@@ -67,14 +74,16 @@ def release_command(
             policy=rules,
         )
         schema = plan.table_schema
-        if out is None:
+        if out is None or account is None:
             last = "Nothing was written. Details above may name counts that must not leave."
             show(_record(made, schema), _view(made, schema), as_json=as_json, last=last)
             return
         leaving = replace(made, checks=outgoing(made.checks))
+        note_left(account, Release.__name__)
         files = write_release(leaving, out, schema, force=force)
         record = _record(leaving, schema) | {"files": [str(file) for file in files]}
-        show(record, _view(leaving, schema), as_json=as_json, last=f"Release: {out}")
+        last = f"Release: {out}\nCounted in: {account.path}"
+        show(record, _view(leaving, schema), as_json=as_json, last=last)
 
 
 def inspect_command(

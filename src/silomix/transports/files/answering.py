@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import MessageError, StudyMismatch
+from silomix.ledger import knows
 from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
 from silomix.messages.checks import check_envelope
 from silomix.messages.files import read
@@ -123,12 +124,14 @@ def _check_address(posed: Posed, source: Path, envelope: Envelope, silo: Silo) -
 class _Left:
     """What answered questions left in the silo, made again where its store is new.
 
-    They are counted again too: a lost store must not reset the limits of a policy.
+    They are counted again too: a lost store or ledger must not reset the limits of a policy.
     """
 
     def __init__(self, silo: Silo) -> None:
         self.silo = silo
         self.uncounted = not silo.store.ledger
+        if silo.account is not None:
+            self.uncounted |= not knows(silo.account)
         self.release: Release | None = None
         self.shown: tuple[Posed, Path] | None = None
         self.assigned: tuple[Posed, Path] | None = None

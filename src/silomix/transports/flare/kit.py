@@ -32,6 +32,8 @@ class SiteSettings:
     frequency : column of counts, where rows stand for many equal ones.
     without : silos of the study that it agrees to do without.
     threads : cores it may use; all when None.
+    ledger, table : the file of what left, and the table's name in it; beside the table, and its
+        path, when None.
     """
 
     data: str
@@ -42,6 +44,8 @@ class SiteSettings:
     frequency: str | None = None
     without: tuple[str, ...] = ()
     threads: int | None = None
+    ledger: str | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True)

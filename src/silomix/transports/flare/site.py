@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from silomix.errors import SettingsError
 from silomix.policy import find_policy
 from silomix.sampler import cores
-from silomix.site import load_rows, open_silo
+from silomix.site import load_rows, open_account, open_silo
 from silomix.study import digest, read_study
 
 if TYPE_CHECKING:
@@ -58,14 +58,26 @@ def open_site(settings: SiteSettings, name: str) -> tuple[Silo, NDArray[np.int64
         When something does not fit; the text stays here.
     """
     study = without(read_study(settings.study), settings.without)
-    shard, rows = load_rows(
+    policy = find_policy(settings.policy)
+    loaded = load_rows(
         settings.data, study, name, column=settings.silo_column, frequency=settings.frequency
     )
-    silo = open_silo(
-        shard,
+    account = open_account(
+        loaded,
         study,
         name,
-        policy=find_policy(settings.policy),
-        store=Path(settings.store) / digest(study)[:SHOWN],
+        policy=policy,
+        data=Path(settings.data),
+        column=settings.silo_column,
+        table=settings.table,
+        ledger=Path(settings.ledger) if settings.ledger else None,
     )
-    return replace(silo, threads=cores(settings.threads)), rows
+    silo = open_silo(
+        loaded.shard,
+        study,
+        name,
+        policy=policy,
+        store=Path(settings.store) / digest(study)[:SHOWN],
+        account=account,
+    )
+    return replace(silo, threads=cores(settings.threads)), loaded.rows
