@@ -317,7 +317,7 @@ def test_the_commands_write_no_formulas(tmp_path, monkeypatch, seed):
 
 
 def test_who_writes_tables():
-    """Only these write CSV, and all that is text in them goes through the guard."""
+    """Only these write text as CSV, through the guard; messages and a site's labels are numbers."""
     root = Path(silomix.__file__).parent
     writers = {
         path.relative_to(root).as_posix()
