@@ -184,6 +184,7 @@ def planted_silos(shard: Shard, size: Size) -> Planted:
             partition=Partition(local, sizes, "given"),
             relabel="match",
             prior_draws=np.zeros(len(held)),
+            memberships=np.eye(len(held))[local],
             draws=draws,
         )
         name = names[number]
@@ -336,7 +337,7 @@ def polishing(folder: Path, size: Size) -> Work:
     )
     holders = matched.held / matched.held.sum(axis=0)
     profiles = np.einsum("sc,stcl->tcl", holders, matched.probabilities)
-    start = starting_point(matched.weights, profiles, planted.rows)
+    start = starting_point(matched, profiles, planted.rows, planted.offsets)
 
     def call() -> Any:
         return polish(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KAPPAS = np.geomspace(10.0, 1000.0, 8)
 """The values that drifting variables may share."""
+TIE = 1e-9
 PASSES = 2
 """How often to look again which variables drift, and to group again."""
 
@@ -52,7 +53,8 @@ def group_under_drift(
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
     # the first join pays its own prior odds: they are not charged twice
     price = np.log(max(_pairs(clusters), 1)) + drifting[0].profile.log_join_odds
-    drifts = logsumexp([found.value for found in drifting]) - price > same.value
+    # without a pair of silos the two are equal but for rounding
+    drifts = logsumexp([found.value for found in drifting]) - price > same.value + TIE
     best = max(drifting, key=lambda found: found.value) if drifts else same
     return best.groups, replace(best.info, kappa=best.profile.kappa), best.profile
 
