@@ -47,10 +47,10 @@ from study import warm_up
 import silomix
 from silomix import rivals
 from silomix.data import load
-from silomix.polish import CHAINS, Start, polish
+from silomix.polish import Start, polish
 from silomix.posterior import row_membership
 from silomix.silo import Silo
-from silomix.study import make_study
+from silomix.study import Polish, make_study
 from silomix.transports.in_process import InProcess
 from silomix.types import Shard, SiloProfiles
 
@@ -92,7 +92,7 @@ def from_truth(table, *, truth, seed, threads, **others):
         kappa=np.full(len(study.variables), 100.0),
     )
     found = polish(
-        start, silos, rounds=TRUTH_ROUNDS, most=TRUTH_ROUNDS, inner_sweeps=2, prior=study.prior,
+        start, silos, Polish(rounds=TRUTH_ROUNDS), kept_draws=study.kept_draws, prior=study.prior,
         offsets=study.table_schema.offsets, seed=seed,
     )  # fmt: skip
     labels = np.empty(len(table), dtype=np.int64)
@@ -111,7 +111,7 @@ def from_truth(table, *, truth, seed, threads, **others):
 
 def in_every_chain(values, axis):
     """Repeat values along a new axis of chains."""
-    return np.repeat(np.expand_dims(values, axis), CHAINS, axis)
+    return np.repeat(np.expand_dims(values, axis), Polish().chains, axis)
 
 
 METHODS = {
@@ -123,8 +123,8 @@ METHODS = {
 }
 WITHOUT_SAMPLER = ("fedmerdel", "truth")
 """Methods that take no iterations."""
-TRUTH_ROUNDS = 30
-"""Rounds of the sampler that starts at the truth: it need not find its way."""
+TRUTH_ROUNDS = 50
+"""Rounds of the sampler that starts at the truth, as many as the defaults make at most."""
 CLEARLY_BELOW = 0.05
 """A fit whose adjusted Rand index is further below the best possible is wrong."""
 FIT_COLUMNS = [

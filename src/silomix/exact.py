@@ -21,7 +21,7 @@ from scipy.special import gammaln
 from silomix.families.drift import Shared
 from silomix.families.evidence import log_evidence
 from silomix.matching.absorb import folding_limit
-from silomix.polish import ask_round, draw_profiles
+from silomix.polish import SILO_DRAWS, ask_round, draw_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 STREAM = 0x657861
 """Sets the coordinator's draws apart from other draws of the same seed."""
-SILO_DRAWS = 400
-"""Last draws of which the silos' own profiles are kept."""
 PERSISTENT = 0.5
 """A cluster less alike than this to what the other draws have is not one."""
 

@@ -76,7 +76,8 @@ def partition(
     if one_cluster and not beats_one_cluster(draws, labels):
         labels = np.zeros_like(labels)
     labels, sizes = largest_first(labels)
-    return Partition(labels, sizes, method, widths, used)
+    agreement = chain_agreement(draws, len(sizes))
+    return Partition(labels, sizes, method, widths, used, agreement)
 
 
 def cut_rows(

@@ -11,13 +11,13 @@ import numpy as np
 from silomix.aggregation import aggregate
 from silomix.diagnostics import diagnose
 from silomix.disclosure import STAND_INS
-from silomix.exact import SILO_DRAWS, align, sample_exactly
+from silomix.exact import align, sample_exactly
 from silomix.families.dirichlet import draw_levels
 from silomix.families.drift import discount
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
 from silomix.policy import Policy
-from silomix.polish import chains_for, polish, starting_point
+from silomix.polish import SILO_DRAWS, chains_for, polish, starting_point
 from silomix.posterior import (
     Parts,
     PolishTrace,
@@ -158,7 +158,8 @@ def _draws_needed(study: Study) -> int:
     rounds = study.polish.rounds
     if rounds == 0:
         return study.kept_draws
-    return chains_for(study.polish.most if rounds == "until" else rounds, study.kept_draws)
+    most = study.polish.most if rounds == "until" else rounds
+    return chains_for(most, study.kept_draws, study.polish.chains)
 
 
 def _polish(
@@ -178,9 +179,8 @@ def _polish(
     return polish(
         start,
         silos,
-        rounds=None if study.polish.rounds == "until" else study.polish.rounds,
-        most=study.polish.most,
-        inner_sweeps=study.polish.inner_sweeps,
+        study.polish,
+        kept_draws=study.kept_draws,
         prior=study.prior,
         offsets=study.table_schema.offsets,
         seed=study.seed,

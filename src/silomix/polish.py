@@ -20,6 +20,7 @@ and thousands of rounds is the paper's pooled Gibbs sampler without moving a row
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,20 +42,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages import PolishReply, Silos
+    from silomix.study import Polish
     from silomix.types import MatchedDraws, Prior
 
 STREAM = 0x706F6C
 """Sets the coordinator's polish draws apart from other draws of the same seed."""
-CHAINS = 400
-"""Parallel chains at least; a 95 % interval of 1,000 related draws is too short by a hair."""
-KEPT_ROUNDS = 5
-"""Draws are kept from at most this many last rounds."""
+CHECK_EVERY = 2
 FIRST_CHECK = 4
-QUIET_CHECKS = 2
-"""Checks in a row that must find the draws at rest."""
+"""Rounds below which there are no two windows to compare."""
 LIKELIHOOD_LIMIT = 2.0
 NOISE = 4.0
 """Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest."""
+WORTH = 400.0
+"""Independent draws that the kept ones should be worth, for every cluster."""
+SILO_DRAWS = 400
+"""Draws, at least, of the silos' own profiles that are kept."""
+FEWEST_ROWS = 5.0
+"""Smaller clusters are not asked whether they are at rest: hardly any row holds them in place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +70,15 @@ class Polished:
     weights_by_silo : (draw, silo, cluster)
     probabilities : (draw, cluster, level), what the silos share.
     kappa : (draw, variable); None without drift.
-    silo_probabilities : (chain, silo, cluster, level), the silos' own profiles after the last
-        round; None without drift.
+    silo_probabilities : (silo draw, silo, cluster, level), the silos' own profiles in the last
+        draws; None without drift.
     log_likelihood : (round, chain), of all silos' rows, at the start of each round.
     movement : (check, 4): round; z of the log-likelihood; of the cluster that moved most, how far
         the mean squared z of its parameters' means, and of their spreads, is above 1, in standard
         errors. No line where the rounds were too few for a check.
     rounds : rounds made.
     still_moving : whether the last check found the draws moving; False without a check.
+    worth : how many independent draws the kept ones are worth, for the worst cluster.
     """
 
     weights_by_silo: NDArray[np.float64]
@@ -84,6 +89,7 @@ class Polished:
     movement: NDArray[np.float64]
     rounds: int
     still_moving: bool
+    worth: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +109,14 @@ class Start:
     kappa: NDArray[np.float64] | None = None
 
 
-def chains_for(rounds: int, kept_draws: int) -> int:
-    """Return how many chains give `kept_draws` from the last rounds of `rounds`."""
-    return max(CHAINS, -(-kept_draws // max(1, min(rounds, KEPT_ROUNDS))))
+def chains_for(rounds: int, kept_draws: int, least: int) -> int:
+    """Return how many chains give `kept_draws` in the kept rounds of `rounds`; `least` at least."""
+    return max(least, -(-kept_draws // kept_rounds(rounds)))
+
+
+def kept_rounds(rounds: int) -> int:
+    """Return how many rounds' draws are kept: the second half."""
+    return rounds - rounds // 2
 
 
 def starting_point(
@@ -140,10 +151,9 @@ def starting_point(
 def polish(
     start: Start,
     silos: Silos,
+    settings: Polish,
     *,
-    rounds: int | None,
-    most: int,
-    inner_sweeps: int,
+    kept_draws: int,
     prior: Prior,
     offsets: NDArray[np.int64],
     seed: int,
@@ -153,22 +163,20 @@ def polish(
 
     Parameters
     ----------
-    rounds : how many; None until the draws stop moving, at most `most`.
-    inner_sweeps : label draws inside a silo in each round.
+    kept_draws : the fewest draws to keep, of the chains of `start` together.
     prior : of the pooled model.
     offsets : (variable + 1,), where each variable's levels start.
     report : called with (rounds made, the most there can be).
     """
-    last = most if rounds is None else rounds
+    until = settings.rounds == "until"
+    last = settings.most if settings.rounds == "until" else settings.rounds
     weights = start.weights
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
     shared, drift = start_shared(start, offsets), start.kappa is not None
+    alpha = prior.alpha / len(silos.names)
     history = _History()
-    made = 0
-    while made < last and not (rounds is None and history.quiet()):
-        made += 1
-        alpha = prior.alpha / len(silos.names)
-        replies = ask_round(silos, made, weights, own, alpha, inner_sweeps)
+    for made in range(1, last + 1):
+        replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
         weights = np.stack([reply.weights for reply in replies])
         counts = np.stack([reply.counts for reply in replies])
         likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
@@ -176,10 +184,15 @@ def polish(
         if drift:
             counts, weights = exchange_clusters(counts, weights, shared, offsets, rng)
         shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
-        history.add(weights, shared, likelihood)
+        history.add(weights, shared, own if drift else None, likelihood)
         if report is not None:
             report(made, last)
-    return history.finish(made, own if drift else None)
+        due = until and made % CHECK_EVERY == 0
+        if made == last or (due and kept_rounds(made) * weights.shape[1] >= kept_draws):
+            history.check(np.stack([reply.members for reply in replies]))
+            if until and history.at_rest():
+                break
+    return history.finish()
 
 
 def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
@@ -239,63 +252,113 @@ def ask_round(
 
 
 class _History:
-    """Every round's draws, as far back as a check or the kept draws need them."""
+    """Every round's draws, and how far they moved."""
 
     def __init__(self) -> None:
-        self.weights: list[NDArray[np.float64]] = []
-        self.probabilities: list[NDArray[np.float64]] = []
+        self.weights: list[NDArray[np.float32]] = []
+        self.probabilities: list[NDArray[np.float32]] = []
         self.kappa: list[NDArray[np.float64]] = []
+        self.own: deque[NDArray[np.float32]] = deque()
         self.log_likelihood: list[NDArray[np.float64]] = []
         self.checks: list[tuple[float, float, float, float]] = []
+        self.worth = np.nan
 
     def add(
         self,
         weights: NDArray[np.float64],
         shared: Shared,
+        own: NDArray[np.float64] | None,
         log_likelihood: NDArray[np.float64],
     ) -> None:
-        self.weights.append(weights)
-        self.probabilities.append(shared.mean)
+        self.weights.append(np.moveaxis(weights, 0, 1).astype(np.float32))
+        self.probabilities.append(shared.mean.astype(np.float32))
         self.kappa.append(shared.kappa)
         self.log_likelihood.append(log_likelihood)
+        if own is not None:
+            self.own.append(np.moveaxis(own, 0, 1).astype(np.float32))
+            if (len(self.own) - 1) * own.shape[1] >= SILO_DRAWS:
+                self.own.popleft()
         made = len(self.weights)
-        for old in range(min(made // 2 - 1, made - KEPT_ROUNDS)):  # nobody looks back so far
-            self.weights[old] = self.probabilities[old] = np.empty(0)
-        if made >= FIRST_CHECK and made % 2 == 0:
-            self.checks.append((float(made), *self._movement(made // 2)))
+        for old in range(made // 4 - 1):  # nobody looks back so far
+            self.weights[old] = self.probabilities[old] = np.empty(0, np.float32)
 
-    def _movement(self, before: int) -> tuple[float, float, float]:
-        """Compare the last round with round `before`, chain by chain."""
-        likelihood = paired_z(self.log_likelihood[-1] - self.log_likelihood[before - 1])
-        now, then = (
-            np.concatenate([np.moveaxis(self.weights[r], 0, 2), self.probabilities[r]], axis=2)
-            for r in (-1, before - 1)
+    def check(self, members: NDArray[np.int64]) -> None:
+        """Compare the kept half of the rounds with the quarter before it, chain by chain.
+
+        Parameters
+        ----------
+        members : (silo, chain, cluster), of the last round.
+        """
+        made = len(self.weights)
+        if made < FIRST_CHECK:
+            return
+        large = members.sum(axis=0).mean(axis=0) >= FEWEST_ROWS
+        windows = slice(made // 4, made // 2), slice(made // 2, made)
+        then, now = (self._parameters(window, large) for window in windows)
+        before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
+        self.checks.append(
+            (
+                float(made),
+                float(paired_z(after - before)),
+                excess(paired_z(now.mean(axis=0) - then.mean(axis=0))),
+                excess(paired_z(spread(now) - spread(then))),
+            )
         )
-        spread = np.abs(now - now.mean(axis=0)) - np.abs(then - then.mean(axis=0))
-        return float(likelihood), excess(paired_z(now - then)), excess(paired_z(spread))
+        self.worth = independent_draws(now)
 
-    def quiet(self) -> bool:
-        """Tell whether the last checks all found the draws at rest."""
-        recent = self.checks[-QUIET_CHECKS:]
-        if len(recent) < QUIET_CHECKS or recent[-1][0] < len(self.weights):
-            return False
-        return not any(moving(*check[1:]) for check in recent)
+    def _parameters(self, window: slice, large: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
+        weights = np.array(self.weights[window], dtype=np.float64)[..., large]
+        profiles = np.array(self.probabilities[window], dtype=np.float64)[:, :, large]
+        return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
 
-    def finish(self, made: int, own: NDArray[np.float64] | None) -> Polished:
-        kept = slice(-KEPT_ROUNDS, None)
+    def at_rest(self) -> bool:
+        """Tell whether the last check found the draws at rest, and worth enough."""
+        return bool(self.checks) and not moving(*self.checks[-1][1:]) and self.worth >= WORTH
+
+    def finish(self) -> Polished:
+        made = len(self.weights)
+        kept = slice(made // 2, None)
         checks = np.array(self.checks).reshape(-1, 4)
+        drift = len(self.own) > 0
         return Polished(
-            weights_by_silo=np.concatenate(
-                [np.moveaxis(weights, 0, 1) for weights in self.weights[kept]]
-            ),
+            weights_by_silo=np.concatenate(self.weights[kept]),
             probabilities=np.concatenate(self.probabilities[kept]),
-            kappa=None if own is None else np.concatenate(self.kappa[kept]),
-            silo_probabilities=None if own is None else np.moveaxis(own, 0, 1),
+            kappa=np.concatenate(self.kappa[kept]) if drift else None,
+            silo_probabilities=np.concatenate(list(self.own)[-kept_rounds(made) :])
+            if drift
+            else None,
             log_likelihood=np.array(self.log_likelihood),
             movement=checks,
             rounds=made,
             still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
+            worth=self.worth,
         )
+
+
+def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far each chain is from the mean of all, averaged over rounds: (chain, …)."""
+    return np.abs(values - values.mean(axis=(0, 1))).mean(axis=0)
+
+
+def independent_draws(values: NDArray[np.float64]) -> float:
+    """Return how many independent draws these are worth, in the cluster where they are fewest.
+
+    Chains are independent of each other, so the spread of their means says how well the mean of
+    all is known, however slowly each of them moves.
+
+    Parameters
+    ----------
+    values : (round, chain, cluster, parameter)
+    """
+    rounds, chains = values.shape[:2]
+    of_means = values.mean(axis=0).var(axis=0, ddof=1) / chains
+    of_draws = values.var(axis=(0, 1))
+    error = np.divide(of_means, of_draws, out=np.full_like(of_means, np.nan), where=of_draws > 0)
+    known = error[~np.isnan(error).all(axis=1)]
+    if len(known) == 0:
+        return float(rounds * chains)
+    return float(1.0 / np.nanmean(known, axis=1).max())
 
 
 def moving(likelihood_z: float, means: float, spreads: float) -> bool:

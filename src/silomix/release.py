@@ -27,7 +27,6 @@ from silomix.disclosure import (
     withhold_small,
 )
 from silomix.families.dirichlet import draw_levels
-from silomix.partition import chain_agreement
 from silomix.policy import OPEN, echo
 from silomix.relabel import PRIOR_DRAWS_ALLOWED
 
@@ -65,6 +64,8 @@ class ReleasedDiagnostics:
         (`silomix.partition.chain_agreement`); 1 for one chain or one cluster.
     full : share of draws in which every component held rows, so that there may be more clusters
         than components.
+    sweeps : of each of its chains, burn-in included; 0 where the policy has rules, since how long
+        an adaptive run took depends on the rows.
     """
 
     verdict: str
@@ -74,6 +75,7 @@ class ReleasedDiagnostics:
     prior_draws: float
     agreement: float = 1.0
     full: float = 0.0
+    sweeps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +167,9 @@ def prepare_release(
     diagnostics = released_diagnostics(
         local.draws.diagnostics,
         prior_draws=float(folded.prior_draws.max()),
-        agreement=chain_agreement(local.draws, local.partition.clusters),
+        agreement=local.partition.agreement,
         full=share_full(local.draws),
+        sweeps=local.draws.schedule.iterations,
     )
     return Release(
         silo=silo,
@@ -327,7 +330,12 @@ def share_full(draws: Draws) -> float:
 
 
 def released_diagnostics(
-    found: Diagnostics, *, prior_draws: float, agreement: float = 1.0, full: float = 0.0
+    found: Diagnostics,
+    *,
+    prior_draws: float,
+    agreement: float = 1.0,
+    full: float = 0.0,
+    sweeps: int = 0,
 ) -> ReleasedDiagnostics:
     """Say what may be said of a run: its verdict and numbers, not its traces."""
     return ReleasedDiagnostics(
@@ -338,6 +346,7 @@ def released_diagnostics(
         prior_draws=prior_draws,
         agreement=agreement,
         full=full,
+        sweeps=sweeps,
     )
 
 
@@ -371,6 +380,7 @@ def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
         prior_draws=0.0 if few else _at_most(found.prior_draws, PRIOR_STEPS),
         agreement=_at_least(found.agreement, AGREEMENT_STEPS),
         full=_at_least(found.full, FULL_STEPS),
+        sweeps=0,
     )
 
 

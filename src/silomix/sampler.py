@@ -15,7 +15,8 @@ import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +31,8 @@ from silomix.kernels.reference import chain_key
 from silomix.types import Draws
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Executor
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -93,9 +93,10 @@ def sample_shard(
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
+    since: Draws | None = None,
     family: Family = CATEGORICAL,
 ) -> Draws:
-    """Sample one silo's posterior.
+    """Sample one silo's posterior, for as long as the schedule says.
 
     Parameters
     ----------
@@ -104,6 +105,7 @@ def sample_shard(
     progress : called now and then from this thread.
     checkpoint : a folder; a run that was stopped in any way goes on from there, identical.
     checkpoint_every : sweeps between checkpoints.
+    since : draws of the same job with a shorter schedule; the chains go on where those ended.
     family : of the components' distributions.
     """
     schedule = job.schedule
@@ -127,11 +129,42 @@ def sample_shard(
             checkpoint=saved or None,
             checkpoint_every=checkpoint_every,
             chain=chain,
+            since=None if since is None else (since.schedule.iterations, since.last_labels[chain]),
         )
         for chain in range(schedule.chains)
     ]
-    _run_chains(runs, threads, progress)
-    return _collect(shard, job, arrays)
+    last_labels = _run_chains(runs, threads, progress)
+    return _collect(shard, job, arrays, last_labels)
+
+
+def sample_in_blocks(
+    shard: Shard,
+    job: Job,
+    *,
+    threads: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: str | Path | None = None,
+) -> Iterator[Draws]:
+    """Yield the draws after each block of the schedule, until the caller has seen enough.
+
+    A block's draws are those of `sample_shard` with the block as its schedule. Every block has a
+    checkpoint folder of its own; a run that was stopped begins again with the first and finds
+    what was done.
+    """
+    blocks, draws = job.schedule.blocks, None
+    for block in blocks:
+        folder = checkpoint
+        if checkpoint is not None and len(blocks) > 1:
+            folder = Path(checkpoint, str(block.iterations))
+        draws = sample_shard(
+            shard,
+            replace(job, schedule=block),
+            threads=threads,
+            progress=progress,
+            checkpoint=folder,
+            since=draws,
+        )
+        yield draws
 
 
 def cores(threads: int | None) -> int:
@@ -171,7 +204,12 @@ def _identity(shard: Shard, job: Job) -> dict[str, Any]:
     return {"rows": rows, **asdict(job)}
 
 
-def _collect(shard: Shard, job: Job, arrays: Mapping[str, NDArray[Any]]) -> Draws:
+def _collect(
+    shard: Shard,
+    job: Job,
+    arrays: Mapping[str, NDArray[Any]],
+    last_labels: NDArray[np.uint8],
+) -> Draws:
     diagnostics = diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"])
 
     def joined(name: str) -> NDArray[Any]:
@@ -187,6 +225,7 @@ def _collect(shard: Shard, job: Job, arrays: Mapping[str, NDArray[Any]]) -> Draw
         probabilities=joined("probabilities"),
         log_likelihood=joined("log_likelihood"),
         chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
+        last_labels=last_labels,
         prior=job.prior,
         silos=job.silos,
         seed=job.seed,
@@ -206,13 +245,14 @@ class _ChainRun:
     checkpoint: Checkpoint | None
     checkpoint_every: int
     chain: int
+    since: tuple[int, NDArray[np.uint8]] | None
 
 
 def _run_chains(
     runs: list[_ChainRun], threads: int, progress: Callable[[Progress], None] | None
-) -> None:
-    """Run all chains on a pool; this thread reports, and hears Ctrl-C."""
-    done = [0] * len(runs)
+) -> NDArray[np.uint8]:
+    """Run all chains on a pool and return their last labels; this thread hears Ctrl-C."""
+    done = [run.since[0] if run.since else 0 for run in runs]
     stop = threading.Event()
     report = _Reporter([run.schedule.iterations for run in runs], progress)
     with (
@@ -220,7 +260,8 @@ def _run_chains(
         ThreadPoolExecutor(max_workers=max(1, min(threads, len(runs)))) as pool,
     ):
         try:
-            waiting = {pool.submit(_run_chain, run, done, stop) for run in runs}
+            chains = [pool.submit(_run_chain, run, done, stop) for run in runs]
+            waiting = set(chains)
             while waiting:
                 finished, waiting = wait(waiting, SECONDS_PER_CALL, FIRST_EXCEPTION)
                 for chain in finished:
@@ -229,6 +270,7 @@ def _run_chains(
         except BaseException:
             stop.set()  # the pool's exit then waits for no more than one kernel call
             raise
+    return np.array([chain.result() for chain in chains])
 
 
 _untold = threading.Lock()
@@ -256,10 +298,10 @@ class _Reporter:
             self.progress(progress)
 
 
-def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> None:
+def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> NDArray[np.uint8]:
     rows = run.kept.labels.shape[1]
     saved = run.checkpoint and load_chain(run.checkpoint, run.chain, rows)
-    sweep, labels = saved or (0, run.family.start(run.plan, run.key))
+    sweep, labels = saved or run.since or (0, run.family.start(run.plan, run.key))
     chain = run.family.resume(run.plan, labels, run.threads)
     last, step, saved_at = run.schedule.iterations, 1, sweep
     with ExitStack() as stack:
@@ -280,3 +322,4 @@ def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> None:
                 save_chain(run.checkpoint, run.chain, until, run.family.labels(chain))
                 saved_at = until
     done[run.chain] = sweep
+    return run.family.labels(chain)

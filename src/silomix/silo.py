@@ -49,7 +49,7 @@ from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
-from silomix.sampler import Job, sample_shard
+from silomix.sampler import Job, sample_in_blocks
 from silomix.store import Kept, Store
 from silomix.study import Divergence, digest
 from silomix.types import Correspondence
@@ -66,11 +66,13 @@ if TYPE_CHECKING:
     from silomix.release import Release
     from silomix.sampler import Progress
     from silomix.study import Study
-    from silomix.types import LocalPosterior, MatchedDraws, Shard
+    from silomix.types import Draws, LocalPosterior, MatchedDraws, Partition, Shard
 
 POLISH_STREAM = 1 << 20
 """Stands where a chain's number would, far from any."""
 DIVERGENCE_STREAM = 0x646976
+ENOUGH_AGREEMENT = 0.85
+"""Adjusted Rand index of its chains' partitions at which a silo need not sample longer."""
 
 log = logging.getLogger("silomix.silo")
 
@@ -263,7 +265,7 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         silo=silo.place,
         seed=study.seed,
     )
-    draws = sample_shard(
+    blocks = sample_in_blocks(
         silo.shard,
         job,
         threads=silo.threads,
@@ -271,14 +273,30 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         checkpoint=silo.checkpoint,
     )
     settings = study.local
-    clusters = partition(
-        draws,
-        settings.partition,
-        one_cluster=settings.one_cluster,
-        threshold=settings.threshold,
-        subsample=settings.subsample,
-    )
-    return align_draws(draws, clusters, settings.relabel)
+    draws = next(blocks)
+    while True:
+        clusters = partition(
+            draws,
+            settings.partition,
+            one_cluster=settings.one_cluster,
+            threshold=settings.threshold,
+            subsample=settings.subsample,
+        )
+        longer = None if ran_enough(draws, clusters, study) else next(blocks, None)
+        if longer is None:
+            return align_draws(draws, clusters, settings.relabel)
+        draws = longer
+
+
+def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
+    """Tell whether a silo's chains need not go on.
+
+    They agree on the clusters. Where a polish follows, that is all it needs to begin; otherwise
+    the draws are the answer, and their traces must have mixed too.
+    """
+    if clusters.agreement < ENOUGH_AGREEMENT:
+        return False
+    return study.polish.rounds != 0 or draws.diagnostics.trusted
 
 
 def _kept(silo: Silo) -> Kept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Missing = Literal["marginalise", "level"]
+
+SHORTEST_BLOCK = 1_000
+"""Sweeps of a chain below which a silo does not look whether its chains agree."""
 
 MISSING_LEVEL = "(missing)"
 """Name of the extra level that `missing="level"` gives to a variable with missing cells."""
@@ -143,21 +146,44 @@ class Schedule:
     The sweeps are numbered 1 … iterations; sweep i is kept when i > burn_in and i − burn_in is
     a multiple of `thin`.
 
+    Attributes
+    ----------
+    adaptive : whether `iterations` is only the most: a silo may stop after one of the `blocks`.
+
     Examples
     --------
     >>> silomix.Schedule(iterations=1000, burn_in=500, thin=5).kept
     100
+    >>> [block.iterations for block in silomix.Schedule(adaptive=True).blocks]
+    [1250, 2500, 5000, 10000, 20000]
     """
 
     iterations: int = 20_000
     burn_in: int = 10_000
     chains: int = 2
     thin: int = 10
+    adaptive: bool = False
 
     @property
     def kept(self) -> int:
         """Draws kept per chain."""
         return (self.iterations - self.burn_in) // self.thin
+
+    @property
+    def blocks(self) -> tuple[Schedule, ...]:
+        """The fixed schedules to try in turn; the last is the longest.
+
+        Each is twice as long as the one before and drops all of it as burn-in, so a chain that
+        goes on from the end of one block has the draws of the next.
+        """
+        whole = replace(self, adaptive=False)
+        half = self.iterations // 2
+        if not self.adaptive or half < SHORTEST_BLOCK:
+            return (whole,)
+        burn_in = half // 2
+        thin = max(1, (half - burn_in) // self.kept)
+        shorter = replace(self, iterations=half, burn_in=burn_in, thin=thin)
+        return (*shorter.blocks, whole)
 
 
 @dataclass(frozen=True)
@@ -211,6 +237,7 @@ class Draws:
     log_likelihood : (draw,), float64: log p(rows | weights, probabilities) of that draw, the
         labels summed out.
     chain : (draw,), the chain each draw came from.
+    last_labels : (chain, row), the labels after the last sweep, from which a chain can go on.
     prior, silos, seed, schedule : how they were made.
     diagnostics : whether to trust them.
 
@@ -226,6 +253,7 @@ class Draws:
     probabilities: NDArray[np.float32]
     log_likelihood: NDArray[np.float64]
     chain: NDArray[np.int64]
+    last_labels: NDArray[np.uint8]
     prior: Prior
     silos: int
     seed: int
@@ -255,6 +283,8 @@ class Partition:
     silhouettes : average silhouette width by number of clusters tried.
     subsample : rows that were clustered directly when the table was too long for an n × n
         matrix, None when all of them were.
+    agreement : adjusted Rand index of the partitions that the chains give each on its own
+        (`silomix.partition.chain_agreement`); 1 for one chain, one cluster, or a given partition.
 
     Examples
     --------
@@ -268,6 +298,7 @@ class Partition:
     method: str
     silhouettes: Mapping[int, float] = field(default_factory=dict)
     subsample: int | None = None
+    agreement: float = 1.0
 
     @property
     def clusters(self) -> int:

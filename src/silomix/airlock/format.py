@@ -110,6 +110,7 @@ class DiagnosticsEntry(Entry):
     prior_draws: Number
     agreement: Number = 1.0
     full: Number = 0.0
+    sweeps: Whole = 0
 
 
 class Manifest(Entry):

@@ -435,6 +435,7 @@ def _release(reply: Release, _: SampleLocally | None, terms: Terms) -> Problems:
     yield from _range("prior_draws", reply.diagnostics.prior_draws, 0.0, 1.0)
     yield from _range("agreement", reply.diagnostics.agreement, -1.0, 1.0)
     yield from _range("full", reply.diagnostics.full, 0.0, 1.0)
+    yield from _range("sweeps", reply.diagnostics.sweeps, 0, LARGEST_TOTAL)
     yield from _released_draws(reply, terms)
 
 

@@ -83,6 +83,7 @@ DIAGNOSTICS = Inner(
         "prior_draws": Number(),
         "agreement": Number(),
         "full": Number(),
+        "sweeps": Whole(),
     },
 )
 

@@ -61,6 +61,7 @@ class SiloEntry(Entry):
     prior_draws: Number
     agreement: Number = 1.0
     full: Number = 0.0
+    sweeps: int = 0
 
 
 class PolishEntry(Entry):

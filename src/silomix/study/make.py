@@ -15,6 +15,7 @@ from silomix.study.settings import (
     MATCHINGS,
     SOLVERS,
     Aggregation,
+    Polish,
     ScheduleSettings,
 )
 from silomix.study.study import Study
@@ -44,6 +45,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "burn_in": ("schedule", "burn_in"),
     "chains": ("schedule", "chains"),
     "thin": ("schedule", "thin"),
+    "adaptive": ("schedule", "adaptive"),
     "kept": ("schedule", "kept"),
     "partition": ("local", "partition"),
     "one_cluster": ("local", "one_cluster"),
@@ -77,6 +79,7 @@ PRESETS: dict[str, dict[str, object]] = {
         "fractionate": True,
         "drift": "none",
         "iterations": 50_000,  # the burn-in is half of them, as for any study
+        "adaptive": False,
         "chains": 1,
         "kept": 5_000,
         "partition": "pam",
@@ -150,7 +153,7 @@ def make_study(
         raise SettingsError("thin and kept both say what a silo keeps; give one of them")
     methods = _state({"matching": Study.model_fields["matching"].default})
     methods |= _state({"solver": Aggregation().solver})
-    document = _nest(_derive_schedule(methods | chosen | stated)) | {
+    document = _nest(_derive_start(_derive_schedule(methods | chosen | stated))) | {
         "missing": schema.missing,
         "silos": silos,
         "variables": [{"name": v.name, "levels": v.levels} for v in schema.variables],
@@ -236,11 +239,27 @@ def _derive_schedule(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
         raise SettingsError(f"kept is {quote(stated_kept)}; it must be a whole number, at least 1")
     iterations = _whole(values.get(KEYWORDS["iterations"], ScheduleSettings().iterations), 1)
     chains = _whole(values.get(KEYWORDS["chains"], ScheduleSettings().chains), 1)
+    is_fixed = values.get(KEYWORDS["strategy"]) == "exact"
+    is_fixed |= not values.keys().isdisjoint({KEYWORDS["burn_in"], KEYWORDS["thin"]})
+    values.setdefault(KEYWORDS["adaptive"], not is_fixed)
     if iterations is not None:
         burn_in = _whole(values.setdefault(KEYWORDS["burn_in"], iterations // 2), 0)
         if chains is not None and burn_in is not None:
             values.setdefault(KEYWORDS["thin"], default_thin(iterations, burn_in, chains, kept))
     return values
+
+
+def _derive_start(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
+    """Let the aggregation be as exact as a polish that follows needs: it forgets its start.
+
+    Without a polish the weights of the silos are the answer, and are found to full accuracy.
+    """
+    polished = values.get(KEYWORDS["polish"], Polish().rounds) != 0
+    if not polished or values[KEYWORDS["solver"]] != "lbfgs":
+        return values
+    solver = KEYWORDS["solver"][:-1]
+    rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.1, ("aggregation", "draws"): 50}
+    return rough | values
 
 
 def _whole(value: object, least: int) -> int | None:

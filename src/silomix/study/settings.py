@@ -43,16 +43,19 @@ class ScheduleSettings(Record):
 
     Attributes
     ----------
-    iterations : sweeps of each chain, burn-in included.
+    iterations : sweeps of each chain, burn-in included; the most of them where `adaptive` is true.
     burn_in : sweeps dropped at the start of each chain.
     chains : chains of each silo.
     thin : one sweep in `thin` is kept after the burn-in.
+    adaptive : whether a silo may stop earlier, as soon as its chains agree on the clusters. It
+        looks after each of `silomix.Schedule.blocks`; half of a block is burn-in.
     """
 
     iterations: Count = Schedule.iterations
     burn_in: CountFromZero = Schedule.burn_in
     chains: Count = Schedule.chains
     thin: Count = Schedule.thin
+    adaptive: bool = True
 
     @field_validator("burn_in")
     @classmethod
@@ -71,6 +74,14 @@ class ScheduleSettings(Record):
                 reason = f"the {left} sweeps after the burn-in, or no draw is kept"
                 raise rule(f"is {thin}; it must be at most {reason}")
         return thin
+
+    @field_validator("adaptive")
+    @classmethod
+    def _drop_half(cls, adaptive: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
+        half = info.data.get("iterations", 0) // 2
+        if adaptive and info.data.get("burn_in", half) != half:
+            raise rule(f"is true; the burn-in must then be half of the iterations, {half}")
+        return adaptive
 
 
 class LocalSettings(Record):
@@ -263,14 +274,16 @@ class Polish(Record):
 
     Attributes
     ----------
-    rounds : how many; "until" the draws stop moving.
+    rounds : how many; "until" the draws stop moving and are worth enough independent ones.
     most : the most rounds under "until".
     inner_sweeps : sweeps inside a silo in each round.
+    chains : parallel chains, at least. Many need fewer rounds, few send fewer bytes.
     """
 
     rounds: Literal["until"] | CountFromZero = "until"
     most: Count = 50
     inner_sweeps: Count = 2
+    chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 
 
 MATCHINGS = {

@@ -84,7 +84,8 @@ class InProcess:
         if self._report is None or not self._progress:
             return
         known = list(self._progress.values())
-        total = known[0].total * len(self.silos)
+        # silos that have not begun are taken to need as much as the first
+        total = sum(at.total for at in known) + known[0].total * (len(self.silos) - len(known))
         stage = "compiling" if any(at.stage == "compiling" for at in known) else "sampling"
         done, chains_done = sum(at.done for at in known), sum(at.chains_done for at in known)
         self._report(Progress(stage, done, total, chains_done, known[0].chains * len(self.silos)))
