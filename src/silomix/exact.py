@@ -99,7 +99,7 @@ def sample_exactly(
     for sweep in range(1, schedule.iterations + 1):
         replies = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
         counts = np.stack([reply.counts for reply in replies])
-        members = np.stack([reply.members for reply in replies])
+        members = np.stack([reply.members for reply in replies]).astype(np.int64)
         sizes = members[:, 0].sum(axis=1)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
             likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)

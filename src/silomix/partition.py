@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 BEYOND_CHOSEN = 2
 """Clusters a chain alone may have beyond the chosen number, where chains are compared."""
 
+COMPARED_DRAWS = 255
+"""Draws of a chain, at most, that its partition is read off where chains are compared."""
+
 AGREEMENT_STREAM = 0x616772
 """Keeps the rows that chains are compared on apart from other random choices."""
 
@@ -358,7 +361,7 @@ def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
     return float(evidence + log_partition_prior(np.bincount(labels), draws.components, prior.alpha))
 
 
-def chain_agreement(draws: Draws, clusters: int, rows: int = 1_000) -> float:
+def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
     """Return how far the partitions that each chain alone gives agree.
 
     The adjusted Rand index of two chains' average-linkage partitions, averaged over all pairs of
@@ -369,15 +372,19 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 1_000) -> float:
     ----------
     draws : of one silo.
     clusters : of the partition that was chosen.
-    rows : most rows to compare; of a longer table, a random subsample.
+    rows : most rows to compare; of a longer table, a random subsample. Of each chain at most
+        `COMPARED_DRAWS` are looked at, evenly spread: an index needs no more.
     """
     chains = np.unique(draws.chain)
     if len(chains) == 1 or clusters == 1:
         return 1.0
     rng = np.random.default_rng([draws.seed, AGREEMENT_STREAM])
     chosen = random_rows(draws.shard.rows, min(rows, draws.shard.rows), rng)
-    labels = np.take(draws.labels, chosen, axis=1)
-    cuts = [cuts_from(labels[draws.chain == chain], clusters) for chain in chains]
+    cuts = []
+    for chain in chains:
+        places = np.flatnonzero(draws.chain == chain)
+        some = places[:: -(-len(places) // COMPARED_DRAWS)]
+        cuts.append(cuts_from(draws.labels[some[:, None], chosen], clusters))
     # a chain that spends a cluster on a stray row needs one more to show the others
     best = [
         max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)

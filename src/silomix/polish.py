@@ -189,7 +189,7 @@ def polish(
             report(made, last)
         due = until and made % CHECK_EVERY == 0
         if made == last or (due and kept_rounds(made) * weights.shape[1] >= kept_draws):
-            history.check(np.stack([reply.members for reply in replies]))
+            history.check(np.sum([reply.members for reply in replies], axis=0, dtype=np.int64))
             if until and history.at_rest():
                 break
     return history.finish()
@@ -287,12 +287,12 @@ class _History:
 
         Parameters
         ----------
-        members : (silo, chain, cluster), of the last round.
+        members : (chain, cluster), rows of all silos in the last round.
         """
         made = len(self.weights)
         if made < FIRST_CHECK:
             return
-        large = members.sum(axis=0).mean(axis=0) >= FEWEST_ROWS
+        large = members.mean(axis=0) >= FEWEST_ROWS
         windows = slice(made // 4, made // 2), slice(made // 2, made)
         then, now = (self._parameters(window, large) for window in windows)
         before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)

@@ -132,20 +132,40 @@ def make_release(
     study: str,
     tier: Tier = "draws",
     policy: Policy = OPEN,
+    most_draws: int | None = None,
 ) -> Release:
     """Hand over one silo's posterior, as far as its policy allows.
+
+    Parameters
+    ----------
+    most_draws : in tier "draws", about how many leave, evenly spread; all when left out.
 
     Raises
     ------
     PolicyRefusal
         When the policy does not allow the tier, or the silo has too few rows.
     """
-    release = prepare_release(local, silo=silo, place=place, study=study, tier=tier, policy=policy)
+    release = prepare_release(
+        local,
+        silo=silo,
+        place=place,
+        study=study,
+        tier=tier,
+        policy=policy,
+        most_draws=most_draws,
+    )
     return replace(release, checks=outgoing(release.checks))
 
 
 def prepare_release(
-    local: LocalPosterior, *, silo: str, place: int, study: str, tier: Tier, policy: Policy
+    local: LocalPosterior,
+    *,
+    silo: str,
+    place: int,
+    study: str,
+    tier: Tier,
+    policy: Policy,
+    most_draws: int | None = None,
 ) -> Release:
     """Return what `make_release` hands over, with checks that only the silo may see."""
     check_rows(local.draws.shard.rows, policy, silo)
@@ -163,7 +183,8 @@ def prepare_release(
         concentration = without_rare(folded, concentration, counts, offsets, policy)
     found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
     folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
-    draws = folded.probabilities if tier == "draws" else None
+    some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
+    draws = folded.probabilities[some] if tier == "draws" else None
     diagnostics = released_diagnostics(
         local.draws.diagnostics,
         prior_draws=float(folded.prior_draws.max()),
@@ -181,7 +202,7 @@ def prepare_release(
         concentration=found.concentration,
         effective_counts=effective_counts(found.mean, found.concentration, offsets),
         tier=tier,
-        weights=folded.weights if tier == "draws" else None,
+        weights=folded.weights[some] if tier == "draws" else None,
         probabilities=draws,
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
         study=study,

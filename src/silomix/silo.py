@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 POLISH_STREAM = 1 << 20
 """Stands where a chain's number would, far from any."""
 DIVERGENCE_STREAM = 0x646976
+STARTING_DRAWS = 200
+"""Draws, about, that a silo releases where a polish follows: they are only where it starts."""
 ENOUGH_AGREEMENT = 0.85
 """Adjusted Rand index of its chains' partitions at which a silo need not sample longer."""
 
@@ -312,6 +314,7 @@ def _kept(silo: Silo) -> Kept:
                 study=digest(silo.study),
                 tier=silo.study.tier,
                 policy=silo.policy,
+                most_draws=STARTING_DRAWS if silo.study.polish.rounds != 0 else None,
             )
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
             silo.store.keep(kept)
@@ -418,7 +421,7 @@ def _polish(query: PolishRound, silo: Silo) -> PolishReply:
         inner_sweeps=query.inner_sweeps,
         threads=silo.threads,
     )
-    return PolishReply(drawn.counts, drawn.members, drawn.weights, drawn.log_likelihood)
+    return PolishReply.of(drawn.counts, drawn.members, drawn.weights, drawn.log_likelihood)
 
 
 def _assign(query: AssignRows, silo: Silo) -> AssignReply:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SAME = np.inf
 GRID = np.append(np.geomspace(3.0, 3000.0, 25), SAME)
 """The values of κ_q; the last is the model without drift."""
-TRIED = 6
+TRIED = 3
 """Finite points of the grid that one draw of κ_q compares."""
 
 

@@ -50,7 +50,6 @@ NORMALISED = 1e-4
 """Draws in single precision of a variable with a thousand levels sum to one this closely."""
 
 MOST_DRAWS = 100_000
-MOST_CHAINS = 10_000
 MOST_LABELS = 255
 """Clusters of a polish round: labels are stored in one byte."""
 MOST_MATCHED = 2**30
@@ -367,7 +366,9 @@ def _polish_query(query: PolishRound, terms: Terms) -> Problems:
     yield from _shape("weights", query.weights, (chains, clusters))
     most = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
     yield from _range("round", query.round, 1, study.sampling.iterations if exact else most)
-    most_chains = study.sampling.chains if exact else max(MOST_CHAINS, study.kept_draws)
+    most_chains = max(study.polish.chains, study.kept_draws)
+    if exact:
+        most_chains = study.sampling.chains
     yield from _range("chains", chains, 1, most_chains)
     yield from _range("clusters", clusters, 1, min(terms.most_clusters, MOST_LABELS))
     sweeps = 1 if exact else study.polish.inner_sweeps
@@ -488,13 +489,15 @@ def _distinct_reply(reply: DistinctRows, _: CountDistinctRows, terms: Terms) -> 
 
 def _polish_reply(reply: PolishReply, query: PolishRound, terms: Terms) -> Problems:
     chains, clusters, levels = query.probabilities.shape
-    yield from _shape("counts", reply.counts, (chains, clusters, levels))
+    yield from _shape("least", reply.least, (clusters, levels))
+    yield from _shape("above", reply.above, (chains, clusters, levels))
     yield from _shape("members", reply.members, (chains, clusters))
     yield from _shape("weights", reply.weights, (chains, clusters))
     yield from _shape("log_likelihood", reply.log_likelihood, (chains,))
     yield from _values("members", reply.members, 0, LARGEST_TOTAL // clusters)
-    yield from _values("counts", reply.counts, 0, LARGEST_TOTAL // levels)
-    rows = reply.members.sum(axis=1)
+    yield from _values("least", reply.least, 0, LARGEST_TOTAL // levels)
+    yield from _values("above", reply.above, 0, LARGEST_TOTAL // levels)
+    rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
     cells = np.add.reduceat(reply.counts, terms.offsets[:-1], axis=-1)

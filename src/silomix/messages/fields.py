@@ -37,6 +37,7 @@ FLOAT64 = ("<f8",)
 FLOATS = ("<f4", "<f8")
 INT64 = ("<i8",)
 CODES = ("|u1", "<u2", "<u4")
+COUNTS = (*CODES, "<u8")
 
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """JSON has no such numbers: they travel as text where they mean something."""

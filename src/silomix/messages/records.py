@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from silomix.release import Release
@@ -178,16 +179,46 @@ class PolishReply:
 
     Attributes
     ----------
-    counts : (chain, cluster, level), cells by cluster.
+    least : (cluster, level), the fewest cells by cluster in any chain.
+    above : (chain, cluster, level), how many more a chain has: chains differ little, so that this
+        fits in few bytes.
     members : (chain, cluster), rows by cluster.
     weights : (chain, cluster), drawn given `members`; those received when alpha was None.
     log_likelihood : (chain,), of the silo's rows at the parameters received.
     """
 
-    counts: NDArray[np.int64]
-    members: NDArray[np.int64]
+    least: NDArray[np.unsignedinteger]
+    above: NDArray[np.unsignedinteger]
+    members: NDArray[np.unsignedinteger]
     weights: NDArray[np.float64]
     log_likelihood: NDArray[np.float64]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Cells by cluster: (chain, cluster, level)."""
+        return self.least.astype(np.int64) + self.above
+
+    @classmethod
+    def of(
+        cls,
+        counts: NDArray[np.int64],
+        members: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        log_likelihood: NDArray[np.float64],
+    ) -> PolishReply:
+        """Return the reply with whole numbers in the fewest bytes that hold them."""
+        least = counts.min(axis=0)
+        return cls(
+            _in_few_bytes(least),
+            _in_few_bytes(counts - least),
+            _in_few_bytes(members),
+            weights,
+            log_likelihood,
+        )
+
+
+def _in_few_bytes(values: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, eq=False)

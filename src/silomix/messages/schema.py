@@ -15,6 +15,7 @@ from silomix.errors import MessageError, SettingsError
 from silomix.messages.documents import canonical, shorten
 from silomix.messages.fields import (
     CODES,
+    COUNTS,
     FLOATS,
     INT64,
     Array,
@@ -183,8 +184,9 @@ RECORDS: dict[str, Inner] = {
         Inner(
             PolishReply,
             {
-                "counts": Array(("chain", "cluster", "level"), INT64),
-                "members": Array(("chain", "cluster"), INT64),
+                "least": Array(("cluster", "level"), COUNTS),
+                "above": Array(("chain", "cluster", "level"), COUNTS),
+                "members": Array(("chain", "cluster"), COUNTS),
                 "weights": Array(("chain", "cluster")),
                 "log_likelihood": Array(("chain",)),
             },
