@@ -112,6 +112,7 @@ def sample(
         seed=seed,
         components=components,
         iterations=iterations,
+        adaptive=False,
         chains=chains,
         alpha=alpha,
         beta=beta,

@@ -292,7 +292,8 @@ class _History:
         made = len(self.weights)
         if made < FIRST_CHECK:
             return
-        large = members.mean(axis=0) >= FEWEST_ROWS
+        rows = members.mean(axis=0)
+        large = rows >= min(FEWEST_ROWS, rows.max())
         windows = slice(made // 4, made // 2), slice(made // 2, made)
         then, now = (self._parameters(window, large) for window in windows)
         before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)

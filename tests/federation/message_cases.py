@@ -163,12 +163,12 @@ def exchanges(seed=0) -> dict[str, Exchange]:
         "polish": Exchange(
             plain,
             polish,
-            PolishReply(counts, members, draw_shares(rng, 5, CLUSTERS), -rng.exponential(9, 5)),
+            PolishReply.of(counts, members, draw_shares(rng, 5, CLUSTERS), -rng.exponential(9, 5)),
         ),
         "exact": Exchange(
             exact,
             sweep,
-            PolishReply(
+            PolishReply.of(
                 counts[chains],
                 members[chains],
                 sweep.weights,

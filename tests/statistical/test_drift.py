@@ -14,6 +14,7 @@ from silomix.exact import sample_exactly
 from silomix.families.dirichlet import draw_levels
 from silomix.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
 from silomix.polish import Start, draw_profiles, polish
+from silomix.study import Polish
 from silomix.types import Prior, Schedule
 from statistical import drift_oracle as oracle
 from statistical.drift_oracle import TwoSilos
@@ -82,7 +83,7 @@ def polish_p_value(table, seed, *, chains=4000, rounds=30):
         np.full((2, *begun), 1 / table.clusters), profiles, kappa=np.array([30.0, np.inf])
     )
     found = polish(
-        start, silos, rounds=rounds, most=rounds, inner_sweeps=2,
+        start, silos, Polish(rounds=rounds), kept_draws=chains,
         prior=Prior(alpha=2 * table.alpha, beta=0.5), offsets=oracle.OFFSETS, seed=seed,
     )  # fmt: skip
     replies = silos.last.values()

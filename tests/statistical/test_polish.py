@@ -8,7 +8,8 @@ from scipy import stats
 from scipy.special import gammaln
 
 from silomix.kernels import reference
-from silomix.polish import Start, paired_z, polish
+from silomix.polish import WORTH, Start, independent_draws, paired_z, polish
+from silomix.study import Polish
 from silomix.types import Prior
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
@@ -47,7 +48,7 @@ def run_polish(shards, seed, prior, chains=400, rounds=60):
     )
     silos = PolishingSilos(shards, SIZES, seed)
     result = polish(
-        start, silos, rounds=rounds, most=rounds, inner_sweeps=2, prior=prior, offsets=OFFSETS,
+        start, silos, Polish(rounds=rounds), kept_draws=chains, prior=prior, offsets=OFFSETS,
         seed=seed,
     )  # fmt: skip
     return result.weights_by_silo[-chains:], result.probabilities[-chains:]
@@ -121,7 +122,7 @@ def test_weights_stay_unbiased_with_a_hundred_silos_of_forty_rows(seed):
 
     def estimate(prior):
         result = polish(
-            start, silos, rounds=12, most=12, inner_sweeps=2, prior=prior, offsets=offsets,
+            start, silos, Polish(rounds=12), kept_draws=chains, prior=prior, offsets=offsets,
             seed=seed,
         )  # fmt: skip
         return result.weights_by_silo.mean(axis=(0, 1))
@@ -171,26 +172,36 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     _, shards, _ = small_study(seed)
     prior, silos = Prior(), PolishingSilos(shards, SIZES, seed)
     chains = 200
-    far = Start(
-        weights=np.full((3, chains, 2), 0.5),
-        probabilities=np.random.default_rng(seed)
-        .dirichlet(np.ones(2), (chains, 2, 6))
-        .reshape(chains, 2, -1),
-    )
+    equal = np.full((3, chains, 2), 0.5)
+    drawn = np.random.default_rng(seed).dirichlet(np.ones(2), (chains, 2, 6))
+    far = Start(equal, drawn.reshape(chains, 2, -1))
+    planted_profiles = np.array([[0.9, 0.1] * 6, [0.4, 0.6] * 6])
+    near = Start(equal, np.broadcast_to(planted_profiles, (chains, 2, 12)))
     sizes = np.full(6, 2)
     offsets = np.arange(0, 13, 2)
     silos = PolishingSilos([np.minimum(codes, 1).astype(np.uint8) for codes in shards], sizes, seed)
-    common = {"inner_sweeps": 2, "prior": prior, "offsets": offsets, "seed": seed}
-    rested = polish(far, silos, rounds=None, most=200, **common)
+    common = {"kept_draws": 1000, "prior": prior, "offsets": offsets, "seed": seed}
+    rested = polish(near, silos, Polish(most=200), **common)
     assert not rested.still_moving
-    assert 6 <= rested.rounds < 200
-    assert len(rested.probabilities) == 5 * chains
-    hurried = polish(far, silos, rounds=None, most=4, **common)
+    assert rested.worth >= WORTH
+    assert 10 <= rested.rounds < 200
+    assert len(rested.probabilities) == rested.rounds // 2 * chains
+    hurried = polish(far, silos, Polish(most=4), **common)
     assert hurried.rounds == 4
     assert hurried.still_moving
-    unchecked = polish(far, silos, rounds=3, most=50, **common)
+    unchecked = polish(far, silos, Polish(rounds=3), **common)
     assert len(unchecked.movement) == 0
     assert not unchecked.still_moving
+
+
+def test_independent_draws_of_chains_that_move_slowly(seed):
+    """Chains that never move are worth one draw each; the worst cluster counts."""
+    rng = np.random.default_rng(seed)
+    free = rng.normal(size=(40, 50, 1, 200))
+    assert 1600 < independent_draws(free) < 2500
+    stuck = np.broadcast_to(rng.normal(size=(50, 1, 200)), free.shape)
+    assert 40 < independent_draws(stuck) < 60
+    assert independent_draws(np.concatenate([free, stuck], axis=2)) == independent_draws(stuck)
 
 
 def test_paired_z_by_hand():
@@ -229,12 +240,15 @@ def enumeration_p_value(prior, seed, chains=4000):
     profiles = np.random.default_rng(seed).dirichlet([0.5, 0.5], (chains, 2, 4))
     start = Start(np.full((2, chains, 2), 0.5), profiles.reshape(chains, 2, 8))
     polish(
-        start, silos, rounds=20, most=20, inner_sweeps=2, prior=prior,
+        start, silos, Polish(rounds=20), kept_draws=chains, prior=prior,
         offsets=np.arange(0, 9, 2), seed=seed,
     )  # fmt: skip
     told = silos.last.values()
     seen = [
-        b"".join(reply.members[t].tobytes() + reply.counts[t].tobytes() for reply in told)
+        b"".join(
+            reply.members[t].astype(np.int64).tobytes() + reply.counts[t].tobytes()
+            for reply in told
+        )
         for t in range(chains)
     ]
     keys = [

@@ -43,6 +43,7 @@ def known_local(rng, codes, labels, sizes, *, silos=3, draws=400, prior=PRIOR):
         probabilities=dirichlet_levels(rng, counts + beta, sizes, draws).astype(np.float32),
         log_likelihood=trace.values[0],
         chain=np.zeros(draws, dtype=np.int64),
+        last_labels=labels[None].astype(np.uint8),
         prior=prior,
         silos=silos,
         seed=0,

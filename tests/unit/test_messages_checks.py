@@ -313,6 +313,7 @@ class TestQuestions:
 
 RELEASE = EXCHANGES["sample"].reply
 REPLY = EXCHANGES["polish"].reply
+MEMBERS = REPLY.members.astype(np.uint64)
 COST = EXCHANGES["divergence"].reply.cost
 ROWS = EXCHANGES["distinct rows"].reply
 
@@ -429,20 +430,21 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("changes", "match"),
         [
-            ({"counts": REPLY.counts[:4]}, r"has counts of shape \(4, 3, 7\) where \(5, 3, 7\)"),
+            ({"above": REPLY.above[:4]}, r"has above of shape \(4, 3, 7\) where \(5, 3, 7\)"),
+            ({"least": REPLY.least[:2]}, r"has least of shape \(2, 7\) where \(3, 7\)"),
             ({"members": REPLY.members[:, :2]}, r"has members of shape \(5, 2\)"),
             ({"weights": REPLY.weights[:4]}, r"has weights of shape \(4, 3\)"),
             ({"log_likelihood": np.zeros(3)}, r"has log_likelihood of shape \(3,\) where \(5\)"),
-            ({"members": put(REPLY.members, (0, 0), -1)}, "has members down to -1"),
-            ({"members": put(REPLY.members, (0, 0), 2**62)}, "has members up to"),
-            ({"counts": put(REPLY.counts, (0, 0, 0), -1)}, "has counts down to -1"),
+            ({"members": put(MEMBERS, (0, 0), 2**62)}, "has members up to"),
+            ({"least": put(REPLY.least.astype(np.uint64), (0, 0), 2**63)}, "has least up to"),
+            ({"above": put(REPLY.above.astype(np.uint64), (0, 0, 0), 2**63)}, "has above up to"),
             (
-                {"members": put(REPLY.members, (0, 0), 1000)},
+                {"members": put(MEMBERS, (0, 0), 1000)},
                 "has members that sum to 30 in one chain and 1,",
             ),
             ({"members": REPLY.members * 0}, "has members that sum to 0 in one chain"),
             (
-                {"counts": put(REPLY.counts, (0, 0, 0), 31)},
+                {"above": put(REPLY.above, (0, 0, 0), 31)},
                 "counts more cells of a variable than its cluster has members",
             ),
             ({"weights": REPLY.weights * 0.5}, "has weights that sum to 0.5"),

@@ -64,6 +64,7 @@ def make_draws(shard, labels, components, *, silos=1, seed=0):
         probabilities=np.zeros((n_draws, components, levels), dtype=np.float32),
         log_likelihood=np.zeros(n_draws),
         chain=np.zeros(n_draws, dtype=np.int64),
+        last_labels=labels[-1:],
         prior=Prior(),
         silos=silos,
         seed=seed,

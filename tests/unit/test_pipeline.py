@@ -220,7 +220,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoints(tmp_path, seed):
     settings = {"silo": "silo", "seed": seed, "iterations": 6000, "threads": 2}
 
     def stop(at):
-        if at.stage == "sampling" and at.done > 20_000:
+        if at.stage == "sampling" and at.done > 10_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -342,7 +342,7 @@ def test_polish_begins_above_zero_and_ends_in_weights_over_all_rows():
     np.testing.assert_allclose(begun.weights, [[np.array([0.6, 0.4, 0.1]) / 1.1]])
     own = np.array([[[0.9, 0.1], [0.1, 0.9]]])
     shared, told = np.ones((1, 2, 1)), np.zeros((1, 1))
-    done = Polished(own, shared, None, None, told, np.zeros((0, 4)), 1, False)
+    done = Polished(own, shared, None, None, told, np.zeros((0, 4)), 1, False, 1.0)
     releases = [SimpleNamespace(rows=300), SimpleNamespace(rows=100)]
     np.testing.assert_allclose(Global.of_polished(done, releases).weights, [[0.7, 0.3]])
 

@@ -36,6 +36,7 @@ def make_draws(labels, weights, probabilities):
         probabilities=np.asarray(probabilities, dtype=np.float32),
         log_likelihood=np.zeros(n_draws),
         chain=np.zeros(n_draws, dtype=np.int64),
+        last_labels=np.asarray(labels[-1:], dtype=np.uint8),
         prior=Prior(),
         silos=1,
         seed=0,

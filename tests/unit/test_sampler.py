@@ -22,7 +22,7 @@ from silomix import sampler
 from silomix.families.categorical import Categorical
 from silomix.kernels import reference
 from silomix.kernels.compilation import watch_compilation
-from silomix.sampler import Job, Progress, sample_shard
+from silomix.sampler import Job, Progress, sample_in_blocks, sample_shard
 from silomix.types import Prior, Schedule, Schema, Shard, Variable
 
 SHORT = Schedule(iterations=40, burn_in=10, chains=2, thin=3)
@@ -372,3 +372,30 @@ def test_a_compilation_is_noticed_and_a_compiled_function_is_not():
     with watch_compilation() as begun:
         double(2)
     assert not begun.is_set()
+
+
+BLOCKS = Schedule(iterations=4000, burn_in=2000, chains=2, thin=4, adaptive=True)
+
+
+def test_a_block_has_the_draws_of_its_schedule(seed):
+    """Chains that go on from the block before are those that ran through."""
+    shard, job = make_shard(seed), make_job(seed, BLOCKS)
+    blocks = list(sample_in_blocks(shard, job, threads=2))
+    assert [draws.schedule.iterations for draws in blocks] == [1000, 2000, 4000]
+    for draws in blocks:
+        assert_same_draws(draws, sample_shard(shard, replace(job, schedule=draws.schedule)))
+
+
+@pytest.mark.parametrize("stopped_at", [700, 1500, 3000])
+def test_blocks_that_were_stopped_go_on_from_their_checkpoints(tmp_path, stopped_at, seed):
+    shard, job = make_shard(seed), make_job(seed, BLOCKS)
+
+    def stop(at):
+        if at.done > 2 * stopped_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(sample_in_blocks(shard, job, progress=stop, checkpoint=tmp_path))
+    *_, resumed = sample_in_blocks(shard, job, checkpoint=tmp_path)
+    *_, whole = sample_in_blocks(shard, job)
+    assert_same_draws(resumed, whole)

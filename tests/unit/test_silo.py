@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +33,16 @@ from silomix.messages import (
 from silomix.messages.binary import decode, encode
 from silomix.messages.envelope import Envelope
 from silomix.policy import OPEN, policy_named
-from silomix.silo import HANDLERS, LIMITED, Silo, answer, answer_or_refuse, points, refusal_code
+from silomix.silo import (
+    HANDLERS,
+    LIMITED,
+    Silo,
+    answer,
+    answer_or_refuse,
+    points,
+    ran_enough,
+    refusal_code,
+)
 from silomix.store import Store, digest_rows, open_store
 from silomix.study import make_study
 
@@ -70,6 +80,42 @@ def sampled(whole, study):
     for silo in silos:
         answer(SampleLocally(), silo)
     return silos
+
+
+@pytest.mark.parametrize(
+    ("agreement", "trusted", "polish", "enough"),
+    [
+        (0.9, True, "until", True),
+        (0.9, False, "until", True),
+        (0.8, True, "until", False),
+        (0.9, True, 0, True),
+        (0.9, False, 0, False),
+    ],
+)
+def test_when_a_silo_has_sampled_enough(whole, agreement, trusted, polish, enough):
+    """Its chains agree; where its draws are the answer they must have mixed too."""
+    study = make_study(whole.schema, NAMES, polish=polish)
+    draws = SimpleNamespace(diagnostics=SimpleNamespace(trusted=trusted))
+    assert ran_enough(draws, SimpleNamespace(agreement=agreement), study) is enough
+
+
+def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
+    study = make_study(whole.schema, NAMES, seed=3, iterations=4000)
+    first = answer(SampleLocally(), make_silo(whole, study))
+    assert first.diagnostics.sweeps == 1000
+    assert first.diagnostics.agreement >= 0.85
+    monkeypatch.setattr("silomix.silo.ENOUGH_AGREEMENT", 1.1)
+    longest = answer(SampleLocally(), make_silo(whole, study))
+    assert longest.diagnostics.sweeps == 4000
+    under_rules = answer(
+        SampleLocally(),
+        make_silo(
+            whole,
+            make_study(whole.schema, NAMES, preset="files", iterations=1000),
+            policy=policy_named("default"),
+        ),
+    )
+    assert under_rules.diagnostics.sweeps == 0
 
 
 def polish_round(sampled, number=1):

@@ -4,6 +4,8 @@ import tempfile
 import tomllib
 import traceback
 from copy import deepcopy
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -71,6 +73,7 @@ iterations = 3000
 burn_in = 1000
 chains = 3
 thin = 2
+adaptive = false
 
 [local]
 partition = "pam"
@@ -101,12 +104,13 @@ starts = 100
 rounds = 3
 most = 10
 inner_sweeps = 1
+chains = 100
 
 [[variables]]
 name = "fumeur"
 levels = ["non", "oui", "(missing)"]
 """
-GOLDEN_DIGEST = "912c29fa840c2adfe2abdcc70a9c74ec7c7737a1cc50f9ccd016e6a2ca989a4e"
+GOLDEN_DIGEST = "c206b24bb14fe18372602266356c73aef7aa8d2bc0b13be7bad0fe006dd1d463"
 
 JARGON = ("pydantic", "validation error", "Input should", "[type=", "something else", "http")
 
@@ -221,7 +225,7 @@ def test_a_long_list_is_spread_over_lines(tmp_path):
 def test_the_properties_give_the_nouns_of_the_method(study):
     assert study.table_schema == SCHEMA
     assert study.prior == Prior()
-    assert study.sampling == Schedule()
+    assert study.sampling == Schedule(adaptive=True)
     other = make_study(
         Schema(SCHEMA.variables, "level"), SILOS, alpha=1, beta=2.5, fractionate=False, thin=7
     )
@@ -301,7 +305,8 @@ def another(annotation, value):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("matching", MATCHINGS)
 def test_digest_changes_with_every_setting(matching, solver, tmp_path):
-    study = make_study(SCHEMA, SILOS, matching=matching, solver=solver)
+    # where it is adaptive, burn-in and iterations cannot change alone
+    study = make_study(SCHEMA, SILOS, matching=matching, solver=solver, adaptive=False)
     document = tomllib.loads(write_study(study, tmp_path / "study.toml").read_text("utf-8"))
     tested_elsewhere = {("format",), ("title",), ("silos",), ("variables",)}
     tested_elsewhere |= {("matching", "method"), ("aggregation", "solver", "method")}
@@ -710,7 +715,9 @@ def test_defaults_are_those_of_the_documentation(study):
     assert study.model == ModelSettings(
         components=15, alpha=0.5, beta=0.5, fractionate=True, drift="learn"
     )
-    assert study.schedule == ScheduleSettings(iterations=20_000, burn_in=10_000, chains=2, thin=10)
+    assert study.schedule == ScheduleSettings(
+        iterations=20_000, burn_in=10_000, chains=2, thin=10, adaptive=True
+    )
     assert study.sampling.kept * study.sampling.chains == 2_000
     assert (study.missing, study.seed) == ("marginalise", 0)
     assert study.local == LocalSettings(
@@ -724,12 +731,12 @@ def test_defaults_are_those_of_the_documentation(study):
     assert study.aggregation == Aggregation(
         method="vcmc",
         oracle="contingency",
-        draws=200,
+        draws=50,
         floor=1e-6,
         log_determinant="coordinates",
+        solver=Lbfgs(starts=1, tolerance=0.1),
     )
-    assert (study.aggregation.solver.method, study.aggregation.solver.starts) == ("lbfgs", 3)
-    assert study.polish == Polish(rounds="until", most=50, inner_sweeps=2)
+    assert study.polish == Polish(rounds="until", most=50, inner_sweeps=2, chains=64)
     assert (study.strategy, study.tier, study.assign) == ("consensus", "draws", "posterior")
     assert study.kept_draws == 1_000
 
@@ -739,7 +746,9 @@ def test_the_paper_preset_is_that_of_the_documentation():
     assert paper.model == ModelSettings(
         components=15, alpha=0.5, beta=0.5, fractionate=True, drift="none"
     )
-    assert paper.schedule == ScheduleSettings(iterations=50_000, burn_in=25_000, chains=1, thin=5)
+    assert paper.schedule == ScheduleSettings(
+        iterations=50_000, burn_in=25_000, chains=1, thin=5, adaptive=False
+    )
     assert paper.sampling.kept == 5_000
     assert (paper.local.partition, paper.local.relabel) == ("pam", "average")
     assert not paper.local.one_cluster
@@ -834,10 +843,41 @@ def test_every_keyword_reaches_its_place():
         assert set(preset) <= set(KEYWORDS)
 
 
+def test_the_aggregation_is_exact_where_nothing_follows():
+    """Before a polish one rough solve is enough, unless the caller says otherwise."""
+    exact = make_study(SCHEMA, SILOS, polish=0).aggregation
+    assert exact == Aggregation(draws=200, solver=Lbfgs(starts=3, tolerance=1e-4))
+    assert make_study(SCHEMA, SILOS, solver="few-rounds").aggregation.draws == 200
+    asked = make_study(SCHEMA, SILOS, solver=Lbfgs(starts=2), aggregation=Aggregation(draws=7))
+    assert (asked.aggregation.solver.starts, asked.aggregation.draws) == (2, 7)
+
+
+def test_what_makes_a_schedule_fixed():
+    assert make_study(SCHEMA, SILOS).schedule.adaptive
+    for fixed in ({"burn_in": 100}, {"thin": 3}, {"strategy": "exact"}, {"preset": "paper"}):
+        assert not make_study(SCHEMA, SILOS, **fixed).schedule.adaptive
+    with pytest.raises(SettingsError, match="adaptive is true; then burn_in must be half"):
+        make_study(SCHEMA, SILOS, burn_in=100, adaptive=True)
+
+
+@pytest.mark.parametrize("iterations", [999, 1999, 2000, 2001, 12_345, 20_000])
+def test_blocks_of_a_schedule_double_and_drop_what_came_before(iterations):
+    whole = make_study(SCHEMA, SILOS, iterations=iterations).sampling
+    blocks = whole.blocks
+    assert blocks[-1] == replace(whole, adaptive=False)
+    assert iterations < 1000 or 1000 <= blocks[0].iterations < 2000
+    for shorter, longer in pairwise(blocks):
+        assert longer.burn_in == shorter.iterations == longer.iterations // 2
+    assert all(block.kept >= min(whole.kept, block.iterations // 2) for block in blocks)
+    assert blocks[-1].blocks == blocks[-1:]
+
+
 def test_burn_in_and_thin_follow_the_number_of_iterations():
     short = make_study(SCHEMA, SILOS, iterations=1_000)
-    assert short.sampling == Schedule(iterations=1_000, burn_in=500, chains=2, thin=1)
-    assert make_study(SCHEMA, SILOS, iterations=1).sampling == Schedule(1, 0, 2, 1)
+    assert short.sampling == Schedule(
+        iterations=1_000, burn_in=500, chains=2, thin=1, adaptive=True
+    )
+    assert make_study(SCHEMA, SILOS, iterations=1, adaptive=False).sampling == Schedule(1, 0, 2, 1)
     long = make_study(SCHEMA, SILOS, iterations=100_000, burn_in=0, chains=4, kept=1_000)
     assert long.sampling == Schedule(100_000, 0, 4, 400)
     assert make_study(SCHEMA, SILOS, preset="paper", iterations=100).sampling.burn_in == 50

@@ -78,9 +78,10 @@ class ScheduleSettings(Record):
     @field_validator("adaptive")
     @classmethod
     def _drop_half(cls, adaptive: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
-        half = info.data.get("iterations", 0) // 2
-        if adaptive and info.data.get("burn_in", half) != half:
-            raise rule(f"is true; the burn-in must then be half of the iterations, {half}")
+        if adaptive and {"iterations", "burn_in"} <= info.data.keys():
+            half = info.data["iterations"] // 2
+            if info.data["burn_in"] != half:
+                raise rule(f"is true; then burn_in must be half of the iterations, {half}")
         return adaptive
 
 
