@@ -8,7 +8,7 @@ from scipy.special import gammaln, logsumexp
 
 from silomix.errors import SettingsError
 from silomix.families.evidence import log_evidence, log_partition_prior
-from silomix.matching.confidence import begin
+from silomix.rivals.states import begin
 from silomix.matching.profile import Profile
 from silomix.rivals.blocks import (
     Chain,

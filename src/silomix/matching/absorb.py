@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.matching.greedy import join_groups, joint_discount
+from silomix.matching.greedy import join_groups, joint_discount, sharing
 from silomix.matching.records import Absorption
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def folding_gain(
     groups: Groups,
     one: int,
     others: NDArray[np.int64],
+    _: NDArray[np.float64],
     *,
     limit: float,
     rows: NDArray[np.float64],
@@ -73,16 +74,16 @@ def folding_gain(
 
     `rows` is (silo,), how many rows each silo has.
     """
-    shared = groups.held[others] & groups.held[one]
     small = (groups.rows[one].sum() < limit) | (groups.rows[others].sum(axis=1) < limit)
     gains = np.full(len(others), -np.inf)
-    for place in np.flatnonzero(small & shared.any(axis=1)):
+    for place in np.flatnonzero(small & sharing(groups, one, others)):
         other = others[place]
         counts, remainder = joint_discount(groups, one, other)
         together = groups.profile.evidence(groups.counts[one] + groups.counts[other] + counts)
-        apart = groups.evidence[one] + groups.evidence[other]
+        apart = (groups.evidence[one] + groups.evidence[other]).sum()
         # once, however many silos they share
-        price = SEARCH * np.log(rows[shared[place]].sum())
+        shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())
+        price = SEARCH * np.log(rows[shared].sum())
         gains[place] = together - apart + remainder + price
     return gains
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.matching.greedy import join_groups, profile_gain
+from silomix.matching.greedy import join_groups, profile_gain, sharing
 from silomix.matching.records import MatchingInfo
 
 if TYPE_CHECKING:
@@ -42,19 +43,32 @@ def evidence_groups(
     return groups, MatchingInfo(gains=tuple(gain for _, _, gain in merges))
 
 
-def apart_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the gain of joining each of the others; −inf where a silo is in both: (other,)."""
-    shared = groups.held[others][:, groups.held[one]].any(axis=1)
+def apart_gain(
+    groups: Groups, one: int, others: NDArray[np.int64], floor: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the gain of joining each of the others: (other,).
+
+    −inf where a silo is in both, and where the gain is below the floor, (other,).
+    """
+    apart = ~sharing(groups, one, others)
+    some = others[apart]
+    prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
+    prior = prior + groups.profile.log_join_odds
     gains = np.full(len(others), -np.inf)
-    apart = others[~shared]
-    gains[~shared] = (
-        profile_gain(groups, one, apart)
-        + membership_gain(groups.held[one].sum(), groups.held[apart].sum(axis=1))
-        + groups.profile.log_join_odds
-    )
+    gains[apart] = profile_gain(groups, one, some, floor[apart] - prior) + prior
     return gains
 
 
-def membership_gain(one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
-    return np.asarray(gammaln(one + others) - gammaln(one) - gammaln(others))
+def membership_gain(one: np.int64, others: NDArray[np.int64], silos: int) -> NDArray[np.float64]:
+    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,).
+
+    Two groups have no silo in common: together they have no more clusters than there are silos.
+    """
+    logs = log_gammas(silos)
+    return logs[one + others] - logs[one] - logs[others]
+
+
+@cache
+def log_gammas(most: int) -> NDArray[np.float64]:
+    """Return lnΓ of the whole numbers from 0 to `most`."""
+    return np.asarray(gammaln(np.arange(most + 1)))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.kernels.grouping import gains_above
+from silomix.matching.profile import by_variable
 from silomix.matching.records import by_appearance
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
-    Gain = Callable[["Groups", int, NDArray[np.int64]], NDArray[np.float64]]
+    Floor = NDArray[np.float64]
+    Gain = Callable[["Groups", int, NDArray[np.int64], Floor], NDArray[np.float64]]
 
 SMALLEST_GAIN = 1e-6
 """A rise of the log evidence by less than this may be rounding."""
@@ -33,17 +36,22 @@ class Groups:
     ----------
     profile : how counts become evidence.
     counts : (group, level), effective counts, discounted for drift.
-    evidence : (group,), g of those.
+    evidence : (group, variable), g of those.
+    room : (group, variable + 1), from each variable on, the most that a group can add to the gain
+        of joining another; see `gains_above`.
     rows : (group, silo)
-    held : (group, silo), whether the silo has a cluster in it.
+    held : (group, byte), a bit for each silo: whether it has a cluster in the group.
+    silos : (group,), how many silos have.
     by_silo : for each group, the effective counts of each of its silos as they are: (level,).
     """
 
     profile: Profile
     counts: NDArray[np.float64]
     evidence: NDArray[np.float64]
+    room: NDArray[np.float64]
     rows: NDArray[np.int64]
-    held: NDArray[np.bool_]
+    held: NDArray[np.uint8]
+    silos: NDArray[np.int64]
     by_silo: list[dict[int, NDArray[np.float64]]]
 
 
@@ -68,7 +76,7 @@ def join_groups(
     groups : (local,), the groups to begin with.
     profile : how counts become evidence.
     gain : rise of the log evidence when one group joins each of some others; −inf where it
-        must not.
+        must not, and maybe where it is below a floor, (other,).
 
     Returns
     -------
@@ -107,7 +115,20 @@ def sum_up(
     np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
     held = np.zeros(rows.shape, dtype=np.bool_)
     held[start, clusters.silo[order]] = True
-    return Groups(profile, counts, profile.evidence(counts), rows, held, by_silo)
+    evidence, room = weigh(counts, profile)
+    bits = np.packbits(held, axis=1)
+    return Groups(profile, counts, evidence, room, rows, bits, held.sum(axis=1), by_silo)
+
+
+def weigh(
+    counts: NDArray[np.float64], profile: Profile
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the evidence of counts, (..., level), by variable, and their room for a gain."""
+    evidence = by_variable(counts, profile.prior, profile.offsets)
+    most = 0.5 * by_variable(2 * counts, profile.prior, profile.offsets) - evidence
+    room = np.zeros((*most.shape[:-1], most.shape[-1] + 1))
+    room[..., :-1] = most[..., ::-1].cumsum(axis=-1)[..., ::-1]
+    return evidence, room
 
 
 def sum_blocks(
@@ -134,7 +155,8 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
     group remembers its best partner among the later ones. When that partner is gone, the gain
     with it still bounds the gains with the others, which are looked at again only if the bound
     comes up as the largest of all: the pairs joined are those of the full table (the generic
-    algorithm of Müllner, 2011, arXiv:1109.2378).
+    algorithm of Müllner, 2011, arXiv:1109.2378). Gains that could decide nothing need not be
+    known: those too small to join for, or below the best of the other group.
     """
     n_groups = len(groups.counts)
     alive = np.ones(n_groups, dtype=np.bool_)
@@ -145,7 +167,7 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         later = one + 1 + np.flatnonzero(alive[one + 1 :])
         bound[one] = -np.inf
         if len(later):
-            gains = gain(groups, one, later)
+            gains = gain(groups, one, later, np.full(len(later), SMALLEST_GAIN))
             best = int(np.argmax(gains))
             bound[one], partner[one] = gains[best], later[best]
 
@@ -163,7 +185,7 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         partner[(partner == one) | (partner == other)] = OUTDATED
         look(one)
         earlier = np.flatnonzero(alive[:one])
-        gains = gain(groups, one, earlier)
+        gains = gain(groups, one, earlier, np.maximum(bound[earlier], SMALLEST_GAIN))
         better = gains >= bound[earlier]
         bound[earlier[better]], partner[earlier[better]] = gains[better], one
     return merges
@@ -177,9 +199,10 @@ def join(groups: Groups, one: int, other: int) -> None:
     if shared:
         groups.counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    groups.evidence[one] = groups.profile.evidence(groups.counts[one])
+    groups.evidence[one], groups.room[one] = weigh(groups.counts[one], groups.profile)
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
+    groups.silos[one] += groups.silos[other] - len(shared)
 
 
 def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.float64], float]:
@@ -199,7 +222,26 @@ def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.flo
     return counts.sum(axis=0), float(left_out.sum())
 
 
-def profile_gain(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,)."""
-    together = groups.profile.evidence(groups.counts[one] + groups.counts[others])
-    return together - (groups.evidence[one] + groups.evidence[others])
+def sharing(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which of the others have a silo in common with one group: (other,)."""
+    return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
+
+
+def profile_gain(
+    groups: Groups, one: int, others: NDArray[np.int64], floor: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,).
+
+    −inf where it is below the floor, (other,).
+    """
+    profile = groups.profile
+    return gains_above(
+        groups.counts,
+        groups.evidence,
+        groups.room,
+        profile.prior,
+        profile.offsets,
+        one,
+        others,
+        floor,
+    )

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.matching.confidence import Blocks, begin, move, refresh
 from silomix.matching.records import by_appearance
+from silomix.rivals.states import Blocks, begin, move, refresh
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.matching.confidence import State
     from silomix.matching.profile import Profile
     from silomix.rivals.odds import Odds
+    from silomix.rivals.states import State
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,7 @@ def begin_chain(counts: NDArray[np.float64], sizes: NDArray[np.float64], model: 
     """Return a chain that starts where the prior of partitions says."""
     n_blocks = len(sizes)
     start = np.arange(n_blocks) if model.odds.start == "apart" else np.zeros(n_blocks, np.int64)
-    # blocks of one silo may share a cluster here, so they need not be told apart
-    blocks = Blocks(counts, model.profile.evidence(counts), np.zeros(n_blocks, np.int64), [])
+    blocks = Blocks(counts, model.profile.evidence(counts))
     rows = np.zeros(n_blocks)
     np.add.at(rows, start, sizes)
     return Chain(blocks, sizes, begin(blocks, start, model.profile), rows)
