@@ -10,14 +10,18 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binomtest
 
+from silomix.kernels.grouping import sample_groupings
 from silomix.matching import confidence as module
-from silomix.matching.confidence import co_occurrence
+from silomix.matching.confidence import begin, co_occurrence, gather
 from silomix.matching.profile import Profile
 from silomix.matching.records import local_clusters
+from unit import grouping_twins as twin
 from unit.matching_cases import (
     SIZES,
     admissible,
     clusters_of,
+    draw_counts,
+    draw_profiles,
     draw_releases,
     groupings,
     offsets_of,
@@ -98,6 +102,25 @@ def test_frequencies_are_those_of_all_groupings(seed, start):
     hits = last_groupings(np.array(start), seed)
     assert smallest_p_value(hits, exact(UNSURE, SILO)) > FALSE_ALARM
     assert hits[0, 1] == hits[2, 3] == 0
+
+
+@pytest.mark.parametrize("profile", [PROFILE, DRIFTING])
+@pytest.mark.parametrize("rows", [4, 12])
+def test_the_compiled_sampler_follows_its_definition(seed, profile, rows):
+    """The same groupings, one by one: blocks move, open groups, leave them, exchange places."""
+    rng = np.random.default_rng(seed)
+    profiles = draw_profiles(rng, 4, concentration=5.0)
+    silo = np.repeat(np.arange(6), [4, 3, 1, 4, 2, 3])
+    counts = np.array([draw_counts(rng, profiles[k % 4], rows) for k in range(len(silo))])
+    counts = counts * rng.uniform(0.6, 1.0, (len(silo), 1))
+    start = np.concatenate([np.arange(n) for n in np.bincount(silo)])
+    expected = twin.sample_groupings(
+        counts, silo, start, profile, np.random.default_rng(seed), 10, 40
+    )
+    blocks = gather(counts, silo, profile)
+    found = sample_groupings(blocks, begin(blocks, start), 10, 40, np.random.default_rng(seed))
+    assert_array_equal(found, expected)
+    assert len(np.unique(found)) > 5
 
 
 @pytest.mark.statistical

@@ -11,12 +11,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.families.evidence import log_evidence
 from silomix.matching import evidence as module
 from silomix.matching.evidence import apart_gain, evidence_groups
-from silomix.matching.greedy import Groups, greedy_merges, profile_gain
+from silomix.matching.greedy import Wanted, greedy_merges, profile_gain, sum_up
 from silomix.matching.profile import Profile
 from silomix.matching.records import local_clusters
+from unit.grouping_twins import pair_gains
 from unit.matching_cases import (
     SIZES,
     admissible,
@@ -33,6 +33,12 @@ from unit.matching_cases import (
 )
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)
+DRIFTING = Profile(
+    PROFILE.offsets,
+    0.5,
+    kappa=np.array([10.0, np.inf, 10.0]),
+    base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
+)
 
 
 def total_evidence(groups, counts):
@@ -69,12 +75,12 @@ def naive_greedy(counts, silo):
 
 
 def as_groups(clusters):
-    held = np.zeros((len(clusters.silo), len(clusters.names)), dtype=bool)
-    held[np.arange(len(clusters.silo)), clusters.silo] = True
-    rows = held * clusters.sizes[:, None]
-    by_silo = [{s: own} for s, own in zip(clusters.silo.tolist(), clusters.counts, strict=True)]
-    evidence = PROFILE.evidence(clusters.counts)
-    return Groups(PROFILE, clusters.counts.copy(), evidence, rows, held, by_silo)
+    everyone = np.arange(len(clusters.silo))
+    return sum_up(clusters, everyone, everyone, PROFILE)
+
+
+def all_gains(others):
+    return Wanted(np.full(len(others), -np.inf), best_only=False)
 
 
 def draw_clusters(rng, silos, most, concentration=1.0, rows=30):
@@ -93,14 +99,42 @@ def test_gain_is_the_change_of_the_evidence(seed):
     clusters = draw_clusters(np.random.default_rng(seed), 3, 3)
     counts = clusters.counts
     others = np.arange(1, len(counts))
-    gains = profile_gain(as_groups(clusters), 0, others)
-    direct = [
-        log_evidence(counts[0] + counts[k], PROFILE.offsets, 0.5)
-        - log_evidence(counts[0], PROFILE.offsets, 0.5)
-        - log_evidence(counts[k], PROFILE.offsets, 0.5)
-        for k in others
-    ]
-    assert_allclose(gains, direct, rtol=1e-10, atol=1e-10)
+    prior = np.linspace(-1, 1, len(others))
+    gains = profile_gain(as_groups(clusters), 0, others, prior, all_gains(others))
+    assert_allclose(gains, prior + pair_gains(counts, PROFILE, 0, others), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("profile", [PROFILE, DRIFTING])
+def test_only_gains_that_do_not_count_are_given_up(seed, profile):
+    rng = np.random.default_rng(seed)
+    clusters = draw_clusters(rng, 9, 4, concentration=0.3)
+    everyone = np.arange(len(clusters.silo))
+    groups = sum_up(clusters, everyone, everyone, profile)
+    others, prior = everyone[1:], np.zeros(len(everyone) - 1)
+    gains = pair_gains(groups.counts, profile, 0, others)
+    for floor in (gains - 1e-6, gains + 1e-6, np.full(len(gains), np.median(gains))):
+        found = profile_gain(groups, 0, others, prior, Wanted(floor, best_only=False))
+        counts = gains >= floor
+        assert_allclose(found[counts], gains[counts], rtol=1e-10, atol=1e-10)
+        # what was worked out to the end may be told too
+        given_up = np.isneginf(found)
+        assert_allclose(found[~given_up], gains[~given_up], rtol=1e-10, atol=1e-10)
+    assert given_up.any()
+    found = profile_gain(groups, 0, others, prior, all_gains(others)._replace(best_only=True))
+    assert np.argmax(found) == np.argmax(gains)
+    assert found.max() == pytest.approx(gains.max())
+
+
+def test_no_gain_is_more_than_the_room_for_it(seed):
+    """The bound is what two equal groups gain."""
+    clusters = draw_clusters(np.random.default_rng(seed), 5, 4)
+    groups = as_groups(clusters)
+    everyone = np.arange(len(clusters.silo))
+    room = groups.room[:, 0]
+    for one in everyone:
+        gains = pair_gains(groups.counts, PROFILE, one, everyone)
+        assert (gains <= room[one] + room + 1e-9).all()
+        assert gains[one] == pytest.approx(2 * room[one])
 
 
 def test_no_gain_is_offered_within_a_silo(seed):
@@ -108,7 +142,7 @@ def test_no_gain_is_offered_within_a_silo(seed):
     groups = as_groups(clusters)
     for one in range(len(clusters.silo)):
         others = np.delete(np.arange(len(clusters.silo)), one)
-        barred = np.isneginf(apart_gain(groups, one, others))
+        barred = np.isneginf(apart_gain(groups, one, others, all_gains(others)))
         assert_array_equal(barred, clusters.silo[others] == clusters.silo[one])
 
 
@@ -159,7 +193,7 @@ def test_many_small_copies_become_one_group(seed, monkeypatch):
         ]
     )
     with_prior = len(np.unique(evidence_groups(clusters, profile)[0]))
-    monkeypatch.setattr(module, "membership_gain", lambda one, others: np.zeros(len(others)))
+    monkeypatch.setattr(module, "membership_gain", lambda one, others, silos: np.zeros(len(others)))
     without = len(np.unique(evidence_groups(clusters, profile)[0]))
     assert with_prior == 10 < without
 
@@ -218,7 +252,7 @@ def test_outdated_partners_are_looked_at_again():
     for (a, b), gain in {(0, 1): 5.0, (1, 2): 9.0, (0, 3): 2.0}.items():
         table[a, b] = table[b, a] = gain
 
-    def gain(groups, one, others):
+    def gain(groups, one, others, wanted):
         merged = groups.counts[:, 0] > 1
         return np.array([-np.inf if merged[one] or merged[o] else table[one, o] for o in others])
 

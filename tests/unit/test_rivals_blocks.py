@@ -8,7 +8,6 @@ from scipy.special import gammaln, logsumexp
 
 from silomix.errors import SettingsError
 from silomix.families.evidence import log_evidence, log_partition_prior
-from silomix.rivals.states import begin
 from silomix.matching.profile import Profile
 from silomix.rivals.blocks import (
     Chain,
@@ -27,6 +26,7 @@ from silomix.rivals.odds import (
     PitmanYor,
     choose_odds,
 )
+from silomix.rivals.states import begin
 
 OFFSETS = np.array([0, 2, 5])
 PROFILE = Profile(OFFSETS, 0.5)

@@ -20,25 +20,8 @@ from silomix.kernels.similarity import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-STIRLING = 8.0
-"""From here on the terms of Stirling's series that are used miss by less than 1e-12."""
-HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
-
 ROUNDING = 1e-9
 """A bound on a gain is trusted up to this, times what was added up."""
-
-
-@kernel
-def log_gamma(x: float) -> float:
-    """Return ln Γ(x) for x > 0."""
-    product = 1.0
-    while x < STIRLING:
-        product *= x
-        x += 1.0
-    r = 1.0 / x
-    s = r * r
-    series = r * (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s / 1188))))
-    return (x - 0.5) * math.log(x) - x + HALF_LOG_2_PI + series - math.log(product)
 
 
 @kernel
@@ -61,8 +44,40 @@ def log_marginal(
     for level in range(first, last):
         parameter = prior[level] + counts[level] + sign * more[level]
         total += parameter
-        value += log_gamma(parameter)
-    return value - log_gamma(total)
+        value += math.lgamma(parameter)
+    return value - math.lgamma(total)
+
+
+@kernel
+def weigh_groups(
+    counts: NDArray[np.float64], prior: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the evidence of groups by variable, and the most they can add to a gain.
+
+    Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of joining two groups,
+    r(n) = ½ g(2n) − g(n), which is what it adds where their counts are equal.
+
+    Parameters
+    ----------
+    counts : (group, level); prior : (level,); offsets : (variable + 1,)
+
+    Returns
+    -------
+    evidence : (group, variable), g of each.
+    room : (group, variable + 1), Σ r over the variables from each on.
+    """
+    groups, variables = len(counts), len(offsets) - 1
+    evidence = np.empty((groups, variables))
+    room = np.zeros((groups, variables + 1))
+    for q in range(variables - 1, -1, -1):
+        first, last = offsets[q], offsets[q + 1]
+        empty = log_marginal(counts[0], counts[0], -1.0, prior, first, last)
+        for group in range(groups):
+            own = counts[group]
+            evidence[group, q] = log_marginal(own, own, 0.0, prior, first, last) - empty
+            twice = log_marginal(own, own, 1.0, prior, first, last) - empty
+            room[group, q] = room[group, q + 1] + 0.5 * twice - evidence[group, q]
+    return evidence, room
 
 
 @kernel
@@ -74,25 +89,26 @@ def gains_above(
     offsets: NDArray[np.int64],
     one: int,
     others: NDArray[np.int64],
+    start: NDArray[np.float64],
     floor: NDArray[np.float64],
+    best_only: bool,  # noqa: FBT001
 ) -> NDArray[np.float64]:
-    """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it reaches the floor.
+    """Return start + g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it counts.
 
     A pair is given up as soon as the variables that are left cannot bring it up to its floor any
-    more. Since g is convex, a variable adds at most r(n_a) + r(n_b), r(n) = ½ g(2n) − g(n), which
-    is what it adds for two groups of equal counts.
+    more.
 
     Parameters
     ----------
     counts : (group, level)
-    evidence : (group, variable), g of each.
-    room : (group, variable + 1), Σ r over the variables from each on.
+    evidence, room : as `weigh_groups` has them.
     prior : (level,); offsets : (variable + 1,)
-    others, floor : (other,)
+    others, start, floor : (other,)
+    best_only : whether only the largest counts: then every one found is a floor for the next.
 
     Returns
     -------
-    (other,), −inf where the gain is below the floor.
+    (other,), −inf where it is below the floor.
     """
     variables = len(offsets) - 1
     empty = np.empty(variables)
@@ -100,18 +116,21 @@ def gains_above(
     for q in range(variables):
         empty[q] = log_marginal(nothing, nothing, 0.0, prior, offsets[q], offsets[q + 1])
     gains = np.empty(len(others))
+    best = -np.inf
     for place in range(len(others)):
-        other = others[place]
-        gain = 0.0
+        other, gain = others[place], start[place]
+        least = max(best, floor[place])
         for q in range(variables):
             left = room[one, q] + room[other, q]
-            if gain + left < floor[place] - ROUNDING * (1.0 + left + abs(gain)):
+            if gain + left < least - ROUNDING * (1.0 + left + abs(gain)):
                 gain = -np.inf
                 break
             first, last = offsets[q], offsets[q + 1]
             joint = log_marginal(counts[one], counts[other], 1.0, prior, first, last)
             gain += joint - empty[q] - evidence[one, q] - evidence[other, q]
         gains[place] = gain
+        if best_only:
+            best = max(best, gain)
     return gains
 
 

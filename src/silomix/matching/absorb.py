@@ -13,7 +13,7 @@ from silomix.matching.records import Absorption
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.matching.greedy import Groups
+    from silomix.matching.greedy import Groups, Wanted
     from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
@@ -65,7 +65,7 @@ def folding_gain(
     groups: Groups,
     one: int,
     others: NDArray[np.int64],
-    _: NDArray[np.float64],
+    _: Wanted,
     *,
     limit: float,
     rows: NDArray[np.float64],

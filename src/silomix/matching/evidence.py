@@ -14,7 +14,7 @@ from silomix.matching.records import MatchingInfo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.matching.greedy import Groups
+    from silomix.matching.greedy import Groups, Wanted
     from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
@@ -44,18 +44,19 @@ def evidence_groups(
 
 
 def apart_gain(
-    groups: Groups, one: int, others: NDArray[np.int64], floor: NDArray[np.float64]
+    groups: Groups, one: int, others: NDArray[np.int64], wanted: Wanted
 ) -> NDArray[np.float64]:
     """Return the gain of joining each of the others: (other,).
 
-    −inf where a silo is in both, and where the gain is below the floor, (other,).
+    −inf where a silo is in both, and where the gain does not count.
     """
     apart = ~sharing(groups, one, others)
     some = others[apart]
     prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
     prior = prior + groups.profile.log_join_odds
     gains = np.full(len(others), -np.inf)
-    gains[apart] = profile_gain(groups, one, some, floor[apart] - prior) + prior
+    wanted = wanted._replace(floor=wanted.floor[apart])
+    gains[apart] = profile_gain(groups, one, some, prior, wanted)
     return gains
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.grouping import gains_above
-from silomix.matching.profile import by_variable
+from silomix.kernels.grouping import gains_above, weigh_groups
 from silomix.matching.records import by_appearance
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from silomix.matching.profile import Profile
     from silomix.matching.records import LocalClusters
 
-    Floor = NDArray[np.float64]
-    Gain = Callable[["Groups", int, NDArray[np.int64], Floor], NDArray[np.float64]]
+    Gain = Callable[["Groups", int, NDArray[np.int64], "Wanted"], NDArray[np.float64]]
 
 SMALLEST_GAIN = 1e-6
 """A rise of the log evidence by less than this may be rounding."""
@@ -37,8 +35,8 @@ class Groups:
     profile : how counts become evidence.
     counts : (group, level), effective counts, discounted for drift.
     evidence : (group, variable), g of those.
-    room : (group, variable + 1), from each variable on, the most that a group can add to the gain
-        of joining another; see `gains_above`.
+    room : (group, variable + 1), from each variable on, the most that it can add to the gain of
+        joining another; see `weigh_groups`.
     rows : (group, silo)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
@@ -53,6 +51,19 @@ class Groups:
     held: NDArray[np.uint8]
     silos: NDArray[np.int64]
     by_silo: list[dict[int, NDArray[np.float64]]]
+
+
+class Wanted(NamedTuple):
+    """Which gains count; any other may be told as −inf.
+
+    Attributes
+    ----------
+    floor : (other,), those from here on.
+    best_only : of those only the largest.
+    """
+
+    floor: NDArray[np.float64]
+    best_only: bool
 
 
 class Merge(NamedTuple):
@@ -76,7 +87,7 @@ def join_groups(
     groups : (local,), the groups to begin with.
     profile : how counts become evidence.
     gain : rise of the log evidence when one group joins each of some others; −inf where it
-        must not, and maybe where it is below a floor, (other,).
+        must not, and maybe where it does not count.
 
     Returns
     -------
@@ -115,20 +126,9 @@ def sum_up(
     np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
     held = np.zeros(rows.shape, dtype=np.bool_)
     held[start, clusters.silo[order]] = True
-    evidence, room = weigh(counts, profile)
+    evidence, room = weigh_groups(counts, profile.prior, profile.offsets)
     bits = np.packbits(held, axis=1)
     return Groups(profile, counts, evidence, room, rows, bits, held.sum(axis=1), by_silo)
-
-
-def weigh(
-    counts: NDArray[np.float64], profile: Profile
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the evidence of counts, (..., level), by variable, and their room for a gain."""
-    evidence = by_variable(counts, profile.prior, profile.offsets)
-    most = 0.5 * by_variable(2 * counts, profile.prior, profile.offsets) - evidence
-    room = np.zeros((*most.shape[:-1], most.shape[-1] + 1))
-    room[..., :-1] = most[..., ::-1].cumsum(axis=-1)[..., ::-1]
-    return evidence, room
 
 
 def sum_blocks(
@@ -167,7 +167,8 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         later = one + 1 + np.flatnonzero(alive[one + 1 :])
         bound[one] = -np.inf
         if len(later):
-            gains = gain(groups, one, later, np.full(len(later), SMALLEST_GAIN))
+            floor = np.full(len(later), SMALLEST_GAIN)
+            gains = gain(groups, one, later, Wanted(floor, best_only=True))
             best = int(np.argmax(gains))
             bound[one], partner[one] = gains[best], later[best]
 
@@ -185,7 +186,8 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         partner[(partner == one) | (partner == other)] = OUTDATED
         look(one)
         earlier = np.flatnonzero(alive[:one])
-        gains = gain(groups, one, earlier, np.maximum(bound[earlier], SMALLEST_GAIN))
+        floor = np.maximum(bound[earlier], SMALLEST_GAIN)
+        gains = gain(groups, one, earlier, Wanted(floor, best_only=False))
         better = gains >= bound[earlier]
         bound[earlier[better]], partner[earlier[better]] = gains[better], one
     return merges
@@ -199,7 +201,10 @@ def join(groups: Groups, one: int, other: int) -> None:
     if shared:
         groups.counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    groups.evidence[one], groups.room[one] = weigh(groups.counts[one], groups.profile)
+    own = slice(one, one + 1)
+    groups.evidence[own], groups.room[own] = weigh_groups(
+        groups.counts[own], groups.profile.prior, groups.profile.offsets
+    )
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
     groups.silos[one] += groups.silos[other] - len(shared)
@@ -228,11 +233,15 @@ def sharing(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.b
 
 
 def profile_gain(
-    groups: Groups, one: int, others: NDArray[np.int64], floor: NDArray[np.float64]
+    groups: Groups,
+    one: int,
+    others: NDArray[np.int64],
+    prior: NDArray[np.float64],
+    wanted: Wanted,
 ) -> NDArray[np.float64]:
-    """Return g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,).
+    """Return prior + g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,).
 
-    −inf where it is below the floor, (other,).
+    −inf where it does not count; prior : (other,).
     """
     profile = groups.profile
     return gains_above(
@@ -243,5 +252,6 @@ def profile_gain(
         profile.offsets,
         one,
         others,
-        floor,
+        prior,
+        *wanted,
     )

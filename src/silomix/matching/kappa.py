@@ -81,7 +81,7 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         drifts = _variables_that_drift(clusters, now.groups, drifting, alike)
-        if not drifts.any():
+        if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
         now = _judge(clusters, _combine(drifting, alike, drifts, kappa), find)
         if now.value <= best.value:
