@@ -19,8 +19,8 @@ high index with the label is good news; a high index with the silo is bad news w
 every label.
 
 `lca` is latent class analysis by maximum likelihood on the pooled rows, the number of classes with
-the smallest BIC; it takes all rows to one place, as `pooled` does. Each seed is one line for each
-method in results/real.csv.
+the smallest BIC; it takes all rows to one place, as `pooled` does. `stepmix` is the same by the
+package StepMix, where it is installed. Each seed is one line for each method in results/real.csv.
 """
 
 from __future__ import annotations
@@ -31,19 +31,17 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from classes import PEER, best_classes, installed, our_classes, stepmix_classes
 from drift import METHODS, without_sampler
 from judging import VERDICT_COLUMNS, mean_error, relevel, timed, verdict
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from study import warm_up
 
-from silomix import rivals
 from silomix.metrics import adjusted_rand_index
 
 ITERATIONS = 20_000
 MOST_LEVELS = 12
 """A column of numbers with more values is cut at its quartiles."""
-MOST_CLASSES = 10
-STARTS = 10
 SAME_PATIENTS = {"heart_disease_mixed": "heart_disease_4sites"}
 """Files with the same rows as another, which is used instead where it is there."""
 KEYS = ["table", "seed", "method"]
@@ -53,21 +51,9 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def best_classes(table, *, silo, seed, threads):
-    """Fit latent class models of more and more classes; return the one of the smallest BIC."""
-    del threads
-    best = None
-    for classes in range(1, MOST_CLASSES + 1):
-        found = rivals.latent_classes(table, silo, classes=classes, starts=STARTS, seed=seed)
-        if best is None or found.bic < best.bic:
-            best = found
-        elif found.weights.shape[1] > best.weights.shape[1] + 1:
-            break
-    return best
-
-
 REAL_METHODS = {name: run for name, run in METHODS.items() if name != "truth"} | {
-    "lca": partial(without_sampler, best_classes)
+    "lca": partial(without_sampler, partial(best_classes, our_classes)),
+    PEER: partial(without_sampler, partial(best_classes, stepmix_classes)),
 }
 
 
@@ -150,7 +136,7 @@ def main(words=None):
     known = tables_with_silos(Path(folder))
     tables = [known[name] for name in chosen_words(chosen.tables, known)]
     path = chosen.results / "real.csv"
-    methods = chosen_words(chosen.methods, REAL_METHODS)
+    methods = installed(chosen_words(chosen.methods, REAL_METHODS))
     missing = missing_cases(path, chosen.datasets, tables, methods)
     cases = [(*case, chosen.iterations) for case in missing]
     run_cases(path, COLUMNS, run_one, cases, chosen.jobs, prepare=warm_up)

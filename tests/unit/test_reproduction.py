@@ -392,6 +392,33 @@ def test_real_tables_with_silos_are_found_and_cut_into_levels(tmp_path, monkeypa
         real.main([])
 
 
+def test_stepmix_is_left_out_where_it_is_not_installed(monkeypatch, capsys):
+    classes = load("classes")
+    monkeypatch.setattr(classes, "find_spec", lambda name: None)
+    assert classes.installed(["lca", "stepmix"]) == ["lca"]
+    assert "pip install stepmix" in capsys.readouterr().out
+
+
+def test_stepmix_finds_the_classes_of_our_own_em():
+    pytest.importorskip("stepmix")
+    classes = load("classes")
+    table, _ = silomix.simulate("homogeneous", rows=300, seed=0)
+    for missing in (False, True):
+        if missing:
+            table.loc[::7, "x1"] = None
+        ours, theirs = (
+            fit(table, "silo", classes=2, seed=0)
+            for fit in (classes.our_classes, classes.stepmix_classes)
+        )
+        assert theirs.bic == pytest.approx(ours.bic, rel=1e-8)
+        np.testing.assert_allclose(
+            np.sort(theirs.probabilities[0], axis=0),
+            np.sort(ours.probabilities[0], axis=0),
+            atol=1e-3,
+        )
+        assert theirs.bytes_sent == ours.bytes_sent
+
+
 def test_published_figures_of_all_tables():
     comparing = load("comparing")
     published = pd.read_csv(comparing.PUBLISHED, dtype={"table": str})
