@@ -31,6 +31,7 @@ bench: .venv/.dev
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/aggregation.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/methods.py --cases ""
 
 bench-scale: .venv/.dev
 	$(BIN)/python benchmarks/scale.py

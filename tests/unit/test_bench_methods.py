@@ -1,0 +1,89 @@
+"""The benchmark of the methods: a tiny run that resumes, and ratios on numbers made up."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import silomix
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+CELL = "homogeneous easy"
+
+
+@pytest.fixture(scope="module")
+def methods():
+    """The script, on data that take no time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            patch.setenv(name, "1")
+        patch.syspath_prepend(str(SCRIPTS))
+        __import__("methods")
+        script = sys.modules["methods"]
+
+        def small(seed):
+            table, truth = silomix.simulate("homogeneous", rows=200, seed=seed)
+            return table, truth, truth.labels
+
+        patch.setitem(script.CASES, CELL, replace(script.CASES[CELL], draw=small))
+        patch.setattr(script, "warm_up", lambda methods: None)
+        patch.setitem(script.METHODS, "default", partial(script.ours, iterations=400))
+        patch.setattr(script, "describe_commit", lambda: "abc1234")
+        yield script
+
+
+def run(methods, folder):
+    words = [f"--cases={CELL}", "--methods=default,fedmerdel,lca", f"--results={folder}"]
+    methods.main(words)
+    return pd.read_csv(folder / "methods.csv")
+
+
+def test_methods_are_measured_once_at_a_commit(methods, tmp_path, capsys, monkeypatch):
+    lines = run(methods, tmp_path)
+    assert list(lines.columns) == methods.COLUMNS
+    assert lines["method"].tolist() == ["default", "fedmerdel", "lca"] * 2
+    assert lines["repeat"].tolist() == [0] * 3 + [1] * 3
+    again = lines.drop(columns=["seconds", "repeat", *methods.SECONDS])
+    assert again[:3].equals(again[3:].reset_index(drop=True))
+    assert lines.loc[lines["method"] == "lca", "m_covered"].isna().all()
+    printed = capsys.readouterr().out
+    assert "Percent of a default fit" in printed and "kB out" in printed
+    assert run(methods, tmp_path).equals(lines)
+    monkeypatch.setattr(methods, "describe_commit", lambda: "def5678")
+    assert run(methods, tmp_path)["commit"].tolist() == ["abc1234"] * 6 + ["def5678"] * 6
+
+
+def made_up(seconds):
+    """Lines of two rounds: by method, the seconds of each."""
+    return pd.DataFrame(
+        [
+            {"case": CELL, "seed": 1, "repeat": repeat, "method": method, "seconds": took}
+            for method, both in seconds.items()
+            for repeat, took in enumerate(both)
+        ]
+    ).assign(planted=5, clusters=5, ari=0.9, best_ari=0.9, m_covered=9, m_total=10, pi_covered=5,
+             pi_total=5, bytes=2_000_000)  # fmt: skip
+
+
+def test_ratios_are_taken_within_a_round(methods):
+    """A round on a busy machine, in which everything takes twice as long, changes no ratio."""
+    lines = methods.with_ratios(made_up({"default": (3.0, 6.0), "fedmerdel": (1.0, 2.0)}))
+    summary = methods.summarise(lines).set_index("method")
+    assert summary.loc["default", ["ratio", "lowest", "highest"]].tolist() == [3.0, 3.0, 3.0]
+    assert summary.loc["default", "CPU s"] == 4.5
+    assert methods.noise(lines) == (2.0, 2.0)
+    held = methods.held_bars(summary.reset_index()).set_index("default fit")["verdict"]
+    assert held.to_dict() == {"CPU s": "missed", "ratio": "kept", "kB out": "missed"}
+
+
+def test_slow_methods_are_run_on_large_tables_only_if_named(methods, tmp_path):
+    chosen = type("Chosen", (), {"repeats": 1, "datasets": 1, "methods": ""})
+    missing = partial(methods.missing_cases, tmp_path / "methods.csv", "abc1234", ["cohort"])
+    assert [case[-1] for case in missing(["paper", "pooled"], chosen)] == ["pooled"]
+    chosen.methods = "paper"
+    assert [case[-1] for case in missing(["paper"], chosen)] == ["paper"]
