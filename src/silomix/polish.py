@@ -50,9 +50,10 @@ STREAM = 0x706F6C
 CHECK_EVERY = 2
 FIRST_CHECK = 4
 """Rounds below which there are no two windows to compare."""
-LIKELIHOOD_LIMIT = 2.0
-NOISE = 4.0
-"""Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest."""
+LIKELIHOOD_LIMIT = 2.5
+NOISE = 6.0
+"""Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
+rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent."""
 WORTH = 400.0
 """Independent draws that the kept ones should be worth, for every cluster."""
 SILO_DRAWS = 400

@@ -731,10 +731,10 @@ def test_defaults_are_those_of_the_documentation(study):
     assert study.aggregation == Aggregation(
         method="vcmc",
         oracle="contingency",
-        draws=50,
+        draws=40,
         floor=1e-6,
         log_determinant="coordinates",
-        solver=Lbfgs(starts=1, tolerance=0.1),
+        solver=Lbfgs(starts=1, tolerance=0.2),
     )
     assert study.polish == Polish(rounds="until", most=50, inner_sweeps=2, chains=64)
     assert (study.strategy, study.tier, study.assign) == ("consensus", "draws", "posterior")

@@ -33,7 +33,7 @@ FULL = 0.95
 """Share of a silo's draws without an empty component from which its components ran out."""
 UNSURE = {"agreement": (0.8, 0.5), "confidence": (0.95, 0.5)}
 """Below the first a result needs care, below the second it is not to be trusted."""
-MOVED = (4.0, 60.0)
+MOVED = (6.0, 60.0)
 """Standard errors that the worst cluster may move between two checks, likewise."""
 FEW_ROWS = (20, 5)
 """Rows of the smallest cluster, likewise."""

@@ -258,7 +258,7 @@ def _derive_start(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
     if not polished or values[KEYWORDS["solver"]] != "lbfgs":
         return values
     solver = KEYWORDS["solver"][:-1]
-    rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.1, ("aggregation", "draws"): 50}
+    rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.2, ("aggregation", "draws"): 40}
     return rough | values
 
 
