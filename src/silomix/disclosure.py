@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from silomix.policy import Policy
     from silomix.types import LocalPosterior
 
+MIDDLE = 2**-0.25
+"""Of a step of half an octave, as a share of its upper end."""
+
 WITHHELD = -1
 """Stands for a count that the policy does not let out."""
 
@@ -330,7 +333,7 @@ def coarse_concentration(
     """
     some = np.maximum(concentration, 1.0)
     steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
-    return full * np.where(steps == 0, 1.0, 2 ** (-steps / 2 - 0.25))
+    return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
 
 
 def check_rows(rows: int, policy: Policy, silo: str) -> None:

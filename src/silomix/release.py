@@ -15,6 +15,7 @@ from scipy.special import betaincinv
 
 from silomix.diagnostics import ESS_LIMIT, RHAT_LIMIT, fewest_draws, worst_rhat
 from silomix.disclosure import (
+    MIDDLE,
     check_distinct_rows,
     check_rows,
     check_tier,
@@ -27,7 +28,7 @@ from silomix.disclosure import (
     withhold_small,
 )
 from silomix.families.dirichlet import draw_levels
-from silomix.policy import OPEN, echo
+from silomix.policy import OPEN, Policy, echo
 from silomix.relabel import PRIOR_DRAWS_ALLOWED
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.disclosure import Check
-    from silomix.policy import Policy
     from silomix.types import Diagnostics, Draws, LocalPosterior, Prior
 
 Tier = Literal["summary", "draws"]
@@ -476,11 +476,13 @@ def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
     a cluster's labels are shows in its released concentrations, which then fall short of its
     size; the rows that the weights are worth fall with about the square of that. The square is
     a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
-    concentration is 0, say nothing of doubt either.
+    concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
+    a whole step (`silomix.disclosure.coarse_concentration`), and its middle is taken.
     """
     telling = np.where(release.concentration > 0, release.concentration, np.nan)
     telling[np.isnan(telling).all(axis=1)] = np.inf
-    sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, 1.0)
+    most = MIDDLE if Policy(**release.policy).has_rules else 1.0
+    sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, most)
     worth = np.average(sure**2, weights=release.sizes)
     return np.asarray((release.sizes + alpha) * worth)
 

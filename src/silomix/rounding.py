@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.disclosure import CLUSTER, least_units, profile_basis
+from silomix.families.dirichlet import draw_levels
 from silomix.kernels.rounded_counts import draw_behind
 from silomix.policy import Policy
 from silomix.release import effective_counts, fit_dirichlet, without_prior
@@ -153,3 +154,41 @@ def allow_for_rounding(
     _, beta = prior.share(silos)
     mean, concentration = without_prior(*fit_dirichlet(drawn, offsets), offsets, beta)
     return replace(release, effective_counts=effective_counts(mean, concentration, offsets))
+
+
+def with_own_counts(
+    probabilities: NDArray[np.floating],
+    release: Release,
+    own: NDArray[np.floating],
+    groups: NDArray[np.int64],
+    *,
+    prior: Prior,
+    silos: int,
+    offsets: NDArray[np.int64],
+    seed: int,
+) -> NDArray[np.float64]:
+    """Return profiles that know a silo's own counts, where others know its release alone.
+
+    For use inside the silo. What its rounded release said is taken out of the Dirichlets that fit
+    the draws, and what its own draws say is put in. A cluster that the silo lacks stays as it is.
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, level), made from the releases of all silos.
+    release : the silo's own.
+    own : (draw, local cluster, level), its own draws, which no rule has changed.
+    groups : (local cluster,), the global cluster of each.
+    silos, seed : of the study.
+    """
+    _, beta = prior.share(silos)
+    said = allow_for_rounding(release, prior, silos, offsets, seed).effective_counts
+    known = effective_counts(*without_prior(*fit_dirichlet(own, offsets), offsets, beta), offsets)
+    mean, concentration = fit_dirichlet(probabilities, offsets)
+    others = effective_counts(mean, concentration, offsets) - prior.beta
+    np.subtract.at(others, groups, said)
+    shapes = prior.beta + np.maximum(others, 0.0)
+    np.add.at(shapes, groups, known)
+    rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
+    drawn = draw_levels(shapes, offsets, rng, len(probabilities))
+    held = np.isin(np.arange(len(shapes)), groups)
+    return np.where(held[:, None], drawn, probabilities)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,7 @@ from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
+from silomix.rounding import has_rules, with_own_counts
 from silomix.sampler import Job, sample_in_blocks
 from silomix.store import Kept, Store
 from silomix.study import Divergence, digest
@@ -58,6 +60,8 @@ from silomix.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
@@ -427,7 +431,10 @@ def _polish(query: PolishRound, silo: Silo) -> PolishReply:
 def _assign(query: AssignRows, silo: Silo) -> AssignReply:
     clusters = query.probabilities.shape[1]
     if query.groups is None:
-        found = row_membership(silo.shard, query.weights, query.probabilities, silo.threads)
+        find = partial(row_membership, silo.shard, query.weights, threads=silo.threads)
+        found = find(query.probabilities)
+        if _knows_better(silo):
+            found = find(_own_profiles(query, found.membership, silo))
         membership = found.membership.astype(np.float32)
     else:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
@@ -435,6 +442,42 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
     silo.store.assign(membership)
     sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
     return AssignReply(release_sizes(sizes, silo.policy))
+
+
+def _knows_better(silo: Silo) -> bool:
+    """Tell whether the profiles to assign by were made from the silo's rounded release."""
+    study = silo.study
+    return (
+        study.strategy == "consensus"
+        and study.aggregation.method == "product"
+        and study.polish.rounds == 0
+        and has_rules(_kept(silo).release)
+    )
+
+
+def _own_profiles(
+    query: AssignRows, membership: NDArray[np.floating], silo: Silo
+) -> NDArray[np.floating]:
+    """Return the profiles that the silo assigns its rows by: they stay here.
+
+    Parameters
+    ----------
+    membership : (row, cluster), by the profiles of the question; they say which global cluster a
+        local one is.
+    """
+    kept, study = _kept(silo), silo.study
+    rows = np.zeros((kept.release.clusters, membership.shape[1]))
+    np.add.at(rows, kept.labels, membership)
+    return with_own_counts(
+        query.probabilities,
+        kept.release,
+        kept.probabilities,
+        rows.argmax(axis=1),
+        prior=study.prior,
+        silos=len(study.silos),
+        offsets=study.table_schema.offsets,
+        seed=study.seed,
+    )
 
 
 HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {

@@ -748,7 +748,8 @@ class TestFuzz:
         fuzz(tmp_path / "draws", drawn, rng, 60)
 
     @pytest.mark.slow
-    def test_many_mutations(self, tmp_path, summary, drawn, seed):
-        rng = np.random.default_rng([seed, 5])
-        fuzz(tmp_path / "summary", summary, rng, 8_000)
-        fuzz(tmp_path / "draws", drawn, rng, 2_000)
+    @pytest.mark.parametrize("block", range(10), ids="block{}-".format)
+    def test_a_thousand(self, tmp_path, summary, drawn, seed, block):
+        rng = np.random.default_rng([seed, 5, block])
+        fuzz(tmp_path / "summary", summary, rng, 800)
+        fuzz(tmp_path / "draws", drawn, rng, 200)

@@ -98,16 +98,16 @@ def test_folders(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_ten_thousand_in_bytes(part):
-    endings = attack_bytes(1000 * (part + 1), 1000 * (part + 2))
+@pytest.mark.parametrize("block", range(1, 31), ids="block{}-".format)
+def test_a_thousand_in_bytes(block):
+    endings = attack_bytes(1000 * block, 1000 * (block + 1))
     assert sum(endings.values()) == 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))
-def test_ten_thousand_folders(part, tmp_path):
-    endings = attack_folders(1000 * (part + 1), 1000 * (part + 2), tmp_path)
+@pytest.mark.parametrize("block", range(1, 11), ids="block{}-".format)
+def test_a_thousand_folders(block, tmp_path):
+    endings = attack_folders(1000 * block, 1000 * (block + 1), tmp_path)
     assert sum(endings.values()) == 1000
 
 

@@ -129,6 +129,7 @@ def test_a_file_without_preset_states_everything(tmp_path):
         (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
         ("preset = ", "is not valid TOML"),
         (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
+        (f"a{'.a' * 40_000} = 1", "nests tables or lists too deeply"),
         (f"# {'x' * 100_000}", "is larger than 100 kB"),
     ],
 )

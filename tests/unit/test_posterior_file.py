@@ -362,14 +362,14 @@ class TestArraysThatDoNotFit:
 
     def test_a_huge_promise(self, saved):
         header = io.BytesIO()
-        shape = (2**40, 3)
+        shape = (2**40,)
         np.lib.format.write_array_header_1_0(
             header, {"descr": "<f4", "fortran_order": False, "shape": shape}
         )
         write_members(saved, read_members(saved) | {"elbo.npy": header.getvalue()})
         declared = {"dtype": "<f4", "shape": list(shape)}
         change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
-        with pytest.raises(FileError, match=r"elbo\.npy has 0 bytes for an array of 13,19"):
+        with pytest.raises(FileError, match=r"elbo\.npy has 0 bytes for an array of 4,39"):
             load(saved)
 
     @pytest.mark.parametrize("header", ["-" * 9_000 + "1", "(" * 9_000, "[" * 300, "{", "1\n 2"])

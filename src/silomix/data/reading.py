@@ -27,6 +27,8 @@ SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 OTHER_SEPARATORS = {";": "save it with commas", "\t": "rename it to end in .tsv"}
 """What may separate the columns of a file called .csv, and what to do then."""
 BLOCK_ROWS = 20_000
+UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
+"""What pandas and Arrow raise on files that are damaged, or of no use to us."""
 
 
 def read_table(table: Table) -> nw.DataFrame[Any]:
@@ -69,10 +71,10 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         return _read_text(path, separator) if separator else _read_parquet(path)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    except (OSError, EOFError, ValueError, zlib.error, pd.errors.ParserWarning) as error:
-        raise DataError(
-            f"{path}: cannot be read: {str(error).strip()}; repair or replace the file"
-        ) from error
+    except (*UNREADABLE, pd.errors.ParserWarning) as error:
+        # what is wrong may quote any byte of the file
+        said = "".join(sign if sign.isprintable() else " " for sign in str(error).strip())
+        raise DataError(f"{path}: cannot be read: {said}; repair or replace the file") from error
 
 
 def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:

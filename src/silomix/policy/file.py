@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -15,6 +14,7 @@ from silomix.errors import SettingsError
 from silomix.policy.record import GIVES_AWAY, PRESETS, Policy, policy_named
 from silomix.study.problems import file_place, quote
 from silomix.study.record import validate
+from silomix.study.toml import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,10 +138,7 @@ def _parse(path: Path) -> dict[str, Any]:
         limit = f"{LARGEST_FILE // 1000} kB"
         raise SettingsError(f"{path} is larger than {limit}; is it really a policy file?")
     try:
-        return tomllib.loads(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SettingsError(f"{path} is not UTF-8 text; save it with the encoding UTF-8") from None
-    except RecursionError:
-        raise SettingsError(f"{path} nests tables or lists too deeply for a policy") from None
-    except ValueError as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+    return parse_toml(text, path, "a policy")

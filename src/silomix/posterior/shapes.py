@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 WHOLE = {"correspondence_groups", "correspondence_sizes", "labels", "row_silos"}
 """Arrays of whole numbers; the others are floats, but for traces, which may be anything."""
 
+SHARES = {
+    "weights",
+    "weights_by_silo",
+    "probabilities",
+    "membership",
+    "silo_probabilities",
+    "silo_weights",
+    "silo_profiles",
+    "correspondence_confidence",
+}
+"""Arrays of probabilities."""
+NEAR = 1e-3
+"""How far one that was added up may be above 1."""
+
 TRACE = re.compile(r"elbo|polish_\d+")
 
 
@@ -83,11 +97,16 @@ def _length(found: Mapping[str, Shape], name: str) -> int:
 
 
 def _free(manifest: Manifest, found: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return the shapes of the traces, which nothing else depends on: any that they have."""
+    """Return the shapes of the traces: as long as they are, and else any but for those we read."""
     names = manifest.diagnostics.polish.names if manifest.diagnostics.polish else []
     traces = {f"polish_{place}": found.get(f"polish_{place}", ()) for place in range(len(names))}
+    for place, name in enumerate(names):
+        if name == "movement":
+            traces[f"polish_{place}"] = (_length(found, f"polish_{place}"), 4)
+        if name == "log_likelihood":
+            traces[f"polish_{place}"] = (_length(found, f"polish_{place}"),)
     if "elbo" in found:
-        traces["elbo"] = found["elbo"]
+        traces["elbo"] = (_length(found, "elbo"),)
     return traces
 
 
@@ -105,19 +124,14 @@ def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None
                 f"is damaged: its array {name!r} goes from {values.min()} to {values.max()}, "
                 f"and must stay within 0 to {limit - 1}"
             )
-    _check_drift(arrays)
-
-
-def _check_drift(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse a κ that is not positive (infinity is allowed), and profiles outside 0 to 1."""
-    if "kappa" not in arrays:
-        return
-    kappa, own = arrays["kappa"], arrays["silo_probabilities"]
-    # nan fails both comparisons
-    if not kappa.min() > 0:
-        raise FileError(f"is damaged: its array 'kappa' has {kappa.min()}, and must be positive")
-    if not (own.min() >= 0 and own.max() <= 1):
-        raise FileError(
-            f"is damaged: its array 'silo_probabilities' goes from {own.min()} to {own.max()}, "
-            "and must stay within 0 to 1"
-        )
+    for name in SHARES & arrays.keys():
+        share = arrays[name]
+        # nan fails both comparisons
+        if share.size and not (share.min() >= 0 and share.max() <= 1 + NEAR):
+            raise FileError(
+                f"is damaged: its array {name!r} goes from {share.min()} to {share.max()}, "
+                "and must stay within 0 to 1"
+            )
+    if "kappa" in arrays and not arrays["kappa"].min() > 0:
+        least = arrays["kappa"].min()
+        raise FileError(f"is damaged: its array 'kappa' has {least}, and must be positive")

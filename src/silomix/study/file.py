@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import tomllib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from silomix.errors import SettingsError
 from silomix.study.problems import file_place, quote
 from silomix.study.record import validate
 from silomix.study.study import FORMAT, Study
+from silomix.study.toml import parse_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,18 +30,6 @@ HEADER = """\
 # All silos and the coordinator work from the same file; a digest of everything in it but the
 # title tells them so. A change made after the first silo has answered makes another study.
 """
-
-QUOTED_OR_COMMENT = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
-    r"|'''.*?(?:'''|\Z)"
-    r'|"(?:\\[^\n]|[^"\\\n])*"?'
-    r"|'[^'\n]*'?"
-    r"|#[^\n]*",
-    re.DOTALL,
-)
-"""What dots may stand in without nesting; an open quote runs on, so that a scan is linear."""
-
-DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){8}")
 
 
 def digest(study: Study) -> str:
@@ -115,7 +102,7 @@ def read_study(path: str | Path) -> Study:
     True
     """
     source = Path(path)
-    document = _parse(_read_text(source), source)
+    document = parse_toml(_read_text(source), source, "a study file")
     version = document.get("format")
     if isinstance(version, int) and version > FORMAT:
         raise SettingsError(
@@ -145,19 +132,3 @@ def _read_text(path: Path) -> str:
             f"{path} is not UTF-8 text: line {line} has the byte 0x{content[error.start]:02x}; "
             "save it with the encoding UTF-8"
         ) from None
-
-
-def _parse(text: str, path: Path) -> dict[str, Any]:
-    """Return what the TOML text says."""
-    too_deep = f"{path} nests tables or lists too deeply for a study file"
-    # tomllib takes time and memory quadratic in the parts of a dotted key
-    if DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)):
-        raise SettingsError(too_deep)
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise SettingsError(too_deep) from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from None
-    except ValueError:  # the only other thing Python refuses to read
-        raise SettingsError(f"{path} has a number of too many digits") from None
