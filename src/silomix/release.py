@@ -477,13 +477,15 @@ def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
     size; the rows that the weights are worth fall with about the square of that. The square is
     a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
     concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
-    a whole step (`silomix.disclosure.coarse_concentration`), and its middle is taken.
+    a whole step (`silomix.disclosure.coarse_concentration`), and its middle is taken; and
+    variables with rare levels, which doubt costs most, show what the others are worth
+    (`without_rare`), so that the power is a little more than two.
     """
     telling = np.where(release.concentration > 0, release.concentration, np.nan)
     telling[np.isnan(telling).all(axis=1)] = np.inf
-    most = MIDDLE if Policy(**release.policy).has_rules else 1.0
+    most, power = (MIDDLE, 2.2) if Policy(**release.policy).has_rules else (1.0, 2.0)
     sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, most)
-    worth = np.average(sure**2, weights=release.sizes)
+    worth = np.average(sure**power, weights=release.sizes)
     return np.asarray((release.sizes + alpha) * worth)
 
 
