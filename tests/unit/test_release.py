@@ -242,17 +242,32 @@ class TestPolicy:
         left = [release_of(one, DEFAULT).checks[0] for one in (local, without)]
         assert left[0] == left[1]
 
-    def test_weights_of_profiles_that_say_nothing_are_as_of_certain_labels(self, seed):
+    def test_weights_of_profiles_that_say_nothing_are_as_of_full_ones(self, seed):
+        """Both stand for the whole step below the rows, of which the middle is taken."""
+        rng = np.random.default_rng(seed)
+        silent = release_of(clustered(rng, [14, 12], (2, 3)), DEFAULT)
+        assert (silent.concentration == 0).all()
+        full = release_of(clustered(rng, [140, 120], (2, 3)), DEFAULT)
+        assert (full.concentration == full.sizes[:, None]).all()
+        for release in (silent, full):
+            worth = weight_shapes(release, 0.5) / (release.sizes + 0.5)
+            np.testing.assert_allclose(worth, 2 ** (-2.2 / 4))
+
+    def test_draws_of_profiles_that_say_nothing(self, seed):
         rng = np.random.default_rng(seed)
         release = release_of(clustered(rng, [14, 12], (2, 3)), DEFAULT)
-        assert (release.concentration == 0).all()
-        np.testing.assert_allclose(weight_shapes(release, 0.5), release.sizes + 0.5)
         weights, profiles = release_draws(release, 50, PRIOR, 3, np.array([0, 2, 5]), rng)
         np.testing.assert_allclose(weights.sum(axis=1), 1.0)
         np.testing.assert_allclose(profiles.sum(axis=2), 2.0)
-        some = replace(release, concentration=np.array([[0.0, 15.0], [7.5, 0.0]]))
-        half = weight_shapes(replace(some, sizes=np.array([15, 15])), 0.5)
-        np.testing.assert_allclose(half, 15.5 * (1 + 0.25) / 2)
+
+    def test_weights_without_rules_are_as_sure_as_the_labels(self, seed):
+        release = release_of(clustered(np.random.default_rng(seed), [140, 120], (2, 3)), OPEN)
+        some = replace(
+            release,
+            sizes=np.array([15, 15]),
+            concentration=np.array([[0.0, 15.0], [7.5, 0.0]]),
+        )
+        np.testing.assert_allclose(weight_shapes(some, 0.5), 15.5 * (1 + 0.25) / 2)
 
     def test_too_few_rows_are_refused(self, seed):
         local = clustered(np.random.default_rng(seed), [9], (2,))

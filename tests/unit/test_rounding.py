@@ -12,10 +12,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 from scipy.stats import chisquare
 
+from silomix.families.dirichlet import draw_levels
 from silomix.kernels.rounded_counts import draw_behind, release_units
 from silomix.metrics import highest_density_interval
+from silomix.policy import policy_named
+from silomix.release import fit_dirichlet, make_release
+from silomix.rounding import own_draws, with_own_counts
+from unit.release_cases import PRIOR, known_local
 
 BASE, LEAST = 5, 2
+OFFSETS = np.array([0, 2, 4])
 FALSE_ALARM = 1e-4
 
 
@@ -138,3 +144,42 @@ def test_intervals_cover_rare_levels_that_rounded_counts_miss(seed):
             covered[name] += lower[0] <= rare <= upper[0]
     assert covered["honest"] >= 50
     assert covered["naive"] <= 10
+
+
+def test_own_counts_take_the_place_of_the_released_ones(seed):
+    """A level that nobody has in the silo leaves as a floor; inside, it is known to be rare."""
+    rng = np.random.default_rng(seed)
+    codes = np.stack([np.zeros(200, int), np.arange(200) % 2], axis=1)
+    local = known_local(rng, codes, np.zeros(200, int), (2, 2))
+    release = release_of(local, "default")
+    shared = own_draws(release, 2000, PRIOR, 3, OFFSETS, rng)
+    shared = np.concatenate([shared, shared], axis=1)
+    settings = {"prior": PRIOR, "silos": 3, "offsets": OFFSETS, "seed": seed}
+    found = with_own_counts(shared, release, local.probabilities, np.array([1]), **settings)
+    assert found.shape == shared.shape
+    assert_allclose(found.sum(axis=2), 2.0)
+    assert_array_equal(found[:, 0], shared[:, 0])
+    rare, guessed = found[:, 1, 1].mean(), shared[:, 1, 1].mean()
+    assert rare < 0.01 < guessed
+    assert found[:, 1, 3].mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_own_counts_add_to_those_of_others(seed):
+    """Shapes are β + what others said + own: with two such silos, as many rows again."""
+    rng = np.random.default_rng(seed)
+    codes = np.stack([np.arange(200) % 2, np.arange(200) % 2], axis=1)
+    local = known_local(rng, codes, np.zeros(200, int), (2, 2))
+    release = release_of(local, "default")
+    twice = draw_levels(PRIOR.beta + np.full((1, 4), 200.0), OFFSETS, rng, 4000)
+    found = with_own_counts(
+        twice, release, local.probabilities, np.array([0]), prior=PRIOR, silos=3, offsets=OFFSETS,
+        seed=seed,
+    )  # fmt: skip
+    _, concentration = fit_dirichlet(found, OFFSETS)
+    assert_allclose(concentration, 401, rtol=0.15)
+
+
+def release_of(local, policy):
+    return make_release(
+        local, silo="north", place=0, study="", tier="summary", policy=policy_named(policy)
+    )
