@@ -49,6 +49,8 @@ COVERAGE_COLUMNS = [
     f"{what}_{part}" for what in ("pi", *INNER_BANDS) for part in ("covered", "total")
 ]
 """Columns of the results that only cover highest-density intervals of the inner bands."""
+WIDTH_COLUMNS = [f"{what}_width" for what in ("pi", *INNER_BANDS)]
+"""Columns of the mean widths of those intervals."""
 PROFILE_COLUMNS = [f"{what}_{part}" for what in ("m", "p", "pi") for part in ("covered", "total")]
 KAPPA_COLUMNS = ["kappa_hat", "kappa_drifting", "at_infinity", "infinite", "infinite_drifting"]
 VERDICT_COLUMNS = [
@@ -323,6 +325,26 @@ def judge_draws(found, truth, pair=pair_clusters):
             for name, value in line.items()
         }
     return {name: int(v) if isinstance(v, np.integer | np.bool_) else v for name, v in line.items()}
+
+
+def judge_widths(found, truth):
+    """Return the mean widths of the 95 % intervals of found clusters: of π, and of p by band."""
+    pairs = pair_clusters(
+        truth.labels,
+        found.labels,
+        true_clusters=len(truth.weights),
+        clusters=found.weights.shape[1],
+    )
+    held = pairs >= 0
+    lower, upper = highest_density_interval(found.weights, 0.95)
+    line = {"pi_width": short((upper - lower)[pairs[held]].mean())}
+    lower, upper = highest_density_interval(found.probabilities, 0.95)
+    widths, true = (upper - lower)[pairs[held]], truth.probabilities[held]
+    for band in INNER_BANDS:
+        low, high = BANDS[band]
+        inside = (true >= low) & (true < high)
+        line[f"{band}_width"] = short(widths[inside].mean()) if inside.any() else ""
+    return line
 
 
 def judge_values(true, draws, pairs):

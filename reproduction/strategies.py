@@ -3,9 +3,9 @@
     python reproduction/strategies.py --datasets 5      # runs what is missing, appends, prints
 
 Every strategy is a way to run one study under one constraint, from one trip of a memory stick to an
-exchange for every sweep. "courier, open" and "courier, default rules" differ in the silos' policy
-alone: their difference is what its rules cost. Each data set is one line per strategy in
-results/strategies.csv; seeds start at 3000, so nothing here was tuned on them.
+exchange for every sweep. "one trip: product, open" and "one trip: product, default policy" differ
+in the silos' policy alone: their difference is what its rules cost. Each data set is one line per
+strategy in results/strategies.csv; seeds start at 3000, so nothing here was tuned on them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from judging import COVERAGE_COLUMNS, PARTITION_COLUMNS, Found, judge, share, timed
+from judging import (
+    COVERAGE_COLUMNS,
+    INNER_BANDS,
+    PARTITION_COLUMNS,
+    WIDTH_COLUMNS,
+    Found,
+    judge,
+    judge_widths,
+    ratio,
+    share,
+    timed,
+)
 from running import CELL_KEYS, CELLS, arguments, done_cases, read_lines, run_cases
 from study import warm_up
 from writing import as_markdown, with_error
@@ -32,6 +43,7 @@ HEADINGS = {
     "p2": ".5 to .9",
     "p3": "p > .9",
 }
+BAND_HEADINGS = {what: words for what, words in HEADINGS.items() if what != "pi"}
 FIRST_SEED = 3000
 THREE_TRIPS = FewRounds(rounds=3, starts=100)
 COURIER = {"tier": "summary", "oracle": "federated", "solver": THREE_TRIPS, "polish": 0}
@@ -53,7 +65,7 @@ STRATEGIES = {
 KEYS = ["strategy", *CELL_KEYS, "seed"]
 COLUMNS = [
     "strategy", "exchanges", "bytes", *CELL_KEYS, "seed",
-    *PARTITION_COLUMNS, *COVERAGE_COLUMNS, "seconds",
+    *PARTITION_COLUMNS, *COVERAGE_COLUMNS, *WIDTH_COLUMNS, "seconds",
 ]  # fmt: skip
 
 
@@ -72,7 +84,8 @@ def run_one(strategy, design, separability, seed):
         "seed": seed,
         "seconds": round(seconds, 2),
     }
-    return [case | judge(Found.of(found), table, truth)]
+    result = Found.of(found)
+    return [case | judge(result, table, truth) | judge_widths(result, truth)]
 
 
 def missing_cases(path, datasets, strategies):
@@ -109,11 +122,11 @@ def summarise(lines, by):
 
 
 def cost_of_policy(lines):
-    """What the default policy changes, cell by cell, on the same data sets."""
+    """What the default policy changes by file, cell by cell, on the same data sets."""
     keys = ["design", "separability", "seed"]
     ruled, free = (
         lines[lines["strategy"] == name].set_index(keys).sort_index()
-        for name in ("courier, default rules", "courier, open")
+        for name in ("one trip: product, default policy", "one trip: product, open")
     )
     both = ruled.index.intersection(free.index)
     ruled, free = ruled.loc[both], free.loc[both]
@@ -128,11 +141,22 @@ def cost_of_policy(lines):
             "change of ARI": change.mean(),
             "se": change.std() / np.sqrt(len(part)),
         }
-        for what in ("pi", "p0", "p1", "p2", "p3"):
-            row[what] = share(part, what)[0]
-            row[f"{what} open"] = share(other, what)[0]
+        for suffix, some in (("", part), (" open", other)):
+            row[f"p{suffix}"], row[f"p se{suffix}"] = overall(some)
+            for what in HEADINGS:
+                row[f"{what}{suffix}"], row[f"{what} se{suffix}"] = share(some, what)
+                row[f"{what} width{suffix}"] = some[f"{what}_width"].mean()
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def overall(lines):
+    """Return the coverage of p over all bands, and its standard error."""
+    inside, total = (
+        sum(lines[f"{band}_{part}"] for band in INNER_BANDS).to_numpy(dtype=np.float64)
+        for part in ("covered", "total")
+    )
+    return ratio(inside, total)
 
 
 def comparable(lines):
@@ -173,10 +197,25 @@ def policy_page(lines):
             "cell": line["cell"],
             "data sets": line["data sets"],
             "ARI": f"{line['ARI']:.3f}",
-            "change": with_error(line["change of ARI"], line["se"]),
+            "change": with_error(line["change of ARI"], line["se"], 4),
         }
+        for what, heading in {"pi": "π", "p": "p"}.items():
+            cover = with_error(line[what], line[f"{what} se"])
+            row[f"coverage of {heading}"] = f"{cover} ({line[f'{what} open']:.3f})"
+        for what, heading in BAND_HEADINGS.items():
+            row[heading] = f"{line[what]:.3f} ({line[f'{what} open']:.3f})"
+        rows.append(row)
+    return as_markdown(pd.DataFrame(rows))
+
+
+def widths_page(lines):
+    """How wide the intervals are under the default policy, and without."""
+    rows = []
+    for _, line in cost_of_policy(lines).iterrows():
+        row = {"cell": line["cell"]}
         for what, heading in HEADINGS.items():
-            row[heading] = f"{line[what]:.3f} ({line[what + ' open']:.3f})"
+            width = f"{line[f'{what} width']:.3f} ({line[f'{what} width open']:.3f})"
+            row[heading.removeprefix("coverage ").removeprefix("of ")] = width
         rows.append(row)
     return as_markdown(pd.DataFrame(rows))
 
@@ -200,6 +239,7 @@ def main(words=None):
         DOCS.mkdir(exist_ok=True)
         (DOCS / "strategies.md").write_text(strategies_page(comparable(lines)), encoding="utf-8")
         (DOCS / "policy-cost.md").write_text(policy_page(lines), encoding="utf-8")
+        (DOCS / "policy-widths.md").write_text(widths_page(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -171,6 +171,9 @@ def prepare_release(
     check_rows(local.draws.shard.rows, policy, silo)
     check_tier(tier, policy, silo)
     folded = fold_small(local, policy.minimum_count)
+    if policy.has_rules and len(folded.sizes) == 1:
+        # where all rows are one cluster, components that come and go would tell of rare levels
+        folded = replace(folded, memberships=np.ones_like(folded.memberships))
     offsets = local.draws.shard.schema.offsets
     _, beta = local.draws.prior.share(local.draws.silos)
     mean, concentration = without_prior(

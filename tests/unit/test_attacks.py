@@ -87,11 +87,11 @@ def certain(count, seed, prior, *, missing=False, draws=100):
     return known_local(rng, codes, labels, SIZES, draws=draws, prior=prior)
 
 
-def sampled(count, *, missing, beta, fractionate):
+def sampled(count, *, missing, beta, fractionate, components=1):
     """The same, from the sampler."""
     draws = sample(
         frame_of(codes_with(count, missing=missing)),
-        components=1,
+        components=components,
         silos=3,
         iterations=1200,
         burn_in=200,
@@ -149,6 +149,23 @@ class TestPrior:
                 if count < least_count(policy)
             }
             assert len(left) == 1, policy
+
+    @incomplete
+    @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+    @pytest.mark.parametrize("components", [2, 3, 5, 10])
+    @pytest.mark.parametrize("beta", [0.1, 1.0])
+    def test_nor_do_more_components_where_there_is_one_cluster(self, missing, components, beta):
+        """Components that come and go would tell by how much rows are in doubt."""
+        settings = {"missing": missing, "beta": beta, "components": components}
+        found = [sampled(count, fractionate=True, **settings) for count in (0, 1, 4, 9)]
+        assert {local.partition.clusters for local in found} == {1}
+        for policy in RULED:
+            left = [release_of(local, policy) for local in found]
+            hidden = left[: 3 if least_count(policy) < 10 else 4]
+            for release in hidden:
+                assert release.sizes == left[0].sizes
+                assert (release.mean[:, :2] == left[0].mean[:, :2]).all()
+                assert (release.concentration == left[0].concentration).all()
 
     @every_policy
     def test_nor_do_the_files_of_a_folder(self, seed, policy):
