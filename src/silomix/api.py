@@ -166,7 +166,7 @@ def fit(
     shards : split the table at random into so many silos, to go faster; they are alike, so drift
         is "none" unless it is given.
     preset : "paper" for the settings of Fendler et al. (2026), "files" for those of silos that
-        answer by file; the other keywords win over it.
+        answer by file, "network" for silos that are online; the other keywords win over it.
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
@@ -178,8 +178,8 @@ def fit(
         `joblib.parallel_config`, a Dask cluster among them; the result is the same.
     policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
         policy file; anything when left out, since the rows are here already.
-    settings : of the method, by word or record: components, iterations, burn_in, chains, kept,
-        thin, alpha, beta, fractionate, drift, partition, one_cluster, threshold, subsample,
+    settings : of the method, by word or record: components, iterations, adaptive, burn_in, chains,
+        kept, thin, alpha, beta, fractionate, drift, partition, one_cluster, threshold, subsample,
         relabel, matching, absorb, refine, aggregation, oracle, log_determinant, solver, kept_draws,
         polish, strategy, assign, tier, title.
 

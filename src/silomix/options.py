@@ -259,8 +259,8 @@ Preset = Annotated[
     _option(
         SAMPLER,
         "--preset",
-        "paper, the published method, or files, to go by file; options win.",
-        ("paper", "files"),
+        "paper, the published method; files, to go by file; network, silos online; options win.",
+        ("paper", "files", "network"),
     ),
 ]
 Components = Annotated[
@@ -273,7 +273,9 @@ Components = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    _option(SAMPLER, "--iterations", "Sweeps a chain (default 20000); more if the verdict asks."),
+    _option(
+        SAMPLER, "--iterations", "Most sweeps a chain (default 20000); more if the verdict asks."
+    ),
 ]
 Alpha = Annotated[
     float | None,

@@ -300,7 +300,8 @@ def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
             if math.isnan(rhat) or math.isnan(ess)
             else f"R-hat at most {rhat_words(rhat, 2)}, at least {ess:,.0f} effective draws"
         )
-        yield f"{spoken(name)}: agreement of its chains {run.agreement:.2f}, {mixed}"
+        sweeps = f"{plural(run.sweeps, 'sweep')}, " if run.sweeps else ""
+        yield f"{spoken(name)}: {sweeps}agreement of its chains {run.agreement:.2f}, {mixed}"
     if diagnostics.confidence is not None:
         yield f"matching: {diagnostics.confidence:.2f} sure of the least sure cluster"
     if diagnostics.elbo is not None and len(diagnostics.elbo):

@@ -62,9 +62,11 @@ def trust(posterior: Posterior) -> Trust:
 
 def _steps(posterior: Posterior) -> Iterator[tuple[str, str]]:
     study, schedule = posterior.study, posterior.study.schedule
+    dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
     sampled = (
-        f"{plural(schedule.chains, 'chain')} of {plural(schedule.iterations, 'sweep')}, the first "
-        f"{schedule.burn_in:,} dropped, of a mixture with {study.model.components} components"
+        f"{plural(schedule.chains, 'chain')} of {'at most ' if schedule.adaptive else ''}"
+        f"{plural(schedule.iterations, 'sweep')}, the first {dropped} dropped, of a mixture with "
+        f"{study.model.components} components"
     )
     if study.strategy == "exact":
         yield "Sample", f"Chains over all silos at once: {sampled}; only counts travelled."
@@ -103,11 +105,12 @@ def _runs(posterior: Posterior) -> Table | None:
     if not runs:
         return None
     return Table(
-        "Each run: agreement of its chains' clusters, worst R-hat, fewest effective draws",
-        ("run", "agreement", "R-hat", "effective draws", "prior draws"),
+        "Each run: its sweeps, agreement of its chains' clusters, worst R-hat, fewest effective draws",
+        ("run", "sweeps", "agreement", "R-hat", "effective draws", "prior draws"),
         tuple(
             cells(
                 name,
+                f"{run.sweeps:,}" if run.sweeps else ABSENT,
                 f"{run.agreement:.2f}",
                 ABSENT if np.isnan(rhat := worst_rhat(run.rhat.values())) else rhat_words(rhat, 3),
                 decimal(fewest_draws(run.ess.values()), 0),

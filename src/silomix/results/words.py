@@ -196,7 +196,7 @@ def _made_by(posterior: Posterior) -> str:
     study, made, schedule = posterior.study, posterior.provenance, posterior.study.schedule
     sampled = (
         f"{study.model.components} components, {plural(schedule.chains, 'chain')} of "
-        f"{schedule.iterations:,} sweeps"
+        f"{'at most ' if schedule.adaptive else ''}{schedule.iterations:,} sweeps"
     )
     if study.strategy == "exact":
         how = f"Sampled over all silos at once: {sampled}."

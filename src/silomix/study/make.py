@@ -100,10 +100,15 @@ PRESETS: dict[str, dict[str, object]] = {
         "aggregation": "product",
         "polish": 0,
     },
+    "network": {
+        "oracle": "federated",
+        "polish": Polish(chains=400),
+    },
 }
 """Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
 answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
-default policy of a silo refuses."""
+default policy of a silo refuses; "network" is for silos that are online: no distinct rows travel,
+and many chains make few rounds."""
 
 
 def default_thin(iterations: int, burn_in: int, chains: int, kept: int = KEPT) -> int:
@@ -130,7 +135,7 @@ def make_study(
     schema : the variables every silo has.
     silos : their names, in the order that random streams are dealt in.
     preset : "paper" for the method of Fendler et al. (2026), "files" for silos that answer by
-        file; other keywords win over it.
+        file, "network" for silos that are online; other keywords win over it.
     settings : those of `KEYWORDS`, by word or, where there are options, by record. Left out,
         `burn_in` is half of `iterations` and `thin` keeps about `kept` draws of each silo.
 
