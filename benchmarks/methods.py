@@ -12,6 +12,7 @@ so how much its times differ is the machine's noise, which is printed too.
 Latent class analysis and StepMix are told the number of clusters and run from ten starts each;
 whoever does not know the number pays for several. They have no intervals. StepMix runs where it is
 installed. Methods that take long on large tables are run there only if --methods names them.
+Coverage here is of few data sets, whose values share their luck: `reproduction/` has many.
 
 A line of the results is written as soon as it is measured, and not measured again at the same
 commit. The bars are those of a default fit; whether it keeps to them is printed, not enforced.
@@ -255,11 +256,26 @@ def held_bars(summary):
     return pd.DataFrame(rows)
 
 
+def print_tables(lines):
+    """Print the methods side by side, the stages of a default fit, the noise and the bars."""
+    summary, (usual, worst) = summarise(lines), noise(lines)
+    with pd.option_context("display.width", 250, "display.max_columns", 30):
+        print(f"\n{summary.round(3).to_string(index=False)}")
+    shares, held = stage_shares(lines), held_bars(summary)
+    if len(shares):
+        print(f"\nPercent of a default fit:\n{shares.round(1).to_string()}")
+    if usual > 0:
+        print(f"\nThe same fit again: max / min of CPU times {usual:.2f}, at worst {worst:.2f}")
+    if len(held):
+        print(f"\n{held.to_string(index=False)}")
+
+
 def describe_commit():
+    """Return the commit as a word, since digits alone would be read as a number."""
     found = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
-    return found.stdout.strip() or "unknown"
+    return f"git {found.stdout.strip() or 'unknown'}"
 
 
 def main(words=None):
@@ -278,16 +294,7 @@ def main(words=None):
     lines = read_lines(path, COLUMNS)
     lines = with_ratios(lines[(lines["commit"] == commit) & lines["case"].isin(cases)])
     if len(lines):
-        summary = summarise(lines)
-        with pd.option_context("display.width", 250, "display.max_columns", 30):
-            print(f"\n{summary.round(3).to_string(index=False)}")
-            print(f"\nPercent of a default fit:\n{stage_shares(lines).round(1).to_string()}")
-        print(
-            "\nThe same fit again: max / min of its CPU times {:.2f}, at worst {:.2f}".format(
-                *noise(lines)
-            )
-        )
-        print(f"\n{held_bars(summary).to_string(index=False)}")
+        print_tables(lines)
 
 
 if __name__ == "__main__":

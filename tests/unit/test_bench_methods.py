@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -33,7 +34,9 @@ def methods():
         patch.setitem(script.CASES, CELL, replace(script.CASES[CELL], draw=small))
         patch.setattr(script, "warm_up", lambda methods: None)
         patch.setitem(script.METHODS, "default", partial(script.ours, iterations=400))
-        patch.setattr(script, "describe_commit", lambda: "abc1234")
+        patch.setattr(
+            script.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="1234567\n")
+        )
         yield script
 
 
@@ -54,8 +57,8 @@ def test_methods_are_measured_once_at_a_commit(methods, tmp_path, capsys, monkey
     printed = capsys.readouterr().out
     assert "Percent of a default fit" in printed and "kB out" in printed
     assert run(methods, tmp_path).equals(lines)
-    monkeypatch.setattr(methods, "describe_commit", lambda: "def5678")
-    assert run(methods, tmp_path)["commit"].tolist() == ["abc1234"] * 6 + ["def5678"] * 6
+    monkeypatch.setattr(methods, "describe_commit", lambda: "git def5678")
+    assert run(methods, tmp_path)["commit"].tolist() == ["git 1234567"] * 6 + ["git def5678"] * 6
 
 
 def made_up(seconds):
