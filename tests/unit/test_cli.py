@@ -361,7 +361,7 @@ def test_study_as_json(tmp_path, table):
     assert record["silos"] == ["north", "south"]
     assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
     assert record["digest"] == silomix.study.digest(silomix.read_study(out))
-    schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5}
+    schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5, "adaptive": False}
     assert record["settings"]["schedule"] == schedule
     model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True, "drift": "none"}
     assert record["settings"]["model"] == model

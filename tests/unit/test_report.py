@@ -560,7 +560,7 @@ def test_rhat_of_chains_that_stand_still_apart(posterior):
         run = replace(diagnostics.silos[silo], rhat={"occupied": huge, "x": 1.0})
         changed = replace(diagnostics, silos={**diagnostics.silos, silo: run})
         table = trust(replace(posterior, diagnostics=changed)).runs
-        assert table.rows[0][2].text == "over 100"
+        assert table.rows[0][3].text == "over 100"
 
 
 def test_a_line_chart_of_a_constant_stays_inside():

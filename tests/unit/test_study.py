@@ -923,7 +923,7 @@ WRONG_CALLS = [
     ({"itertions": 5}, "itertions is not a setting of a study; did you mean 'iterations'?"),
     ({"transport": 5}, "transport is not a setting of a study; the settings are title, seed"),
     ({"missing": "level"}, "missing is part of the schema; make the schema with it"),
-    ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files'"),
+    ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files' or 'network'"),
     ({"iterations": 0}, "iterations is 0; it must be at least 1"),
     ({"iterations": "many"}, "iterations is 'many'; it must be a whole number"),
     ({"iterations": True}, "iterations is true; it must be a whole number"),

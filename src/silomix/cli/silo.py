@@ -72,7 +72,7 @@ def sample_command(
             schema = table_schema(
                 frame, silo=silo_column, variables=used, frequency=frequency, **columns
             )
-            plan = make_study(schema, names, **settings)
+            plan = make_study(schema, names, adaptive=False, **settings)
         name = silo or ALL_ROWS
         posterior = apply_study(
             own_rows(frame, silo_column, name, plan),

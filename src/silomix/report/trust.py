@@ -105,7 +105,7 @@ def _runs(posterior: Posterior) -> Table | None:
     if not runs:
         return None
     return Table(
-        "Each run: its sweeps, agreement of its chains' clusters, worst R-hat, fewest effective draws",
+        "Each run: sweeps, agreement of its chains' clusters, worst R-hat, fewest effective draws",
         ("run", "sweeps", "agreement", "R-hat", "effective draws", "prior draws"),
         tuple(
             cells(

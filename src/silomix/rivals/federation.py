@@ -102,6 +102,8 @@ def open_silos(
     names, places = roster.names, roster.places
     columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
+    # no polish follows a rival, and its own paper fixes the number of sweeps
+    settings = {"adaptive": False, "polish": 0} | settings
     study = make_study(shard.schema, names, seed=seed, **settings)
     used = cores(threads)
     silos = InProcess(
