@@ -46,6 +46,9 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/shards.py --datasets 4
 	$(BIN)/python reproduction/shares.py --datasets 6
 	$(BIN)/python reproduction/strategies.py --datasets 5
+	$(BIN)/python reproduction/strategies.py --datasets 20 \
+		--strategies "one trip: product, default policy;one trip: product, open"
+	$(BIN)/python reproduction/membership.py --datasets 40
 	$(BIN)/python reproduction/drift.py --datasets 20
 	$(BIN)/python reproduction/drift.py --datasets 40 --kappas inf
 	$(BIN)/python reproduction/regimes.py --datasets 6

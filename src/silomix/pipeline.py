@@ -433,14 +433,14 @@ def _polish_trace(polished: Polished) -> PolishTrace:
 
 
 def _policy_notes(releases: Sequence[Release]) -> Iterator[str]:
-    """Say what the silos' policies did to the numbers: no interval knows of it."""
+    """Say what the silos' policies did to the numbers."""
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
         return
     who = quoted([release.silo for release in ruled])
     yield (
-        f"Trust the clusters more than the numbers: the policies of {who} changed what left them, "
-        "most of all probabilities near 0 and 1, and the intervals do not allow for that."
+        f"The policies of {who} rounded what left them, most of all probabilities near 0 and 1: "
+        "the intervals allow for that, and are wider for it."
     )
     replaced = {
         release.silo: [c for c in release.checks if c.rule in STAND_INS and c.changed]

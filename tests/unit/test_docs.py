@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -136,3 +137,39 @@ def test_tables_name_the_keys_of_a_study_file():
     for record in (Study, ModelSettings, LocalSettings, Aggregation, Polish):
         for key in record.model_fields:
             assert re.search(rf"[`\[.]{key}[`\].]", page), (record, key)
+
+
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
+PRIVACY = ROOT / "docs" / "explanation" / "privacy.md"
+
+
+def names_in(path):
+    """The tests of a file: "test_a", "TestB::test_c"."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}::{inner.name}" for inner in node.body if named(inner))
+        elif named(node):
+            yield node.name
+
+
+def named(node):
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+
+
+def test_every_promise_names_tests_that_there_are():
+    text = PRIVACY.read_text(encoding="utf-8")
+    promises = text.partition("## What is promised\n")[2].partition("\n## ")[0]
+    sentences = promises.split("\n- ")[1:]
+    assert len(sentences) > 15
+    for sentence in sentences:
+        tests = NAMED.findall(sentence)
+        assert tests, sentence
+        for file, name in tests:
+            assert name in set(names_in(ROOT / file)), f"{file}::{name}"
+    assert len(NAMED.findall(text)) == promises.count("::test_")
+
+
+def test_the_page_begins_with_whom_we_fear():
+    headings = re.findall(r"^## (.*)$", PRIVACY.read_text(encoding="utf-8"), re.MULTILINE)
+    first = ["Whom we fear", "What is promised", "What a policy does not protect against"]
+    assert headings[:3] == first

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 import silomix
 from silomix.metrics import coverage, relative_bias
@@ -625,3 +626,30 @@ def test_a_file_with_nothing_in_it_is_begun(tmp_path):
     assert running.done_cases(path, ["a"], ["a"]) == set()
     running.run_cases(path, ["a"], lambda value: [{"a": value}], [(1,), (2,)], 1)
     assert path.read_text() == "a\n1\n2\n"
+
+
+class TestMembership:
+    """The likelihood ratio of whether a person is in a table."""
+
+    @pytest.mark.parametrize("name", ["open", "default", "omop"])
+    def test_it_is_one_on_average_without_the_person(self, name):
+        membership, size, prevalence = load("membership"), 40, np.array([0.3])
+        policy = silomix.policy.policy_named(name)
+        left = membership.released_as(size, policy)
+        chances = binom.pmf(np.arange(size + 1), size, prevalence)
+        found = np.zeros(2)
+        for released in np.unique(left):
+            ratios = membership.log_ratios(size, np.array([released]), prevalence, policy)[0]
+            found += chances[left == released].sum() * np.exp(ratios)
+        np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+
+    def test_counts_that_leave_alike_are_taken_together(self):
+        membership, policy = load("membership"), silomix.policy.policy_named("default")
+        assert set(membership.released_as(40, policy)[:11]) == {10.0}
+        lacking, having = membership.log_ratios(40, np.array([30]), np.array([0.3]), policy)[0]
+        assert lacking < 0 < having
+
+    def test_the_area(self):
+        area = load("membership").area
+        assert area(np.array([2.0, 3.0]), np.array([0.0, 1.0])) == 1.0
+        assert area(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.5
