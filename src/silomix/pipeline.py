@@ -101,12 +101,13 @@ def run_study(
     groups = parts.correspondence.groups if parts.correspondence else ()
     say("assigning")
     sizes = assign_rows(parts, tally, groups if study.assign == "matching" else None)
+    means = parts.weights.mean(axis=0, dtype=np.float64)
     diagnostics = PosteriorDiagnostics(
         silos={release.silo: release.diagnostics for release in releases},
         elbo=aggregated.elbo_trace,
         polish=_polish_trace(polished) if polished else None,
         confidence=_confidence(parts.correspondence),
-        smallest=float(parts.weights.mean(axis=0).min() * sum(r.rows for r in releases)),
+        smallest=float(means.min() * sum(release.rows for release in releases)),
         notes=(
             *_policy_notes(releases),
             *aggregated.notes,

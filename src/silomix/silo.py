@@ -47,7 +47,7 @@ from silomix.messages.checks import REPLIES, check_query
 from silomix.messages.shown import breaches
 from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
-from silomix.posterior import row_membership
+from silomix.posterior import row_membership, to_four_decimals
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
 from silomix.rounding import has_rules, with_own_counts
@@ -435,7 +435,7 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
         found = find(query.probabilities)
         if _knows_better(silo):
             found = find(_own_profiles(query, found.membership, silo))
-        membership = found.membership.astype(np.float32)
+        membership = to_four_decimals(found.membership)
     else:
         membership = np.zeros((silo.shard.rows, clusters), dtype=np.float32)
         membership[np.arange(silo.shard.rows), query.groups[_kept(silo).labels]] = 1.0

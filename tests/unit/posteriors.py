@@ -12,6 +12,7 @@ from silomix.posterior import (
     Posterior,
     PosteriorDiagnostics,
     make_provenance,
+    to_four_decimals,
 )
 from silomix.release import ReleasedDiagnostics
 from silomix.study import make_study
@@ -62,7 +63,7 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
     probabilities = np.concatenate(
         [rng.dirichlet(np.ones(size), (draws, clusters)) for size in schema.sizes], axis=2
     )
-    membership = rng.dirichlet(np.ones(clusters), rows).astype(np.float32)
+    membership = to_four_decimals(rng.dirichlet(np.ones(clusters), rows))
     local = clusters + 1
     confidence = rng.random((2 * local, 2 * local))
     groups = tuple(np.arange(local) % clusters for _ in SILOS)

@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal, assert_equal
 import silomix.posterior.loading
 from silomix.errors import FileError, SilomixError
 from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance
-from silomix.posterior.format import MANIFEST
+from silomix.posterior.format import DRAWS, MANIFEST, TYPES
 from silomix.study import make_study
 from unit.posteriors import (
     DOUBTED,
@@ -58,10 +58,20 @@ def read_members(path):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def write_members(path, members, compression=zipfile.ZIP_STORED):
+def write_members(path, members, compression=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
+
+
+def keep_names(read, function):
+    """Let a method of an archive note which members it is asked for."""
+
+    def noting(archive, member, *rest):
+        read.append(getattr(member, "filename", member))
+        return function(archive, member, *rest)
+
+    return noting
 
 
 def change_manifest(path, change):
@@ -113,13 +123,39 @@ class TestRoundTrip:
         )
         assert_same(load(unsure.save(tmp_path / "unsure.zip")), unsure)
 
-    def test_float64_and_views(self, posterior, tmp_path):
-        wide = replace(
+    def test_views(self, posterior, tmp_path):
+        turned = replace(
             posterior,
-            weights=posterior.weights.astype(np.float64)[::-1],
+            weights=posterior.weights[::-1],
             probabilities=np.asfortranarray(posterior.probabilities),
         )
-        assert_same(load(wide.save(tmp_path / "wide.zip")), wide)
+        assert_same(load(turned.save(tmp_path / "turned.zip")), turned)
+
+    def test_draws_in_float64_are_rounded(self, posterior, seed, tmp_path):
+        weights = np.random.default_rng(seed).dirichlet(np.ones(3), posterior.n_draws)
+        found = load(replace(posterior, weights=weights).save(tmp_path / "wide.zip"))
+        assert_array_equal(found.weights, weights.astype(np.float32))
+
+    def test_what_silos_share_is_not_written_twice(self, posterior, seed, tmp_path):
+        """All silos' weights, and the profiles of a variable in which they are alike."""
+        rng = np.random.default_rng(seed)
+        everyone = np.repeat(posterior.weights[:, None], len(posterior.silos), axis=1)
+        drifting = with_drift(replace(posterior, weights_by_silo=everyone), rng)
+        path = drifting.save(tmp_path / "shared.zip")
+        assert_same(load(path), drifting)
+        with np.load(path) as arrays:
+            assert np.isnan(arrays["weights_by_silo"]).all()
+            stage = np.isnan(arrays["silo_probabilities"][..., 2:5])
+            assert stage.all()
+            assert not np.isnan(arrays["silo_probabilities"][..., 5:]).any()
+        with zipfile.ZipFile(path) as archive:
+            assert archive.getinfo("weights_by_silo.npy").compress_size < 200
+
+    def test_summaries_are_the_same(self, posterior, seed, tmp_path):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        found = load(drifting.save(tmp_path / "drift.zip"))
+        for ask in ("summary", "cluster_sizes", "drift", "correspondence_frame"):
+            assert getattr(found, ask)().equals(getattr(drifting, ask)())
 
     def test_traces_by_any_name(self, posterior, tmp_path):
         values = {
@@ -209,10 +245,10 @@ class TestForeignFiles:
         with pytest.raises(FileError, match="does not say 'silomix posterior'"):
             load(saved)
 
-    @pytest.mark.parametrize("version", [2, 0, None, "1", [1] * 50])
+    @pytest.mark.parametrize("version", [1, 0, None, "2", [2] * 50])
     def test_another_version(self, saved, version):
         change_manifest(saved, lambda manifest: manifest.update(format=version))
-        with pytest.raises(FileError, match=r"of format .*reads format 1; use the version"):
+        with pytest.raises(FileError, match=r"of format .*reads format 2; use the version"):
             load(saved)
 
     def test_an_error_is_a_silomix_error(self, tmp_path):
@@ -229,6 +265,8 @@ class TestDamagedFiles:
                 load(saved)
 
     def test_a_bit_flipped_anywhere_in_the_arrays(self, posterior, saved):
+        write_members(saved, read_members(saved), zipfile.ZIP_STORED)
+        assert_same(load(saved), posterior)
         whole = bytearray(saved.read_bytes())
         place = whole.find(np.ascontiguousarray(posterior.probabilities).tobytes())
         assert place > 0
@@ -310,10 +348,38 @@ class TestDamagedFiles:
         with pytest.raises(FileError, match="claims to hold more than it does"):
             load(saved)
 
-    def test_a_bomb_of_compressed_zeros(self, saved):
-        bomb = read_members(saved) | {"weights.npy": bytes(50_000_000)}
-        write_members(saved, bomb, zipfile.ZIP_DEFLATED)
-        with pytest.raises(FileError, match="compressed or encrypted, which a saved posterior"):
+    def test_a_bomb_of_compressed_zeros(self, saved, monkeypatch):
+        """It unfolds to a thousand times its length."""
+        monkeypatch.setattr(silomix.posterior.loading, "ALWAYS", 1_000_000)
+        write_members(saved, read_members(saved) | {"weights.npy": bytes(50_000_000)})
+        with pytest.raises(FileError, match="claims to hold more than it does"):
+            load(saved)
+
+    def test_a_small_bomb_is_not_unfolded(self, saved, monkeypatch):
+        """What is longer than its array is refused before it is read."""
+        write_members(saved, read_members(saved) | {"weights.npy": bytes(50_000_000)})
+        read = []
+        monkeypatch.setattr(zipfile.ZipFile, "read", keep_names(read, zipfile.ZipFile.read))
+        with pytest.raises(
+            FileError, match=r"weights\.npy has 50,000,000 bytes for an array of 600"
+        ):
+            load(saved)
+        assert read == [MANIFEST]
+
+    def test_a_member_longer_than_it_says(self, saved):
+        """The directory says 728 bytes; zlib would give fifty million."""
+        size = len(read_members(saved)["weights.npy"])
+        write_members(saved, read_members(saved) | {"weights.npy": bytes(50_000_000)})
+        whole = bytearray(saved.read_bytes())
+        entry = whole.rfind(b"PK\x01\x02", 0, whole.rfind(b"weights.npy"))
+        whole[entry + 24 : entry + 28] = struct.pack("<I", size)
+        saved.write_bytes(whole)
+        with pytest.raises(FileError, match="damaged"):
+            load(saved)
+
+    def test_compressed_in_another_way(self, saved):
+        write_members(saved, read_members(saved), zipfile.ZIP_LZMA)
+        with pytest.raises(FileError, match="compressed in another way than a saved posterior is"):
             load(saved)
 
     def test_a_bomb_of_members_that_share_their_bytes(self, saved):
@@ -334,17 +400,17 @@ class TestDamagedFiles:
         whole = bytearray(saved.read_bytes())
         whole[whole.find(b"PK\x01\x02") + 8] |= 1
         saved.write_bytes(whole)
-        with pytest.raises(FileError, match="compressed or encrypted"):
+        with pytest.raises(FileError, match="encrypted, or compressed in another way"):
             load(saved)
 
 
 class TestArraysThatDoNotFit:
     def test_a_shape_that_the_manifest_does_not_say(self, saved):
         content = io.BytesIO()
-        np.lib.format.write_array(content, np.zeros((2, 2), dtype=np.float32))
+        np.lib.format.write_array(content, np.zeros((75, 2), dtype=np.float32))
         write_members(saved, read_members(saved) | {"weights.npy": content.getvalue()})
         with pytest.raises(
-            FileError, match=r"weights\.npy is of type <f4 and shape \(2, 2\), and posterior\.json"
+            FileError, match=r"weights\.npy is of type <f4 and shape \(75, 2\), and posterior\.json"
         ):
             load(saved)
 
@@ -359,6 +425,9 @@ class TestArraysThatDoNotFit:
         write_members(saved, read_members(saved) | {"weights.npy": short})
         with pytest.raises(FileError, match=r"weights\.npy has 592 bytes for an array of 600"):
             load(saved)
+        write_members(saved, read_members(saved) | {"weights.npy": short[:300]})
+        with pytest.raises(FileError, match=r"weights\.npy has 300 bytes for an array of 600"):
+            load(saved)
 
     def test_a_huge_promise(self, saved):
         header = io.BytesIO()
@@ -369,18 +438,19 @@ class TestArraysThatDoNotFit:
         write_members(saved, read_members(saved) | {"elbo.npy": header.getvalue()})
         declared = {"dtype": "<f4", "shape": list(shape)}
         change_manifest(saved, lambda manifest: manifest["arrays"].update(elbo=declared))
-        with pytest.raises(FileError, match=r"elbo\.npy has 0 bytes for an array of 4,39"):
+        with pytest.raises(FileError, match=r"elbo\.npy has 128 bytes for an array of 4,39"):
             load(saved)
 
     @pytest.mark.parametrize("header", ["-" * 9_000 + "1", "(" * 9_000, "[" * 300, "{", "1\n 2"])
     def test_a_header_that_no_parser_takes(self, saved, header):
         content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+        content += bytes(600)
         write_members(saved, read_members(saved) | {"weights.npy": content})
         with pytest.raises(FileError, match=r"weights\.npy is no array"):
             load(saved)
 
     def test_no_array(self, saved):
-        write_members(saved, read_members(saved) | {"weights.npy": b"not an array"})
+        write_members(saved, read_members(saved) | {"weights.npy": b"not an array" * 60})
         with pytest.raises(FileError, match=r"weights\.npy is no array"):
             load(saved)
 
@@ -408,12 +478,11 @@ class TestArraysThatDoNotFit:
             ("silo_profiles", (2, 4)),
             ("membership", (12, 4)),
             ("row_silos", (11,)),
-            ("labels", ()),
+            ("membership", ()),
         ],
     )
     def test_arrays_that_do_not_fit_each_other(self, saved, name, shape):
-        whole = name in {"correspondence_sizes", "row_silos", "labels"}
-        change_array(saved, name, np.zeros(shape, dtype=np.int64 if whole else np.float64))
+        change_array(saved, name, np.zeros(shape, dtype=TYPES.get(name, "<f8")))
         with pytest.raises(FileError, match=r"is damaged: its array '\w+' has the shape"):
             load(saved)
 
@@ -438,16 +507,24 @@ class TestArraysThatDoNotFit:
         with pytest.raises(FileError, match=r"posterior\.json, arrays\.elbo\.dtype: String should"):
             load(saved)
 
-    def test_labels_that_are_no_whole_numbers(self, saved):
-        change_array(saved, "labels", np.zeros(12))
-        with pytest.raises(FileError, match="its array 'labels' cannot be of type <f8"):
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [("row_silos", (12,)), ("membership", (12, 3)), ("weights", (50, 3))],
+    )
+    def test_an_array_of_another_type(self, saved, name, shape):
+        change_array(saved, name, np.zeros(shape))
+        with pytest.raises(FileError, match=f"its array '{name}' cannot be of type <f8"):
+            load(saved)
+
+    def test_a_membership_of_more_than_one(self, saved):
+        change_array(saved, "membership", np.full((12, 3), 10_001, dtype=np.uint16))
+        with pytest.raises(FileError, match="'membership' has 10001, and is in parts of 10000"):
             load(saved)
 
     @pytest.mark.parametrize(
         ("name", "size", "value"),
         [
-            ("labels", 12, 3),
-            ("labels", 12, -1),
+            ("row_silos", 12, -1),
             ("row_silos", 12, 2),
             ("correspondence_groups", 8, 9),
         ],
@@ -508,10 +585,21 @@ class TestDriftThatDoesNotFit:
         with pytest.raises(FileError, match=rf"'kappa' has {value}, and must be positive"):
             load(saved)
 
-    @pytest.mark.parametrize("value", [-0.5, 1.5, np.nan, np.inf])
-    def test_what_is_no_probability(self, saved, value):
-        own = np.full((20, 2, 3, 7), 0.5, dtype=np.float32)
-        own[3, 1, 2, 4] = value
-        change_array(saved, "silo_probabilities", own)
-        with pytest.raises(FileError, match=r"'silo_probabilities' goes from .* within 0 to 1"):
+    @pytest.mark.parametrize("value", [-0.5, 1.5, np.inf])
+    @pytest.mark.parametrize("name", sorted(DRAWS))
+    def test_what_is_no_probability(self, saved, name, value):
+        with np.load(saved) as arrays:
+            draws = arrays[name]
+        draws.ravel()[7] = value
+        change_array(saved, name, draws)
+        with pytest.raises(FileError, match=rf"'{name}' goes from .* within 0 to 1"):
+            load(saved)
+
+    @pytest.mark.parametrize("name", ["weights", "probabilities"])
+    def test_nothing_is_left_out_of_what_is_shared(self, saved, name):
+        with np.load(saved) as arrays:
+            draws = arrays[name]
+        draws.ravel()[7] = np.nan
+        change_array(saved, name, draws)
+        with pytest.raises(FileError, match=rf"'{name}' goes from nan to nan"):
             load(saved)

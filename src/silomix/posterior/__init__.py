@@ -5,7 +5,7 @@ from __future__ import annotations
 from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
 from silomix.posterior.frames import backend_of
 from silomix.posterior.loading import load
-from silomix.posterior.membership import row_membership
+from silomix.posterior.membership import row_membership, to_four_decimals
 from silomix.posterior.ordering import Parts, ordered
 from silomix.posterior.provenance import Provenance, count_bytes, fingerprint, make_provenance
 from silomix.posterior.record import Assignment, Posterior
@@ -26,4 +26,5 @@ __all__ = [
     "ordered",
     "row_membership",
     "save",
+    "to_four_decimals",
 ]

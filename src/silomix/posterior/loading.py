@@ -7,6 +7,7 @@ import json
 import struct
 import tokenize
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,17 @@ from pydantic import ValidationError
 from silomix.errors import FileError, SettingsError
 from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
 from silomix.posterior.format import (
+    ALWAYS,
     FORMAT,
     KIND,
     LARGEST_MANIFEST,
     MANIFEST,
+    UNFOLDS,
     Manifest,
     member_name,
     n_bytes,
 )
+from silomix.posterior.membership import from_parts
 from silomix.posterior.provenance import Provenance
 from silomix.posterior.record import Assignment, Posterior
 from silomix.posterior.shapes import check_ranges, check_shapes
@@ -46,7 +50,16 @@ if TYPE_CHECKING:
 LONGEST_HEADER = 10_000
 ENCRYPTED = 0x1
 
-UNREADABLE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+UNREADABLE = (
+    zipfile.BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    struct.error,
+    zlib.error,
+)
 """What zipfile raises on archives that are damaged or made by something else."""
 
 
@@ -92,12 +105,14 @@ def _members(archive: zipfile.ZipFile, length: int) -> dict[str, zipfile.ZipInfo
     if MANIFEST not in members:
         raise FileError(f"is no saved posterior: it has no {MANIFEST}")
     for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & ENCRYPTED:
+        if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
             raise FileError(
-                f"has the member {info.filename!r} compressed or encrypted, which a saved "
-                "posterior never is; give the file as posterior.save wrote it"
+                f"has the member {info.filename!r} encrypted, or compressed in another way than a "
+                "saved posterior is; give the file as posterior.save wrote it"
             )
-    if len(members) < len(infos) or sum(info.file_size for info in infos) > length:
+    packed = sum(info.compress_size for info in infos)
+    unpacked = sum(info.file_size for info in infos)
+    if len(members) < len(infos) or packed > length or unpacked > max(UNFOLDS * length, ALWAYS):
         raise FileError("claims to hold more than it does; get it from its source again")
     return members
 
@@ -148,12 +163,31 @@ def _read_arrays(
     for name in members.keys() ^ expected:
         state = "has the unknown member" if name in members else "lacks the member"
         raise FileError(f"is damaged: it {state} {name!r:.60}")
+    for name, entry in manifest.arrays.items():
+        held = members[member_name(name)].file_size
+        if not n_bytes(entry) < held <= n_bytes(entry) + LONGEST_HEADER:
+            raise FileError(
+                f"is damaged: {member_name(name)} has {held:,} bytes for an array of "
+                f"{n_bytes(entry):,}"
+            )
     arrays = {
         name: _read_array(archive.read(member_name(name)), name, entry)
         for name, entry in manifest.arrays.items()
     }
+    _put_back(arrays)
     check_ranges(arrays, manifest)
     return arrays
+
+
+def _put_back(arrays: dict[str, NDArray[Any]]) -> None:
+    """Put the shared values where silos have no others, in place."""
+    for own, shared in {
+        "weights_by_silo": "weights",
+        "silo_probabilities": "probabilities",
+    }.items():
+        if own in arrays:
+            last = arrays[shared][-len(arrays[own]) :, None]
+            np.copyto(arrays[own], last, where=np.isnan(arrays[own]))
 
 
 def _read_array(content: bytes, name: str, entry: ArrayEntry) -> NDArray[Any]:
@@ -192,11 +226,14 @@ def _assemble(study: Study, manifest: Manifest, arrays: Arrays) -> Posterior:
         silo_profiles=SiloProfiles(arrays["kappa"], arrays["silo_probabilities"])
         if "kappa" in arrays
         else None,
-        assignment=Assignment(arrays["labels"], arrays["membership"], arrays["row_silos"])
-        if "labels" in arrays
-        else None,
+        assignment=_assignment(arrays) if "membership" in arrays else None,
         backend=manifest.backend,
     )
+
+
+def _assignment(arrays: Arrays) -> Assignment:
+    membership = from_parts(arrays["membership"])
+    return Assignment(membership.argmax(axis=1), membership, arrays["row_silos"])
 
 
 def _correspondence(manifest: Manifest, arrays: Arrays) -> Correspondence | None:

@@ -37,6 +37,9 @@ ELSEWHERE = -1
 
 MOST_NAMES = 5
 
+PARTS = 10_000
+"""Parts of a whole that a kept membership is counted in."""
+
 logger = logging.getLogger("silomix")
 
 
@@ -57,6 +60,21 @@ def row_membership(
     """
     steps = make_steps(weights, probabilities, shard.schema.offsets)
     return share_rows(shard.codes, steps, log_weights(weights), cores(threads))
+
+
+def to_four_decimals(membership: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return probabilities as they are kept: the draws' own error is larger than what is lost."""
+    return from_parts(in_parts(membership))
+
+
+def in_parts(membership: NDArray[np.floating]) -> NDArray[np.uint16]:
+    """Return probabilities in parts of `PARTS`."""
+    return np.rint(membership.astype(np.float64) * PARTS).astype(np.uint16)
+
+
+def from_parts(parts: NDArray[np.unsignedinteger]) -> NDArray[np.float32]:
+    """Return the probabilities that these parts of `PARTS` are."""
+    return (parts / PARTS).astype(np.float32)
 
 
 def table_membership(

@@ -40,7 +40,7 @@ def largest_weight_first(weights: NDArray[np.floating]) -> NDArray[np.int64]:
 
 
 def ordered(parts: Parts) -> Parts:
-    """Return the parts with cluster 0 the largest."""
+    """Return the parts with cluster 0 the largest, their draws in float32."""
     return _renumber(parts, largest_weight_first(parts.weights))
 
 
@@ -48,10 +48,15 @@ def _renumber(parts: Parts, order: NDArray[np.int64]) -> Parts:
     new = np.argsort(order)
     match, say, own = parts.correspondence, parts.silo_weights, parts.silo_profiles
     return Parts(
-        weights=parts.weights[:, order],
-        weights_by_silo=parts.weights_by_silo[:, :, order],
-        probabilities=parts.probabilities[:, order],
+        weights=in_float32(parts.weights[:, order]),
+        weights_by_silo=in_float32(parts.weights_by_silo[:, :, order]),
+        probabilities=in_float32(parts.probabilities[:, order]),
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=say and replace(say, profiles=say.profiles[:, order]),
         silo_profiles=own and replace(own, probabilities=own.probabilities[:, :, order]),
     )
+
+
+def in_float32(draws: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return draws as a posterior holds and saves them: far more exact than any summary needs."""
+    return np.ascontiguousarray(draws, dtype=np.float32)

@@ -34,8 +34,8 @@ class Assignment:
 
     Attributes
     ----------
-    labels : (row,), the cluster of each row, from 0, in the order of the table.
-    membership : (row, cluster), P(cluster | row), float32.
+    labels : (row,), the most probable cluster of each row, from 0, in the order of the table.
+    membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
     """
 
@@ -48,7 +48,7 @@ class Assignment:
 class Posterior:
     """Draws of the global clusters, and all that is known about them.
 
-    Clusters are numbered from 0, the largest first.
+    Clusters are numbered from 0, the largest first. Draws are float32: average them in float64.
 
     Attributes
     ----------

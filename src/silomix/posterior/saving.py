@@ -23,7 +23,10 @@ from silomix.posterior.format import (
     SiloEntry,
     SiloWeightsEntry,
     member_name,
+    type_of,
 )
+from silomix.posterior.membership import in_parts
+from silomix.posterior.ordering import in_float32
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -41,7 +44,7 @@ EARLIEST = (1980, 1, 1, 0, 0, 0)
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
-    arrays = {name: _portable(array) for name, array in _arrays(posterior).items()}
+    arrays = {name: _portable(name, array) for name, array in _arrays(posterior).items()}
     try:
         with whole_file(target, private=True) as file:
             _write(file, _manifest(posterior, arrays), arrays)
@@ -54,23 +57,29 @@ def save(posterior: Posterior, path: str | Path) -> Path:
 
 
 def _write(file: BinaryIO, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(zipfile.ZipInfo(MANIFEST, EARLIEST), manifest.model_dump_json(indent=1))
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(_info(MANIFEST), manifest.model_dump_json(indent=1))
         for name, array in arrays.items():
-            info = zipfile.ZipInfo(member_name(name), EARLIEST)
-            with archive.open(info, "w", force_zip64=True) as member:
+            with archive.open(_info(member_name(name)), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
-def _portable(array: NDArray[Any]) -> NDArray[Any]:
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+def _info(member: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(member, EARLIEST)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    return info
+
+
+def _portable(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(array, dtype=type_of(name) or array.dtype.newbyteorder("<"), order="C")
 
 
 def _arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:
+    weights, probabilities = in_float32(posterior.weights), in_float32(posterior.probabilities)
     arrays: dict[str, NDArray[Any] | None] = {
-        "weights": posterior.weights,
-        "weights_by_silo": posterior.weights_by_silo,
-        "probabilities": posterior.probabilities,
+        "weights": weights,
+        "weights_by_silo": leave_out(in_float32(posterior.weights_by_silo), weights),
+        "probabilities": probabilities,
         "elbo": posterior.diagnostics.elbo,
     }
     match, say, rows = posterior.correspondence, posterior.silo_weights, posterior.assignment
@@ -81,12 +90,19 @@ def _arrays(posterior: Posterior) -> dict[str, NDArray[Any]]:
     if say:
         arrays |= {"silo_weights": say.weights, "silo_profiles": say.profiles}
     if own := posterior.silo_profiles:
-        arrays |= {"kappa": own.kappa, "silo_probabilities": own.probabilities}
+        last = probabilities[-len(own.probabilities) :]
+        arrays["kappa"] = own.kappa
+        arrays["silo_probabilities"] = leave_out(in_float32(own.probabilities), last)
     if rows:
-        arrays |= {"labels": rows.labels, "membership": rows.membership, "row_silos": rows.silos}
+        arrays |= {"membership": in_parts(rows.membership), "row_silos": rows.silos}
     traces = posterior.diagnostics.polish.values if posterior.diagnostics.polish else {}
     arrays |= {f"polish_{place}": trace for place, trace in enumerate(traces.values())}
     return {name: array for name, array in arrays.items() if array is not None}
+
+
+def leave_out(own: NDArray[np.float32], shared: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the silos' own values, (draw, silo, …), nan where they are the shared: (draw, …)."""
+    return np.where(own == shared[:, None], np.float32(np.nan), own)
 
 
 def _manifest(posterior: Posterior, arrays: Mapping[str, NDArray[Any]]) -> Manifest:

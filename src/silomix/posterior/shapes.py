@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import FileError
+from silomix.posterior.format import DRAWS, type_of
+from silomix.posterior.membership import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,24 +19,10 @@ if TYPE_CHECKING:
 
     Shape = tuple[int, ...]
 
-WHOLE = {"correspondence_groups", "correspondence_sizes", "labels", "row_silos"}
-"""Arrays of whole numbers; the others are floats, but for traces, which may be anything."""
-
-SHARES = {
-    "weights",
-    "weights_by_silo",
-    "probabilities",
-    "membership",
-    "silo_probabilities",
-    "silo_weights",
-    "silo_profiles",
-    "correspondence_confidence",
-}
+SHARES = DRAWS | {"silo_weights", "silo_profiles", "correspondence_confidence"}
 """Arrays of probabilities."""
 NEAR = 1e-3
 """How far one that was added up may be above 1."""
-
-TRACE = re.compile(r"elbo|polish_\d+")
 
 
 def check_shapes(manifest: Manifest, study: Study) -> None:
@@ -44,23 +31,15 @@ def check_shapes(manifest: Manifest, study: Study) -> None:
     if len(found.get("weights", ())) != 2 or 0 in found["weights"]:
         raise FileError("is damaged: it has no weights (draw, cluster)")
     expected = _expected(manifest, study, found)
-    for name in expected.keys() | found.keys():
+    for name in sorted(expected.keys() | found.keys()):
         if name not in expected or found.get(name) != expected[name]:
             raise FileError(
                 f"is damaged: its array {name!r:.40} has the shape {found.get(name)}, and "
                 f"{expected.get(name)} would fit the rest"
             )
-        if manifest.arrays[name].dtype[1] not in _kinds(name):
-            raise FileError(
-                f"is damaged: its array {name!r} cannot be of type {manifest.arrays[name].dtype}"
-            )
-
-
-def _kinds(name: str) -> str:
-    """Return NumPy's letters for the types an array may have."""
-    if TRACE.fullmatch(name):
-        return "fiub"
-    return "iu" if name in WHOLE else "f"
+        dtype = manifest.arrays[name].dtype
+        if type_of(name) not in (None, dtype):
+            raise FileError(f"is damaged: its array {name!r} cannot be of type {dtype}")
 
 
 def _expected(manifest: Manifest, study: Study, found: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -80,9 +59,9 @@ def _expected(manifest: Manifest, study: Study, found: Mapping[str, Shape]) -> d
     if manifest.silo_weights:
         weighed = len(manifest.silo_weights.silos)
         expected |= {"silo_weights": (weighed,), "silo_profiles": (weighed, clusters)}
-    if "labels" in found:
-        rows = _length(found, "labels")
-        expected |= {"labels": (rows,), "membership": (rows, clusters), "row_silos": (rows,)}
+    if "membership" in found or "row_silos" in found:
+        rows = _length(found, "membership")
+        expected |= {"membership": (rows, clusters), "row_silos": (rows,)}
     if "kappa" in found or "silo_probabilities" in found:
         kappas = _length(found, "kappa")
         expected["kappa"] = (1 if kappas == 1 else draws, len(study.table_schema.variables))
@@ -115,7 +94,6 @@ def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None
     clusters, silos = arrays["weights"].shape[1], len(manifest.provenance.silos)
     for name, limit in {
         "correspondence_groups": clusters,
-        "labels": clusters,
         "row_silos": silos,
     }.items():
         values: NDArray[np.integer] | None = arrays.get(name)
@@ -124,14 +102,19 @@ def check_ranges(arrays: Mapping[str, NDArray[Any]], manifest: Manifest) -> None
                 f"is damaged: its array {name!r} goes from {values.min()} to {values.max()}, "
                 f"and must stay within 0 to {limit - 1}"
             )
+    most = arrays["membership"].max(initial=0) if "membership" in arrays else 0
+    if most > PARTS:
+        raise FileError(
+            f"is damaged: its array 'membership' has {most}, and is in parts of {PARTS}"
+        )
     for name in SHARES & arrays.keys():
-        share = arrays[name]
-        # nan fails both comparisons
-        if share.size and not (share.min() >= 0 and share.max() <= 1 + NEAR):
+        low, high = arrays[name].min(), arrays[name].max()
+        if not (low >= 0 and high <= 1 + NEAR):  # nan fails both comparisons
             raise FileError(
-                f"is damaged: its array {name!r} goes from {share.min()} to {share.max()}, "
-                "and must stay within 0 to 1"
+                f"is damaged: its array {name!r} goes from {low} to {high}, and must stay within "
+                "0 to 1"
             )
     if "kappa" in arrays and not arrays["kappa"].min() > 0:
-        least = arrays["kappa"].min()
-        raise FileError(f"is damaged: its array 'kappa' has {least}, and must be positive")
+        raise FileError(
+            f"is damaged: its array 'kappa' has {arrays['kappa'].min()}, and must be positive"
+        )

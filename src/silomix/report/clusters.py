@@ -210,7 +210,8 @@ def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
 
 def _ends(posterior: Posterior, found: ClusterMap) -> Table:
     """Return the levels that make each axis: mass times squared coordinate, at either end."""
-    masses = posterior.weights.mean(axis=0) @ posterior.probabilities.mean(axis=0)
+    sizes = posterior.weights.mean(axis=0, dtype=np.float64)
+    masses = sizes @ posterior.probabilities.mean(axis=0, dtype=np.float64)
     rows = []
     for axis in range(2):
         pull = masses * found.columns[:, axis] ** 2 * np.sign(found.columns[:, axis])

@@ -12,7 +12,7 @@ from rich.text import Text
 from silomix.data import expand, read_table
 from silomix.data.cells import read_cells
 from silomix.errors import DataError
-from silomix.posterior.membership import row_silos
+from silomix.posterior.membership import row_silos, to_four_decimals
 from silomix.results.common import table_view
 from silomix.roster import did_you_mean
 from silomix.words import plural
@@ -80,7 +80,7 @@ def assign_rows(
     if silo is not None:
         cells = row_silos(frame, silo, posterior)
         silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
-    membership = posterior.membership(frame, silo, threads=threads)
+    membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
     return _lines(silos, membership.argmax(axis=1), membership)
 
 
@@ -127,7 +127,6 @@ def _lines(
             "row": rows + 1,
             "silo": silos,
             "cluster": labels,
-            # a fit keeps single precision: the same rows then get the same line again
-            "probability": membership[rows, labels].astype(np.float32).astype(np.float64),
+            "probability": membership[rows, labels].astype(np.float64).round(4),
         }
     )
