@@ -309,8 +309,8 @@ class TestReading:
     def test_another_version(self):
         head, body = split_message(sent(Received()))
         refused(
-            join_message(head, body, version=4),
-            "of version 4 and this silomix reads version 3; use the same silomix on both sides",
+            join_message(head, body, version=5),
+            "of version 5 and this silomix reads version 4; use the same silomix on both sides",
         )
         refused(edited(Received(), lambda d: d.update(version=True)), "of version True")
 

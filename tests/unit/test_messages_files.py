@@ -363,7 +363,7 @@ class TestMessageFile:
     @pytest.mark.parametrize(
         ("edit", "match"),
         [
-            (lambda d: d.update(version=4), "message.json: it is of version 4 and this silomix"),
+            (lambda d: d.update(version=5), "message.json: it is of version 5 and this silomix"),
             (lambda d: d.pop("content"), "message.json: it lacks 'content'"),
             (
                 lambda d: d.update(more=1),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = "silomix message"
-VERSION = 3
+VERSION = 4
 LARGEST = 1 << 30
 """Bytes of a message, unless its reader allows another number."""
 
