@@ -15,7 +15,10 @@ from silomix.silo import Silo, sample_locally
 from silomix.site import place_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from silomix.data.reading import Table
+    from silomix.sampler import Progress
     from silomix.study import Study
     from silomix.types import LocalPosterior, Shard
 
@@ -28,6 +31,7 @@ def apply_study(
     frequency: str | None = None,
     threads: int | None = None,
     checkpoint: str | Path | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> LocalPosterior:
     """Return the local posterior of one silo, with the settings of a study.
 
@@ -36,11 +40,11 @@ def apply_study(
     table : the silo's rows, and no others; columns that the study does not name are ignored.
     study : which settings to use.
     silo : the silo's name in the roster; its place there sets its random stream.
-    frequency, threads, checkpoint : as for `silomix.sample`.
+    frequency, threads, checkpoint, progress : as for `silomix.sample`.
     """
     place_in(study, silo)
     shard = load(table, schema=study.table_schema, frequency=frequency, where=silo)
-    return apply_to(shard, study, silo, threads=threads, checkpoint=checkpoint)
+    return apply_to(shard, study, silo, threads=threads, checkpoint=checkpoint, progress=progress)
 
 
 def apply_to(
@@ -50,9 +54,10 @@ def apply_to(
     *,
     threads: int | None = None,
     checkpoint: str | Path | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
 ) -> LocalPosterior:
     """Return the local posterior of rows that are in the study's levels already."""
-    with reporting(None) as report:
+    with reporting(progress) as report:
         return sample_locally(
             Silo(
                 name=silo,

@@ -130,6 +130,7 @@ Yes = Annotated[
 ]
 Force = Annotated[bool, _flag(OUTPUT, "--force", "Replace files that exist already.")]
 Json = Annotated[bool, _flag(OUTPUT, "--json", "Print the result as JSON and nothing else.")]
+Quiet = Annotated[bool, _flag(OUTPUT, "--quiet", "Do not show how far the work is.")]
 Debug = Annotated[
     bool, _flag(OUTPUT, "--debug", "Show the traceback of an error, for a fault report.")
 ]

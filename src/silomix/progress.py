@@ -1,4 +1,4 @@
-"""Progress for people: a line for each stage on a terminal, nothing when the output is piped.
+"""Progress for people: bars on a terminal, a few lines where a command's output is piped.
 
 And what it took, by stage, once the work is done.
 """
@@ -26,6 +26,9 @@ STAGES = ("compiling", "sampling", "matching", "aggregating", "polishing", "assi
 LONG = 60
 """Seconds of work from which people want to know where they went."""
 
+SLOW = 30
+"""Seconds that a stage must take, as far as one can tell, for a line at every tenth."""
+
 UNITS = {"sampling": "sweeps", "polishing": "rounds at most"}
 """What is counted; the other stages say only that they are under way."""
 
@@ -44,6 +47,73 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
             yield report
     else:
         yield None
+
+
+@contextmanager
+def showing(*, quiet: bool) -> Iterator[Report | None]:
+    """Yield what a command hands down: a display on a terminal, lines off it, None if quiet."""
+    if quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _display() as report:
+            yield report
+    else:
+        yield PlainLines()
+
+
+class PlainLines:
+    """Writes a line for each stage that is reached, and one for every tenth of a slow one.
+
+    Parameters
+    ----------
+    now : the clock, in seconds.
+    write : takes a line.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        self._now, self._write = now, write or _to_stderr
+        self._said: set[str] = set()
+        self._stage, self._since, self._tenth = "", 0.0, 0
+
+    def __call__(self, at: Progress) -> None:
+        """Take a report of where the work is."""
+        if at.stage != self._stage:
+            self._stage, self._since, self._tenth = at.stage, self._now(), 0
+            if at.stage not in self._said:
+                self._write(at.stage)
+                self._said.add(at.stage)
+        if at.total <= 0 or at.done <= 0:
+            return
+        tenth = 10 * at.done // at.total
+        if self._tenth < tenth < 10:
+            spent = self._now() - self._since
+            if spent * at.total / at.done >= SLOW:
+                left = spent * (at.total - at.done) / at.done
+                self._write(f"{at.stage}: {_count(at)}, {_left(at.stage)} {_duration(left)} left")
+        self._tenth = tenth  # a total that has grown begins again
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _count(at: Progress) -> str:
+    """Return how far a stage is, such as "300 of 800 sweeps"."""
+    unit = UNITS.get(at.stage, "").removesuffix(" at most")
+    return f"{at.done:,} of {at.total:,} {unit}".rstrip()
+
+
+def _left(stage: str) -> str:
+    return "at most" if UNITS.get(stage, "").endswith(" at most") else "about"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= LONG else f"{seconds:.0f} s"
 
 
 class StageClock:
@@ -83,10 +153,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
     """Return a line with the time of each stage; none when all of them were soon done."""
     if sum(seconds.values()) < LONG:
         return []
-    spent = ", ".join(
-        f"{stage} {f'{took / 60:.1f} min' if took >= LONG else f'{took:.0f} s'}"
-        for stage, took in seconds.items()
-    )
+    spent = ", ".join(f"{stage} {_duration(took)}" for stage, took in seconds.items())
     return [f"Time: {spent}"]
 
 

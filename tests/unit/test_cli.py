@@ -576,7 +576,7 @@ def test_mismatches(tmp_path, table):
 
 
 def test_something_unexpected(tmp_path, monkeypatch):
-    def fail(folder):
+    def fail(folder, **settings):
         raise RuntimeError("the floor gave way")
 
     monkeypatch.setattr(whole, "run_demo", fail)
@@ -847,8 +847,8 @@ def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     kept = []
 
-    def keep(out):
-        kept.append(run_demo(out))
+    def keep(out, **settings):
+        kept.append(run_demo(out, **settings))
         return kept[0]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -893,7 +893,7 @@ def test_demo_tells_and_writes(demo):
 
 def test_demo_as_json(demo, monkeypatch):
     folder, _, found = demo
-    monkeypatch.setattr(whole, "run_demo", lambda out: found)
+    monkeypatch.setattr(whole, "run_demo", lambda out, progress: found)
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert record["report"] == str(folder / "report.html")
     assert record["ari"] == found.agreement
@@ -920,7 +920,7 @@ def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):
     posterior = dataclasses.replace(found.posterior, assignment=merged)
     fewer = compare(posterior, table, truth, folder / "comparison.txt")
     assert sum(planted.found is None for planted in fewer.planted) == 1
-    monkeypatch.setattr(whole, "run_demo", lambda out: fewer)
+    monkeypatch.setattr(whole, "run_demo", lambda out, progress: fewer)
     assert "not found" in run("demo", "--out", folder).stdout
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert None in [planted["share"] for planted in record["planted"]]
@@ -937,11 +937,13 @@ def start(*args, **options):
     )
 
 
-def test_piped_output_is_plain(tmp_path, table):
-    process = start("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_piped_output_is_plain(tmp_path, table, quiet):
+    process = start("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r", *quiet)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert err == ""
+    assert set(err.splitlines()) <= (set() if quiet else {"compiling", "sampling"})
+    assert ("sampling" in err) != bool(quiet)
     assert "\x1b" not in out
     assert out.endswith(f"Results: {tmp_path / 'r'}\n")
 
@@ -969,7 +971,7 @@ def test_interruption(tmp_path, table):
     checkpoint = tmp_path / "checkpoint"
     process = start(
         *("sample", table, "--iterations", 50_000_000, "--out", tmp_path / "r"),
-        *("--checkpoint", checkpoint),
+        *("--checkpoint", checkpoint, "--quiet"),
         # a shell may start its background jobs deaf to this signal
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )

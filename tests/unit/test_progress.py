@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import silomix
-from silomix.progress import StageClock, reporting, tell_seconds
+from silomix.progress import SLOW, PlainLines, StageClock, reporting, showing, tell_seconds
 from silomix.sampler import Progress
 
 
@@ -55,6 +55,72 @@ def test_only_long_work_tells_its_time():
     assert tell_seconds({"sampling": 50.0, "matching": 9.0}) == []
     told = tell_seconds({"sampling": 1011.0, "matching": 2.6})
     assert told == ["Time: sampling 16.9 min, matching 3 s"]
+
+
+class Lines:
+    """Lines off a terminal, on a clock that is set by hand."""
+
+    def __init__(self):
+        self.seconds, self.written = 0.0, []
+        self.lines = PlainLines(lambda: self.seconds, self.written.append)
+
+    def at(self, seconds, stage, done=0, total=0):
+        self.seconds = seconds
+        self.lines(Progress(stage, done, total))
+
+
+def test_off_a_terminal_every_stage_has_one_line():
+    plain = Lines()
+    for stage in ["sampling", "compiling", "sampling", "matching", "aggregating", "matching"]:
+        plain.at(0, stage)
+        plain.at(1, stage, 3, 4)
+    assert plain.written == ["sampling", "compiling", "matching", "aggregating"]
+
+
+def test_a_slow_stage_has_a_line_for_every_tenth_with_the_time_left():
+    plain = Lines()
+    plain.at(100, "sampling", 0, 4000)
+    for done in range(100, 4001, 100):
+        plain.at(100 + done / 10, "sampling", done, 4000)
+    told = plain.written[1:]
+    assert len(told) == 9
+    assert told[0] == "sampling: 400 of 4,000 sweeps, about 6.0 min left"
+    assert told[-1] == "sampling: 3,600 of 4,000 sweeps, about 40 s left"
+
+
+def test_time_left_is_at_most_that_of_all_rounds():
+    plain = Lines()
+    plain.at(0, "polishing")
+    plain.at(9, "polishing", 10, 50)
+    assert plain.written[1:] == ["polishing: 10 of 50 rounds, at most 36 s left"]
+
+
+def test_a_fast_stage_has_no_more_than_its_line():
+    plain = Lines()
+    for done in range(101):
+        plain.at(done * (SLOW - 1) / 100, "sampling", done, 100)
+    assert plain.written == ["sampling"]
+
+
+def test_a_total_that_grows_begins_again():
+    plain = Lines()
+    plain.at(0, "sampling", 0, 1000)
+    plain.at(90, "sampling", 900, 1000)
+    plain.at(110, "sampling", 1100, 10_000)
+    plain.at(200, "sampling", 2000, 10_000)
+    assert plain.written[1:] == [
+        "sampling: 900 of 1,000 sweeps, about 10 s left",
+        "sampling: 2,000 of 10,000 sweeps, about 13.3 min left",
+    ]
+
+
+def test_a_command_writes_lines_to_a_pipe_unless_it_is_quiet(capsys):
+    for quiet in (False, True):
+        with showing(quiet=quiet) as report:
+            assert (report is None) == quiet
+            if report:
+                report(Progress("matching", 0, 0))
+    assert capsys.readouterr() == ("", "matching\n")
 
 
 def test_true_gives_a_bar_on_stderr(capsys):

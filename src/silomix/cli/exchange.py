@@ -20,7 +20,7 @@ from silomix.ledger import Account
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
 from silomix.policy import echo, find_policy, policy_named
-from silomix.progress import reporting
+from silomix.progress import showing
 from silomix.results import (
     check_free,
     posterior_files,
@@ -64,6 +64,7 @@ def coordinate_command(
     out: opt.ResultsOut,
     threads: opt.Threads = None,
     force: opt.Force = False,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -78,7 +79,7 @@ def coordinate_command(
         plan = read_study(study)
         silos = FileExchange(exchange, plan)
         try:
-            with reporting(None) as report:
+            with showing(quiet=quiet) as report:
                 posterior = run_study(plan, silos, threads=cores(threads), report=report)
         except Unanswered as waiting:
             found = waiting.open
@@ -109,6 +110,7 @@ def answer_command(
     again: opt.Again = False,
     yes: opt.Yes = False,
     threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -134,7 +136,7 @@ def answer_command(
             ledger=ledger,
         )
         opened = open_silo(loaded.shard, plan, silo, policy=rules, store=home, account=account)
-        with reporting(None) as report, _logging_to(home / LOG):
+        with showing(quiet=quiet) as report, _logging_to(home / LOG):
             asked = replace(opened, threads=cores(threads), progress=report)
             done = list(answer_questions(exchange, asked, again=again))
             labels = write_labels(asked, loaded.rows)

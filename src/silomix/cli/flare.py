@@ -13,7 +13,7 @@ from rich.text import Text
 from silomix import options as opt
 from silomix.cli.examples import EXAMPLES, epilog
 from silomix.cli.once import OnceCommand
-from silomix.progress import reporting
+from silomix.progress import showing
 from silomix.results import check_free, posterior_files, posterior_record, posterior_view
 from silomix.results import write_posterior as write_results
 from silomix.study import digest, read_study
@@ -235,6 +235,7 @@ def run_command(
         float, typer.Option("--wait", help="Seconds to wait for the silos to be connected.")
     ] = 120.0,
     force: opt.Force = False,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -245,7 +246,7 @@ def run_command(
         left_out = tuple(without_silos or ())
         plan = without(read_study(study), left_out)
         manners = Manners(deadline, retries, left_out)
-        with reporting(None) as report:
+        with showing(quiet=quiet) as report:
             posterior, outcome = run_live(plan, admin, manners, wait=wait, report=report)
         files = [*write_results(out, posterior), out / RUN_FILE]
         write_json(out / RUN_FILE, asdict(outcome))

@@ -14,6 +14,7 @@ from silomix.apply import apply_to
 from silomix.disclosure import check_tier, outgoing
 from silomix.ledger import note_left
 from silomix.policy import find_policy
+from silomix.progress import showing
 from silomix.release import Release, prepare_release
 from silomix.results import table_view
 from silomix.site import load_rows, open_account
@@ -37,6 +38,7 @@ def release_command(
     checkpoint: opt.Checkpoint = None,
     dry_run: opt.DryRun = False,
     force: opt.Force = False,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -64,7 +66,15 @@ def release_command(
                 table=table_name,
                 ledger=ledger,
             )
-        local = apply_to(loaded.shard, plan, silo, threads=threads, checkpoint=checkpoint)
+        with showing(quiet=quiet) as report:
+            local = apply_to(
+                loaded.shard,
+                plan,
+                silo,
+                threads=threads,
+                checkpoint=checkpoint,
+                progress=report or False,
+            )
         made = prepare_release(
             local,
             silo=silo,

@@ -10,6 +10,7 @@ from silomix import options as opt
 from silomix.apply import apply_study
 from silomix.cli.parsing import columns_to_use, given
 from silomix.data import read_table
+from silomix.progress import showing
 from silomix.results import as_record, check_free, describe, silo_files, write_silo
 from silomix.roster import own_rows, read_roster, table_schema
 from silomix.study import make_study, read_study
@@ -43,6 +44,7 @@ def sample_command(
     checkpoint: opt.Checkpoint = None,
     keep_draws: opt.KeepDraws = False,
     force: opt.Force = False,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -74,14 +76,16 @@ def sample_command(
             )
             plan = make_study(schema, names, adaptive=False, **settings)
         name = silo or ALL_ROWS
-        posterior = apply_study(
-            own_rows(frame, silo_column, name, plan),
-            plan,
-            name,
-            frequency=frequency,
-            threads=threads,
-            checkpoint=checkpoint,
-        )
+        with showing(quiet=quiet) as report:
+            posterior = apply_study(
+                own_rows(frame, silo_column, name, plan),
+                plan,
+                name,
+                frequency=frequency,
+                threads=threads,
+                checkpoint=checkpoint,
+                progress=report or False,
+            )
         files = write_silo(out, name, posterior, keep_draws=keep_draws)
         record = as_record(name, posterior) | {"files": [str(file) for file in files]}
         show(record, describe(name, posterior), as_json=as_json, last=f"Results: {out}")

@@ -25,7 +25,7 @@ from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
 from silomix.outside import compare_outside, read_outside
 from silomix.posterior import load
-from silomix.progress import StageClock, reporting, tell_seconds
+from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
 from silomix.results import (
     PAGE,
@@ -44,10 +44,16 @@ from silomix.results import (
 from silomix.terminal import explaining, show
 
 
-def demo_command(out: opt.DemoOut, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
+def demo_command(
+    out: opt.DemoOut,
+    quiet: opt.Quiet = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
+) -> None:
     """Cluster four simulated hospitals without pooling them, and compare with the truth."""
     with explaining(debug=debug):
-        found = run_demo(out)
+        with showing(quiet=quiet) as report:
+            found = run_demo(out, progress=report or False)
         record = demo_record(found)
         last = f"Against the truth: {record['comparison']}\nReport: {record['report']}"
         show(record, demo_view(found), as_json=as_json, last=last)
@@ -92,6 +98,7 @@ def fit_command(
     tier: opt.Tier = None,
     policy: opt.FitPolicy = None,
     force: opt.Force = False,
+    quiet: opt.Quiet = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -140,7 +147,7 @@ def fit_command(
         alone = [*given(exclude=exclude).values(), *others, *given(id_column=id_column).values()]
         unwanted = exclude if variables else ",".join(alone)
         columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
-        with reporting(None) as report:
+        with showing(quiet=quiet) as report:
             clock = StageClock(report=report)
             posterior = fit(table, silo, **settings, **given(variables=columns), progress=clock)
             seconds = clock.stop()
