@@ -312,6 +312,11 @@ class TestDamagedFiles:
         with pytest.raises(FileError, match=message):
             load(saved)
 
+    def test_a_text_that_no_file_can_hold(self, saved):
+        change_manifest(saved, lambda manifest: manifest["diagnostics"].update(notes=["\ud800"]))
+        with pytest.raises(FileError, match="is damaged: posterior.json, its text"):
+            load(saved)
+
     def test_settings_that_were_changed_by_hand(self, saved):
         change_manifest(saved, lambda manifest: manifest["study"].update(seed=8))
         with pytest.raises(FileError, match=r"its study has the digest \w+, and its provenance"):

@@ -122,8 +122,9 @@ def _read_manifest(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipIn
     if info.file_size > LARGEST_MANIFEST:
         limit = f"{LARGEST_MANIFEST // 1_000_000} MB"
         raise FileError(f"has a {MANIFEST} larger than {limit}, too large for settings")
+    content = archive.read(info)
     try:
-        document = json.loads(archive.read(info))
+        document = json.loads(content)
     except RecursionError:
         raise FileError(f"has a {MANIFEST} nested too deeply for settings") from None
     if not isinstance(document, dict) or document.get("kind") != KIND:
@@ -135,10 +136,11 @@ def _read_manifest(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipIn
             f"{FORMAT}; use the version of silomix that it was saved with"
         )
     try:
-        return Manifest.model_validate(document)
+        # from the text: there, characters that no file can hold are refused
+        return Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        place = ".".join(map(str, first["loc"])) or "its text"
         raise FileError(f"is damaged: {MANIFEST}, {place}: {first['msg']}") from None
 
 
