@@ -314,7 +314,7 @@ class TestDamagedFiles:
 
     def test_a_text_that_no_file_can_hold(self, saved):
         change_manifest(saved, lambda manifest: manifest["diagnostics"].update(notes=["\ud800"]))
-        with pytest.raises(FileError, match="is damaged: posterior.json, its text"):
+        with pytest.raises(FileError, match=r"is damaged: posterior\.json, its text"):
             load(saved)
 
     def test_settings_that_were_changed_by_hand(self, saved):
