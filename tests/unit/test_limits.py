@@ -8,7 +8,7 @@ from silomix.errors import PolicyRefusal
 from silomix.messages import SampleLocally
 from silomix.policy import OPEN, PRESETS, Limits, Policy, check_study, read_policy, write_policy
 from silomix.silo import Silo, answer
-from silomix.study import make_study
+from silomix.study import FewRounds, make_study
 from silomix.types import Schema, Variable
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")),))
@@ -29,6 +29,7 @@ def study(**settings):
         ({"iterations": 100_001}, "iterations to 100,001"),
         ({"chains": 10**9, "thin": 1}, "chains to 1,000,000,000"),
         ({"kept": 6000}, "kept draws to"),
+        ({"oracle": "federated", "solver": "few-rounds"}, "starts to 300 and the silo's policy"),
     ],
 )
 def test_a_study_beyond_the_limits_is_refused_by_name(preset, settings, words):
@@ -39,7 +40,8 @@ def test_a_study_beyond_the_limits_is_refused_by_name(preset, settings, words):
 
 
 def test_the_defaults_and_the_paper_s_settings_are_within_them():
-    for settings in ({}, {"preset": "paper"}, {"preset": "files"}):
+    weighed = {"oracle": "federated", "solver": FewRounds(starts=100)}
+    for settings in ({}, {"preset": "paper"}, {"preset": "files"}, weighed):
         check_study(study(**settings), Policy().limits, "north")
 
 

@@ -44,7 +44,7 @@ from silomix.silo import (
     refusal_code,
 )
 from silomix.store import Store, digest_rows, open_store
-from silomix.study import make_study
+from silomix.study import FewRounds, make_study
 
 NAMES = ["north", "south"]
 
@@ -63,7 +63,7 @@ def study(whole):
         seed=3,
         iterations=600,
         oracle="federated",
-        solver="few-rounds",
+        solver=FewRounds(starts=100),
         polish=2,
     )
 

@@ -28,6 +28,7 @@ class Limits(Record):
     ----------
     components, sweeps, chains : the most of the silo's sampler; sweeps are those of a chain.
     kept_draws : the most draws that a silo keeps over all its chains.
+    points : the most starting points that one question about gradients may hold.
     smallest_prior, largest_prior : bounds of alpha and beta.
     """
 
@@ -35,6 +36,7 @@ class Limits(Record):
     sweeps: Most = 100_000
     chains: Most = 8
     kept_draws: Most = 5_000
+    points: Most = 100
     smallest_prior: Concentration = 0.1
     largest_prior: Concentration = 1.0
 
@@ -44,6 +46,7 @@ NO_LIMITS = Limits(
     sweeps=LARGEST,
     chains=LARGEST,
     kept_draws=LARGEST,
+    points=LARGEST,
     smallest_prior=1e-12,
     largest_prior=LARGEST,
 )
@@ -65,6 +68,7 @@ def _exceeded(study: Study, limits: Limits) -> Iterator[tuple[str, float, str]]:
         "iterations": (schedule.iterations, limits.sweeps),
         "chains": (schedule.chains, limits.chains),
         "kept draws": (schedule.chains * schedule.kept, limits.kept_draws),
+        "starts": (_points(study), limits.points),
     }
     for name, (value, limit) in most.items():
         if value > limit:
@@ -72,3 +76,11 @@ def _exceeded(study: Study, limits: Limits) -> Iterator[tuple[str, float, str]]:
     for name, prior in (("alpha", study.model.alpha), ("beta", study.model.beta)):
         if not limits.smallest_prior <= prior <= limits.largest_prior:
             yield name, prior, f"{limits.smallest_prior:g} to {limits.largest_prior:g}"
+
+
+def _points(study: Study) -> int:
+    """Return how many starting points a question of the study may be about; 0 without such."""
+    settings = study.aggregation
+    if settings.method != "vcmc" or settings.oracle != "federated":
+        return 0
+    return 1 if settings.solver.method == "lbfgs" else settings.solver.starts
