@@ -28,6 +28,7 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 
 bench: .venv/.dev
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python benchmarks/aggregation.py
 	$(BIN)/python benchmarks/stages.py

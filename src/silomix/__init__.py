@@ -1,29 +1,11 @@
 """Bayesian clustering across data silos that may not pool their rows."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from silomix import metrics
-from silomix.api import fit, sample
-from silomix.cohort import simulate_cohort
 from silomix.errors import SilomixError
-from silomix.outside import compare_outside
-from silomix.policy import Policy, read_policy, write_policy
-from silomix.posterior import Posterior, load
-from silomix.relabel import local_posterior
 from silomix.simulate import simulate, simulate_like
-from silomix.study import (
-    Ball,
-    Divergence,
-    Evidence,
-    FewRounds,
-    Hungarian,
-    Lbfgs,
-    Psgd,
-    make_study,
-    read_study,
-    write_study,
-)
 from silomix.types import (
     Diagnostics,
     Draws,
@@ -37,8 +19,26 @@ from silomix.types import (
 )
 
 if TYPE_CHECKING:
-    from silomix import ehr, plots, rivals
+    from silomix import ehr, metrics, plots, rivals
+    from silomix.api import fit, sample
+    from silomix.cohort import simulate_cohort
     from silomix.estimator import FederatedMixture
+    from silomix.outside import compare_outside
+    from silomix.policy import Policy, read_policy, write_policy
+    from silomix.posterior import Posterior, load
+    from silomix.relabel import local_posterior
+    from silomix.study import (
+        Ball,
+        Divergence,
+        Evidence,
+        FewRounds,
+        Hungarian,
+        Lbfgs,
+        Psgd,
+        make_study,
+        read_study,
+        write_study,
+    )
 
 __version__ = "0.1.0"
 
@@ -83,12 +83,40 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Import what needs an extra, or time to load, when it is asked for."""
-    if name == "FederatedMixture":
-        from silomix.estimator import FederatedMixture
+_HOMES = {
+    "Ball": "study",
+    "Divergence": "study",
+    "Evidence": "study",
+    "FederatedMixture": "estimator",
+    "FewRounds": "study",
+    "Hungarian": "study",
+    "Lbfgs": "study",
+    "Policy": "policy",
+    "Posterior": "posterior",
+    "Psgd": "study",
+    "compare_outside": "outside",
+    "fit": "api",
+    "load": "posterior",
+    "local_posterior": "relabel",
+    "make_study": "study",
+    "read_policy": "policy",
+    "read_study": "study",
+    "sample": "api",
+    "simulate_cohort": "cohort",
+    "write_policy": "policy",
+    "write_study": "study",
+}
+"""Modules of the names that are slow to import, or need an extra."""
 
-        return FederatedMixture
-    if name in {"ehr", "plots", "rivals"}:
+
+def __getattr__(name: str) -> object:
+    """Import a name of `_HOMES`, or a module, when it is asked for."""
+    if name in _HOMES:
+        return getattr(import_module(f"silomix.{_HOMES[name]}"), name)
+    if not name.startswith("_") and find_spec(f"silomix.{name}"):
         return import_module(f"silomix.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

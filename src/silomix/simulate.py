@@ -1,4 +1,8 @@
-"""Tables with a known truth: the designs of Fendler et al. (2026), and tables from a schema."""
+"""Tables with a known truth: the designs of Fendler et al. (2026), and tables from a schema.
+
+`import silomix` always imports this module, because `silomix.simulate` is the function: imported
+later, the module would take its place. So whatever is slow to import is imported in the functions.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from silomix.errors import SettingsError
-from silomix.study.problems import nearest
 from silomix.types import MISSING_LEVEL, Schema, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
 SILO_COLUMN = "silo"
@@ -342,6 +345,8 @@ def _table(
     schema: Schema, cells: NDArray[np.int64], silo: NDArray[np.object_] | None
 ) -> pd.DataFrame:
     """Put level numbers, (row, variable), into words; a negative one is an empty cell."""
+    import pandas as pd
+
     variables = {
         variable.name: _in_words(variable, cells[:, q])
         for q, variable in enumerate(schema.variables)
@@ -353,6 +358,8 @@ def _table(
 
 
 def _in_words(variable: Variable, codes: NDArray[np.int64]) -> pd.Categorical:
+    import pandas as pd
+
     observed = [level for level in variable.levels if level != MISSING_LEVEL]
     # the extra last entry is where the code -1 of an empty cell looks itself up
     place = [-1 if level == MISSING_LEVEL else observed.index(level) for level in variable.levels]
@@ -388,6 +395,8 @@ def one_of(setting: str, word: str, choices: Iterable[str]) -> None:
     """Refuse a word that is none of the choices."""
     known = list(choices)
     if word not in known:
+        from silomix.study.problems import nearest
+
         listed = ", ".join(repr(choice) for choice in known)
         near = nearest(str(word), known)
         hint = f" (did you mean {near!r}?)" if near else ""

@@ -31,7 +31,6 @@ from silomix.errors import (
     SilomixError,
     StudyMismatch,
 )
-from silomix.study import KEYWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +68,6 @@ EXITS = (
 UNEXPECTED = 1
 
 REFUSAL = "the study cannot be used:"
-SETTINGS = "|".join([*KEYWORDS, "preset", "shards", "threads", "transport", "at_least"])
 IN_SHELL = {
     r"\bvariables=\.\.\.": "--exclude or --variables",
     r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])": r"--\1 ",
@@ -150,10 +148,13 @@ def _explanation(error: BaseException) -> tuple[str, str]:
 
 def in_shell(text: str) -> str:
     """Say in options and files what a message of the library says in keywords and calls."""
+    from silomix.study import KEYWORDS  # not needed for the help page, and slow to import
+
     ours = text.startswith(REFUSAL)  # one of a study file speaks of what is in it
     places = r"(?<=^  - )" if ours else r"\A"
     text = text.replace(REFUSAL, "these settings cannot be used:") if ours else text
-    text = re.sub(rf"(?m){places}({SETTINGS})(?= is )", _as_option, text)
+    settings = "|".join([*KEYWORDS, "preset", "shards", "threads", "transport", "at_least"])
+    text = re.sub(rf"(?m){places}({settings})(?= is )", _as_option, text)
     for python, command in IN_SHELL.items():
         text = re.sub(python, command, text)
     return text

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.federation
 def processes():
     """Processes that start from a server which has imported everything, and nothing else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["silomix.cli"])
+    context.set_forkserver_preload(["silomix.cli.exchange"])
     return context
 
 

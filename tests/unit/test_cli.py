@@ -65,11 +65,9 @@ GROUPS = ("flare", "ehr")
 
 
 def test_every_option_says_what_to_choose():
-    commands = dict(typer.main.get_command(cli.app).commands)
-    groups = [commands.pop(group) for group in GROUPS]
-    assert set(commands) == set(cli.COMMANDS)
-    for group in groups:
-        commands |= group.commands
+    commands = {name: cli.find_command(name) for name in cli.COMMANDS if name not in GROUPS}
+    for group in GROUPS:
+        commands |= cli.find_command(group).commands
     for name, command in commands.items():
         assert command.help, name
         for param in command.params:
@@ -91,10 +89,17 @@ def test_a_flag_has_no_type_on_the_help_page():
 
 def every_command():
     """Each command by the words that call it."""
-    commands = dict(typer.main.get_command(cli.app).commands)
+    commands = {name: cli.find_command(name) for name in cli.COMMANDS}
     groups = {group: commands.pop(group).commands for group in GROUPS}
     inner = {f"{group} {name}": c for group, all_ in groups.items() for name, c in all_.items()}
     return commands | inner
+
+
+def test_the_list_says_of_a_command_what_its_own_page_says():
+    assert list(typer.main.get_command(cli.app).commands) == list(cli.COMMANDS)
+    for name, (_, line) in cli.COMMANDS.items():
+        first = cli.find_command(name).help.partition("\n\n")[0]
+        assert line == " ".join(first.split())
 
 
 def test_every_help_page_has_an_example_that_parses():

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from silomix import cli
@@ -140,7 +139,7 @@ def test_what_is_wrong_is_said(desk, more, code, said):
 
 
 def test_options_say_what_to_choose():
-    commands = typer.main.get_command(cli.app).commands["ehr"].commands
+    commands = cli.find_command("ehr").commands
     assert set(commands) == {"long", "omop"}
     for name, command in commands.items():
         assert command.help

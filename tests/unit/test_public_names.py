@@ -16,6 +16,37 @@ def test_every_public_name_is_there():
         assert getattr(silomix, name) is not None, name
 
 
+IMPORT = "import silomix"
+HELP = (
+    "from typer.testing import CliRunner\n"
+    "from silomix.cli import app\n"
+    "assert 'ledger' in CliRunner().invoke(app, ['--help']).stdout"
+)
+
+
+@pytest.mark.parametrize("start", [IMPORT, HELP], ids=["import", "help"])
+def test_nothing_slow_is_imported_at_the_start(start):
+    code = (
+        f"{start}\n"
+        "import sys\n"
+        "slow = {'numba', 'pandas', 'pydantic', 'scipy', 'silomix.api'} & set(sys.modules)\n"
+        "assert not slow, slow\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_imported_late_looks_as_if_it_were_there():
+    code = (
+        "import silomix\n"
+        "assert set(dir(silomix)) >= set(silomix.__all__)\n"
+        "assert silomix.load.__module__ == 'silomix.posterior.loading'\n"
+        "assert silomix.study.digest.__module__ == 'silomix.study.file'\n"
+        "import silomix.simulate\n"
+        "assert silomix.simulate.__name__ == 'simulate'\n"  # the function, not the module
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_estimator_is_imported_when_it_is_asked_for():
     code = (
         "import sys, silomix\n"

@@ -1,39 +1,99 @@
 """The command `silomix`: parse, call, print."""
 
-from collections.abc import Callable
-from typing import Annotated
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import silomix
-from silomix.cli.ehr import ehr_app
 from silomix.cli.examples import epilog
-from silomix.cli.exchange import answer_command, coordinate_command
-from silomix.cli.flare import flare_app
-from silomix.cli.ledger import ledger_command
 from silomix.cli.once import OnceCommand
-from silomix.cli.release import inspect_command, release_command
-from silomix.cli.report import report_command
-from silomix.cli.silo import sample_command
-from silomix.cli.tables import simulate_command, study_command
-from silomix.cli.whole import assign_command, demo_command, fit_command
 from silomix.terminal import EPILOG
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "demo": demo_command,
-    "fit": fit_command,
-    "assign": assign_command,
-    "report": report_command,
-    "simulate": simulate_command,
-    "study": study_command,
-    "coordinate": coordinate_command,
-    "answer": answer_command,
-    "sample": sample_command,
-    "release": release_command,
-    "inspect": inspect_command,
-    "ledger": ledger_command,
+COMMANDS = {
+    "demo": (
+        "whole.demo_command",
+        "Cluster four simulated hospitals without pooling them, and compare with the truth.",
+    ),
+    "fit": (
+        "whole.fit_command",
+        "Cluster the rows of all silos: each samples its own, a coordinator makes one result.",
+    ),
+    "assign": (
+        "whole.assign_command",
+        "Find the cluster of each row of a table, old or new, under a saved posterior.",
+    ),
+    "report": (
+        "report.report_command",
+        "Write one HTML page that says what was found, and whether to trust it; opens offline.",
+    ),
+    "simulate": (
+        "tables.simulate_command",
+        "Draw a table whose clusters are known, to try things on.",
+    ),
+    "study": (
+        "tables.study_command",
+        "Write a study file: every setting of a study, for all silos to work from.",
+    ),
+    "coordinate": (
+        "exchange.coordinate_command",
+        "Ask the silos by file: take in what they answered, ask the next question, or finish.",
+    ),
+    "answer": (
+        "exchange.answer_command",
+        "Answer a silo's open questions from its own table, as far as its own policy allows.",
+    ),
+    "sample": (
+        "silo.sample_command",
+        "Cluster the rows of one silo: sample its posterior, partition, relabel, summarise.",
+    ),
+    "release": (
+        "release.release_command",
+        "Cluster one silo's rows and write what its policy lets out, for its data officer to read.",
+    ),
+    "inspect": (
+        "release.inspect_command",
+        "Explain a release in plain words, and what a recipient could infer from it.",
+    ),
+    "ledger": (
+        "ledger.ledger_command",
+        "Show which studies were answered from a table, and let its owner allow another.",
+    ),
+    "ehr": ("ehr.ehr_app", "Health records into a table to fit: people × conditions."),
+    "flare": (
+        "flare.flare_app",
+        "A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
+    ),
 }
-"""In the order of the help page."""
+"""Where each command is, and its line on the help page, in the order of the page.
+
+The line repeats the start of the command's docstring: to list the commands must not import them.
+"""
+
+
+class ListedCommand(TyperCommand):
+    """A command on the list, imported as soon as a line calls it."""
+
+    def make_context(
+        self, info_name: Any, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Let the command itself parse its line."""
+        return find_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+@cache
+def find_command(name: str) -> Any:
+    """Import one of the commands, or groups of commands."""
+    module, attribute = COMMANDS[name][0].split(".")
+    found = getattr(import_module(f"silomix.cli.{module}"), attribute)
+    alone = typer.Typer()
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name)
+    else:
+        alone.command(name, cls=OnceCommand, epilog=epilog(name))(found)
+    return typer.main.get_group(alone).commands[name]
 
 
 def main() -> None:
@@ -71,10 +131,8 @@ def _make_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     made.callback()(_start)
-    for name, command in COMMANDS.items():
-        made.command(name, cls=OnceCommand, epilog=epilog(name))(command)
-    made.add_typer(ehr_app, name="ehr")
-    made.add_typer(flare_app, name="flare")
+    for name, (_, line) in COMMANDS.items():
+        made.command(name, cls=ListedCommand, help=line)(lambda: None)
     return made
 
 
