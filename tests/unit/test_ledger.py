@@ -296,7 +296,7 @@ class TestSilo:
         def fail(*_):
             raise ValueError("no space left")
 
-        monkeypatch.setattr("silomix.silo.sample_shard", fail)
+        monkeypatch.setattr("silomix.silo.sample_in_blocks", fail)
         assert answer_or_refuse(SampleLocally(), opened()) == Refused("failed")
         assert not (tmp_path / LEDGER).exists()
 
