@@ -53,7 +53,7 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/drift.py --datasets 20
 	$(BIN)/python reproduction/drift.py --datasets 40 --kappas inf
 	$(BIN)/python reproduction/regimes.py --datasets 6
-	$(BIN)/python reproduction/drift_matching.py --datasets 50
+	$(BIN)/python reproduction/drift_matching.py --datasets 100
 	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real.py
 	$(BIN)/python reproduction/collect.py
 
