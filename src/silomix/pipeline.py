@@ -112,7 +112,7 @@ def run_study(
             *_policy_notes(releases),
             *aggregated.notes,
             *_prior_notes(releases, polished),
-            *_matching_notes(study),
+            *method_notes(study),
             *_doubtful_clusters(parts, releases, study.table_schema.offsets),
             *_empty_notes(sizes),
         ),
@@ -273,13 +273,15 @@ def _run_exactly(study: Study, silos: Tally, report: Report | None) -> Posterior
         study=study,
         **vars(parts),
         diagnostics=PosteriorDiagnostics(
-            silos={}, chains=_judge(draws), notes=(*notes, *_empty_notes(sizes))
+            silos={},
+            chains=_judge(draws, study.sampling.iterations),
+            notes=(*notes, *_empty_notes(sizes)),
         ),
         provenance=make_provenance(study, [], silos.sent, silos.answered),
     )
 
 
-def _judge(draws: ExactDraws) -> ReleasedDiagnostics:
+def _judge(draws: ExactDraws, sweeps: int) -> ReleasedDiagnostics:
     """Judge the exact strategy's chains as a silo would judge its own."""
 
     def by_chain(values: NDArray[Any]) -> NDArray[Any]:
@@ -288,7 +290,7 @@ def _judge(draws: ExactDraws) -> ReleasedDiagnostics:
     found = diagnose(
         by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
     )
-    return released_diagnostics(found, prior_draws=0.0)
+    return released_diagnostics(found, prior_draws=0.0, sweeps=sweeps)
 
 
 class Matched(NamedTuple):
@@ -500,10 +502,14 @@ def _doubtful_clusters(
         )
 
 
-def _matching_notes(study: Study) -> list[str]:
-    if study.matching.method != "hungarian":
-        return []
-    return ["Hungarian matching joins clusters that differ, unless one silo holds every cluster."]
+def method_notes(study: Study) -> Iterator[str]:
+    """Say what the chosen method cannot do."""
+    if study.polish.rounds == 0 and study.aggregation.method != "product":
+        yield "No polish round was made: intervals near 0 and 1 may be too narrow."
+    if study.schedule.chains == 1:
+        yield "With one chain a silo, a mode that was missed goes unnoticed: give chains=2."
+    if study.matching.method == "hungarian":
+        yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 
 def _empty_notes(sizes: NDArray[np.int64]) -> list[str]:

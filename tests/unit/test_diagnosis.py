@@ -96,13 +96,6 @@ def test_too_few_rounds_are_not_called_moving():
     assert "settled after" not in verdict
 
 
-def test_no_polish_is_said():
-    diagnostics = make_diagnostics(polish=None)
-    assert diagnostics.trusted
-    assert diagnostics.rounds == 0
-    assert "No polish round was made: intervals near 0 and 1" in diagnostics.verdict
-
-
 def test_notes_come_last():
     assert make_diagnostics(notes=("The floor binds.",)).verdict.endswith("The floor binds.")
 

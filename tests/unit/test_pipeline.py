@@ -15,7 +15,14 @@ from silomix.data import load
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
 from silomix.metrics import adjusted_rand_index
-from silomix.pipeline import Global, _empty_notes, assign_rows, reweigh, run_study
+from silomix.pipeline import (
+    Global,
+    _empty_notes,
+    assign_rows,
+    method_notes,
+    reweigh,
+    run_study,
+)
 from silomix.polish import Polished, starting_point
 from silomix.posterior import Parts
 from silomix.rivals.federation import open_silos
@@ -25,7 +32,7 @@ from silomix.silo import Silo
 from silomix.study import make_study
 from silomix.transports.in_process import InProcess
 from silomix.transports.parallel import Joblib
-from silomix.types import MISSING_LEVEL, MatchedDraws, Shard, SiloWeights
+from silomix.types import MISSING_LEVEL, MatchedDraws, Schema, Shard, SiloWeights, Variable
 from unit.aggregation_cases import make_case
 
 QUICK = {"iterations": 1500, "progress": False}
@@ -462,3 +469,21 @@ def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed)
     for other in (run(InProcess, threads=2), run(Joblib)):
         np.testing.assert_array_equal(other.kappa, one.kappa)
         np.testing.assert_array_equal(other.probabilities, one.probabilities)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, ()),
+        ({"polish": 0}, ("No polish round",)),
+        ({"polish": 0, "aggregation": "product"}, ()),
+        ({"preset": "paper"}, ("No polish round", "With one chain a silo")),
+        ({"matching": "hungarian"}, ("Hungarian matching",)),
+    ],
+    ids=str,
+)
+def test_what_the_method_cannot_do_is_said(settings, said):
+    schema = Schema((Variable("smoker", ("no", "yes")),))
+    notes = tuple(method_notes(make_study(schema, ["a", "b"], **settings)))
+    assert len(notes) == len(said)
+    assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))

@@ -74,7 +74,10 @@ def sample_command(
             schema = table_schema(
                 frame, silo=silo_column, variables=used, frequency=frequency, **columns
             )
-            plan = make_study(schema, names, adaptive=False, **settings)
+            plan = make_study(schema, names, **settings)
+        # the draws are the result here, so they are all made
+        fixed = plan.schedule.model_copy(update={"adaptive": False})
+        plan = plan.model_copy(update={"schedule": fixed})
         name = silo or ALL_ROWS
         with showing(quiet=quiet) as report:
             posterior = apply_study(

@@ -160,8 +160,6 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
             f"Whether the draws had settled was not checked: {plural(diagnostics.rounds, 'round')} "
             f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
         )
-    if diagnostics.silos and not diagnostics.rounds:
-        yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     yield from diagnostics.notes
 
 

@@ -111,7 +111,8 @@ def _runs(posterior: Posterior) -> Table | None:
             cells(
                 name,
                 f"{run.sweeps:,}" if run.sweeps else ABSENT,
-                f"{run.agreement:.2f}",
+                # a policy with rules lets only bounds out, and no number of sweeps
+                f"{'' if run.sweeps else '≥ '}{run.agreement:.2f}",
                 ABSENT if np.isnan(rhat := worst_rhat(run.rhat.values())) else rhat_words(rhat, 3),
                 decimal(fewest_draws(run.ess.values()), 0),
                 f"{run.prior_draws:.1%}",
