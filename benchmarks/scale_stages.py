@@ -33,7 +33,7 @@ from silomix.relabel import local_posterior
 from silomix.release import make_release
 from silomix.sampler import Job, sample_shard
 from silomix.silo import Silo, answer
-from silomix.study import Aggregation, Evidence, Lbfgs, make_study
+from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
 from silomix.transports.in_process import InProcess
 from silomix.types import (
     Correspondence,
@@ -344,9 +344,8 @@ def polishing(folder: Path, size: Size) -> Work:
         return polish(
             start,
             silos,
-            rounds=1,
-            most=1,
-            inner_sweeps=INNER_SWEEPS,
+            Polish(rounds=1, inner_sweeps=INNER_SWEEPS),
+            kept_draws=1,
             prior=PRIOR,
             offsets=planted.offsets,
             seed=SEED,

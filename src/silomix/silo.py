@@ -297,12 +297,13 @@ def sample_locally(silo: Silo) -> LocalPosterior:
 def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
     """Tell whether a silo's chains need not go on.
 
-    They agree on the clusters. Where a polish follows, that is all it needs to begin; otherwise
-    the draws are the answer, and their traces must have mixed too.
+    They agree on the clusters. Where other silos and a polish follow, that is all these need to
+    begin with; otherwise the draws are the answer, and their traces must have mixed too.
     """
     if clusters.agreement < ENOUGH_AGREEMENT:
         return False
-    return study.polish.rounds != 0 or draws.diagnostics.trusted
+    only_begin = study.polish.rounds != 0 and len(study.silos) > 1
+    return only_begin or draws.diagnostics.trusted
 
 
 def _kept(silo: Silo) -> Kept:

@@ -132,7 +132,7 @@ def test_the_page_says_what_the_rows_in_their_own_order_give(name, data_folder):
         assert not found.diagnostics.trusted
         assert f"the rows as `write.csv` gives them have {shares}." in page
     else:
-        assert found.diagnostics.trusted
+        assert found.diagnostics.silos["all"].trusted
         assert f"{shares} |" in page
 
 

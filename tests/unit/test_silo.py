@@ -96,7 +96,10 @@ def test_when_a_silo_has_sampled_enough(whole, agreement, trusted, polish, enoug
     """Its chains agree; where its draws are the answer they must have mixed too."""
     study = make_study(whole.schema, NAMES, polish=polish)
     draws = SimpleNamespace(diagnostics=SimpleNamespace(trusted=trusted))
-    assert ran_enough(draws, SimpleNamespace(agreement=agreement), study) is enough
+    clusters = SimpleNamespace(agreement=agreement)
+    assert ran_enough(draws, clusters, study) is enough
+    alone = make_study(whole.schema, ["all"], polish=polish)
+    assert ran_enough(draws, clusters, alone) is (enough and trusted)
 
 
 def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
