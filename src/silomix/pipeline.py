@@ -310,8 +310,8 @@ class Global:
     """Global draws: weights (draw, cluster), by silo (draw, silo, cluster), and profiles."""
 
     weights: NDArray[np.float64]
-    weights_by_silo: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
     silo_profiles: SiloProfiles | None = None
 
     @classmethod
@@ -373,7 +373,7 @@ def shared_counts(
 
 
 def own_profiles(
-    matched: MatchedDraws, shared: NDArray[np.float64], drifts: NDArray[np.bool_]
+    matched: MatchedDraws, shared: NDArray[np.floating], drifts: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
     """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
 

@@ -54,7 +54,7 @@ LIKELIHOOD_LIMIT = 2.5
 NOISE = 6.0
 """Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
 rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent."""
-WORTH = 400.0
+WORTH = 300.0
 """Independent draws that the kept ones should be worth, for every cluster."""
 SILO_DRAWS = 400
 """Draws, at least, of the silos' own profiles that are kept."""
@@ -82,8 +82,8 @@ class Polished:
     worth : how many independent draws the kept ones are worth, for the worst cluster.
     """
 
-    weights_by_silo: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
     kappa: NDArray[np.float64] | None
     silo_probabilities: NDArray[np.float64] | None
     log_likelihood: NDArray[np.float64]
@@ -180,20 +180,23 @@ def polish(
         replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
         weights = np.stack([reply.weights for reply in replies])
         counts = np.stack([reply.counts for reply in replies])
+        members = np.stack([reply.members for reply in replies]).astype(np.float64)
         likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
-            counts, weights = exchange_clusters(counts, weights, shared, offsets, rng)
+            both = np.stack([weights, members], axis=-1)
+            counts, both = exchange_clusters(counts, both, shared, offsets, rng)
+            weights, members = np.moveaxis(both, -1, 0)
         shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
-        history.add(weights, shared, own if drift else None, likelihood)
+        history.add(weights, members + alpha, shared, own if drift else None, likelihood)
         if report is not None:
             report(made, last)
         due = until and made % CHECK_EVERY == 0
         if made == last or (due and kept_rounds(made) * weights.shape[1] >= kept_draws):
-            history.check(np.sum([reply.members for reply in replies], axis=0, dtype=np.int64))
+            history.check(members.sum(axis=0))
             if until and history.at_rest():
                 break
-    return history.finish()
+    return history.finish(offsets, np.random.default_rng([seed, STREAM, 0]))
 
 
 def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
@@ -223,8 +226,9 @@ def draw_profiles(
     shared : as they were; without drift κ stays where it is, at infinity.
     """
     if not drift:
-        mean = draw_levels(counts.sum(axis=0) + beta, offsets, rng)
-        return shared._replace(mean=mean), np.broadcast_to(mean, counts.shape)
+        shapes = counts.sum(axis=0) + beta
+        mean = draw_levels(shapes, offsets, rng)
+        return Shared(mean, shared.kappa, shapes), np.broadcast_to(mean, counts.shape)
     shared = draw_shared(counts, shared, beta, offsets, rng)
     return shared, draw_silo_profiles(counts, shared, offsets, rng)
 
@@ -257,7 +261,9 @@ class _History:
 
     def __init__(self) -> None:
         self.weights: list[NDArray[np.float32]] = []
+        self.weight_shapes: list[NDArray[np.float32]] = []
         self.probabilities: list[NDArray[np.float32]] = []
+        self.shapes: list[NDArray[np.float32]] = []
         self.kappa: list[NDArray[np.float64]] = []
         self.own: deque[NDArray[np.float32]] = deque()
         self.log_likelihood: list[NDArray[np.float64]] = []
@@ -267,12 +273,15 @@ class _History:
     def add(
         self,
         weights: NDArray[np.float64],
+        weight_shapes: NDArray[np.float64],
         shared: Shared,
         own: NDArray[np.float64] | None,
         log_likelihood: NDArray[np.float64],
     ) -> None:
         self.weights.append(np.moveaxis(weights, 0, 1).astype(np.float32))
+        self.weight_shapes.append(np.moveaxis(weight_shapes, 0, 1).astype(np.float32))
         self.probabilities.append(shared.mean.astype(np.float32))
+        self.shapes.append(shared.shapes.astype(np.float32))
         self.kappa.append(shared.kappa)
         self.log_likelihood.append(log_likelihood)
         if own is not None:
@@ -281,9 +290,10 @@ class _History:
                 self.own.popleft()
         made = len(self.weights)
         for old in range(made // 4 - 1):  # nobody looks back so far
-            self.weights[old] = self.probabilities[old] = np.empty(0, np.float32)
+            for by_round in (self.weights, self.weight_shapes, self.probabilities, self.shapes):
+                by_round[old] = np.empty(0, np.float32)
 
-    def check(self, members: NDArray[np.int64]) -> None:
+    def check(self, members: NDArray[np.float64]) -> None:
         """Compare the kept half of the rounds with the quarter before it, chain by chain.
 
         Parameters
@@ -318,15 +328,23 @@ class _History:
         """Tell whether the last check found the draws at rest, and worth enough."""
         return bool(self.checks) and not moving(*self.checks[-1][1:]) and self.worth >= WORTH
 
-    def finish(self) -> Polished:
+    def finish(self, offsets: NDArray[np.int64], rng: np.random.Generator) -> Polished:
+        """Return the draws of the kept rounds, each with a second one given the same counts.
+
+        That costs no exchange, and makes the ends of intervals steadier.
+        """
         made = len(self.weights)
         kept = slice(made // 2, None)
+        shapes = np.concatenate(self.weight_shapes[kept])
+        more_weights = draw_levels(shapes, np.array([0, shapes.shape[-1]]), rng)
+        more_profiles = draw_levels(np.concatenate(self.shapes[kept]), offsets, rng)
         checks = np.array(self.checks).reshape(-1, 4)
         drift = len(self.own) > 0
         return Polished(
-            weights_by_silo=np.concatenate(self.weights[kept]),
-            probabilities=np.concatenate(self.probabilities[kept]),
-            kappa=np.concatenate(self.kappa[kept]) if drift else None,
+            # the chains' own draws come last: those of the silos' profiles belong to them
+            weights_by_silo=_joined(more_weights, self.weights[kept]),
+            probabilities=_joined(more_profiles, self.probabilities[kept]),
+            kappa=np.concatenate(self.kappa[kept] * 2) if drift else None,
             silo_probabilities=np.concatenate(list(self.own)[-kept_rounds(made) :])
             if drift
             else None,
@@ -336,6 +354,10 @@ class _History:
             still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
             worth=self.worth,
         )
+
+
+def _joined(more: NDArray[np.float64], by_round: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    return np.concatenate([more.astype(np.float32), *by_round])
 
 
 def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:

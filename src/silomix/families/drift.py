@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, zeta
 
-from silomix.families.dirichlet import draw_levels
+from silomix.families.dirichlet import SMALLEST_GAMMA, draw_levels
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ class Shared(NamedTuple):
     ----------
     mean : (chain, cluster, level), m.
     kappa : (chain, variable), points of `GRID`.
+    shapes : (chain, cluster, level), of the Dirichlets that m was drawn from; empty at the start.
     """
 
     mean: NDArray[np.float64]
     kappa: NDArray[np.float64]
+    shapes: NDArray[np.float64] = np.empty(0)
 
 
 def draw_shared(
@@ -59,8 +61,8 @@ def draw_shared(
     """
     kappa = draw_kappa(counts, shared, offsets, rng)
     # table counts turn the Dirichlet–multinomial into a multinomial of m (Teh et al., 2006)
-    tables = sum_tables(counts, shared.mean, kappa, offsets, rng)
-    return Shared(draw_levels(beta + tables, offsets, rng), kappa)
+    shapes = sum_tables(counts, shared.mean, kappa, offsets, rng) + np.float64(beta)
+    return Shared(draw_levels(shapes, offsets, rng), kappa, shapes)
 
 
 def draw_kappa(
@@ -86,11 +88,13 @@ def draw_silo_profiles(
 ) -> NDArray[np.float64]:
     """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
     kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)[:, None, :]
-    drifts = np.isfinite(kappa)
-    if not drifts.any():
-        return np.broadcast_to(shared.mean, counts.shape)
-    own = draw_levels(np.where(drifts, kappa, 1.0) * shared.mean + counts, offsets, rng)
-    return np.where(drifts, own, shared.mean)
+    drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
+    own = np.array(np.broadcast_to(shared.mean, counts.shape))
+    # most variables do not drift, and gamma variables are what takes the time
+    shapes = np.broadcast_to(kappa * shared.mean, counts.shape)[drifts] + counts[drifts]
+    own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
+    totals = np.add.reduceat(own, offsets[:-1], axis=-1)
+    return np.where(drifts, own / np.repeat(totals, np.diff(offsets), axis=-1), own)
 
 
 def exchange_clusters(
@@ -107,7 +111,8 @@ def exchange_clusters(
 
     Parameters
     ----------
-    counts : (silo, chain, cluster, level); weights : (silo, chain, cluster)
+    counts : (silo, chain, cluster, level)
+    weights : (silo, chain, cluster, …), and whatever else goes with a cluster's rows.
     """
     silos, chains, clusters, _ = counts.shape
     if clusters < 2:
@@ -142,9 +147,15 @@ def log_level_terms(
 
     The term of a variable's total, ln Γ(κ) − ln Γ(κ + Σn), is left out. It does not depend on m.
     """
-    finite = np.isfinite(kappa)
-    shapes = np.where(finite, kappa, 1.0) * mean
-    return np.where(finite, gammaln(shapes + counts) - gammaln(shapes), counts * np.log(mean))
+    drifts = np.broadcast_to(np.isfinite(kappa), np.broadcast_shapes(counts.shape, mean.shape))
+    terms = np.asarray(counts * np.log(mean))
+    shapes = (
+        np.broadcast_to(kappa, drifts.shape)[drifts] * np.broadcast_to(mean, drifts.shape)[drifts]
+    )
+    terms[drifts] = gammaln(shapes + np.broadcast_to(counts, drifts.shape)[drifts]) - gammaln(
+        shapes
+    )
+    return terms
 
 
 def discount(

@@ -105,7 +105,7 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, dtype=np.uint8)
-    first = -raw.ctypes.data % 64
+    first = -raw.__array_interface__["data"][0] % 64
     return raw[first : first + size].view(dtype).reshape(shape)
 
 
