@@ -15,6 +15,7 @@ from scipy.stats import binom
 import silomix
 from silomix.metrics import coverage, relative_bias
 
+pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "reproduction"
 TINY = {
     "study": "--cells=nested/easy --iterations=200 --rows=200 --methods={}",
@@ -36,9 +37,7 @@ QUICK = ("study", "matching", "pairing")
 APART = ("drift", "regimes")
 """Scripts whose results are on no page of tables yet."""
 SLOW = ("fractionation", "shards", "shares")
-every_script = pytest.mark.parametrize(
-    "name", [*QUICK, *APART, *[pytest.param(name, marks=pytest.mark.slow) for name in SLOW]]
-)
+every_script = pytest.mark.parametrize("name", [*QUICK, *APART, *SLOW])
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +95,6 @@ def test_a_stopped_run_goes_on_and_gives_the_same_numbers(name, results, tmp_pat
     pd.testing.assert_frame_equal(without_times(again), without_times(pd.read_csv(path)))
 
 
-@pytest.mark.slow
 def test_every_method_runs(tmp_path):
     assert list(run("study", tmp_path, "")["method"]) == list(load("study").METHODS)
 
@@ -431,7 +429,7 @@ def test_published_figures_of_all_tables():
     assert shares.between(0, 1).all()
 
 
-@pytest.mark.parametrize("scripts", [QUICK, pytest.param((*QUICK, *SLOW), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scripts", [QUICK, (*QUICK, *SLOW)])
 def test_collected_tables(scripts, results, tmp_path):
     folder = results(*scripts)
     load("collect").main([f"--results={folder}", f"--docs={tmp_path}"])

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 MEASURED = ["cpu_seconds", "calls", "peak_mb"]
 

@@ -13,6 +13,7 @@ import pytest
 
 import silomix
 
+pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 CELL = "homogeneous easy"
 
