@@ -1,8 +1,8 @@
-"""What each method found of the cohort's planted clusters, as pieces of the docs.
+"""What each method found of the cohort's planted clusters, as tables.
 
     python reproduction/cohort_tables.py
 
-Reads results/cohort.csv and results/cohort_clusters.csv, writes docs/tables/cohort-*.md; nothing is
+Reads results/cohort.csv and results/cohort_clusters.csv, writes tables/cohort-*.md; nothing is
 run here. What has no results yet says so.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pandas as pd
 from cohort import CLUSTER_COLUMNS, COLUMNS, METHODS, STAGES
-from collect import DOCS
+from collect import PAGES
 from running import RESULTS, read_lines
 from writing import as_markdown
 
@@ -92,7 +92,7 @@ def main():
     }
     for name, table in pieces.items():
         text = as_markdown(table) if len(table) else NOT_RUN
-        (DOCS / "tables" / f"{name}.md").write_text(text, encoding="utf-8")
+        (PAGES / "tables" / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

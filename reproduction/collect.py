@@ -1,8 +1,8 @@
-"""The paper's tables beside ours, from the results so far: as CSV, and as pieces of the docs.
+"""The paper's tables beside ours, from the results so far: as CSV, and as pages.
 
     python reproduction/collect.py
 
-Writes results/tables/*.csv, docs/tables/*.md and docs/images/study-*.svg. What has no results yet
+Writes results/tables/*.csv, tables/*.md and images/study-*.svg. What has no results yet
 says so; nothing is run here.
 """
 
@@ -49,11 +49,11 @@ from side_tables import (
 )
 from writing import as_markdown
 
-DOCS = Path(__file__).parents[1] / "docs"
+PAGES = Path(__file__).parent
 STUDY_PAGES = (
     "table-3", "less-full", "table-4-bias", "table-4-coverage", "table-5-bias", "table-5-coverage",
     "methods", "gains", "coverage", "coverage-in-short", "targets", "targets-missed", "times",
-    "costs", "study-figures",
+    "costs",
 )  # fmt: skip
 
 
@@ -83,11 +83,6 @@ def collect_study(pages):
     pages.page("costs", costs(summary))
     pages.page("coverage-in-short", coverage_in_short(study))
     figures.overview(summary, pages.images)
-    shown = [
-        f"![{word} of six methods in six cells](images/study-{word}.svg)\n"
-        for word in ("agreement", "coverage")
-    ]
-    pages.page("study-figures", "\n".join(shown))
 
 
 def collect_matching(pages):
@@ -97,13 +92,8 @@ def collect_matching(pages):
             pages.page(f"table-{number}", not_run("matching"))
         else:
             pages.table(f"table-{number}", matching_tables(lines, partition, number))
-        pages.figure(
-            f"clusters-{partition}",
-            f"Clusters found by each matching, {partition} local partitions",
-            figures.clusters_by_matching,
-            None if lines is None else lines[lines["partition"] == partition],
-            "matching",
-        )
+        some = None if lines is None else lines[lines["partition"] == partition]
+        pages.figure(f"clusters-{partition}", figures.clusters_by_matching, some)
 
 
 def collect_others(pages):
@@ -111,21 +101,18 @@ def collect_others(pages):
     pages.page("inference", not_run("solvers") if solvers is None else inference_table(solvers))
     pairing = pages.lines("pairing")
     pages.page("pairing", not_run("pairing") if pairing is None else pairing_table(pairing))
-    for script, table, draw, title in (
-        ("fractionation", fractionation_table, figures.fractionation,
-         "Clusters and agreement against the number of shards"),
-        ("shards", shards_table, figures.clusters_by_shards,
-         "Clusters found against the number of shards"),
-    ):  # fmt: skip
+    for script, table, draw in (
+        ("fractionation", fractionation_table, figures.fractionation),
+        ("shards", shards_table, figures.clusters_by_shards),
+    ):
         lines = pages.lines(script)
         pages.page(script, not_run(script) if lines is None else table(lines))
-        pages.figure(script, title, draw, lines, script)
+        pages.figure(script, draw, lines)
     lines = pages.lines("shares")
     pages.page("shares", not_run("shares") if lines is None else shares_table(lines))
     pages.page("thresholds", not_run("shares") if lines is None else thresholds(lines))
     found = None if lines is None else with_found(lines)
-    title = "How often a cluster is found against its share"
-    pages.figure("shares", title, figures.found_by_share, found, "shares")
+    pages.figure("shares", figures.found_by_share, found)
 
 
 def relevelled(lines):
@@ -159,9 +146,9 @@ def collect_drift(pages):
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--pages", type=Path, default=PAGES)
     chosen = parser.parse_args(words)
-    pages = Pages(chosen.results, chosen.docs)
+    pages = Pages(chosen.results, chosen.pages)
     collect_study(pages)
     collect_matching(pages)
     collect_others(pages)

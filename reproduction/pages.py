@@ -1,4 +1,4 @@
-"""Pieces of the docs, and what stands in for those that have no results yet."""
+"""Tables and figures of the study, and what stands in for those that have no results yet."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def not_run(script):
 class Pages:
     """Where tables and figures go."""
 
-    def __init__(self, results, docs):
-        self.results, self.tables, self.images = results, docs / "tables", docs / "images"
+    def __init__(self, results, folder):
+        self.results, self.tables, self.images = results, folder / "tables", folder / "images"
         for folder in (results / "tables", self.tables, self.images):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -24,7 +24,7 @@ class Pages:
         return lines if len(lines) else None
 
     def page(self, name, text):
-        """Write a piece of the docs."""
+        """Write a table's page."""
         (self.tables / f"{name}.md").write_text(text, encoding="utf-8")
 
     def rows(self, name, table, script):
@@ -37,10 +37,7 @@ class Pages:
         compared.round(5).to_csv(self.results / "tables" / f"{name}.csv", index=False)
         self.page(name, text)
 
-    def figure(self, name, title, draw, lines, script):
-        """Draw a figure, and write the line of the docs that shows it."""
-        if lines is None:
-            self.page(f"{name}-figure", not_run(script))
-            return
-        draw(lines, self.images / f"study-{name}.svg")
-        self.page(f"{name}-figure", f"![{title}](images/study-{name}.svg)\n")
+    def figure(self, name, draw, lines):
+        """Draw a figure, if there are results."""
+        if lines is not None:
+            draw(lines, self.images / f"study-{name}.svg")
