@@ -21,7 +21,7 @@ from silomix.kernels.rounded_counts import release_units
 from silomix.partition import largest_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -378,44 +378,20 @@ def check_distinct_rows(counts: NDArray[np.int64], policy: Policy, silo: str) ->
 
 def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: Policy) -> Check:
     """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
-    folded = len(before) - len(after)
-    small = ", ".join(str(size) for size in before[before < policy.minimum_count])
-    return Check(
-        rule=FOLDED,
-        where="clusters",
-        threshold=policy.minimum_count,
-        cells=len(after),
-        changed=folded,
-        result="applied" if folded else "not needed",
-        inside=f"clusters of {small} rows went into their nearest ones" if folded else "",
-    )
+    folded, least = len(before) - len(after), policy.minimum_count
+    small = ", ".join(map(str, before[before < least]))
+    inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
+    return Check(FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
 
 
 def _size_checks(
     sizes: NDArray[np.int64], released: NDArray[np.int64], policy: Policy
-) -> list[Check]:
-    changes = ", ".join(
-        f"{before} to {after}" for before, after in zip(sizes, released, strict=True)
-    )
-    return [
-        Check(
-            rule="counts rounded",
-            where="cluster sizes",
-            threshold=policy.round_to,
-            cells=len(sizes),
-            changed=int((sizes != released).sum()),
-            result="applied" if policy.round_to > 1 else "not needed",
-            inside=changes,
-        ),
-        Check(
-            rule="minimum count",
-            where="cluster sizes",
-            threshold=policy.minimum_count,
-            cells=len(sizes),
-            changed=0,
-            result="passed",
-        ),
-    ]
+) -> Iterator[Check]:
+    base, changed = policy.round_to, int((sizes != released).sum())
+    inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
+    where, cells = "cluster sizes", len(sizes)
+    yield Check("counts rounded", where, base, cells, changed, _applied(base > 1), inside)
+    yield Check("minimum count", where, policy.minimum_count, cells, 0, "passed")
 
 
 def _profile_checks(
@@ -425,61 +401,31 @@ def _profile_checks(
     known: NDArray[np.float64],
     levels: NDArray[np.int64],
     policy: Policy,
-) -> list[Check]:
+) -> Iterator[Check]:
     own = np.repeat(basis == CLUSTER, levels, axis=1)
     counts = np.rint(mean * np.repeat(known, levels, axis=1))
-    low = own & (counts < least_units(policy) * policy.round_to)
+    low = int((own & (counts < least_units(policy) * policy.round_to)).sum())
     moved = np.abs(profile - mean)[own].max(initial=0.0)
-    silo, uniform = int((basis == SILO).sum()), int((basis == UNIFORM).sum())
-    wanted = policy.minimum_count
-    return [
-        Check(
-            rule="counts rounded",
-            where="profiles",
-            threshold=policy.round_to,
-            cells=int(own.sum()),
-            changed=int((own & (profile != mean)).sum()),
-            result="applied",
-            inside=f"no probability moved by more than {moved:.3f}",
-        ),
-        Check(
-            rule="minimum count",
-            where="profiles",
-            threshold=wanted,
-            cells=int(own.sum()),
-            changed=int(low.sum()),
-            result="applied" if wanted else "not needed",
-            inside=f"{low.sum()} levels were under it and were raised to it",
-        ),
-        Check(
-            rule="pooled profile",
-            where="profiles",
-            threshold=wanted,
-            cells=basis.size,
-            changed=silo,
-            result="applied" if silo else "not needed",
-        ),
-        Check(
-            rule="uniform profile",
-            where="profiles",
-            threshold=wanted,
-            cells=basis.size,
-            changed=uniform,
-            result="applied" if uniform else "not needed",
-        ),
-    ]
+    changed = int((own & (profile != mean)).sum())
+    where, cells, least = "profiles", int(own.sum()), policy.minimum_count
+    inside = f"no probability moved by more than {moved:.3f}"
+    yield Check("counts rounded", where, policy.round_to, cells, changed, "applied", inside)
+    inside = f"{low} levels were under it and were raised to it"
+    yield Check("minimum count", where, least, cells, low, _applied(least), inside)
+    for rule, kind in zip(STAND_INS, (SILO, UNIFORM), strict=True):
+        used = int((basis == kind).sum())
+        yield Check(rule, where, least, basis.size, used, _applied(used))
 
 
 def _concentration_check(
     concentration: NDArray[np.float64], coarse: NDArray[np.float64], policy: Policy
 ) -> Check:
     ratio = coarse / np.maximum(concentration, 1.0)
-    return Check(
-        rule="steps of half octaves",
-        where="concentrations",
-        threshold=policy.round_to,
-        cells=concentration.size,
-        changed=int((coarse != concentration).sum()),
-        result="applied",
-        inside=f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}",
-    )
+    changed = int((coarse != concentration).sum())
+    inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
+    rule, where = "steps of half octaves", "concentrations"
+    return Check(rule, where, policy.round_to, concentration.size, changed, "applied", inside)
+
+
+def _applied(number: int) -> str:
+    return "applied" if number else "not needed"
