@@ -133,41 +133,20 @@ def make_release(
     tier: Tier = "draws",
     policy: Policy = OPEN,
     most_draws: int | None = None,
+    inside: bool = False,
 ) -> Release:
     """Hand over one silo's posterior, as far as its policy allows.
 
     Parameters
     ----------
     most_draws : in tier "draws", about how many leave, evenly spread; all when left out.
+    inside : keep in the checks what only the silo may see: for its own eyes.
 
     Raises
     ------
     PolicyRefusal
         When the policy does not allow the tier, or the silo has too few rows.
     """
-    release = prepare_release(
-        local,
-        silo=silo,
-        place=place,
-        study=study,
-        tier=tier,
-        policy=policy,
-        most_draws=most_draws,
-    )
-    return replace(release, checks=outgoing(release.checks))
-
-
-def prepare_release(
-    local: LocalPosterior,
-    *,
-    silo: str,
-    place: int,
-    study: str,
-    tier: Tier,
-    policy: Policy,
-    most_draws: int | None = None,
-) -> Release:
-    """Return what `make_release` hands over, with checks that only the silo may see."""
     check_rows(local.draws.shard.rows, policy, silo)
     check_tier(tier, policy, silo)
     folded = fold_small(local, policy.minimum_count)
@@ -186,6 +165,7 @@ def prepare_release(
         concentration = without_rare(folded, concentration, counts, offsets, policy)
     found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
     folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
+    checks = (*folding, *found.checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     draws = folded.probabilities[some] if tier == "draws" else None
     diagnostics = released_diagnostics(
@@ -210,7 +190,7 @@ def prepare_release(
         diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
         study=study,
         policy=echo(policy),
-        checks=(*folding, *found.checks),
+        checks=checks if inside else outgoing(checks),
     )
 
 

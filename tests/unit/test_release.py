@@ -18,7 +18,6 @@ from silomix.release import (
     effective_counts,
     fit_dirichlet,
     make_release,
-    prepare_release,
     release_draws,
     release_medians,
     rounded,
@@ -231,8 +230,14 @@ class TestPolicy:
         assert (folding.rule, folding.result) == ("small clusters folded", "applied")
         assert folding.changed is None
         assert folding.inside == ""
-        inside = prepare_release(
-            local, silo="n", place=0, study="s", tier="summary", policy=DEFAULT
+        inside = make_release(
+            local,
+            silo="n",
+            place=0,
+            study="s",
+            tier="summary",
+            policy=DEFAULT,
+            inside=True,
         )
         assert inside.checks[0].changed == 1
         assert "clusters of 7 rows" in inside.checks[0].inside
@@ -299,8 +304,14 @@ class TestPolicy:
     def test_checks_do_not_change_the_numbers(self, seed):
         local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
         left = release_of(local, DEFAULT)
-        inside = prepare_release(
-            local, silo="north", place=1, study="s" * 64, tier="summary", policy=DEFAULT
+        inside = make_release(
+            local,
+            silo="north",
+            place=1,
+            study="s" * 64,
+            tier="summary",
+            policy=DEFAULT,
+            inside=True,
         )
         assert fingerprint(replace(inside, checks=left.checks)) == fingerprint(left)
 

@@ -15,7 +15,7 @@ from silomix.disclosure import check_tier, outgoing
 from silomix.ledger import note_left
 from silomix.policy import find_policy
 from silomix.progress import showing
-from silomix.release import Release, prepare_release
+from silomix.release import Release, make_release
 from silomix.results import table_view
 from silomix.site import load_rows, open_account
 from silomix.study import digest, read_study
@@ -75,8 +75,9 @@ def release_command(
                 checkpoint=checkpoint,
                 progress=report or False,
             )
-        made = prepare_release(
+        made = make_release(
             local,
+            inside=True,
             silo=silo,
             place=plan.silos.index(silo),
             study=digest(plan),
