@@ -37,7 +37,7 @@ from silomix.families.drift import (
 from silomix.messages import PolishRound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -56,8 +56,11 @@ NOISE = 6.0
 rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent."""
 WORTH = 300.0
 """Independent draws that the kept ones should be worth, for every cluster."""
-SILO_DRAWS = 400
-"""Draws, at least, of the silos' own profiles that are kept."""
+SILO_DRAWS = 500
+"""Draws, at least, of the silos' own profiles that are kept, where there are as many."""
+EVERY = 2
+"""One chain in so many keeps the silos' own profiles of a round, in turn: they are large, and those
+of consecutive rounds of a chain are alike."""
 FEWEST_ROWS = 5.0
 """Smaller clusters are not asked whether they are at rest: hardly any row holds them in place."""
 
@@ -266,6 +269,7 @@ class _History:
         self.shapes: list[NDArray[np.float32]] = []
         self.kappa: list[NDArray[np.float64]] = []
         self.own: deque[NDArray[np.float32]] = deque()
+        self.with_own: deque[NDArray[np.bool_]] = deque()
         self.log_likelihood: list[NDArray[np.float64]] = []
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
@@ -284,11 +288,14 @@ class _History:
         self.shapes.append(shared.shapes.astype(np.float32))
         self.kappa.append(shared.kappa)
         self.log_likelihood.append(log_likelihood)
-        if own is not None:
-            self.own.append(np.moveaxis(own, 0, 1).astype(np.float32))
-            if (len(self.own) - 1) * own.shape[1] >= SILO_DRAWS:
-                self.own.popleft()
         made = len(self.weights)
+        if own is not None:
+            some = np.arange(own.shape[1]) % EVERY == made % EVERY
+            self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
+            self.with_own.append(some)
+            if (len(self.own) - 1) * (own.shape[1] // EVERY) >= SILO_DRAWS:
+                self.own.popleft()
+                self.with_own.popleft()
         for old in range(made // 4 - 1):  # nobody looks back so far
             for by_round in (self.weights, self.weight_shapes, self.probabilities, self.shapes):
                 by_round[old] = np.empty(0, np.float32)
@@ -333,31 +340,37 @@ class _History:
 
         That costs no exchange, and makes the ends of intervals steadier.
         """
-        made = len(self.weights)
+        made, chains = len(self.weights), len(self.weights[-1])
         kept = slice(made // 2, None)
         shapes = np.concatenate(self.weight_shapes[kept])
         more_weights = draw_levels(shapes, np.array([0, shapes.shape[-1]]), rng)
         more_profiles = draw_levels(np.concatenate(self.shapes[kept]), offsets, rng)
         checks = np.array(self.checks).reshape(-1, 4)
         drift = len(self.own) > 0
+        own = list(self.own)[-kept_rounds(made) :]
+        with_own = np.zeros((kept_rounds(made), chains), dtype=bool)
+        if drift:
+            with_own[-len(own) :] = list(self.with_own)[-len(own) :]
+        # draws that have the silos' own profiles come last
+        order = np.argsort(with_own.ravel(), kind="stable")
+
+        def joined(
+            more: NDArray[np.floating], by_round: Sequence[NDArray[np.floating]]
+        ) -> NDArray[np.floating]:
+            return np.concatenate([more, np.concatenate(by_round)[order]]).astype(np.float32)
+
+        kappa = np.concatenate(self.kappa[kept])
         return Polished(
-            # the chains' own draws come last: those of the silos' profiles belong to them
-            weights_by_silo=_joined(more_weights, self.weights[kept]),
-            probabilities=_joined(more_profiles, self.probabilities[kept]),
-            kappa=np.concatenate(self.kappa[kept] * 2) if drift else None,
-            silo_probabilities=np.concatenate(list(self.own)[-kept_rounds(made) :])
-            if drift
-            else None,
+            weights_by_silo=joined(more_weights, self.weights[kept]),
+            probabilities=joined(more_profiles, self.probabilities[kept]),
+            kappa=np.concatenate([kappa, kappa[order]]) if drift else None,
+            silo_probabilities=np.concatenate(own) if drift else None,
             log_likelihood=np.array(self.log_likelihood),
             movement=checks,
             rounds=made,
             still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
             worth=self.worth,
         )
-
-
-def _joined(more: NDArray[np.float64], by_round: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    return np.concatenate([more.astype(np.float32), *by_round])
 
 
 def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:

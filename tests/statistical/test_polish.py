@@ -185,7 +185,7 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert not rested.still_moving
     assert rested.worth >= WORTH
     assert 10 <= rested.rounds < 200
-    assert len(rested.probabilities) == rested.rounds // 2 * chains
+    assert len(rested.probabilities) == rested.rounds * chains
     hurried = polish(far, silos, Polish(most=4), **common)
     assert hurried.rounds == 4
     assert hurried.still_moving
