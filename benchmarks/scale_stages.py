@@ -24,7 +24,7 @@ from silomix.families.categorical import Categorical
 from silomix.families.dirichlet import draw_levels
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import row_table
-from silomix.kernels.reference import chain_key
+from silomix.kernels.random_numbers import chain_key
 from silomix.matching import match
 from silomix.messages import AssignRows
 from silomix.partition import largest_first, level_counts, partition, place

@@ -23,7 +23,7 @@ from silomix.errors import (
 from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import row_table
-from silomix.kernels.reference import chain_key, fold
+from silomix.kernels.random_numbers import chain_key, fold
 from silomix.ledger import check_account, note_left
 from silomix.matching.divergence import divergence_cost, make_reference
 from silomix.messages import (

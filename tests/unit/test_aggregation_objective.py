@@ -13,8 +13,8 @@ from silomix.aggregation.matched import matched_draws
 from silomix.aggregation.objective import Objective, determinant_factors, evaluate
 from silomix.aggregation.oracles import pooled
 from silomix.aggregation.simplex import hypercube, split
-from silomix.kernels import reference
 from silomix.types import MatchedDraws, Prior
+from unit import sweep_twin as reference
 from unit.aggregation_cases import PRIOR, make_case
 
 HOLDS = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1]]

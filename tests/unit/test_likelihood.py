@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.kernels import reference
 from silomix.kernels.likelihood import (
     LANES,
     SMALLEST_MASS,
-    expected_counts_definition,
     fuse_probabilities,
     level_columns,
     row_table,
 )
 from silomix.kernels.likelihood import expected_counts as counts_of_rows
+from unit import sweep_twin as reference
+from unit.kernel_twins import expected_counts_definition
 
 ROUNDING = 1e-12
 """Sums of some thousand positive terms, added in another order."""

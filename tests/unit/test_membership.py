@@ -15,9 +15,9 @@ from silomix.kernels.membership import (
     RowMembership,
     log_weights,
     make_steps,
-    membership_definition,
     share_rows,
 )
+from unit.kernel_twins import membership_definition
 
 SIZES = np.array([2, 3, 5, 1, 2])
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.similarity import kernel
+from silomix.kernels.compilation import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

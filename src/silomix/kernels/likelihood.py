@@ -21,10 +21,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
+from silomix.kernels.compilation import kernel
 from silomix.kernels.layout import columns_of, fuse
-from silomix.kernels.similarity import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,31 +198,6 @@ def _count(
         members.transpose(0, 2, 1).reshape(-1, clusters)[:draws],
         cells[:, :levels].transpose(0, 3, 2, 1).reshape(-1, clusters, levels)[:draws],
     )
-
-
-def expected_counts_definition(
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    codes: NDArray[np.unsignedinteger],
-    counts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-) -> ExpectedCounts:
-    """Define `expected_counts`: logarithms and one-hot codes, one draw at a time.
-
-    Parameters
-    ----------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    codes : (row, variable); counts : (row,), how often each row occurs; sizes : (variable,)
-    """
-    columns = level_columns(codes, sizes)
-    onehot = (columns[:, :, None] == np.arange(int(sizes.sum()))).sum(axis=1).astype(float)
-    found = []
-    for shares, profiles in zip(weights, probabilities, strict=True):
-        scores = np.log(shares) + onehot @ np.log(profiles).T
-        totals = logsumexp(scores, axis=1, keepdims=True)
-        expected = counts[:, None] * np.exp(scores - totals)
-        found.append((counts @ totals[:, 0], expected.sum(axis=0), expected.T @ onehot))
-    return ExpectedCounts(*(np.array(each) for each in zip(*found, strict=True)))
 
 
 def level_columns(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.similarity import kernel
-from silomix.kernels.tables import SMALLEST
+from silomix.kernels.compilation import kernel
+from silomix.kernels.gibbs_sweep import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,30 +207,3 @@ def add_membership(
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)
         for cluster in range(clusters):
             membership[row, cluster] /= steps.draws
-
-
-def membership_definition(
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-) -> RowMembership:
-    """Define what `share_rows` computes: draw by draw, every cell of every row.
-
-    Parameters
-    ----------
-    codes : (row, variable), a missing cell at its variable's size; sizes : (variable,)
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    """
-    present = codes < sizes
-    columns = np.where(present, np.cumsum(sizes) - sizes + codes, 0)
-    share = np.zeros((len(codes), weights.shape[1]))
-    log_densities = np.empty((len(weights), len(codes)))
-    for draw, (weight, table) in enumerate(zip(weights, probabilities, strict=True)):
-        cells = np.where(present, log(table)[:, columns], 0.0)
-        with np.errstate(divide="ignore"):
-            scores = (np.log(weight.astype(np.float64))[:, None] + cells.sum(axis=2)).T
-        log_densities[draw] = np.logaddexp.reduce(scores, axis=1)
-        share += np.exp(scores - log_densities[draw][:, None])
-    log_density = np.logaddexp.reduce(log_densities, axis=0) - math.log(len(weights))
-    return RowMembership(share / len(weights), log_density)
