@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silomix.aggregation.matched import matched_draws
-from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
-from silomix.kernels.likelihood import row_table
-from silomix.messages import CountDistinctRows, LogLikelihood, Received, ShareReleases
+from silomix.aggregation.oracles import of_rows
+from silomix.families.weighted_draws import mean_log_likelihood, some_draws
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.messages import (
+    CountDistinctRows,
+    DistinctRows,
+    LogLikelihood,
+    LogLikelihoodReply,
+    Received,
+    ShareReleases,
+)
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
+from silomix.released_draws import matched_draws
 from silomix.types import Correspondence, Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
@@ -35,6 +43,14 @@ class Case:
     @property
     def silos(self):
         return FakeSilos(self)
+
+    def matched(self, draws, seed):
+        groups = self.correspondence.groups
+        return matched_draws(self.releases, groups, draws, self.prior, self.offsets, seed)
+
+    def pooled(self, threads=1):
+        """The oracle of all rows, at hand."""
+        return of_rows(row_table(*distinct_rows(np.concatenate(self.codes)), self.sizes), threads)
 
 
 class FakeSilos:
@@ -65,12 +81,12 @@ class FakeSilos:
 
     def _log_likelihood(self, query, codes):
         assert query.shared == self.shared.key
-        rows = distinct_rows(codes)
-        table = row_table(rows.codes, rows.counts, self.case.sizes)
-        return silo_log_likelihood(query, self.shared.matched, table)
+        some = some_draws(self.shared.matched, query.first, query.last)
+        table = row_table(*distinct_rows(codes), self.case.sizes)
+        return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
 
     def _rows(self, _, codes):
-        return distinct_rows(codes)
+        return DistinctRows(*distinct_rows(codes))
 
 
 def make_case(
@@ -120,9 +136,7 @@ def make_case(
 
 def share_of(case, draws, seed):
     """What the silos of a case are shown before they are asked about points."""
-    matched = matched_draws(
-        case.releases, case.correspondence, draws, case.prior, case.offsets, seed
-    )
+    matched = case.matched(draws, seed)
     return ShareReleases(tuple(case.releases), case.correspondence.groups, draws, matched)
 
 

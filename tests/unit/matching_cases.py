@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from silomix.matching.divergence import divergence_cost, make_reference
-from silomix.matching.records import LocalClusters
+from silomix.matching.local_clusters import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
+from silomix.released_draws import divergence_cost, make_reference
 from silomix.types import Correspondence, Prior, Schema, Shard, Variable
 from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
 
@@ -146,7 +146,6 @@ def clusters_of(counts, silo, members=None, sizes=SIZES):
     return LocalClusters(
         names=tuple(f"silo {s}" for s in range(len(held))),
         silo=np.repeat(np.arange(len(held)), held),
-        number=np.concatenate([np.arange(clusters) for clusters in held]),
         sizes=members.astype(np.int64),
         counts=counts,
     )
@@ -198,7 +197,15 @@ class RowSilos:
         return {name: DivergenceReply(self.cost(name, each)) for name, each in query.items()}
 
     def reference(self, query):
-        return make_reference(query, self.say, len(self.names), PRIOR, self.offsets, seed=0)
+        return make_reference(
+            query.releases,
+            query.groups,
+            self.say,
+            silos=len(self.names),
+            prior=PRIOR,
+            offsets=self.offsets,
+            seed=0,
+        )
 
     def cost(self, name, query):
         release = self.releases[name]
@@ -207,6 +214,6 @@ class RowSilos:
             self.shards[name],
             release.weights.mean(axis=0),
             release.probabilities,
-            PRIOR,
+            PRIOR.beta,
             np.random.default_rng([release.place, query.round]),
         )

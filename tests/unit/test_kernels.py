@@ -14,7 +14,7 @@ from scipy import stats
 from silomix.families.base import Kept
 from silomix.families.categorical import part_bounds
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.layout import lay_out
+from silomix.kernels.layout import BLOCK, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
 from unit import sweep_twin as reference
 
@@ -46,7 +46,7 @@ def empty_kept(draws, rows, components, levels):
 
 def run(key, codes, sizes, components, sweeps, alpha=0.5, beta=0.5):
     """Run the compiled sampler from its start: the workspace afterwards, and every draw."""
-    work = gibbs_sweep.make_workspace(lay_out(codes, sizes), components)
+    work = make_workspace(lay_out(codes, sizes), components)
     labels = np.zeros(len(codes), np.uint8)
     gibbs_sweep.start(np.uint64(key), labels, components)
     assert_array_equal(labels, reference.start(key, len(codes), components))
@@ -142,7 +142,7 @@ def test_rows_shared_among_threads_give_the_same_labels_and_counts(seed):
     key = np.uint64(chain_key(seed, 0, 0))
     results = []
     for parts in (1, 2, 3, 7):
-        work = gibbs_sweep.make_workspace(layout, 15, parts)
+        work = make_workspace(layout, 15, parts)
         labels = np.zeros(1000, np.uint8)
         gibbs_sweep.start(key, labels, 15)
         gibbs_sweep.count(work, labels)
@@ -161,7 +161,7 @@ def test_parts_cover_all_rows_once(rows, threads):
     bounds = part_bounds(rows, threads)
     assert len(bounds) == threads
     assert [row for first, last in bounds for row in range(first, last)] == list(range(rows))
-    assert all(first % gibbs_sweep.BLOCK == 0 or first == rows for first, _ in bounds)
+    assert all(first % BLOCK == 0 or first == rows for first, _ in bounds)
 
 
 def test_exp_and_log_are_accurate(seed):
@@ -218,6 +218,6 @@ def test_neighbouring_keys_give_unrelated_uniforms(seed):
 
 def test_byte_counters_are_emptied_before_they_are_full(seed):
     """Every row in one component and at one level; the last, of missing cells, keeps level 0."""
-    codes = np.ones((40 * gibbs_sweep.BLOCK, 2), np.uint8)
+    codes = np.ones((40 * BLOCK, 2), np.uint8)
     codes[-1] = 2, 3
     assert_same_chain(codes, np.array([2, 3]), 1, 2, 0.5, 0.5, seed)

@@ -67,9 +67,9 @@ class TestWhatTravels:
         """What each question took along, instead of an answer."""
         seen = {}
 
-        def note(post, kind, *values, **sent):
+        def note(bare, schema, kind, *values, **sent):
             seen[kind] = sent
-            return post.name, Outcome("reply", None, None)
+            return bare.keywords["name"], Outcome("reply")
 
         monkeypatch.setattr(parallel, "work", note)
         return seen
@@ -147,9 +147,9 @@ class TestWhatTravels:
     def test_a_checkpoint_is_found_from_any_folder(self, monkeypatch, tmp_path):
         posts = []
 
-        def note(post, *_, **__):
-            posts.append(post)
-            return post.name, Outcome(None, None, None)
+        def note(bare, *_, **__):
+            posts.append(bare.keywords)
+            return bare.keywords["name"], Outcome(None)
 
         monkeypatch.setattr(parallel, "work", note)
         monkeypatch.chdir(tmp_path)
@@ -157,7 +157,7 @@ class TestWhatTravels:
         relative = replace(silo, checkpoint=(tmp_path / "kept").relative_to(tmp_path))
         Joblib([silo]).ask(SampleLocally())
         Joblib([relative]).ask(SampleLocally())
-        assert [post.checkpoint for post in posts] == [tmp_path / "kept"] * 2
+        assert [known["checkpoint"] for known in posts] == [tmp_path / "kept"] * 2
 
 
 class TestOwn:
@@ -204,8 +204,8 @@ class TestWorkers:
 
     @pytest.mark.parametrize("entered", [True, False])
     def test_an_error_is_the_one_that_was_raised(self, monkeypatch, entered):
-        def fail(post, *_, **__):
-            raise DataError(f"{post.name}: row 7 is wrong")
+        def fail(bare, *_, **__):
+            raise DataError(f"{bare.keywords['name']}: row 7 is wrong")
 
         monkeypatch.setattr(parallel, "work", fail)
         asked = Joblib(make_silos())
@@ -225,8 +225,8 @@ class TestWorkers:
 
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_an_interrupt_stops_without_a_further_word(self, monkeypatch, jobs):
-        def quick(post, *_, **__):
-            return post.name, Outcome("reply", None, None)
+        def quick(bare, *_, **__):
+            return bare.keywords["name"], Outcome("reply")
 
         def stop(at):
             if at.done:
@@ -253,11 +253,11 @@ class TestALostWorker:
     def test_costs_one_repetition_of_what_is_not_answered(self, monkeypatch, lost):
         asked = []
 
-        def work(post, *_, **__):
-            asked.append(post.name)
-            if asked.count("silo 1") == 1 and post.name == "silo 1":
+        def work(bare, *_, **__):
+            asked.append(bare.keywords["name"])
+            if asked.count("silo 1") == 1 and bare.keywords["name"] == "silo 1":
                 raise lost("a worker died")
-            return post.name, Outcome("reply", None, None)
+            return bare.keywords["name"], Outcome("reply")
 
         monkeypatch.setattr(parallel, "work", work)
         replies = Joblib(make_silos()).ask(ASSIGN)
@@ -265,10 +265,10 @@ class TestALostWorker:
         assert asked == ["silo 0", "silo 1", "silo 1", "silo 2"]
 
     def test_twice_is_an_error(self, monkeypatch):
-        def work(post, *_, **__):
-            if post.name != "silo 0":
+        def work(bare, *_, **__):
+            if bare.keywords["name"] != "silo 0":
                 raise BrokenProcessPool("a worker died")
-            return post.name, Outcome("reply", None, None)
+            return bare.keywords["name"], Outcome("reply")
 
         monkeypatch.setattr(parallel, "work", work)
         with pytest.raises(SiloError, match=r"^silo 1, silo 2: the worker died, and so did the"):
@@ -279,11 +279,11 @@ class TestALostWorker:
     def test_a_real_one_killed(self, monkeypatch, tmp_path, backend):
         died = tmp_path / "died"
 
-        def work(post, *_, **__):
-            if post.name == "silo 1" and not died.exists():
+        def work(bare, *_, **__):
+            if bare.keywords["name"] == "silo 1" and not died.exists():
                 died.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return post.name, Outcome(os.getpid(), None, None)
+            return bare.keywords["name"], Outcome(os.getpid())
 
         monkeypatch.setattr(parallel, "work", work)
         with ExitStack() as stack:

@@ -25,15 +25,15 @@ from silomix.families.evidence import log_allocation_prior, log_evidence, log_na
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# components with fewer rows are none
 HELD = 1.0
-"""Components with fewer rows are none."""
 
+# most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
+# is to gain
 STEPS = 10
-"""Most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
-is to gain."""
 
+# the ascent ends with a step that gains less
 RISE = 0.01
-"""The ascent ends with a step that gains less."""
 
 
 class Rows(NamedTuple):

@@ -7,15 +7,16 @@ are left out of the likelihood, which marginalises them exactly.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import log_softmax
 
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels.compilation import split_work
+from silomix.kernels.layout import BLOCK, Layout, lay_out, make_workspace
 from silomix.kernels.random_numbers import fold
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.families.base import Kept, Sweeps
+    from silomix.kernels.layout import Workspace
     from silomix.types import Schema, Shard
+
+
+# stands for zero under a logarithm
+SMALLEST_PROBABILITY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +49,7 @@ class Chain:
 
     plan: Plan
     labels: NDArray[np.uint8]
-    work: gibbs_sweep.Workspace
+    work: Workspace
     threads: int
 
 
@@ -66,7 +72,7 @@ class Categorical:
 
     def resume(self, plan: Plan, labels: NDArray[np.uint8], threads: int) -> Chain:
         """Return a chain that goes on from `labels`."""
-        work = gibbs_sweep.make_workspace(plan.layout, plan.components, threads)
+        work = make_workspace(plan.layout, plan.components, threads)
         chain = Chain(plan, labels.copy(), work, threads)
         gibbs_sweep.count(work, chain.labels)
         return chain
@@ -112,8 +118,8 @@ def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor) 
 
 def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
     """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
-    blocks = -(-rows // gibbs_sweep.BLOCK)
-    edges = [min(rows, blocks * t // threads * gibbs_sweep.BLOCK) for t in range(threads)] + [rows]
+    blocks = -(-rows // BLOCK)
+    edges = [min(rows, blocks * t // threads * BLOCK) for t in range(threads)] + [rows]
     return list(pairwise(edges))
 
 
@@ -164,11 +170,12 @@ def draw_given_parameters(
     )
     probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
-    def work(bounds: tuple[int, int]) -> None:
+    def draw(first: int, last: int) -> None:
         gibbs_sweep.draw_given_parameters(
             np.uint64(key),
-            *bounds,
-            gibbs_sweep.make_workspace(layout, clusters),
+            first,
+            last,
+            make_workspace(layout, clusters),
             np.zeros(len(layout.codes), np.uint8),
             float(alpha),
             inner_sweeps,
@@ -177,11 +184,34 @@ def draw_given_parameters(
             (result.counts, result.members, result.log_likelihood),
         )
 
-    edges = [chains * part // threads for part in range(threads + 1)]
-    parts = list(pairwise(edges))
-    if threads == 1:
-        work(parts[0])
-    else:
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            list(pool.map(work, parts))
+    split_work(chains, threads, draw)
     return result
+
+
+def one_hot(codes: NDArray[np.unsignedinteger], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return (row, level), one where the row has the level; a missing cell has none."""
+    sizes = np.diff(offsets)
+    present = np.zeros((len(codes), int(offsets[-1])))
+    row, variable = np.nonzero(codes < sizes)
+    present[row, offsets[variable] + codes[row, variable]] = 1.0
+    return present
+
+
+def log_responsibilities(
+    present: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return log P(component | row), draw by draw: (row, draw, component).
+
+    Parameters
+    ----------
+    present : (row, level)
+    weights : (component,)
+    probabilities : (draw, component, level)
+    """
+    logs = np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
+    scores = np.tensordot(present, logs, axes=(1, 2)) + np.log(
+        np.maximum(weights, SMALLEST_PROBABILITY)
+    )
+    return log_softmax(scores, axis=2)

@@ -9,8 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# a gamma variable of tiny shape may come out as zero; no probability does
 SMALLEST_GAMMA = 1e-300
-"""A gamma variable of tiny shape may come out as zero; no probability does."""
 
 
 def draw_levels(

@@ -15,104 +15,20 @@ pool share one sweep.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from silomix.kernels.layout import Layout, aligned
+from silomix.kernels.layout import BLOCK, LANES, REPLICAS
 from silomix.kernels.random_numbers import U64, draw_gammas, fold_bits, uniform
-from silomix.kernels.vector_instructions import LANES, add_bytes, lanes_not_above, multiply_rows
+from silomix.kernels.vector_instructions import add_bytes, lanes_not_above, multiply_rows
 
 # branches below the key of an iteration
 START, PARAMETERS, LABELS = 0, 1, 2
 # no probability is drawn smaller: a product of two is still a float64 above zero
 SMALLEST = 2.0**-300
-# rows handled together; row ranges given to threads start at multiples of it
-BLOCK = 64
-# byte counters kept apart, so that neighbouring rows do not wait for each other's stores
-REPLICAS = 2
 # blocks between flushes: 7 × 64 / 2 = 224 additions fit a byte
 FLUSH = 7
-
-
-class Workspace(NamedTuple):
-    """A laid-out shard, one draw of the parameters, the counts, and room for the label draw.
-
-    Attributes
-    ----------
-    layout : the rows.
-    vectors : V zeros; its length, part of its type, tells the compiler V.
-    weights : (component,)
-    table : (level, component), the level probabilities.
-    scaled : (level + 1, lane slot), each level divided by its largest entry over the occupied
-        components, so that products stay near one; the last row, for missing cells, is ones.
-    log_scale : (level,), logarithms of those divisors.
-    grown : one group's fused table, float64; fused : (fused row, lane slot), float32.
-    shapes, gammas : of the gamma draws.
-    members : (component,) rows by component; counts : (level, component).
-    log_totals : (block,), log-likelihood of each block of rows, summed in order at the end.
-    exact : (thread,), labels that were drawn again in float64.
-    The rest: per-thread buffers of one block, byte counters and their sums.
-    """
-
-    layout: Layout
-    vectors: tuple[int, ...]
-    weights: np.ndarray
-    table: np.ndarray
-    scaled: np.ndarray
-    log_scale: np.ndarray
-    grown: np.ndarray
-    fused: np.ndarray
-    shapes: np.ndarray
-    gammas: np.ndarray
-    members: np.ndarray
-    counts: np.ndarray
-    log_totals: np.ndarray
-    exact: np.ndarray
-    bits: np.ndarray
-    masses: np.ndarray
-    prefix: np.ndarray
-    chosen: np.ndarray
-    byte_counts: np.ndarray
-    recent: np.ndarray
-    sums: np.ndarray
-    wide_sums: np.ndarray
-    member_sums: np.ndarray
-    zeros: np.ndarray
-
-
-def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspace:
-    """Return room for sweeps over a shard whose rows `threads` threads share."""
-    rows, levels, width = len(layout.codes), int(layout.offsets[-1]), layout.onehot.shape[1]
-    vectors = (0,) * -(-components // LANES)
-    slots = len(vectors) * LANES
-    return Workspace(
-        layout=layout,
-        vectors=vectors,
-        weights=np.zeros(components),
-        table=np.zeros((levels, components)),
-        scaled=np.concatenate([np.zeros((levels, slots)), np.ones((1, slots))]),
-        log_scale=np.zeros(levels),
-        grown=np.zeros((int(np.diff(layout.group_row).max()), slots)),
-        fused=aligned((int(layout.group_row[-1]), slots), np.float32),
-        shapes=np.zeros((levels + 1) * components),
-        gammas=np.zeros((levels + 1) * components),
-        members=np.zeros(components, np.int64),
-        counts=np.zeros((levels, components), np.int64),
-        log_totals=np.zeros(-(-rows // BLOCK)),
-        exact=np.zeros(threads, np.int64),
-        bits=np.zeros((threads, BLOCK), np.uint64),
-        masses=aligned((threads, BLOCK, slots), np.float32),
-        prefix=aligned((threads, BLOCK, LANES), np.float32),
-        chosen=np.zeros((threads, BLOCK), np.int64),
-        byte_counts=aligned((threads, REPLICAS, components, width), np.uint8),
-        recent=np.zeros((threads, REPLICAS, components), np.int64),
-        sums=np.zeros((threads, components, width), np.int32),
-        wide_sums=np.zeros((threads, int(layout.sizes[layout.wide].sum()), components), np.int64),
-        member_sums=np.zeros((threads, components), np.int64),
-        zeros=aligned((LANES,), np.float32),
-    )
 
 
 @njit(cache=True, nogil=True)

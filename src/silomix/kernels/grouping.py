@@ -20,8 +20,8 @@ from silomix.kernels.compilation import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# a bound on a gain is trusted up to this, times what was added up
 ROUNDING = 1e-9
-"""A bound on a gain is trusted up to this, times what was added up."""
 
 
 @kernel

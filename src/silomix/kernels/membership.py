@@ -4,30 +4,25 @@ Scores are sums of logarithms, so that no number of variables underflows. A row 
 score of the most common level of every variable and takes one step for each cell that differs
 from it, which in sparse tables is a few steps instead of one for each variable.
 
-The compiled function stands next to its definition in plain NumPy; the two add up in different
-orders, so they agree to rounding.
+The definition in plain NumPy, in the tests, adds up in another order: they agree to rounding.
 """
 
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.compilation import kernel
+from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.gibbs_sweep import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# draws handled together: their steps stay in the second-level cache while the rows pass
 TILE = 32
-"""Draws handled together: their steps stay in the second-level cache while the rows pass."""
-
-BLOCK = 256
-"""Rows that one thread takes at a time."""
 
 
 class RowMembership(NamedTuple):
@@ -69,16 +64,14 @@ def share_rows(
     weights: NDArray[np.float64],
     threads: int,
 ) -> RowMembership:
-    """Run the kernel on blocks of rows, side by side; arguments as for `add_membership`."""
+    """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
 
-    def compute(first: int) -> None:
-        some = slice(first, first + BLOCK)
+    def compute(first: int, last: int) -> None:
+        some = slice(first, last)
         add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        for _ in pool.map(compute, range(0, len(codes), BLOCK)):
-            pass
+    split_work(len(codes), threads, compute)
     return found
 
 

@@ -14,11 +14,11 @@ from silomix.kernels.compilation import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# most draws that a one-byte counter can count
 BYTE = 255
-"""Most draws that a one-byte counter can count."""
 
+# rows compared at a time: BYTE draws of them stay in the second-level cache
 TILE = 512
-"""Rows compared at a time: BYTE draws of them stay in the second-level cache."""
 
 
 def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.uint32]:

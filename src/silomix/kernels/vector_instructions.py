@@ -11,9 +11,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from silomix.kernels.layout import BYTE_LANES
+from silomix.kernels.layout import BYTE_LANES, LANES
 
-LANES = 16
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 BYTES = ir.VectorType(ir.IntType(8), BYTE_LANES)
 I32, I64 = ir.IntType(32), ir.IntType(64)

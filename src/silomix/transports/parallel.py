@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 
-from silomix.aggregation.oracles import distinct_rows
 from silomix.errors import SiloError
 from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels.likelihood import distinct_rows
 from silomix.messages import (
     AssignRows,
     CountDistinctRows,
+    DistinctRows,
     DivergenceCost,
     LogLikelihood,
     PolishRound,
@@ -35,20 +37,19 @@ from silomix.types import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
     from typing import Self
 
     from numpy.typing import NDArray
 
-    from silomix.messages import DistinctRows, Query
-    from silomix.policy import Policy
+    from silomix.messages import Query
     from silomix.store import Kept
-    from silomix.study import Study
     from silomix.types import Schema
 
+# what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
-"""What joblib raises when a worker died: a process of this machine, or one of Dask's with data."""
+CHANCES = 2
 
+# what each question takes along: the codes of the rows, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
     SampleLocally: ("codes",),
     DivergenceCost: ("codes", "kept"),
@@ -58,32 +59,14 @@ NEEDS: dict[type, tuple[str, ...]] = {
     PolishRound: ("layout",),
     AssignRows: ("codes",),
 }
-"""What each question takes along: the codes of the rows, and what a store has under that name."""
-
-MADE_ONCE = ("layout", "rows")
-"""Forms of the rows that a worker makes the first time one is needed."""
-
-CHANCES = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Post:
-    """What a worker must know of a silo besides its rows; see `silomix.silo.Silo`."""
-
-    name: str
-    place: int
-    schema: Schema
-    study: Study
-    policy: Policy
-    checkpoint: Path | None
 
 
 class Outcome(NamedTuple):
     """A reply, and what the question added to the silo's store."""
 
     reply: Any
-    kept: Kept | None
-    membership: NDArray[np.float32] | None
+    kept: Kept | None = None
+    membership: NDArray[np.float32] | None = None
 
 
 class Joblib:
@@ -101,14 +84,10 @@ class Joblib:
         report: Callable[[Progress], None] | None = None,
     ) -> None:
         self.silos = tuple(silos)
+        self.names = tuple(silo.name for silo in silos)
         self._jobs, self._report = jobs, report
         self._parallel: Any = None
-        self._lent: dict[int, tuple[object, object]] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The roster, in order."""
-        return tuple(silo.name for silo in self.silos)
+        self._scattered: dict[int, tuple[object, object]] = {}
 
     def __enter__(self) -> Self:
         self._parallel = workers(self._jobs).__enter__()
@@ -116,7 +95,7 @@ class Joblib:
 
     def __exit__(self, *error: object) -> None:
         parallel, self._parallel = self._parallel, None
-        self._lent.clear()
+        self._scattered.clear()
         parallel.__exit__(*error)
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
@@ -126,25 +105,28 @@ class Joblib:
         asked = {silo.name: silo for silo in self.silos if silo.name in queries}
         for name, silo in asked.items():
             permit(queries[name], silo)
-        for word in MADE_ONCE:
+        for word in ("layout", "rows"):
             self._make(word, [silo for silo in asked.values() if word in needs(queries[silo.name])])
         away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
-        tell = self._tell if isinstance(query, SampleLocally) else None
-        found = self._run(lambda name: self._job(queries[name], asked[name]), away, tell)
+        report = [self._tell] if isinstance(query, SampleLocally) else []
+        found = self._run(lambda name: self._job(queries[name], asked[name]), away, *report)
         for name, outcome in found.items():
-            remember(outcome, asked[name].store)
+            if outcome.kept is not None:
+                asked[name].store.keep(outcome.kept)
+            if outcome.membership is not None:
+                asked[name].store.assign(outcome.membership)
         return {
             name: found[name].reply if name in found else answer(queries[name], silo)
             for name, silo in asked.items()
         }
 
     def _make(self, word: str, silos: Sequence[Silo]) -> None:
-        """Have the rows brought into the form that the questions to come need, once."""
+        """Build and cache a form of the rows that the coming questions need."""
         missing = {silo.name: silo for silo in silos if getattr(silo.store, word) is None}
 
         def job(name: str) -> Any:
             shard = missing[name].shard
-            return delayed(make)(name, word, self._lend(shard.codes), shard.schema.sizes)
+            return delayed(make)(name, word, self._scatter(shard.codes), shard.schema.sizes)
 
         for name, made in self._run(job, missing).items():
             silo = missing[name]
@@ -153,15 +135,22 @@ class Joblib:
             setattr(silo.store, word, made)
 
     def _job(self, query: Query, silo: Silo) -> Any:
-        # a worker may run in another folder
-        checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
-        post = Post(silo.name, silo.place, silo.shard.schema, silo.study, silo.policy, checkpoint)
+        bare = partial(
+            Silo,
+            name=silo.name,
+            place=silo.place,
+            study=silo.study,
+            policy=silo.policy,
+            # a worker may run in another folder
+            checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
+        )
         taken = {word: take(word, silo) for word in needs(query)}
-        lent = {word: self._lend(item) for word, item in taken.items() if word != "shared"}
+        sent = {w: item if w == "shared" else self._scatter(item) for w, item in taken.items()}
         # field by field, so that what silos are asked alike travels once
-        return delayed(work)(post, type(query), *vars(query).values(), **(taken | lent))
+        values = vars(query).values()
+        return delayed(work)(bare, silo.shard.schema, type(query), *values, **sent)
 
-    def _lend(self, value: object) -> object:
+    def _scatter(self, value: object) -> object:
         """Return what to send in the place of something that many questions need.
 
         joblib shares large arrays among the processes of this machine by itself; on Dask they
@@ -170,50 +159,43 @@ class Joblib:
         client = getattr(get_active_backend()[0], "client", None)
         if client is None or value is None:
             return value
-        if id(value) not in self._lent:
-            self._lent[id(value)] = value, client.scatter([value], hash=False)[0]
-        return self._lent[id(value)][1]
+        if id(value) not in self._scattered:
+            self._scattered[id(value)] = value, client.scatter([value], hash=False)[0]
+        return self._scattered[id(value)][1]
 
     def _run(
         self,
         job: Callable[[str], Any],
         names: Iterable[str],
-        tell: Callable[[int], None] | None = None,
+        report: Callable[[int], None] = lambda _: None,
     ) -> dict[str, Any]:
         """Run one job for each name; once more for those whose worker died."""
         found: dict[str, Any] = {}
         lost: Exception | None = None
         for _ in range(CHANCES):
+            left = [name for name in names if name not in found]
+            if not left:
+                return found
+            report(len(found))
+            results = (self._parallel or workers(self._jobs))([job(name) for name in left])
             try:
-                self._collect([job(name) for name in names if name not in found], found, tell)
+                for name, result in results:
+                    found[name] = own(result)
+                    report(len(found))
             except LOST as error:
                 lost = error
-                self._lent.clear()
+                self._scattered.clear()
+            except BaseException as error:
+                # joblib stops the workers for an error it sees; left alone, it warns of results
+                results.throw(error)
+                raise
             else:
                 return found
-        left = ", ".join(name for name in names if name not in found)
+        left = [name for name in names if name not in found]
         raise SiloError(
-            f"{left}: the worker died, and so did the next; it may have run out of memory: let "
-            "fewer workers run at a time, or make more silos of fewer rows"
+            f"{', '.join(left)}: the worker died, and so did the next; it may have run out of "
+            "memory: let fewer workers run at a time, or make more silos of fewer rows"
         ) from lost
-
-    def _collect(
-        self, jobs: Sequence[Any], found: dict[str, Any], tell: Callable[[int], None] | None
-    ) -> None:
-        if not jobs:
-            return
-        if tell is not None:
-            tell(len(found))
-        results = (self._parallel or workers(self._jobs))(jobs)
-        try:
-            for name, result in results:
-                found[name] = own(result)
-                if tell is not None:
-                    tell(len(found))
-        except BaseException as error:
-            # joblib stops the workers for an error it sees; left alone, it warns of unused results
-            results.throw(error)
-            raise
 
     def _tell(self, finished: int) -> None:
         if self._report is not None:
@@ -260,32 +242,18 @@ def take(word: str, silo: Silo) -> object:
     return found
 
 
-def remember(outcome: Outcome, store: Store) -> None:
-    """Put what a question added into the silo's store."""
-    if outcome.kept is not None:
-        store.keep(outcome.kept)
-    if outcome.membership is not None:
-        store.assign(outcome.membership)
-
-
-def work(post: Post, kind: type, *values: object, **sent: Any) -> tuple[str, Outcome]:
+def work(
+    bare: partial[Silo], schema: Schema, kind: type, *values: object, **sent: Any
+) -> tuple[str, Outcome]:
     """Answer a question in a worker, from what was sent along; see `NEEDS`."""
     store = Store()
-    codes = own(sent.pop("codes", np.empty((0, len(post.schema.sizes)), dtype=np.uint8)))
+    codes = own(sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8)))
     for word, value in sent.items():
         setattr(store, word, own(value))
-    silo = Silo(
-        name=post.name,
-        place=post.place,
-        shard=Shard(post.schema, codes),
-        study=post.study,
-        store=store,
-        policy=post.policy,
-        checkpoint=post.checkpoint,
-    )
+    silo = bare(shard=Shard(schema, codes), store=store)
     reply = answer(kind(*map(own, values)), silo)
     kept = None if "kept" in sent else store.kept
-    return post.name, Outcome(reply, kept, store.membership)
+    return silo.name, Outcome(reply, kept, store.membership)
 
 
 def make(
@@ -294,7 +262,7 @@ def make(
     """Bring a silo's rows into another form in a worker; a layout comes without its codes."""
     codes = own(codes)
     if word == "rows":
-        return name, distinct_rows(codes)
+        return name, DistinctRows(*distinct_rows(codes))
     return name, lay_out(codes, sizes)._replace(codes=codes[:0])
 
 
