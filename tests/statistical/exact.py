@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.special import gammaln, logsumexp
 
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.layout import lay_out
+from silomix.kernels.layout import lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, fold
 
 FALSE_ALARM = 1e-4
@@ -62,7 +62,7 @@ class Sweeper:
 
     def __init__(self, tiny, seed):
         self.tiny, self.seed = tiny, seed
-        self.work = gibbs_sweep.make_workspace(lay_out(tiny.codes, tiny.sizes), tiny.components)
+        self.work = make_workspace(lay_out(tiny.codes, tiny.sizes), tiny.components)
 
     def __call__(self, labels, replicate, sweeps=1):
         labels = labels.copy()
