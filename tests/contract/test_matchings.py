@@ -24,11 +24,11 @@ from unit.matching_cases import (
 )
 
 WORDS = sorted(MATCHINGS)
+# without folding, which is the same for all
 PLAIN = {word: MATCHINGS[word].model_copy(update={"absorb": 0}) for word in WORDS}
-"""Without folding, which is the same for all."""
 
+# no silo holds every cluster: the design of Fendler et al. (2026), table 1
 NON_NESTED = [[1, 1, 1, 1, 1, 0], [0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
-"""No silo holds every cluster: the design of Fendler et al. (2026), table 1."""
 
 
 @pytest.fixture(params=WORDS)

@@ -14,15 +14,15 @@ from silomix.types import Correspondence, Prior, Schema, Shard, Variable
 from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
 
 PRIOR = Prior()
+# levels of the variables where nothing else is said
 SIZES = (2, 3, 2)
-"""Levels of the variables where nothing else is said."""
 
+# (cluster, variable), the usual level of each planted cluster: any two differ in five or more
 PEAKS = np.array(
     [[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 1, 1, 1, 1],
      [0, 0, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 1, 1, 0, 1, 2, 0, 1, 2],
      [0, 1, 0, 1, 1, 2, 0, 2, 0, 1], [1, 0, 1, 0, 2, 0, 1, 1, 2, 0]]
 )  # fmt: skip
-"""(cluster, variable), the usual level of each planted cluster: any two differ in five or more."""
 
 
 def offsets_of(sizes):

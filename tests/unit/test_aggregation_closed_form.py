@@ -21,8 +21,8 @@ from silomix.types import MatchedDraws, Prior
 from unit.aggregation_cases import conjugate_release, level_counts, make_case
 
 DRAWS = 4000
+# relative error allowed to a concentration from 4,000 draws: four standard errors and more
 MOMENTS = 0.1
-"""Relative error allowed to a concentration from 4,000 draws: four standard errors and more."""
 
 
 def rows_of(case):

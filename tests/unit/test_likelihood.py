@@ -18,8 +18,8 @@ from silomix.kernels.likelihood import expected_counts as counts_of_rows
 from unit import sweep_twin as reference
 from unit.kernel_twins import expected_counts_definition
 
+# sums of some thousand positive terms, added in another order
 ROUNDING = 1e-12
-"""Sums of some thousand positive terms, added in another order."""
 
 
 def expected_counts(weights, probabilities, codes, counts, sizes, threads=1):

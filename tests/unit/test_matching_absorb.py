@@ -16,10 +16,10 @@ from unit.matching_cases import SIZES, clusters_of, draw_counts, offsets_of, tog
 PROFILE = Profile(offsets_of(SIZES), 0.5)
 BINARY = offsets_of((2,) * 4)
 LARGE = [60.0, 20, 50, 20, 10, 40, 40]
+# nine rows with the profile of the large one
 FRAGMENT = [7.0, 2, 6, 2, 1, 5, 4]
-"""Nine rows with the profile of the large one."""
+# twenty-seven rows unlike it in every variable
 STRANGER = [0.0, 27, 0, 27, 0, 0, 27]
-"""Twenty-seven rows unlike it in every variable."""
 FAR = [2.0, 98, 3, 2, 95, 98, 2]
 
 
@@ -128,8 +128,8 @@ def test_true_is_no_limit_and_a_number_is_one():
 
 
 USUAL = [140.0, 60, 40, 160, 100, 100, 180, 20]
+# a fifth of the rows away in every variable: within drift of κ = 20 between silos
 UNLIKE = [100.0, 100, 80, 120, 140, 60, 140, 60]
-"""A fifth of the rows away in every variable: within drift of κ = 20 between silos."""
 PIECE = [7.0, 3, 2, 8, 5, 5, 9, 1]
 
 

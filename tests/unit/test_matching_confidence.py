@@ -30,11 +30,11 @@ from unit.matching_cases import (
     together,
 )
 
+# probability that the right sampler fails one of these tests at a random seed
 FALSE_ALARM = 1e-4
-"""Probability that the right sampler fails one of these tests at a random seed."""
 
+# independent chains, of which only the last grouping is looked at
 CHAINS = 400
-"""Independent chains, of which only the last grouping is looked at."""
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)
 
@@ -51,11 +51,11 @@ DRIFTING = Profile(
     kappa=np.array([10.0, np.inf, 10.0]),
     base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
 )
+# rows enough that discounting them matters
 MANY = np.array(
     [[30, 10, 15, 15, 10, 22, 18], [16, 24, 8, 16, 16, 12, 28], [22, 18, 18, 10, 12, 28, 12],
      [10, 30, 8, 20, 12, 10, 30], [24, 16, 10, 18, 12, 18, 22]], dtype=float
 )  # fmt: skip
-"""Rows enough that discounting them matters."""
 
 
 def of_group(counts, profile, log_odds):

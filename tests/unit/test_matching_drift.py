@@ -28,15 +28,13 @@ from unit.matching_cases import (
 )
 
 BINARY = (2,) * 10
+# which clusters each silo has: four silos with the same five
 ALIKE = (tuple(range(5)),) * 4
-"""Which clusters each silo has: four silos with the same five."""
 DISJOINT = ((0, 1, 2, 3), (4, 5, 6, 7))
 SAME = np.inf
+# simulated at each seed, one of which may fail. None of 300 did in any of these tests; were it one
+# in 300, two of four do at one seed in 10⁴
 SETS = 4
-"""Simulated at each seed, one of which may fail.
-
-None of 300 did in any of these tests; were it one in 300, two of four do at one seed in 10⁴.
-"""
 
 
 def draw_around(rng, mean, kappa, sizes):

@@ -18,12 +18,10 @@ from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 
 from silomix.errors import SiloError
-from silomix.kernels.layout import Layout, lay_out
-from silomix.kernels.likelihood import distinct_rows
+from silomix.kernels.layout import Layout
 from silomix.messages import (
     AssignRows,
     CountDistinctRows,
-    DistinctRows,
     DivergenceCost,
     LogLikelihood,
     PolishRound,
@@ -39,16 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
-    from numpy.typing import NDArray
-
     from silomix.messages import Query
-    from silomix.store import Kept
     from silomix.types import Schema
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
 CHANCES = 2
 
+# forms of the rows that a worker makes the first time one is needed
+FORMS = ("layout", "rows")
 # what each question takes along: the codes of the rows, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
     SampleLocally: ("codes",),
@@ -62,11 +59,10 @@ NEEDS: dict[type, tuple[str, ...]] = {
 
 
 class Outcome(NamedTuple):
-    """A reply, and what the question added to the silo's store."""
+    """A reply, and what the question added to the silo's store, by name."""
 
     reply: Any
-    kept: Kept | None = None
-    membership: NDArray[np.float32] | None = None
+    added: dict[str, Any]
 
 
 class Joblib:
@@ -105,34 +101,15 @@ class Joblib:
         asked = {silo.name: silo for silo in self.silos if silo.name in queries}
         for name, silo in asked.items():
             permit(queries[name], silo)
-        for word in ("layout", "rows"):
-            self._make(word, [silo for silo in asked.values() if word in needs(queries[silo.name])])
         away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
         report = [self._tell] if isinstance(query, SampleLocally) else []
         found = self._run(lambda name: self._job(queries[name], asked[name]), away, *report)
         for name, outcome in found.items():
-            if outcome.kept is not None:
-                asked[name].store.keep(outcome.kept)
-            if outcome.membership is not None:
-                asked[name].store.assign(outcome.membership)
+            remember(outcome.added, asked[name])
         return {
             name: found[name].reply if name in found else answer(queries[name], silo)
             for name, silo in asked.items()
         }
-
-    def _make(self, word: str, silos: Sequence[Silo]) -> None:
-        """Build and cache a form of the rows that the coming questions need."""
-        missing = {silo.name: silo for silo in silos if getattr(silo.store, word) is None}
-
-        def job(name: str) -> Any:
-            shard = missing[name].shard
-            return delayed(make)(name, word, self._scatter(shard.codes), shard.schema.sizes)
-
-        for name, made in self._run(job, missing).items():
-            silo = missing[name]
-            if isinstance(made, Layout):
-                made = made._replace(codes=np.ascontiguousarray(silo.shard.codes))
-            setattr(silo.store, word, made)
 
     def _job(self, query: Query, silo: Silo) -> Any:
         bare = partial(
@@ -144,7 +121,7 @@ class Joblib:
             # a worker may run in another folder
             checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
         )
-        taken = {word: take(word, silo) for word in needs(query)}
+        taken = {word: take(word, silo) for word in needs(query, silo.store)}
         sent = {w: item if w == "shared" else self._scatter(item) for w, item in taken.items()}
         # field by field, so that what silos are asked alike travels once
         values = vars(query).values()
@@ -217,18 +194,18 @@ def workers(jobs: int) -> Any:
     )
 
 
-def needs(query: Query) -> tuple[str, ...]:
-    """Return what the question takes along: "codes", or what a store has under the name."""
+def needs(query: Query, store: Store) -> tuple[str, ...]:
+    """Return what the question takes along; the codes, for a form of the rows not made yet."""
     if isinstance(query, AssignRows) and query.groups is not None:
         return ("codes", "kept")
-    return NEEDS[type(query)]
+    missing = [word for word in FORMS if getattr(store, word) is None]
+    return tuple("codes" if word in missing else word for word in NEEDS[type(query)])
 
 
 def at_hand(query: Query, silo: Silo) -> bool:
     """Tell whether the answer needs no worker: there is nothing left to compute."""
-    if isinstance(query, SampleLocally):
-        return silo.store.kept is not None
-    return isinstance(query, ShareReleases | CountDistinctRows)
+    known = {SampleLocally: silo.store.kept, CountDistinctRows: silo.store.rows}
+    return isinstance(query, ShareReleases) or known.get(type(query)) is not None
 
 
 def take(word: str, silo: Silo) -> object:
@@ -252,18 +229,24 @@ def work(
         setattr(store, word, own(value))
     silo = bare(shard=Shard(schema, codes), store=store)
     reply = answer(kind(*map(own, values)), silo)
-    kept = None if "kept" in sent else store.kept
-    return silo.name, Outcome(reply, kept, store.membership)
+    added = {word: getattr(store, word) for word in ("kept", "membership", *FORMS)}
+    if store.layout is not None:  # the asker has the codes
+        added["layout"] = store.layout._replace(codes=codes[:0])
+    new = {word: value for word, value in added.items() if value is not None and word not in sent}
+    return silo.name, Outcome(reply, new)
 
 
-def make(
-    name: str, word: str, codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]
-) -> tuple[str, Layout | DistinctRows]:
-    """Bring a silo's rows into another form in a worker; a layout comes without its codes."""
-    codes = own(codes)
-    if word == "rows":
-        return name, DistinctRows(*distinct_rows(codes))
-    return name, lay_out(codes, sizes)._replace(codes=codes[:0])
+def remember(added: dict[str, Any], silo: Silo) -> None:
+    """Put what a question added into the silo's store."""
+    if "kept" in added:
+        silo.store.keep(added["kept"])
+    if "membership" in added:
+        silo.store.assign(added["membership"])
+    if "layout" in added:
+        codes = np.ascontiguousarray(silo.shard.codes)
+        silo.store.layout = added["layout"]._replace(codes=codes)
+    if "rows" in added:
+        silo.store.rows = added["rows"]
 
 
 def own(value: Any) -> Any:
@@ -276,6 +259,8 @@ def own(value: Any) -> Any:
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
     if isinstance(value, Layout | Outcome):
         return type(value)(*map(own, value))
+    if isinstance(value, dict):
+        return {key: own(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         parts = {part.name: own(getattr(value, part.name)) for part in fields(value)}
         return replace(value, **parts)
