@@ -121,8 +121,13 @@ def make_case(
         cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
         codes.append(cells.astype(np.uint8))
         labels.append(label)
+    return case_of(rng, codes, labels, holds, sizes, prior, draws)
+
+
+def case_of(rng, codes, labels, holds, sizes, prior, draws):
+    """The case of these rows, one array of codes and of labels for each silo."""
     releases = [
-        conjugate_release(rng, place, part, label, sizes, prior, len(rows), draws)
+        conjugate_release(rng, place, part, label, sizes, prior, len(codes), draws)
         for place, (part, label) in enumerate(zip(codes, labels, strict=True))
     ]
     correspondence = Correspondence(
@@ -160,22 +165,34 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
     alpha, beta = prior.share(silos)
     local, members = np.unique(labels, return_counts=True)
     counts = np.stack([level_counts(codes[labels == c], sizes) for c in local])
-    weights = rng.dirichlet(members + alpha, draws)
-    probabilities = dirichlet_levels(rng, counts + beta, sizes, draws)
+    return release_of(
+        f"silo-{place}",
+        place,
+        counts.astype(float),
+        members,
+        rng.dirichlet(members + alpha, draws),
+        dirichlet_levels(rng, counts + beta, sizes, draws),
+        sizes,
+        beta,
+    )
+
+
+def release_of(silo, place, counts, members, weights, probabilities, sizes, beta):
+    """A release with these draws."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, beta)
     return Release(
-        silo=f"silo-{place}",
+        silo=silo,
         place=place,
-        rows=len(codes),
+        rows=int(members.sum()),
         sizes=members,
         medians=np.median(probabilities, axis=0),
         mean=mean,
         concentration=concentration,
-        effective_counts=counts.astype(float),
+        effective_counts=counts,
         tier="draws",
         weights=weights.astype(np.float32),
         probabilities=probabilities.astype(np.float32),
-        diagnostics=ReleasedDiagnostics("made from true counts", True, {}, {}, 0.0),
+        diagnostics=ReleasedDiagnostics("made from counts", True, {}, {}, 0.0),
         study="0" * 64,
     )

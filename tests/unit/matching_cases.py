@@ -8,10 +8,9 @@ import numpy as np
 
 from silomix.matching.local_clusters import LocalClusters
 from silomix.messages import DivergenceReply
-from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
 from silomix.released_draws import divergence_cost, make_reference
-from silomix.types import Correspondence, Prior, Schema, Shard, Variable
-from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
+from silomix.types import Prior, Schema, Shard, Variable
+from unit.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said
@@ -42,23 +41,9 @@ def make_release(counts, *, place=0, silo=None, members=None, sizes=SIZES, seed=
     members = np.asarray(members).astype(np.int64)
     rng = np.random.default_rng([seed, place])
     probabilities = dirichlet_levels(rng, counts + PRIOR.beta, sizes, draws)
-    offsets = offsets_of(sizes)
-    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, PRIOR.beta)
-    return Release(
-        silo=f"silo {place}" if silo is None else silo,
-        place=place,
-        rows=int(members.sum()),
-        sizes=members,
-        medians=np.median(probabilities, axis=0),
-        mean=mean,
-        concentration=concentration,
-        effective_counts=counts,
-        tier="draws",
-        weights=rng.dirichlet(members + PRIOR.alpha, draws).astype(np.float32),
-        probabilities=probabilities.astype(np.float32),
-        diagnostics=ReleasedDiagnostics("fine", True, {}, {}, 0.0),
-        study="a study",
-    )
+    weights = rng.dirichlet(members + PRIOR.alpha, draws)
+    name = f"silo {place}" if silo is None else silo
+    return release_of(name, place, counts, members, weights, probabilities, sizes, PRIOR.beta)
 
 
 def draw_counts(rng, profile, rows, sizes=SIZES):
@@ -101,17 +86,7 @@ def plant_rows(seed, holds, rows, *, missing=0.0, sharpness=0.9):
         cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
         codes.append(cells.astype(np.uint8))
         labels.append(label)
-    releases = [
-        conjugate_release(rng, place, part, label, sizes, PRIOR, len(rows), 400)
-        for place, (part, label) in enumerate(zip(codes, labels, strict=True))
-    ]
-    truth = Correspondence(
-        silos=tuple(release.silo for release in releases),
-        groups=tuple(np.flatnonzero(held) for held in holds),
-        sizes=tuple(release.sizes for release in releases),
-        method="truth",
-    )
-    return Case(releases, truth, codes, labels, sizes, PRIOR)
+    return case_of(rng, codes, labels, holds, sizes, PRIOR, 400)
 
 
 def rearrange(releases, silos, labels):

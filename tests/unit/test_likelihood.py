@@ -119,25 +119,6 @@ def test_a_draw_does_not_depend_on_its_neighbours(seed):
         assert_array_equal(array[others], getattr(together, name)[others], err_msg=name)
 
 
-def test_counts_stand_for_repeated_rows(seed):
-    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
-    repeated = np.repeat(codes, counts, axis=0)
-    ones = np.ones(len(repeated), dtype=np.int64)
-    assert_same_counts(
-        expected_counts(weights, probabilities, codes, counts, sizes),
-        expected_counts(weights, probabilities, repeated, ones, sizes),
-    )
-
-
-def test_expected_counts_add_up_to_the_table(seed):
-    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
-    found = expected_counts(weights, probabilities, codes, counts, sizes)
-    assert_allclose(found.members.sum(axis=1), counts.sum(), rtol=ROUNDING)
-    columns = level_columns(codes, sizes)
-    cells = [counts @ (columns == level).sum(axis=1) for level in range(sizes.sum())]
-    assert_allclose(found.cells.sum(axis=1), np.tile(cells, (len(weights), 1)), rtol=ROUNDING)
-
-
 def test_a_row_without_cells_is_shared_out_by_the_weights(seed):
     weights, probabilities, _, _, sizes = random_problem(np.random.default_rng(seed))
     empty = sizes[None].astype(np.uint8)

@@ -154,14 +154,6 @@ def test_two_clusters_of_a_silo_can_change_places(seed):
     assert binomtest(int(hits[0, 2]), CHAINS, 0.5).pvalue > FALSE_ALARM
 
 
-def test_a_wrong_start_is_left():
-    """A matching that paired the wrong clusters is not confirmed by its own pairs."""
-    first, second = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]
-    clusters = clusters_of([first, second, first, second], [0, 0, 1, 1])
-    found = co_occurrence(clusters, np.array([0, 1, 1, 0]), PROFILE, np.random.default_rng(0))
-    assert_array_equal(found, together([0, 1, 0, 1]))
-
-
 def test_clusters_folded_within_a_silo_stay_together(seed):
     clusters = clusters_of(UNSURE, SILO)
     found = co_occurrence(clusters, np.array([0, 0, 1, 2, 0]), PROFILE, np.random.default_rng(seed))

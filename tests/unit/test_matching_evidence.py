@@ -117,28 +117,6 @@ def test_only_gains_that_do_not_count_are_given_up(seed, profile):
     assert found.max() == pytest.approx(gains.max())
 
 
-def test_no_gain_is_more_than_the_room_for_it(seed):
-    """The bound is what two equal groups gain."""
-    clusters = draw_clusters(np.random.default_rng(seed), 5, 4)
-    groups = as_groups(clusters)
-    everyone = np.arange(len(clusters.silo))
-    room = groups.room[:, 0]
-    for one in everyone:
-        gains = pair_gains(groups.counts, PROFILE, one, everyone)
-        assert (gains <= room[one] + room + 1e-9).all()
-        assert gains[one] == pytest.approx(2 * room[one])
-
-
-def test_no_gain_is_offered_within_a_silo(seed):
-    clusters = draw_clusters(np.random.default_rng(seed), 4, 4)
-    groups = as_groups(clusters)
-    for one in range(len(clusters.silo)):
-        others = np.delete(np.arange(len(clusters.silo)), one)
-        wanted = Wanted(np.full(len(others), -np.inf), best_only=False)
-        barred = np.isneginf(apart_gain(groups, one, others, wanted))
-        assert_array_equal(barred, clusters.silo[others] == clusters.silo[one])
-
-
 @pytest.mark.parametrize("silos", [2, 5, 9])
 def test_merges_are_those_of_the_full_table(seed, silos):
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
 """Loops over the labels of many draws: who sits with whom, and how components overlap clusters.
 
-Each compiled function stands next to its definition in plain NumPy, and gives the same numbers.
+Their definitions in plain NumPy, in the tests, give the same numbers.
 """
 
 from __future__ import annotations
