@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from silomix.families.evidence import log_evidence, log_partition_prior
+from silomix.families.dirichlet import log_evidence, log_partition_prior
 
 SIZES = np.array([2, 3, 1, 4])
 OFFSETS = np.concatenate([[0], np.cumsum(SIZES)])

@@ -19,9 +19,9 @@ stopping rule looks at, is always on all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -59,12 +59,9 @@ LEAST_SHARE = 0.3
 NEAR_FLOOR = 0.05
 # logs start at most zero and matter up to a shift: this is room enough to move
 HIGHEST_LOG = 3.0
-# a weight below this many floors is at the floor
-AT_FLOOR = 1.1
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(NamedTuple):
     """The best point found.
 
     Attributes
@@ -74,7 +71,6 @@ class Solution:
     trace : (evaluation,), the objective at every point tried from the winning start.
     evaluations : points at which the whole objective was asked for, over all starts.
     converged : whether the winning start met the stopping rule.
-    floor_binds : (silo,), whether λ_s is at the floor.
     """
 
     weights: NDArray[np.float64]
@@ -83,7 +79,6 @@ class Solution:
     trace: NDArray[np.float64]
     evaluations: int
     converged: bool
-    floor_binds: NDArray[np.bool_]
 
 
 def lbfgs(
@@ -104,7 +99,7 @@ def lbfgs(
     """
     runs = [_lbfgs_from(objective, start, settings, floor) for start in starts]
     made = sum(run.evaluations for run in runs)
-    return replace(max(runs, key=lambda run: run.elbo), evaluations=made)
+    return max(runs, key=lambda run: run.elbo)._replace(evaluations=made)
 
 
 def _lbfgs_from(
@@ -149,8 +144,8 @@ def _lbfgs_from(
     )
     logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
-    point = softmax(logs, held, floor)
-    return _solution(point, -float(run.fun), trace, floor, converged=at_rest)
+    point = split(softmax(logs, held, floor))
+    return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 
 def _scales(objective: Objective, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -246,9 +241,8 @@ def _ascend(
         if not len(moving):
             break
     best = int(here.value.argmax())
-    value, rests = float(here.value[best]), best not in moving
-    found = _solution(points[best], value, traces[best], floor, converged=rests)
-    return replace(found, evaluations=sum(map(len, traces)))
+    value, made, rests = float(here.value[best]), sum(map(len, traces)), best not in moving
+    return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
 
 
 def _along(gradient: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -281,23 +275,3 @@ def _factors(
     all_back = ~better[:, None] & ~turned.any(axis=1, keepdims=True)
     kept = np.where(better[:, None], GROW, 1.0)
     return np.where(turned | all_back, SHRINK, kept)
-
-
-def _solution(
-    point: NDArray[np.float64],
-    elbo: float,
-    trace: list[float],
-    floor: float,
-    *,
-    converged: bool,
-) -> Solution:
-    weights, profiles = split(point)
-    return Solution(
-        weights=weights,
-        profiles=profiles,
-        elbo=elbo,
-        trace=np.array(trace),
-        evaluations=len(trace),
-        converged=converged,
-        floor_binds=(weights < AT_FLOOR * floor) & (len(weights) > 1),
-    )

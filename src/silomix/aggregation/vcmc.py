@@ -24,6 +24,8 @@ STARTS, STEPS = 1, 2
 # rows times draws that the objective looks at: beyond, the solvers would take hours
 MOST_ROW_DRAWS = 10_000_000
 LEAST_DRAWS = 48
+# a weight below this many floors is at the floor
+AT_FLOOR = 1.1
 
 
 def objective_draws(draws: int, rows: int) -> int:
@@ -77,7 +79,8 @@ def describe(
             f"The aggregation weights were learned on {used} draws instead of "
             f"{settings.draws}, since there are {rows:,} rows."
         )
-    low = [name for name, binds in zip(silos, found.floor_binds, strict=True) if binds]
+    at_floor = found.weights < AT_FLOOR * settings.floor
+    low = [name for name, binds in zip(silos, at_floor, strict=True) if binds]
     if low:
         notes.append(
             f"The weight of {', '.join(low)} fell to the floor, {settings.floor:g}: with "

@@ -9,7 +9,7 @@ cells,
 
 g the Dirichlet–multinomial evidence: the bound of variational mixtures of categorical variables
 once the parameters are at their best for r (Rao and Kirk, 2024), times the ways to name k
-components. Shares of 0 and 1 give the probability of one partition (`silomix.families.evidence`).
+components. Shares of 0 and 1 give the probability of one partition (`silomix.families.dirichlet`).
 Whatever the shares, it is a bound; steps of coordinate ascent bring it closer.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, xlogy
 
-from silomix.families.evidence import log_allocation_prior, log_evidence, log_namings
+from silomix.families.dirichlet import log_allocation_prior, log_evidence, log_namings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

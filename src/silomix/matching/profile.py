@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
+from silomix.families.dirichlet import log_evidence
 from silomix.families.drift import discount, log_remainder
-from silomix.families.evidence import log_evidence
 from silomix.matching.local_clusters import sum_blocks
 
 if TYPE_CHECKING:
