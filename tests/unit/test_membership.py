@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.kernels.membership import (
+    BLOCK,
     TILE,
     log_weights,
     make_steps,
@@ -74,7 +75,7 @@ def test_the_kernel_is_its_definition(seed, draws, clusters):
     assert_allclose(found.membership.sum(axis=1), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 300])
+@pytest.mark.parametrize("rows", [1, BLOCK, 2 * BLOCK + 3])
 def test_threads_and_blocks_do_not_matter(seed, rows):
     codes, *rest = random_case(np.random.default_rng(seed), rows=rows)
     one, many = compute(codes, *rest, threads=1), compute(codes, *rest, threads=3)

@@ -10,12 +10,13 @@ The definition in plain NumPy, in the tests, adds up in another order: they agre
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.compilation import kernel, split_work
+from silomix.kernels.compilation import kernel
 from silomix.kernels.gibbs_sweep import SMALLEST
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # draws handled together: their steps stay in the second-level cache while the rows pass
 TILE = 32
+# rows that one thread takes at a time
+BLOCK = 256
 
 
 class RowMembership(NamedTuple):
@@ -64,14 +67,15 @@ def share_rows(
     weights: NDArray[np.float64],
     threads: int,
 ) -> RowMembership:
-    """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
+    """Run the kernel on blocks of rows, side by side; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
 
-    def compute(first: int, last: int) -> None:
-        some = slice(first, last)
+    def compute(first: int) -> None:
+        some = slice(first, first + BLOCK)
         add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
 
-    split_work(len(codes), threads, compute)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(compute, range(0, len(codes), BLOCK)))
     return found
 
 
