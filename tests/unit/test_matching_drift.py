@@ -97,12 +97,6 @@ def test_only_clusters_of_silos_tell_nothing_of_the_spread(kappa):
         assert_allclose(np.log(spreads(profile)), np.log(0.5 * np.array(sizes)), atol=0.3)
 
 
-def test_the_base_is_around_the_mean_profile():
-    clusters = clusters_of([[90.0, 10], [30, 70]], [0, 0], sizes=(2,))
-    profile = drift_profile(clusters, np.array([0, 2]), 0.5, np.array([SAME]))
-    assert_allclose(profile.base / spreads(profile), [(90.5 + 30.5) / 202, (10.5 + 70.5) / 202])
-
-
 @pytest.mark.parametrize("kappa", [SAME, 50.0])
 def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
     """One variable in which they are far apart, one in which they are the same but for chance."""
@@ -119,13 +113,6 @@ def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
         gains.append(profile.evidence(2 * one) - 2 * profile.evidence(one))
     assert gains[0] > 1
     assert abs(gains[1]) < 0.4
-
-
-def test_joins_are_less_probable_beforehand_where_variables_drift():
-    offsets = np.array([0, 2, 4])
-    for kappa in (None, np.array([SAME, SAME])):
-        assert Profile(offsets, 0.5, kappa).log_join_odds == 0.0
-    assert Profile(offsets, 0.5, np.array([SAME, 50.0])).log_join_odds == np.log(0.5)
 
 
 @pytest.mark.parametrize("kappa", [SAME, 50.0])
