@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import distinct_rows, rows_log_likelihood
+from silomix.aggregation.oracles import of_rows
 from silomix.aggregation.simplex import blocks_held, hypercube, join
 from silomix.aggregation.solvers import lbfgs
-from silomix.kernels.likelihood import row_table
-from silomix.messages import DistinctRows
+from silomix.kernels.likelihood import RowCounts, distinct_rows, row_table
 from silomix.study.settings import Lbfgs
 from silomix.types import MatchedDraws, Prior
 
@@ -64,9 +63,9 @@ def dirichlets(rng: np.random.Generator, shapes: np.ndarray, sizes: np.ndarray) 
     return gammas / np.repeat(totals, sizes, axis=-1)
 
 
-def objective_on(matched: MatchedDraws, rows: DistinctRows, sizes: np.ndarray) -> Objective:
+def objective_on(matched: MatchedDraws, rows: RowCounts, sizes: np.ndarray) -> Objective:
     table = row_table(rows.codes, rows.counts, sizes)
-    return Objective(matched, lambda question: rows_log_likelihood(question, table), Prior(), sizes)
+    return Objective(matched, of_rows(table, 1), Prior(), sizes)
 
 
 def random_objective(size: Size) -> Objective:
@@ -78,7 +77,7 @@ def random_objective(size: Size) -> Objective:
     held = np.ones((SILOS, size.clusters), dtype=bool)
     matched = MatchedDraws(weights, dirichlets(rng, shapes, sizes), held)
     codes = np.stack([rng.integers(0, k, size.rows) for k in sizes], axis=1).astype(np.uint8)
-    return objective_on(matched, DistinctRows(codes, np.ones(size.rows, np.int64)), sizes)
+    return objective_on(matched, RowCounts(codes, np.ones(size.rows, np.int64)), sizes)
 
 
 def seconds(objective: Objective) -> float:

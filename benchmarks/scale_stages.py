@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.aggregation import aggregate, matched_draws
+from silomix.aggregation import aggregate
 from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import contingency, distinct_rows, rows_log_likelihood
+from silomix.aggregation.oracles import contingency, of_rows
 from silomix.aggregation.vcmc import size_weights
 from silomix.cohort import CONDITIONS, simulate_cohort
 from silomix.data import load
@@ -23,14 +23,15 @@ from silomix.families.base import Kept, Sweeps
 from silomix.families.categorical import Categorical
 from silomix.families.dirichlet import draw_levels
 from silomix.kernels.layout import lay_out
-from silomix.kernels.likelihood import row_table
-from silomix.kernels.reference import chain_key
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.kernels.random_numbers import chain_key
 from silomix.matching import match
 from silomix.messages import AssignRows
 from silomix.partition import largest_first, level_counts, partition, place
 from silomix.polish import polish, starting_point
 from silomix.relabel import local_posterior
 from silomix.release import make_release
+from silomix.released_draws import matched_draws
 from silomix.sampler import Job, sample_shard
 from silomix.silo import Silo, answer
 from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
@@ -291,11 +292,9 @@ def evaluating(folder: Path, size: Size) -> Work:
     rows = distinct_rows(shard.codes)
     table = row_table(rows.codes, rows.counts, sizes)
     matched = matched_draws(
-        planted.releases, planted.correspondence, size.draws, PRIOR, planted.offsets, SEED
+        planted.releases, planted.correspondence.groups, size.draws, PRIOR, planted.offsets, SEED
     )
-    objective = Objective(
-        matched, lambda question: rows_log_likelihood(question, table), PRIOR, sizes
-    )
+    objective = Objective(matched, of_rows(table, 1), PRIOR, sizes)
     point = size_weights(planted.rows, planted.correspondence)[None]
     return Work(
         lambda: evaluate(objective, point),
@@ -334,7 +333,7 @@ def polishing(folder: Path, size: Size) -> Work:
         silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
     silos = InProcess(planted.silos)
     matched = matched_draws(
-        planted.releases, planted.correspondence, size.draws, PRIOR, planted.offsets, SEED
+        planted.releases, planted.correspondence.groups, size.draws, PRIOR, planted.offsets, SEED
     )
     holders = matched.held / matched.held.sum(axis=0)
     profiles = np.einsum("sc,stcl->tcl", holders, matched.probabilities)

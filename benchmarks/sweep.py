@@ -10,6 +10,7 @@ import json
 import math
 import platform
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,9 +21,11 @@ from numba import njit
 
 from silomix.families.base import Kept, Sweeps
 from silomix.families.categorical import Categorical
-from silomix.kernels import reference
 from silomix.sampler import Job, sample_shard
 from silomix.types import Prior, Schedule, Schema, Shard, Variable
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from unit import sweep_twin as reference
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"
 REPEATS = 9

@@ -13,9 +13,9 @@ import numpy as np
 from running import arguments, read_lines, run_cases
 
 from silomix.families.dirichlet import draw_levels
-from silomix.matching.evidence import evidence_groups
-from silomix.matching.kappa import group_under_drift
-from silomix.matching.records import LocalClusters
+from silomix.matching.greedy import evidence_groups
+from silomix.matching.local_clusters import LocalClusters
+from silomix.matching.profile import group_under_drift
 
 ROWS = 200
 BINARY = (2,) * 10
@@ -64,9 +64,8 @@ def simulate_counts(rng, held, sizes, concentration, kappa, noise):
         axis=1,
     )
     names = tuple(f"silo {s + 1}" for s in range(len(held)))
-    number = np.concatenate([np.arange(len(of_silo)) for of_silo in held])
     sizes_of = np.full(len(truth), ROWS)
-    return LocalClusters(names, silo, number, sizes_of, counts.astype(float)), truth, offsets
+    return LocalClusters(names, silo, sizes_of, counts.astype(float)), truth, offsets
 
 
 def run(held, variables, concentration, kappa, noise, seed):
@@ -74,7 +73,7 @@ def run(held, variables, concentration, kappa, noise, seed):
     rng = np.random.default_rng([int(seed), noise])
     sizes = {"binary": BINARY, "paper": PAPER}[variables]
     clusters, truth, offsets = simulate_counts(rng, HELD[held], sizes, concentration, kappa, noise)
-    groups, info, _ = group_under_drift(
+    groups, found = group_under_drift(
         clusters, offsets, 0.5, lambda profile: evidence_groups(clusters, profile)
     )
     joined = np.triu(groups[:, None] == groups, 1)
@@ -85,7 +84,7 @@ def run(held, variables, concentration, kappa, noise, seed):
         | {
             "joined_wrongly": int((joined & ~same).any()),
             "missed": int((same & ~joined).any()),
-            "drifting": int(np.isfinite(info.kappa).sum()),
+            "drifting": int(np.isfinite(found.kappa).sum()),
         }
     ]
 

@@ -17,13 +17,14 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.aggregation.matched import matched_draws, some_draws
 from silomix.aggregation.objective import Objective
 from silomix.aggregation.oracles import contingency
 from silomix.aggregation.simplex import hypercube
 from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.families.weighted_draws import some_draws
 from silomix.matching import match
 from silomix.messages import SampleLocally
+from silomix.released_draws import matched_draws
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 
@@ -46,7 +47,7 @@ def objective_of(design, seed):
     schema = study.table_schema
     offsets = schema.offsets
     found, _ = match(releases, study.matching, silos, prior=study.prior, offsets=offsets, seed=seed)
-    matched = matched_draws(releases, found, 1000, study.prior, offsets, seed)
+    matched = matched_draws(releases, found.groups, 1000, study.prior, offsets, seed)
     settings = study.aggregation
     return Objective(
         matched=some_draws(matched, 0, settings.draws),

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
+from silomix.families.dirichlet import log_evidence
 from silomix.families.drift import Shared
-from silomix.families.evidence import log_evidence
 from silomix.matching.absorb import folding_limit
 from silomix.polish import SILO_DRAWS, ask_round, draw_profiles
 

@@ -11,7 +11,7 @@ from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
 from silomix.families.bound import Rows, log_bound
-from silomix.families.evidence import log_evidence, log_partition_prior
+from silomix.families.dirichlet import log_evidence, log_partition_prior
 from silomix.kernels.similarity import (
     BYTE,
     add_support,

@@ -130,7 +130,7 @@ def _match_and_aggregate(
 ) -> tuple[Matched, Aggregated]:
     offsets = study.table_schema.offsets
     say("matching")
-    correspondence, info = match(
+    correspondence, kappa = match(
         releases,
         study.matching,
         silos,
@@ -151,7 +151,7 @@ def _match_and_aggregate(
         seed=study.seed,
         threads=threads,
     )
-    return Matched(correspondence, info.kappa), aggregated
+    return Matched(correspondence, kappa), aggregated
 
 
 def _draws_needed(study: Study) -> int:

@@ -27,7 +27,7 @@ from silomix.errors import SettingsError
 from silomix.families.base import Kept, Sweeps
 from silomix.families.categorical import Categorical
 from silomix.kernels.compilation import watch_compilation
-from silomix.kernels.reference import chain_key
+from silomix.kernels.random_numbers import chain_key
 from silomix.types import Draws
 
 if TYPE_CHECKING:

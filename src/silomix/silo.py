@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.aggregation.matched import matched_draws
-from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
 from silomix.disclosure import check_tier, fold_small
 from silomix.errors import (
     DataError,
@@ -21,11 +19,11 @@ from silomix.errors import (
     StudyMismatch,
 )
 from silomix.families.categorical import draw_given_parameters
+from silomix.families.weighted_draws import mean_log_likelihood, some_draws
 from silomix.kernels.layout import lay_out
-from silomix.kernels.likelihood import row_table
-from silomix.kernels.reference import chain_key, fold
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.kernels.random_numbers import chain_key, fold
 from silomix.ledger import check_account, note_left
-from silomix.matching.divergence import divergence_cost, make_reference
 from silomix.messages import (
     AssignReply,
     AssignRows,
@@ -50,11 +48,11 @@ from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership, to_four_decimals
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
+from silomix.released_draws import divergence_cost, make_reference, matched_draws
 from silomix.rounding import has_rules, with_own_counts
 from silomix.sampler import Job, sample_in_blocks
 from silomix.store import Kept, Store
 from silomix.study import Divergence, digest
-from silomix.types import Correspondence
 from silomix.words import plural
 
 if TYPE_CHECKING:
@@ -337,7 +335,7 @@ def _layout(silo: Silo) -> Layout:
 def _rows(silo: Silo) -> DistinctRows:
     with silo.store.lock:
         if silo.store.rows is None:
-            silo.store.rows = distinct_rows(silo.shard.codes)
+            silo.store.rows = DistinctRows(*distinct_rows(silo.shard.codes))
         return silo.store.rows
 
 
@@ -362,12 +360,7 @@ def _matched(silo: Silo, key: str) -> MatchedDraws:
         if silo.store.matched is None:
             silo.store.matched = matched_draws(
                 shared.releases,
-                Correspondence(
-                    silos=silo.study.silos,
-                    groups=shared.groups,
-                    sizes=tuple(release.sizes for release in shared.releases),
-                    method=silo.study.matching.method,
-                ),
+                shared.groups,
                 shared.draws,
                 silo.study.prior,
                 silo.study.table_schema.offsets,
@@ -384,12 +377,19 @@ def _release(_: SampleLocally, silo: Silo) -> Release:
 
 def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
     kept, study = _kept(silo), silo.study
-    say = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
-    offsets = study.table_schema.offsets
-    known = make_reference(query, say, len(study.silos), study.prior, offsets, study.seed)
+    influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
+    known = make_reference(
+        query.releases,
+        query.groups,
+        influence,
+        silos=len(study.silos),
+        prior=study.prior,
+        offsets=study.table_schema.offsets,
+        seed=study.seed,
+    )
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     mean = kept.weights.mean(axis=0)
-    cost = divergence_cost(known, silo.shard, mean, kept.probabilities, study.prior, rng)
+    cost = divergence_cost(known, silo.shard, mean, kept.probabilities, study.prior.beta, rng)
     return DivergenceReply(cost)
 
 
@@ -407,7 +407,9 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    return silo_log_likelihood(query, matched, _row_table(silo), silo.threads)
+    some = some_draws(matched, query.first, query.last)
+    found = mean_log_likelihood(some, query.weights, query.profiles, _row_table(silo), silo.threads)
+    return LogLikelihoodReply(*found)
 
 
 def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:

@@ -14,8 +14,8 @@ from silomix.types import Schema, Shard, Variable
 
 FAMILIES = [Categorical()]
 
+# levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)
-"""Levels of the variables; twenty are more than the kernels count byte by byte."""
 COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.matched import some_draws
 from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import contingency, federated, pooled
+from silomix.aggregation.oracles import contingency, federated
 from silomix.aggregation.simplex import hypercube
+from silomix.families.weighted_draws import some_draws
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from unit.aggregation_cases import make_case, share_of
 
 ORACLES = {
-    "pooled": lambda case, silos, share, threads: pooled(
-        np.concatenate(case.codes), case.sizes, threads
-    ),
+    "pooled": lambda case, silos, share, threads: case.pooled(threads),
     "contingency": lambda case, silos, share, threads: contingency(silos, case.sizes, threads),
     "federated": lambda case, silos, share, threads: federated(silos, share),
 }

@@ -9,8 +9,9 @@ import numpy as np
 from scipy import stats
 from scipy.special import gammaln, logsumexp
 
-from silomix.kernels import compiled, reference
-from silomix.kernels.layout import lay_out
+from silomix.kernels import gibbs_sweep
+from silomix.kernels.layout import lay_out, make_workspace
+from silomix.kernels.random_numbers import chain_key, fold
 
 FALSE_ALARM = 1e-4
 """Probability that a right sampler fails one of these tests at a random seed."""
@@ -61,23 +62,19 @@ class Sweeper:
 
     def __init__(self, tiny, seed):
         self.tiny, self.seed = tiny, seed
-        self.layout = lay_out(tiny.codes, tiny.sizes)
-        self.scratch = compiled.make_scratch(self.layout, tiny.components)
-        self.parameters = compiled.make_parameters(self.layout, tiny.components)
+        self.work = make_workspace(lay_out(tiny.codes, tiny.sizes), tiny.components)
 
     def __call__(self, labels, replicate, sweeps=1):
         labels = labels.copy()
         tiny = self.tiny
-        compiled.count(self.layout, labels, self.scratch)
-        key = np.uint64(reference.chain_key(self.seed, 0, replicate))
+        gibbs_sweep.count(self.work, labels)
+        key = chain_key(self.seed, 0, replicate)
         for sweep in range(1, sweeps + 1):
-            common = (
-                key, sweep, self.layout, self.parameters,
-                compiled.vectors_for(tiny.components), self.scratch,
-            )  # fmt: skip
-            compiled.prepare_draw(*common, tiny.alpha, tiny.beta)
-            compiled.draw_rows(*common, 0, 0, len(labels), labels, False)
-            compiled.gather(self.layout, self.scratch)
+            below = fold(key, sweep)
+            keys = [np.uint64(fold(below, branch)) for branch in (1, 2)]
+            gibbs_sweep.draw_parameters(keys[0], self.work, tiny.alpha, tiny.beta)
+            gibbs_sweep.draw_labels(keys[1], self.work, 0, 0, len(labels), labels, False)
+            gibbs_sweep.gather(self.work)
         return labels
 
 

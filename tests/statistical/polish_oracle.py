@@ -6,7 +6,7 @@ import numpy as np
 
 from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
-from silomix.kernels.reference import chain_key, fold
+from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import PolishReply
 
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from silomix.kernels import reference
 from silomix.polish import WORTH, Start, independent_draws, paired_z, polish
 from silomix.study import Polish
 from silomix.types import Prior
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
+from unit import sweep_twin as reference
 
 pytestmark = pytest.mark.statistical
 

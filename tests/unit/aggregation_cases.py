@@ -6,11 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silomix.aggregation.matched import matched_draws
-from silomix.aggregation.oracles import distinct_rows, silo_log_likelihood
-from silomix.kernels.likelihood import row_table
-from silomix.messages import CountDistinctRows, LogLikelihood, Received, ShareReleases
+from silomix.aggregation.oracles import of_rows
+from silomix.families.weighted_draws import mean_log_likelihood, some_draws
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.messages import (
+    CountDistinctRows,
+    DistinctRows,
+    LogLikelihood,
+    LogLikelihoodReply,
+    Received,
+    ShareReleases,
+)
 from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
+from silomix.released_draws import matched_draws
 from silomix.types import Correspondence, Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
@@ -35,6 +43,14 @@ class Case:
     @property
     def silos(self):
         return FakeSilos(self)
+
+    def matched(self, draws, seed):
+        groups = self.correspondence.groups
+        return matched_draws(self.releases, groups, draws, self.prior, self.offsets, seed)
+
+    def pooled(self, threads=1):
+        """The oracle of all rows, at hand."""
+        return of_rows(row_table(*distinct_rows(np.concatenate(self.codes)), self.sizes), threads)
 
 
 class FakeSilos:
@@ -65,12 +81,12 @@ class FakeSilos:
 
     def _log_likelihood(self, query, codes):
         assert query.shared == self.shared.key
-        rows = distinct_rows(codes)
-        table = row_table(rows.codes, rows.counts, self.case.sizes)
-        return silo_log_likelihood(query, self.shared.matched, table)
+        some = some_draws(self.shared.matched, query.first, query.last)
+        table = row_table(*distinct_rows(codes), self.case.sizes)
+        return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
 
     def _rows(self, _, codes):
-        return distinct_rows(codes)
+        return DistinctRows(*distinct_rows(codes))
 
 
 def make_case(
@@ -105,8 +121,13 @@ def make_case(
         cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
         codes.append(cells.astype(np.uint8))
         labels.append(label)
+    return case_of(rng, codes, labels, holds, sizes, prior, draws)
+
+
+def case_of(rng, codes, labels, holds, sizes, prior, draws):
+    """The case of these rows, one array of codes and of labels for each silo."""
     releases = [
-        conjugate_release(rng, place, part, label, sizes, prior, len(rows), draws)
+        conjugate_release(rng, place, part, label, sizes, prior, len(codes), draws)
         for place, (part, label) in enumerate(zip(codes, labels, strict=True))
     ]
     correspondence = Correspondence(
@@ -120,9 +141,7 @@ def make_case(
 
 def share_of(case, draws, seed):
     """What the silos of a case are shown before they are asked about points."""
-    matched = matched_draws(
-        case.releases, case.correspondence, draws, case.prior, case.offsets, seed
-    )
+    matched = case.matched(draws, seed)
     return ShareReleases(tuple(case.releases), case.correspondence.groups, draws, matched)
 
 
@@ -146,22 +165,34 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
     alpha, beta = prior.share(silos)
     local, members = np.unique(labels, return_counts=True)
     counts = np.stack([level_counts(codes[labels == c], sizes) for c in local])
-    weights = rng.dirichlet(members + alpha, draws)
-    probabilities = dirichlet_levels(rng, counts + beta, sizes, draws)
+    return release_of(
+        f"silo-{place}",
+        place,
+        counts.astype(float),
+        members,
+        rng.dirichlet(members + alpha, draws),
+        dirichlet_levels(rng, counts + beta, sizes, draws),
+        sizes,
+        beta,
+    )
+
+
+def release_of(silo, place, counts, members, weights, probabilities, sizes, beta):
+    """A release with these draws."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, beta)
     return Release(
-        silo=f"silo-{place}",
+        silo=silo,
         place=place,
-        rows=len(codes),
+        rows=int(members.sum()),
         sizes=members,
         medians=np.median(probabilities, axis=0),
         mean=mean,
         concentration=concentration,
-        effective_counts=counts.astype(float),
+        effective_counts=counts,
         tier="draws",
         weights=weights.astype(np.float32),
         probabilities=probabilities.astype(np.float32),
-        diagnostics=ReleasedDiagnostics("made from true counts", True, {}, {}, 0.0),
+        diagnostics=ReleasedDiagnostics("made from counts", True, {}, {}, 0.0),
         study="0" * 64,
     )

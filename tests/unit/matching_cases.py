@@ -6,23 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from silomix.matching.divergence import divergence_cost, make_reference
-from silomix.matching.records import LocalClusters
+from silomix.matching.local_clusters import LocalClusters
 from silomix.messages import DivergenceReply
-from silomix.release import Release, ReleasedDiagnostics, fit_dirichlet, without_prior
-from silomix.types import Correspondence, Prior, Schema, Shard, Variable
-from unit.aggregation_cases import PAPER_SIZES, Case, conjugate_release, dirichlet_levels
+from silomix.released_draws import divergence_cost, make_reference
+from silomix.types import Prior, Schema, Shard, Variable
+from unit.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
 
 PRIOR = Prior()
+# levels of the variables where nothing else is said
 SIZES = (2, 3, 2)
-"""Levels of the variables where nothing else is said."""
 
+# (cluster, variable), the usual level of each planted cluster: any two differ in five or more
 PEAKS = np.array(
     [[0, 0, 0, 0, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 1, 1, 1, 1],
      [0, 0, 1, 1, 2, 2, 2, 2, 2, 2], [1, 1, 1, 1, 0, 1, 2, 0, 1, 2],
      [0, 1, 0, 1, 1, 2, 0, 2, 0, 1], [1, 0, 1, 0, 2, 0, 1, 1, 2, 0]]
 )  # fmt: skip
-"""(cluster, variable), the usual level of each planted cluster: any two differ in five or more."""
 
 
 def offsets_of(sizes):
@@ -42,23 +41,9 @@ def make_release(counts, *, place=0, silo=None, members=None, sizes=SIZES, seed=
     members = np.asarray(members).astype(np.int64)
     rng = np.random.default_rng([seed, place])
     probabilities = dirichlet_levels(rng, counts + PRIOR.beta, sizes, draws)
-    offsets = offsets_of(sizes)
-    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, PRIOR.beta)
-    return Release(
-        silo=f"silo {place}" if silo is None else silo,
-        place=place,
-        rows=int(members.sum()),
-        sizes=members,
-        medians=np.median(probabilities, axis=0),
-        mean=mean,
-        concentration=concentration,
-        effective_counts=counts,
-        tier="draws",
-        weights=rng.dirichlet(members + PRIOR.alpha, draws).astype(np.float32),
-        probabilities=probabilities.astype(np.float32),
-        diagnostics=ReleasedDiagnostics("fine", True, {}, {}, 0.0),
-        study="a study",
-    )
+    weights = rng.dirichlet(members + PRIOR.alpha, draws)
+    name = f"silo {place}" if silo is None else silo
+    return release_of(name, place, counts, members, weights, probabilities, sizes, PRIOR.beta)
 
 
 def draw_counts(rng, profile, rows, sizes=SIZES):
@@ -101,17 +86,7 @@ def plant_rows(seed, holds, rows, *, missing=0.0, sharpness=0.9):
         cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
         codes.append(cells.astype(np.uint8))
         labels.append(label)
-    releases = [
-        conjugate_release(rng, place, part, label, sizes, PRIOR, len(rows), 400)
-        for place, (part, label) in enumerate(zip(codes, labels, strict=True))
-    ]
-    truth = Correspondence(
-        silos=tuple(release.silo for release in releases),
-        groups=tuple(np.flatnonzero(held) for held in holds),
-        sizes=tuple(release.sizes for release in releases),
-        method="truth",
-    )
-    return Case(releases, truth, codes, labels, sizes, PRIOR)
+    return case_of(rng, codes, labels, holds, sizes, PRIOR, 400)
 
 
 def rearrange(releases, silos, labels):
@@ -146,7 +121,6 @@ def clusters_of(counts, silo, members=None, sizes=SIZES):
     return LocalClusters(
         names=tuple(f"silo {s}" for s in range(len(held))),
         silo=np.repeat(np.arange(len(held)), held),
-        number=np.concatenate([np.arange(clusters) for clusters in held]),
         sizes=members.astype(np.int64),
         counts=counts,
     )
@@ -198,7 +172,15 @@ class RowSilos:
         return {name: DivergenceReply(self.cost(name, each)) for name, each in query.items()}
 
     def reference(self, query):
-        return make_reference(query, self.say, len(self.names), PRIOR, self.offsets, seed=0)
+        return make_reference(
+            query.releases,
+            query.groups,
+            self.say,
+            silos=len(self.names),
+            prior=PRIOR,
+            offsets=self.offsets,
+            seed=0,
+        )
 
     def cost(self, name, query):
         release = self.releases[name]
@@ -207,6 +189,6 @@ class RowSilos:
             self.shards[name],
             release.weights.mean(axis=0),
             release.probabilities,
-            PRIOR,
+            PRIOR.beta,
             np.random.default_rng([release.place, query.round]),
         )

@@ -21,8 +21,8 @@ from silomix.aggregation.simplex import (
 )
 from statistical.exact import FALSE_ALARM
 
+# four silos; the second block has three entries, the third one, the last three
 HELD = np.array([[1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1], [1, 1, 0, 1]], bool)
-"""Four silos; the second block has three entries, the third one, the last three."""
 FLOORS = [0.0, 1e-6, 0.05]
 
 

@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.matched import matched_draws, some_draws
 from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import pooled
 from silomix.aggregation.simplex import hypercube, join
 from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.aggregation.vcmc import size_weights
+from silomix.families.weighted_draws import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
-from silomix.types import MatchedDraws
 from unit.aggregation_cases import make_case
 
 FLOOR = 1e-6
 NON_NESTED = [[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 1]]
 CASES = {
     "homogeneous": {"rows": (300,) * 4, "clusters": 5},
-    "poor": {"rows": (300,) * 4, "clusters": 5, "spread": 1.0},
     "non-nested": {"rows": (300, 200, 100, 500), "clusters": 6, "holds": NON_NESTED},
     "non-nested, poor": {
         "rows": (300, 200, 100, 500),
@@ -37,11 +34,7 @@ CASES = {
 
 def make_objective(seed, name, draws=60):
     case = make_case(seed, **CASES[name])
-    matched = matched_draws(
-        case.releases, case.correspondence, draws, case.prior, case.offsets, seed
-    )
-    oracle = pooled(np.concatenate(case.codes), case.sizes)
-    return case, Objective(matched, oracle, case.prior, case.sizes)
+    return case, Objective(case.matched(draws, seed), case.pooled(), case.prior, case.sizes)
 
 
 def some_starts(objective, count, seed):
@@ -53,7 +46,7 @@ def test_lbfgs_is_as_good_as_psgd_from_the_same_start_and_quick(seed, name):
     """The same but for the lift off the edges that `lbfgs` gives every start."""
     case, objective = make_objective(seed, name)
     rows = np.array([release.rows for release in case.releases])
-    starts = [size_weights(rows, case.correspondence), *some_starts(objective, 3, seed)]
+    starts = [size_weights(rows, case.correspondence), *some_starts(objective, 2, seed)]
     for start in starts:
         quick = lbfgs(objective, start[None], Lbfgs(), FLOOR)
         paper = psgd(objective, start[None], Psgd(), FLOOR, np.random.default_rng(seed))
@@ -139,19 +132,6 @@ def test_the_same_start_gives_the_same_answer(seed, solve):
     assert_array_equal(starts, before)
 
 
-@pytest.mark.parametrize("name", ["homogeneous", "non-nested"])
-def test_the_order_of_the_silos_does_not_matter(seed, name):
-    _, objective = make_objective(seed, name, draws=30)
-    matched, order = objective.matched, [2, 0, 3, 1]
-    moved = MatchedDraws(matched.weights[order], matched.probabilities[order], matched.held[order])
-    starts = some_starts(objective, 2, seed)
-    here = lbfgs(objective, starts, Lbfgs(tolerance=1e-8), FLOOR)
-    there = lbfgs(replace(objective, matched=moved), starts[:, order], Lbfgs(tolerance=1e-8), FLOOR)
-    assert_allclose(there.elbo, here.elbo, atol=1e-5)
-    assert_allclose(there.weights, here.weights[order], atol=1e-3)
-    assert_allclose(there.profiles, here.profiles[order], atol=1e-3)
-
-
 def test_a_start_on_the_edge_is_lifted_off_it(seed, solve):
     """λ all on one silo: its logarithm is not finite, nor is the objective."""
     _, objective = make_objective(seed, "homogeneous", draws=16)
@@ -170,9 +150,9 @@ class Counting:
     def __init__(self, oracle):
         self.oracle, self.asked = oracle, []
 
-    def __call__(self, query):
-        self.asked.append((len(query.weights), query.matched.weights.shape[1]))
-        return self.oracle(query)
+    def __call__(self, matched, first, weights, profiles):
+        self.asked.append((len(weights), matched.weights.shape[1]))
+        return self.oracle(matched, first, weights, profiles)
 
 
 def counted(objective):
@@ -187,27 +167,9 @@ def test_few_rounds_spends_one_exchange_a_round_on_all_starts(seed, rounds):
     starts = some_starts(objective, 5, seed)
     found = few_rounds(objective, starts, FewRounds(rounds=rounds), FLOOR)
     assert asked == [(5, 16)] * rounds
-    assert found.exchanges == rounds
     assert found.evaluations == 5 * rounds
     assert len(found.trace) == rounds
     assert not found.converged
-
-
-def test_many_starts_and_few_rounds_beat_few_starts(seed):
-    _, objective = make_objective(seed, "non-nested", draws=16)
-    starts = some_starts(objective, 30, seed)
-    one, thirty = (
-        few_rounds(objective, starts[:count], FewRounds(rounds=4), FLOOR).elbo for count in (1, 30)
-    )
-    assert thirty > one
-
-
-def test_lbfgs_counts_what_it_asks(seed):
-    _, objective = make_objective(seed, "homogeneous", draws=16)
-    objective, asked = counted(objective)
-    found = lbfgs(objective, some_starts(objective, 3, seed), Lbfgs(), FLOOR)
-    assert asked == [(1, 16)] * found.evaluations
-    assert found.exchanges == found.evaluations > len(found.trace)
 
 
 def test_psgd_takes_its_direction_from_a_quarter_of_the_draws(seed):
@@ -216,7 +178,6 @@ def test_psgd_takes_its_direction_from_a_quarter_of_the_draws(seed):
     starts = some_starts(objective, 2, seed)
     found = psgd(objective, starts, Psgd(steps=3), FLOOR, np.random.default_rng(seed))
     assert asked == [(2, 16)] + [(2, 4), (2, 16)] * 3
-    assert found.exchanges == 7
     other = psgd(objective, starts, Psgd(steps=3), FLOOR, np.random.default_rng(seed + 1))
     assert (found.profiles != other.profiles).any()
 
@@ -228,22 +189,13 @@ def test_a_solver_that_runs_out_of_steps_says_so(seed):
     assert not psgd(objective, starts, Psgd(steps=2), FLOOR, np.random.default_rng(1)).converged
 
 
-def test_one_draw_and_one_cluster_can_be_solved(seed, solve):
-    case = make_case(seed, rows=(50, 40, 30), clusters=1)
-    matched = matched_draws(case.releases, case.correspondence, 8, case.prior, case.offsets, seed)
-    oracle = pooled(np.concatenate(case.codes), case.sizes)
-    for draws in (1, 8):
-        few = some_draws(matched, 0, draws)
-        objective = Objective(few, oracle, case.prior, case.sizes)
-        found = solve(objective, some_starts(objective, 2, seed))
-        assert np.isfinite(found.elbo)
-        assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
-
-
-def test_a_cluster_of_one_silo_has_its_profile(seed, solve):
-    case = make_case(seed, rows=(60, 50), clusters=2, holds=[[1, 1], [1, 0]])
-    matched = matched_draws(case.releases, case.correspondence, 8, case.prior, case.offsets, seed)
-    oracle = pooled(np.concatenate(case.codes), case.sizes)
-    objective = Objective(matched, oracle, case.prior, case.sizes)
-    found = solve(objective, some_starts(objective, 2, seed))
-    assert_allclose(found.profiles[:, 1], [1, 0], rtol=1e-14)
+def test_one_draw_one_cluster_and_a_cluster_of_one_silo_can_be_solved(seed, solve):
+    for clusters, holds in ((1, None), (2, [[1, 1], [1, 1], [1, 0]])):
+        case = make_case(seed, rows=(50, 40, 30), clusters=clusters, holds=holds)
+        for draws in (1, 8):
+            few = some_draws(case.matched(8, seed), 0, draws)
+            objective = Objective(few, case.pooled(), case.prior, case.sizes)
+            found = solve(objective, some_starts(objective, 2, seed))
+            assert np.isfinite(found.elbo)
+            assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
+            assert_array_equal(found.profiles > 0, few.held)

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import gammaln, logsumexp
 
+from silomix.families.dirichlet import log_evidence
 from silomix.families.drift import (
     GRID,
     SAME,
@@ -25,7 +26,6 @@ from silomix.families.drift import (
     log_level_terms,
     log_remainder,
 )
-from silomix.families.evidence import log_evidence
 from silomix.kernels import dirichlet_multinomial as kernels
 from statistical.exact import FALSE_ALARM, p_value
 from unit import drift_twins as twins

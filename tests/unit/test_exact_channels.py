@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.oracles import distinct_rows
-from silomix.matching.divergence import make_reference
+from silomix.kernels.likelihood import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DivergenceCost,
@@ -27,6 +26,7 @@ from silomix.messages import (
 from silomix.messages.shown import breaches
 from silomix.policy import OPEN, PRESETS, Exchanges, Policy, policy_named
 from silomix.release import make_release
+from silomix.released_draws import make_reference
 from silomix.silo import Silo, answer, answer_or_refuse
 from silomix.study import FewRounds, make_study
 from silomix.types import Schema, Shard, Variable
@@ -166,7 +166,8 @@ def read_off(query, cost, total):
     the rows of the log of their ratio, which is linear in the counts.
     """
     study = MATCHED
-    known = make_reference(query, "mean", 3, study.prior, SCHEMA.offsets, study.seed)
+    given = {"prior": study.prior, "offsets": SCHEMA.offsets, "seed": study.seed}
+    known = make_reference(query.releases, query.groups, "mean", silos=3, **given)
     logs = np.log(known.probabilities).mean(axis=0)
     no, yes = logs[:, 0::2], logs[:, 1::2]
     clusters = len(known.weights)

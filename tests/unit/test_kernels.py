@@ -13,8 +13,10 @@ from scipy import stats
 
 from silomix.families.base import Kept
 from silomix.families.categorical import part_bounds
-from silomix.kernels import compiled, reference
-from silomix.kernels.layout import lay_out
+from silomix.kernels import gibbs_sweep
+from silomix.kernels.layout import BLOCK, lay_out, make_workspace
+from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
+from unit import sweep_twin as reference
 
 FALSE_ALARM = 1e-4
 
@@ -42,22 +44,24 @@ def empty_kept(draws, rows, components, levels):
     )
 
 
+def run(key, codes, sizes, components, sweeps, alpha=0.5, beta=0.5):
+    """Run the compiled sampler from its start: the workspace afterwards, and every draw."""
+    work = make_workspace(lay_out(codes, sizes), components)
+    labels = np.zeros(len(codes), np.uint8)
+    gibbs_sweep.start(np.uint64(key), labels, components)
+    assert_array_equal(labels, reference.start(key, len(codes), components))
+    gibbs_sweep.count(work, labels)
+    kept = empty_kept(sweeps, len(codes), components, int(sizes.sum()))
+    gibbs_sweep.run(np.uint64(key), 1, sweeps, 0, 1, work, alpha, beta, labels, kept)
+    return work, kept
+
+
 def assert_same_chain(codes, sizes, components, sweeps, alpha, beta, seed):
-    rows, levels = len(codes), int(sizes.sum())
     key = reference.chain_key(seed, 1, 2)
-    layout = lay_out(codes, sizes)
-    scratch = compiled.make_scratch(layout, components)
-    parameters = compiled.make_parameters(layout, components)
-    labels = np.zeros(rows, np.uint8)
-    compiled.start(np.uint64(key), labels, components)
-    compiled.count(layout, labels, scratch)
-    kept = empty_kept(sweeps, rows, components, levels)
-    expected = reference.start(key, rows, components)
-    assert_array_equal(labels, expected)
-    compiled.run(
-        np.uint64(key), 1, sweeps, 0, 1, layout, parameters,
-        compiled.vectors_for(components), scratch, alpha, beta, labels, kept,
-    )  # fmt: skip
+    assert key == chain_key(seed, 1, 2)
+    assert fold(key, 7) == reference.fold(key, 7)
+    work, kept = run(key, codes, sizes, components, sweeps, alpha, beta)
+    expected = reference.start(key, len(codes), components)
     for sweep in range(1, sweeps + 1):
         expected, weights, table, log_likelihood = reference.sweep(
             key, sweep, codes, sizes, expected, components, alpha, beta
@@ -68,11 +72,11 @@ def assert_same_chain(codes, sizes, components, sweeps, alpha, beta, seed):
         assert_array_equal(kept.probabilities[sweep - 1], table.T.astype(np.float32))
         assert_array_equal(kept.members[sweep - 1], members)
         # the compiled one adds logarithms of float32 totals, each off by a few roundings
-        rounding = 2.0**-24 * (2 * layout.fused.shape[1] + components // 16 + 8)
-        assert abs(kept.log_likelihood[sweep - 1] - log_likelihood) <= rows * rounding
-    assert_array_equal(parameters.weights, weights)
-    assert_array_equal(parameters.table, table)
-    assert_array_equal(scratch.counts, counts)
+        rounding = 2.0**-24 * (2 * work.layout.fused.shape[1] + components // 16 + 8)
+        assert abs(kept.log_likelihood[sweep - 1] - log_likelihood) <= len(codes) * rounding
+    assert_array_equal(work.weights, weights)
+    assert_array_equal(work.table, table)
+    assert_array_equal(work.counts, counts)
 
 
 @pytest.mark.parametrize(
@@ -86,15 +90,7 @@ def assert_same_chain(codes, sizes, components, sweeps, alpha, beta, seed):
         (70, [300, 2, 40, 17, 16], 255, 0.1),
         (90, [1, 2, 1], 3, 0.5),
     ],
-    ids=[
-        "plain",
-        "one component",
-        "full lanes",
-        "many variables",
-        "one row",
-        "wide",
-        "constant",
-    ],
+    ids=["plain", "one component", "full lanes", "many variables", "one row", "wide", "constant"],
 )
 def test_compiled_chain_is_the_definition(rows, sizes, components, missing, seed):
     sizes = np.array(sizes)
@@ -124,22 +120,11 @@ def test_draws_near_a_boundary_are_made_again_in_float64(seed):
     """On a long run some draws fall inside the rounding bound; the chain does not notice."""
     sizes = np.array([2, 3, 3, 2])
     codes = random_codes(seed, 3000, sizes, 0.0)
-    layout = lay_out(codes, sizes)
-    scratch = compiled.make_scratch(layout, 15)
-    parameters = compiled.make_parameters(layout, 15)
-    key = reference.chain_key(seed, 0, 0)
-    labels = np.zeros(3000, np.uint8)
-    compiled.start(np.uint64(key), labels, 15)
-    compiled.count(layout, labels, scratch)
-    kept = empty_kept(100, 3000, 15, 10)
-    before = labels.copy()
-    compiled.run(
-        np.uint64(key), 1, 100, 0, 1, layout, parameters, compiled.vectors_for(15),
-        scratch, 0.5, 0.5, labels, kept,
-    )  # fmt: skip
-    assert 0 < scratch.exact[0] < 0.001 * 300_000
-    for sweep in (1, 50, 100):
-        start = before if sweep == 1 else kept.labels[sweep - 2]
+    key = chain_key(seed, 0, 0)
+    work, kept = run(key, codes, sizes, 15, 100)
+    assert 0 < work.exact[0] < 0.001 * 300_000
+    for sweep in (50, 100):
+        start = kept.labels[sweep - 2]
         expected, *_ = reference.sweep(key, sweep, codes, sizes, start, 15, 0.5, 0.5)
         assert_array_equal(kept.labels[sweep - 1], expected)
 
@@ -151,28 +136,24 @@ def test_rows_too_unlikely_for_float32_take_the_exact_path(seed):
     assert_same_chain(codes, sizes, 3, 3, 0.5, 0.5, seed)
 
 
-@pytest.mark.parametrize("threads", [2, 3, 7])
-def test_rows_shared_among_threads_give_the_same_labels_and_counts(threads, seed):
+def test_rows_shared_among_threads_give_the_same_labels_and_counts(seed):
     sizes = np.array([2, 3, 40])
-    codes = random_codes(seed, 1000, sizes, 0.1)
-    layout = lay_out(codes, sizes)
-    key = np.uint64(reference.chain_key(seed, 0, 0))
+    layout = lay_out(random_codes(seed, 1000, sizes, 0.1), sizes)
+    key = np.uint64(chain_key(seed, 0, 0))
     results = []
-    for parts in (1, threads):
-        scratch = compiled.make_scratch(layout, 15, parts)
-        parameters = compiled.make_parameters(layout, 15)
+    for parts in (1, 2, 3, 7):
+        work = make_workspace(layout, 15, parts)
         labels = np.zeros(1000, np.uint8)
-        compiled.start(key, labels, 15)
-        compiled.count(layout, labels, scratch)
-        common = (key, 1, layout, parameters, compiled.vectors_for(15), scratch)
-        compiled.prepare_draw(*common, 0.5, 0.5)
+        gibbs_sweep.start(key, labels, 15)
+        gibbs_sweep.count(work, labels)
+        gibbs_sweep.draw_parameters(key, work, 0.5, 0.5)
         for thread, (first, last) in enumerate(part_bounds(1000, parts)):
-            compiled.draw_rows(*common, thread, first, last, labels, True)
-        compiled.gather(layout, scratch)
-        likelihood = compiled.log_likelihood(layout, parameters, scratch)
-        results.append((labels, scratch.members, scratch.counts, likelihood))
-    for one, many in zip(*results, strict=True):
-        assert_array_equal(one, many)
+            gibbs_sweep.draw_labels(key, work, thread, first, last, labels, True)
+        gibbs_sweep.gather(work)
+        results.append((labels, work.members, work.counts, gibbs_sweep.log_likelihood(work)))
+    for one, *many in zip(*results, strict=True):
+        for other in many:
+            assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("rows", "threads"), [(1, 2), (63, 2), (64, 2), (1000, 3), (129, 8)])
@@ -180,7 +161,7 @@ def test_parts_cover_all_rows_once(rows, threads):
     bounds = part_bounds(rows, threads)
     assert len(bounds) == threads
     assert [row for first, last in bounds for row in range(first, last)] == list(range(rows))
-    assert all(first % compiled.BLOCK == 0 or first == rows for first, _ in bounds)
+    assert all(first % BLOCK == 0 or first == rows for first, _ in bounds)
 
 
 def test_exp_and_log_are_accurate(seed):
@@ -197,15 +178,15 @@ def test_exp_and_log_are_accurate(seed):
 def test_gamma_draws_follow_the_gamma_law(shape, seed):
     shapes = np.full(200_000, shape)
     gammas = np.empty_like(shapes)
-    compiled.draw_gammas(np.uint64(reference.chain_key(seed, 0, 0)), shapes, gammas)
+    draw_gammas(np.uint64(chain_key(seed, 0, 0)), shapes, gammas)
     assert stats.kstest(gammas, stats.gamma(shape).cdf).pvalue > FALSE_ALARM
     assert stats.kstest(gammas, stats.gamma(shape * 1.02).cdf).pvalue < FALSE_ALARM
-    assert gammas[17] == reference.gamma(reference.chain_key(seed, 0, 0), 17, shape)
+    assert gammas[17] == reference.gamma(chain_key(seed, 0, 0), 17, shape)
 
 
 @pytest.mark.statistical
 def test_normal_draws_follow_the_normal_law_into_the_tail(seed):
-    key = reference.chain_key(seed, 3, 1)
+    key = chain_key(seed, 3, 1)
     draws = np.array(
         [
             reference.normal(reference.fold(key, i), reference.fold(~key, i))[0]
@@ -220,7 +201,7 @@ def test_normal_draws_follow_the_normal_law_into_the_tail(seed):
 def test_neighbouring_keys_give_unrelated_uniforms(seed):
     """Chains, sweeps and rows next to each other must not be correlated."""
     keys = [
-        reference.fold(reference.fold(reference.chain_key(seed, silo, chain), sweep), 2)
+        reference.fold(reference.fold(chain_key(seed, silo, chain), sweep), 2)
         for silo in range(2)
         for chain in range(2)
         for sweep in range(1, 4)
@@ -237,6 +218,6 @@ def test_neighbouring_keys_give_unrelated_uniforms(seed):
 
 def test_byte_counters_are_emptied_before_they_are_full(seed):
     """Every row in one component and at one level; the last, of missing cells, keeps level 0."""
-    codes = np.ones((40 * compiled.BLOCK, 2), np.uint8)
+    codes = np.ones((40 * BLOCK, 2), np.uint8)
     codes[-1] = 2, 3
     assert_same_chain(codes, np.array([2, 3]), 1, 2, 0.5, 0.5, seed)

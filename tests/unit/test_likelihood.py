@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.kernels import reference
 from silomix.kernels.likelihood import (
     LANES,
     SMALLEST_MASS,
-    expected_counts_definition,
+    distinct_rows,
     fuse_probabilities,
     level_columns,
     row_table,
 )
 from silomix.kernels.likelihood import expected_counts as counts_of_rows
+from unit import sweep_twin as reference
+from unit.kernel_twins import expected_counts_definition
 
+# sums of some thousand positive terms, added in another order
 ROUNDING = 1e-12
-"""Sums of some thousand positive terms, added in another order."""
 
 
 def expected_counts(weights, probabilities, codes, counts, sizes, threads=1):
@@ -48,6 +49,8 @@ def test_the_kernel_is_its_definition(seed, draws, clusters, missing):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, draws=draws, clusters=clusters, missing=missing)
     assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
+    none = [part[:0] if place in (2, 3) else part for place, part in enumerate(problem)]
+    assert not expected_counts(*none).log_likelihood.any()
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
@@ -116,25 +119,6 @@ def test_a_draw_does_not_depend_on_its_neighbours(seed):
         assert_array_equal(array[others], getattr(together, name)[others], err_msg=name)
 
 
-def test_counts_stand_for_repeated_rows(seed):
-    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
-    repeated = np.repeat(codes, counts, axis=0)
-    ones = np.ones(len(repeated), dtype=np.int64)
-    assert_same_counts(
-        expected_counts(weights, probabilities, codes, counts, sizes),
-        expected_counts(weights, probabilities, repeated, ones, sizes),
-    )
-
-
-def test_expected_counts_add_up_to_the_table(seed):
-    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
-    found = expected_counts(weights, probabilities, codes, counts, sizes)
-    assert_allclose(found.members.sum(axis=1), counts.sum(), rtol=ROUNDING)
-    columns = level_columns(codes, sizes)
-    cells = [counts @ (columns == level).sum(axis=1) for level in range(sizes.sum())]
-    assert_allclose(found.cells.sum(axis=1), np.tile(cells, (len(weights), 1)), rtol=ROUNDING)
-
-
 def test_a_row_without_cells_is_shared_out_by_the_weights(seed):
     weights, probabilities, _, _, sizes = random_problem(np.random.default_rng(seed))
     empty = sizes[None].astype(np.uint8)
@@ -142,14 +126,6 @@ def test_a_row_without_cells_is_shared_out_by_the_weights(seed):
     assert_allclose(found.members, 3 * weights, rtol=ROUNDING)
     assert_allclose(found.log_likelihood, 0, atol=ROUNDING)
     assert not found.cells.any()
-
-
-def test_no_rows_have_likelihood_one(seed):
-    weights, probabilities, codes, counts, sizes = random_problem(np.random.default_rng(seed))
-    found = expected_counts(weights, probabilities, codes[:0], counts[:0], sizes)
-    assert not found.log_likelihood.any()
-    assert not found.members.any()
-    assert found.cells.shape == probabilities.shape
 
 
 def test_level_columns_send_missing_cells_past_the_last_level():
@@ -173,3 +149,48 @@ def test_draws_that_fused_columns_would_lose_keep_their_place(seed):
     assert_array_equal(fused.min(axis=(1, 2)) < SMALLEST_MASS, [False, True, False, True, False])
     problem = weights, probabilities, codes, *rest
     assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem), rtol=1e-9)
+
+
+@pytest.mark.parametrize("variables", [1, 2, 45, 94, 200])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_distinct_rows_are_those_of_numpy(seed, variables, dtype):
+    rng = np.random.default_rng(seed)
+    codes = rng.choice(rng.integers(0, 3, (40, variables)).astype(dtype), 300)
+    found = distinct_rows(codes)
+    rows, counts = np.unique(codes, axis=0, return_counts=True)
+    assert found.codes.dtype == dtype
+    assert_array_equal(found.codes, rows)
+    assert_array_equal(found.counts, counts)
+
+
+def test_rows_that_differ_in_one_cell_anywhere_are_told_apart():
+    """Every position of a row that is packed into several words, and the largest codes."""
+    base = np.full((1, 70), 200, dtype=np.uint8)
+    rows = np.repeat(base, 71, axis=0)
+    rows[np.arange(70), np.arange(70)] = 201
+    assert len(distinct_rows(rows).counts) == 71
+
+
+@pytest.mark.parametrize("base", [2, 4, 16, 256])
+def test_a_word_that_is_just_full_does_not_overflow(base):
+    """64 bits hold exactly this many cells; one more starts another word."""
+    fit = int(64 / np.log2(base))
+    for variables in (fit, fit + 1):
+        largest = np.full(variables, base - 1, dtype=np.uint8)
+        rows = np.stack([np.zeros_like(largest), largest, largest])
+        found = distinct_rows(rows)
+        assert_array_equal(found.codes, rows[:2])
+        assert_array_equal(found.counts, [1, 2])
+
+
+def test_counts_add_up_over_equal_rows(seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2, (50, 3)).astype(np.uint8)
+    half = [distinct_rows(part) for part in (codes[:20], codes[20:])]
+    merged = distinct_rows(
+        np.concatenate([part.codes for part in half]),
+        np.concatenate([part.counts for part in half]),
+    )
+    whole = distinct_rows(codes)
+    assert_array_equal(merged.codes, whole.codes)
+    assert_array_equal(merged.counts, whole.counts)

@@ -11,11 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.matching import evidence as module
-from silomix.matching.evidence import apart_gain, evidence_groups
-from silomix.matching.greedy import Wanted, greedy_merges, profile_gain, sum_up
+from silomix.matching import greedy as module
+from silomix.matching.greedy import Wanted, apart_gain, evidence_groups, greedy_merges, sum_up
+from silomix.matching.local_clusters import local_clusters
 from silomix.matching.profile import Profile
-from silomix.matching.records import local_clusters
 from unit.grouping_twins import pair_gains
 from unit.matching_cases import (
     SIZES,
@@ -74,13 +73,18 @@ def naive_greedy(counts, silo):
     return ids, gains
 
 
-def as_groups(clusters):
+def as_groups(clusters, profile=PROFILE):
     everyone = np.arange(len(clusters.silo))
-    return sum_up(clusters, everyone, everyone, PROFILE)
+    return sum_up(clusters, everyone, everyone, profile)
 
 
-def all_gains(others):
-    return Wanted(np.full(len(others), -np.inf), best_only=False)
+def merge_gains(clusters):
+    return [merge.gain for merge in greedy_merges(as_groups(clusters), apart_gain)]
+
+
+def one_in_each(counts):
+    """As many silos as clusters, so that any two may join; a pair's prior gain is then zero."""
+    return clusters_of(counts, range(len(counts)))
 
 
 def draw_clusters(rng, silos, most, concentration=1.0, rows=30):
@@ -95,55 +99,22 @@ def draw_clusters(rng, silos, most, concentration=1.0, rows=30):
     return clusters_of(np.array(counts) * rng.uniform(0.6, 1.0, (len(counts), 1)), silo)
 
 
-def test_gain_is_the_change_of_the_evidence(seed):
-    clusters = draw_clusters(np.random.default_rng(seed), 3, 3)
-    counts = clusters.counts
-    others = np.arange(1, len(counts))
-    prior = np.linspace(-1, 1, len(others))
-    gains = profile_gain(as_groups(clusters), 0, others, prior, all_gains(others))
-    assert_allclose(gains, prior + pair_gains(counts, PROFILE, 0, others), rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("profile", [PROFILE, DRIFTING])
 def test_only_gains_that_do_not_count_are_given_up(seed, profile):
-    rng = np.random.default_rng(seed)
-    clusters = draw_clusters(rng, 9, 4, concentration=0.3)
-    everyone = np.arange(len(clusters.silo))
-    groups = sum_up(clusters, everyone, everyone, profile)
-    others, prior = everyone[1:], np.zeros(len(everyone) - 1)
-    gains = pair_gains(groups.counts, profile, 0, others)
-    for floor in (gains - 1e-6, gains + 1e-6, np.full(len(gains), np.median(gains))):
-        found = profile_gain(groups, 0, others, prior, Wanted(floor, best_only=False))
-        counts = gains >= floor
-        assert_allclose(found[counts], gains[counts], rtol=1e-10, atol=1e-10)
-        # what was worked out to the end may be told too
+    """The others are the change of the evidence, and what each join adds to the prior."""
+    counts = draw_clusters(np.random.default_rng(seed), 9, 4, concentration=0.3).counts
+    groups, others = as_groups(one_in_each(counts), profile), np.arange(1, len(counts))
+    gains = pair_gains(groups.counts, profile, 0, others) + profile.log_join_odds
+    lowest = np.full(len(gains), -np.inf)
+    for floor in (lowest, gains - 1e-6, gains + 1e-6, np.full(len(gains), np.median(gains))):
+        found = apart_gain(groups, 0, others, Wanted(floor, best_only=False))
         given_up = np.isneginf(found)
+        assert not given_up[gains >= floor].any()
         assert_allclose(found[~given_up], gains[~given_up], rtol=1e-10, atol=1e-10)
     assert given_up.any()
-    found = profile_gain(groups, 0, others, prior, all_gains(others)._replace(best_only=True))
+    found = apart_gain(groups, 0, others, Wanted(lowest, best_only=True))
     assert np.argmax(found) == np.argmax(gains)
     assert found.max() == pytest.approx(gains.max())
-
-
-def test_no_gain_is_more_than_the_room_for_it(seed):
-    """The bound is what two equal groups gain."""
-    clusters = draw_clusters(np.random.default_rng(seed), 5, 4)
-    groups = as_groups(clusters)
-    everyone = np.arange(len(clusters.silo))
-    room = groups.room[:, 0]
-    for one in everyone:
-        gains = pair_gains(groups.counts, PROFILE, one, everyone)
-        assert (gains <= room[one] + room + 1e-9).all()
-        assert gains[one] == pytest.approx(2 * room[one])
-
-
-def test_no_gain_is_offered_within_a_silo(seed):
-    clusters = draw_clusters(np.random.default_rng(seed), 4, 4)
-    groups = as_groups(clusters)
-    for one in range(len(clusters.silo)):
-        others = np.delete(np.arange(len(clusters.silo)), one)
-        barred = np.isneginf(apart_gain(groups, one, others, all_gains(others)))
-        assert_array_equal(barred, clusters.silo[others] == clusters.silo[one])
 
 
 @pytest.mark.parametrize("silos", [2, 5, 9])
@@ -151,17 +122,13 @@ def test_merges_are_those_of_the_full_table(seed, silos):
     rng = np.random.default_rng(seed)
     for _ in range(5):
         clusters = draw_clusters(rng, silos, 4)
-        groups, info = evidence_groups(clusters, PROFILE)
+        groups = evidence_groups(clusters, PROFILE)
         expected, gains = naive_greedy(clusters.counts, clusters.silo)
         assert_array_equal(together(groups), together(expected))
-        assert_allclose(info.gains, gains, rtol=1e-9, atol=1e-9)
-
-
-def test_gains_add_up_to_the_rise_of_the_evidence(seed):
-    clusters = draw_clusters(np.random.default_rng(seed), 6, 4)
-    groups, info = evidence_groups(clusters, PROFILE)
-    alone = total_evidence(np.arange(len(groups)), clusters.counts)
-    assert_allclose(sum(info.gains), total_evidence(groups, clusters.counts) - alone, rtol=1e-9)
+        assert_allclose(merge_gains(clusters), gains, rtol=1e-9, atol=1e-9)
+        rise = total_evidence(groups, clusters.counts)
+        rise -= total_evidence(np.arange(len(groups)), clusters.counts)
+        assert_allclose(sum(gains), rise, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("present", [[(0, 1), (0, 1), (0, 1)], [(0, 1), (1, 2), (2, 0)]])
@@ -173,7 +140,7 @@ def test_separable_clusters_get_the_best_of_all_groupings(present):
     counts = np.array([200 * profiles[c] for clusters in present for c in clusters])
     silo = np.repeat(range(3), 2)
     clusters = clusters_of(counts, silo)
-    groups, _ = evidence_groups(clusters, PROFILE)
+    groups = evidence_groups(clusters, PROFILE)
     allowed = [g for g in groupings(6) if admissible(g, silo)]
     best = max(allowed, key=lambda g: total_evidence(g, clusters.counts))
     assert_array_equal(together(groups), together(best))
@@ -192,18 +159,17 @@ def test_many_small_copies_become_one_group(seed, monkeypatch):
             for s in range(100)
         ]
     )
-    with_prior = len(np.unique(evidence_groups(clusters, profile)[0]))
+    with_prior = len(np.unique(evidence_groups(clusters, profile)))
     monkeypatch.setattr(module, "membership_gain", lambda one, others, silos: np.zeros(len(others)))
-    without = len(np.unique(evidence_groups(clusters, profile)[0]))
+    without = len(np.unique(evidence_groups(clusters, profile)))
     assert with_prior == 10 < without
 
 
 def test_clusters_without_information_stay_alone():
     """No counts, no evidence either way: a gain of nothing is not a rise."""
     counts = [[0] * 7, [9, 1, 8, 1, 1, 2, 8], [0] * 7]
-    groups, info = evidence_groups(clusters_of(counts, [0, 1, 2], [1, 10, 1]), PROFILE)
+    groups = evidence_groups(clusters_of(counts, [0, 1, 2], [1, 10, 1]), PROFILE)
     assert len(np.unique(groups)) == 3
-    assert info.gains == ()
 
 
 @settings(max_examples=40, deadline=None)
@@ -220,11 +186,10 @@ def test_another_order_gives_the_same_groups(data, seed):
     assume(len(distinct) == len(clusters.silo))
     silos = data.draw(st.permutations(range(len(releases))))
     labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
-    before, told = evidence_groups(clusters, PROFILE)
-    after, retold = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
+    before = evidence_groups(clusters, PROFILE)
+    after = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
     by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
     assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
-    assert told == retold
 
 
 @settings(max_examples=30, deadline=None)
@@ -240,8 +205,8 @@ def test_ties_are_broken_by_what_the_clusters_are(data):
     ]
     silos = data.draw(st.permutations(range(4)))
     labels = [data.draw(st.permutations(range(r.clusters))) for r in releases]
-    before, _ = evidence_groups(local_clusters(releases), PROFILE)
-    after, _ = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
+    before = evidence_groups(local_clusters(releases), PROFILE)
+    after = evidence_groups(local_clusters(rearrange(releases, silos, labels)), PROFILE)
     by_silo = np.split(before, np.cumsum([r.clusters for r in releases])[:-1])
     assert_array_equal(together(after), together(rearrange_groups(by_silo, silos, labels)))
 

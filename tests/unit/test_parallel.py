@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
@@ -21,7 +22,7 @@ import silomix
 from silomix import api, cli
 from silomix.cli import whole
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError, SiloError
-from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels.layout import lay_out
 from silomix.messages import (
     AssignReply,
     AssignRows,
@@ -43,6 +44,7 @@ from silomix.types import MatchedDraws, Schema, Shard, Variable
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 
 SCHEMA = Schema(tuple(Variable(name, ("no", "yes")) for name in "abc"))
+POLISH = PolishRound(1, np.ones((1, 1)), np.full((1, 1, 6), 0.5), None, 1)
 ASSIGN = AssignRows(np.array([[0.5, 0.5]]), np.full((1, 2, 6), 0.5))
 
 
@@ -61,15 +63,19 @@ def table():
     return silomix.simulate("nested", rows=120, silos=2, separability="easy", seed=3)[0]
 
 
+def reply_at_once(bare, *_, **__):
+    return bare.keywords["name"], Outcome("reply", {})
+
+
 class TestWhatTravels:
     @pytest.fixture
     def sent(self, monkeypatch):
         """What each question took along, instead of an answer."""
         seen = {}
 
-        def note(post, kind, *values, **sent):
+        def note(bare, schema, kind, *values, **sent):
             seen[kind] = sent
-            return post.name, Outcome("reply", None, None)
+            return reply_at_once(bare)
 
         monkeypatch.setattr(parallel, "work", note)
         return seen
@@ -79,7 +85,7 @@ class TestWhatTravels:
         [
             (SampleLocally(), {"codes"}),
             (DivergenceCost((), (), 1), {"codes", "kept"}),
-            (PolishRound(1, np.ones((1, 1)), np.full((1, 1, 6), 0.5), None, 1), {"layout"}),
+            (POLISH, {"layout"}),
             (ASSIGN, {"codes"}),
             (replace(ASSIGN, groups=np.array([0])), {"codes", "kept"}),
             (LogLikelihood("key", 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))),
@@ -88,9 +94,15 @@ class TestWhatTravels:
         ids=lambda value: type(value).__name__,
     )  # fmt: skip
     def test_only_what_the_question_needs(self, sent, query, words):
+        """The codes, where a form of the rows was not made yet."""
         silos = make_silos()
         replies = Joblib(silos).ask(query)
         assert replies == dict.fromkeys((silo.name for silo in silos), "reply")
+        made = {"codes" if word in ("layout", "rows") else word for word in words}
+        assert sent[type(query)].keys() == made
+        for silo in silos:
+            silo.store.layout, silo.store.rows = lay_out(silo.shard.codes, SCHEMA.sizes), "rows"
+        Joblib(silos).ask(query)
         assert sent[type(query)].keys() == words
 
     def test_releases_were_shared_and_stay_where_they_are(self, sent):
@@ -104,23 +116,23 @@ class TestWhatTravels:
         asked.ask(LogLikelihood(share.key, 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))))
         assert ShareReleases not in sent
         shared = sent[LogLikelihood]["shared"]
-        assert shared.key == share.key
-        assert shared.releases == ()
-        assert shared.matched is None
+        assert (shared.key, shared.releases, shared.matched) == (share.key, (), None)
         assert sent[LogLikelihood]["matched"] is matched
 
-    def test_the_rows_are_brought_into_form_once(self, sent):
+    def test_the_rows_are_brought_into_form_once(self):
         silos = make_silos()
         asked = Joblib(silos)
-        query = PolishRound(1, np.ones((1, 1)), np.full((1, 1, 6), 0.5), None, 1)
-        asked.ask(query)
-        first = sent[PolishRound]["layout"]
-        asked.ask(query)
-        assert sent[PolishRound]["layout"] is first
-        last = silos[-1].shard
-        assert first.codes is last.codes
-        for found, wanted in zip(first, lay_out(last.codes, SCHEMA.sizes), strict=True):
-            assert_array_equal(found, wanted)
+        asked.ask(POLISH)
+        layouts = [silo.store.layout for silo in silos]
+        asked.ask(POLISH)
+        for silo, layout in zip(silos, layouts, strict=True):
+            assert silo.store.layout is layout
+            assert layout.codes is silo.shard.codes
+            for found, wanted in zip(layout, lay_out(layout.codes, SCHEMA.sizes), strict=True):
+                assert_array_equal(found, wanted)
+        counted = asked.ask(CountDistinctRows())["silo 0"]
+        assert counted.counts.sum() == silos[0].shard.rows
+        assert asked.ask(CountDistinctRows())["silo 0"].codes is silos[0].store.rows.codes
 
     def test_a_cluster_gets_the_rows_once(self, sent, monkeypatch):
         scattered = []
@@ -138,84 +150,68 @@ class TestWhatTravels:
         assert [item is silo.shard.codes for item in scattered] == [True]
         assert sent[SampleLocally] == sent[AssignRows] == {"codes": "future 1"}
 
-    def test_what_is_known_needs_no_worker(self, sent):
-        silos = make_silos()
-        replies = Joblib(silos).ask(CountDistinctRows())
-        assert sent == {}
-        assert sum(replies["silo 0"].counts) == silos[0].shard.rows
-
     def test_a_checkpoint_is_found_from_any_folder(self, monkeypatch, tmp_path):
-        posts = []
+        known = []
 
-        def note(post, *_, **__):
-            posts.append(post)
-            return post.name, Outcome(None, None, None)
+        def note(bare, *_, **__):
+            known.append(bare.keywords["checkpoint"])
+            return reply_at_once(bare)
 
         monkeypatch.setattr(parallel, "work", note)
         monkeypatch.chdir(tmp_path)
-        silo = replace(make_silos(1)[0], checkpoint=tmp_path / "kept")
-        relative = replace(silo, checkpoint=(tmp_path / "kept").relative_to(tmp_path))
-        Joblib([silo]).ask(SampleLocally())
-        Joblib([relative]).ask(SampleLocally())
-        assert [post.checkpoint for post in posts] == [tmp_path / "kept"] * 2
+        for folder in (tmp_path / "kept", Path("kept")):
+            Joblib([replace(make_silos(1)[0], checkpoint=folder)]).ask(SampleLocally())
+        assert known == [tmp_path / "kept"] * 2
 
 
 class TestOwn:
-    def test_mapped_arrays_become_plain_ones_without_a_copy(self, tmp_path):
+    def test_mapped_arrays_become_plain_ones_and_only_read_only_ones_are_copied(self, tmp_path):
         np.save(tmp_path / "a.npy", np.arange(6))
         mapped = np.load(tmp_path / "a.npy", mmap_mode="c")
         found = own(mapped)
         assert type(found) is np.ndarray
         assert found.flags.writeable
         assert np.shares_memory(found, mapped)
-
-    def test_read_only_arrays_are_copied_and_others_left_alone(self):
-        array = np.arange(6)
-        assert own(array) is array
-        locked = array.view()
-        locked.flags.writeable = False
-        assert own(locked).flags.writeable
-        assert not locked.flags.writeable
+        assert own(found) is found
+        found.flags.writeable = False
+        assert own(found).flags.writeable
+        assert not found.flags.writeable
 
     def test_records_and_what_is_in_them(self):
         locked = np.zeros((2, 3))
         locked.flags.writeable = False
-        layout = own(lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked))
-        assert isinstance(layout, Layout)
-        assert layout.fused.flags.writeable
-        outcome = own(Outcome(AssignReply(locked), Kept(None, locked, locked, locked), locked))
+        layout = lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked)
+        kept = Kept(None, locked, locked, locked)
+        outcome = own(Outcome(AssignReply(locked), {"kept": kept, "layout": layout}))
         assert isinstance(outcome, Outcome)
-        assert outcome.reply.sizes.flags.writeable
-        assert outcome.kept.labels.flags.writeable
-        assert outcome.membership.flags.writeable
-        assert own("word") == "word"
-        assert own(None) is None
+        for array in (
+            outcome.reply.sizes,
+            outcome.added["kept"].labels,
+            outcome.added["layout"].fused,
+        ):
+            assert array.flags.writeable
+        assert (own("word"), own(None)) == ("word", None)
 
 
 class TestWorkers:
     def test_as_many_as_asked_for_unless_the_caller_says(self):
         assert workers(3).n_jobs == 3
-        with joblib.parallel_config(n_jobs=2):
-            assert workers(3).n_jobs == 2
-        with joblib.parallel_config(n_jobs=1):
-            assert workers(3).n_jobs == 1
-        with joblib.parallel_config(backend="threading"):
-            assert workers(3).n_jobs == 3
+        for config, jobs in (({"n_jobs": 2}, 2), ({"n_jobs": 1}, 1), ({"backend": "threading"}, 3)):
+            with joblib.parallel_config(**config):
+                assert workers(3).n_jobs == jobs
 
     @pytest.mark.parametrize("entered", [True, False])
     def test_an_error_is_the_one_that_was_raised(self, monkeypatch, entered):
-        def fail(post, *_, **__):
-            raise DataError(f"{post.name}: row 7 is wrong")
+        def fail(bare, *_, **__):
+            raise DataError(f"{bare.keywords['name']}: row 7 is wrong")
 
         monkeypatch.setattr(parallel, "work", fail)
         asked = Joblib(make_silos())
-        with joblib.parallel_config(backend="threading", n_jobs=2):
+        with joblib.parallel_config(backend="threading", n_jobs=2), ExitStack() as stack:
             if entered:
-                with asked, pytest.raises(DataError, match="row 7 is wrong"):
-                    asked.ask(ASSIGN)
-            else:
-                with pytest.raises(DataError, match="row 7 is wrong"):
-                    asked.ask(ASSIGN)
+                stack.enter_context(asked)
+            with pytest.raises(DataError, match="row 7 is wrong"):
+                asked.ask(ASSIGN)
 
     def test_a_question_out_of_order(self):
         query = LogLikelihood("key", 0, 1, np.ones((1, 3)), np.ones((1, 3, 1)))
@@ -225,14 +221,11 @@ class TestWorkers:
 
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_an_interrupt_stops_without_a_further_word(self, monkeypatch, jobs):
-        def quick(post, *_, **__):
-            return post.name, Outcome("reply", None, None)
-
         def stop(at):
             if at.done:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(parallel, "work", quick)
+        monkeypatch.setattr(parallel, "work", reply_at_once)
         silos = make_silos(8)
         with joblib.parallel_config(backend="threading", n_jobs=jobs):
             with pytest.raises(KeyboardInterrupt), Joblib(silos, report=stop) as asked:
@@ -253,11 +246,11 @@ class TestALostWorker:
     def test_costs_one_repetition_of_what_is_not_answered(self, monkeypatch, lost):
         asked = []
 
-        def work(post, *_, **__):
-            asked.append(post.name)
-            if asked.count("silo 1") == 1 and post.name == "silo 1":
+        def work(bare, *_, **__):
+            asked.append(bare.keywords["name"])
+            if asked.count("silo 1") == 1 and asked[-1] == "silo 1":
                 raise lost("a worker died")
-            return post.name, Outcome("reply", None, None)
+            return reply_at_once(bare)
 
         monkeypatch.setattr(parallel, "work", work)
         replies = Joblib(make_silos()).ask(ASSIGN)
@@ -265,10 +258,10 @@ class TestALostWorker:
         assert asked == ["silo 0", "silo 1", "silo 1", "silo 2"]
 
     def test_twice_is_an_error(self, monkeypatch):
-        def work(post, *_, **__):
-            if post.name != "silo 0":
+        def work(bare, *_, **__):
+            if bare.keywords["name"] != "silo 0":
                 raise BrokenProcessPool("a worker died")
-            return post.name, Outcome("reply", None, None)
+            return reply_at_once(bare)
 
         monkeypatch.setattr(parallel, "work", work)
         with pytest.raises(SiloError, match=r"^silo 1, silo 2: the worker died, and so did the"):
@@ -279,11 +272,11 @@ class TestALostWorker:
     def test_a_real_one_killed(self, monkeypatch, tmp_path, backend):
         died = tmp_path / "died"
 
-        def work(post, *_, **__):
-            if post.name == "silo 1" and not died.exists():
+        def work(bare, *_, **__):
+            if bare.keywords["name"] == "silo 1" and not died.exists():
                 died.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-            return post.name, Outcome(os.getpid(), None, None)
+            return bare.keywords["name"], Outcome(os.getpid(), {})
 
         monkeypatch.setattr(parallel, "work", work)
         with ExitStack() as stack:

@@ -23,7 +23,6 @@ from silomix.errors import (
     SettingsError,
     SilomixError,
 )
-from silomix.kernels.membership import membership_definition
 from silomix.metrics import highest_density_interval
 from silomix.posterior import (
     Parts,
@@ -40,6 +39,7 @@ from silomix.posterior.alike import silo_extremes
 from silomix.release import Release
 from silomix.study import digest, make_study
 from silomix.types import SiloProfiles
+from unit.kernel_twins import membership_definition
 from unit.posteriors import (
     DOUBTED,
     SCHEMA,

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from silomix.errors import SettingsError
-from silomix.families.evidence import log_evidence, log_partition_prior
+from silomix.families.dirichlet import log_evidence, log_partition_prior
 from silomix.matching.profile import Profile
 from silomix.rivals.blocks import (
     Chain,

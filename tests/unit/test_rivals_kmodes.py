@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from silomix.errors import SettingsError
-from silomix.matching.divergence import one_hot
+from silomix.families.categorical import one_hot
 from silomix.rivals import fed_kmodes
 from silomix.rivals.federated_kmodes import (
     SERVER,

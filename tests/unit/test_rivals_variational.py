@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.special import digamma, gammaln, logsumexp
 
-from silomix.aggregation.oracles import distinct_rows
 from silomix.data import load
-from silomix.matching.divergence import one_hot
+from silomix.families.categorical import one_hot
+from silomix.kernels.likelihood import distinct_rows
 from silomix.metrics import adjusted_rand_index
 from silomix.rivals.kmodes import Points
 from silomix.rivals.levels import Levels

@@ -20,10 +20,10 @@ from numpy.testing import assert_array_equal
 import silomix
 from silomix import sampler
 from silomix.families.categorical import Categorical
-from silomix.kernels import reference
 from silomix.kernels.compilation import watch_compilation
 from silomix.sampler import Job, Progress, sample_in_blocks, sample_shard
 from silomix.types import Prior, Schedule, Schema, Shard, Variable
+from unit import sweep_twin as reference
 
 SHORT = Schedule(iterations=40, burn_in=10, chains=2, thin=3)
 LONG = Schedule(iterations=5 * 10**6, burn_in=10**6, chains=2, thin=4 * 10**6)

@@ -10,12 +10,14 @@ from silomix.kernels.similarity import (
     BYTE,
     TILE,
     add_support,
-    add_support_definition,
     co_clustering,
-    co_clustering_definition,
     contingency,
-    contingency_definition,
     sum_by_cluster,
+)
+from unit.kernel_twins import (
+    add_support_definition,
+    co_clustering_definition,
+    contingency_definition,
     sum_by_cluster_definition,
 )
 

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.aggregation.matched import mix, mix_gradient
-from silomix.aggregation.oracles import Question
 from silomix.aggregation.simplex import blocks_held, join, split
+from silomix.families.weighted_draws import mix, mix_gradient
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,8 +80,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
     """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
-    weights, profiles = split(points)
-    data = objective.oracle(Question(objective.matched, objective.first, weights, profiles))
+    data = objective.oracle(objective.matched, objective.first, *split(points))
     prior = log_prior(objective, points)
     determinant = log_determinants(objective, points)
     return Evaluation(

@@ -14,8 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# stands for zero under a logarithm
 TINY = 1e-300
-"""Stands for zero under a logarithm."""
 
 
 def join(weights: NDArray[np.float64], profiles: NDArray[np.float64]) -> NDArray[np.float64]:

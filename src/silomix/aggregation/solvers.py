@@ -19,14 +19,13 @@ stopping rule looks at, is always on all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
-from silomix.aggregation.matched import some_draws
 from silomix.aggregation.objective import Evaluation, determinant_factors, evaluate
 from silomix.aggregation.simplex import (
     TINY,
@@ -36,6 +35,7 @@ from silomix.aggregation.simplex import (
     softmax_inverse,
     split,
 )
+from silomix.families.weighted_draws import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,25 +46,22 @@ if TYPE_CHECKING:
     from silomix.aggregation.objective import Objective
     from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
+# parts of the draws, fixed once, of which `psgd` takes one at random at each step
 BATCHES = 4
-"""Parts of the draws, fixed once, of which `psgd` takes one at random at each step."""
+# SciPy's status of a run that its callback ended
 STOPPED = 99
-"""SciPy's status of a run that its callback ended."""
 GROW, SHRINK = 1.5, 0.5
+# a start whose blocks all move by less is at rest
 SHORTEST = 1e-5
-"""A start whose blocks all move by less is at rest."""
+# of an even share: `lbfgs` starts no weight lower, since in logs the way back is long
 LEAST_SHARE = 0.3
-"""Of an even share: `lbfgs` starts no weight lower, since in logs the way back is long."""
+# minimum distance of a weight from the floor in `lbfgs`, as a multiple of the floor
 NEAR_FLOOR = 0.05
-"""How close to the floor, in floors, the softmax of `lbfgs` lets a weight come."""
+# logs start at most zero and matter up to a shift: this is room enough to move
 HIGHEST_LOG = 3.0
-"""Logs start at most zero and matter up to a shift: this is room enough to move."""
-AT_FLOOR = 1.1
-"""A weight below this many floors is at the floor."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(NamedTuple):
     """The best point found.
 
     Attributes
@@ -73,9 +70,7 @@ class Solution:
     elbo : the objective there.
     trace : (evaluation,), the objective at every point tried from the winning start.
     evaluations : points at which the whole objective was asked for, over all starts.
-    exchanges : questions that this took.
     converged : whether the winning start met the stopping rule.
-    floor_binds : (silo,), whether λ_s is at the floor.
     """
 
     weights: NDArray[np.float64]
@@ -83,9 +78,7 @@ class Solution:
     elbo: float
     trace: NDArray[np.float64]
     evaluations: int
-    exchanges: int
     converged: bool
-    floor_binds: NDArray[np.bool_]
 
 
 def lbfgs(
@@ -106,7 +99,7 @@ def lbfgs(
     """
     runs = [_lbfgs_from(objective, start, settings, floor) for start in starts]
     made = sum(run.evaluations for run in runs)
-    return replace(max(runs, key=lambda run: run.elbo), evaluations=made, exchanges=made)
+    return max(runs, key=lambda run: run.elbo)._replace(evaluations=made)
 
 
 def _lbfgs_from(
@@ -118,18 +111,18 @@ def _lbfgs_from(
     trace: list[float] = []
     accepted: list[float] = []
 
-    def look() -> NDArray[np.float64]:
+    def evaluate_here() -> NDArray[np.float64]:
         point = softmax(logs, held, floor)
         found = evaluate(objective, point[None])
         trace.append(float(found.value[0]))
         return softmax_gradient(found.gradient[0], point, held, floor)
 
-    slopes = [look()]
+    slopes = [evaluate_here()]
     scales = _scales(objective, slopes[0])[held]
 
     def downhill(scaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         logs[held] = scaled / scales
-        slope = slopes.pop() if slopes else look()
+        slope = slopes.pop() if slopes else evaluate_here()
         return -trace[-1], -slope[held] / scales
 
     def stop(intermediate_result: OptimizeResult) -> None:
@@ -151,8 +144,8 @@ def _lbfgs_from(
     )
     logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
-    point = softmax(logs, held, floor)
-    return _solution(point, -float(run.fun), trace, floor, converged=at_rest)
+    point = split(softmax(logs, held, floor))
+    return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 
 def _scales(objective: Objective, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -192,8 +185,7 @@ def psgd(
     def direction(_: Evaluation, points: NDArray[np.float64]) -> NDArray[np.float64]:
         return evaluate(parts[rng.integers(len(parts))], points).gradient
 
-    rule = _Rule(direction, settings.steps, settings.tolerance, questions_per_step=2)
-    return _ascend(objective, starts, floor, rule)
+    return _ascend(objective, starts, floor, direction, settings.steps, settings.tolerance)
 
 
 def few_rounds(
@@ -210,47 +202,32 @@ def few_rounds(
     def direction(here: Evaluation, _: NDArray[np.float64]) -> NDArray[np.float64]:
         return here.gradient
 
-    rule = _Rule(direction, settings.rounds - 1, tolerance=0.0, questions_per_step=1)
-    return _ascend(objective, starts, floor, rule)
-
-
-@dataclass(frozen=True, eq=False)
-class _Rule:
-    """How `psgd` and `few_rounds` differ.
-
-    Attributes
-    ----------
-    direction : the way up from points where the objective is known.
-    steps : the most that are tried.
-    tolerance : a start rests after a step that raises the objective by less.
-    questions_per_step : for the direction and for the judgement.
-    """
-
-    direction: Callable[[Evaluation, NDArray[np.float64]], NDArray[np.float64]]
-    steps: int
-    tolerance: float
-    questions_per_step: int
+    return _ascend(objective, starts, floor, direction, settings.rounds - 1, tolerance=0.0)
 
 
 def _ascend(
     objective: Objective,
     starts: NDArray[np.float64],
     floor: float,
-    rule: _Rule,
+    direction: Callable[[Evaluation, NDArray[np.float64]], NDArray[np.float64]],
+    steps: int,
+    tolerance: float,
 ) -> Solution:
+    """Climb at most `steps` steps; a start rests after one that gains less than `tolerance`.
+
+    `direction` is the way up from points where the objective is known.
+    """
     held = objective.held
     points = project(starts, held, floor)
     here = evaluate(objective, points)
     lengths = np.tile(0.5 / held.sum(axis=0), (len(points), 1))
     traces = [[float(value)] for value in here.value]
     moving = np.arange(len(points))
-    exchanges = 1
-    for _ in range(rule.steps):
+    for _ in range(steps):
         at = Evaluation(here.value[moving], here.gradient[moving])
-        ways = rule.direction(at, points[moving])
+        ways = direction(at, points[moving])
         tried = project(points[moving] + _step(ways, lengths[moving], held), held, floor)
         there = evaluate(objective, tried)
-        exchanges += rule.questions_per_step
         better = there.value > at.value
         lengths[moving] *= _factors(at.gradient, there.gradient, held, better)
         gains = np.where(better, there.value - at.value, np.inf)
@@ -259,14 +236,13 @@ def _ascend(
         here.gradient[taken] = there.gradient[better]
         for start, value in zip(moving, there.value, strict=True):
             traces[start].append(float(value))
-        at_rest = (gains < rule.tolerance) | (lengths[moving].max(axis=1) < SHORTEST)
+        at_rest = (gains < tolerance) | (lengths[moving].max(axis=1) < SHORTEST)
         moving = moving[~at_rest]
         if not len(moving):
             break
     best = int(here.value.argmax())
-    value, rests = float(here.value[best]), best not in moving
-    found = _solution(points[best], value, traces[best], floor, converged=rests)
-    return replace(found, evaluations=sum(map(len, traces)), exchanges=exchanges)
+    value, made, rests = float(here.value[best]), sum(map(len, traces)), best not in moving
+    return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
 
 
 def _along(gradient: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -299,24 +275,3 @@ def _factors(
     all_back = ~better[:, None] & ~turned.any(axis=1, keepdims=True)
     kept = np.where(better[:, None], GROW, 1.0)
     return np.where(turned | all_back, SHRINK, kept)
-
-
-def _solution(
-    point: NDArray[np.float64],
-    elbo: float,
-    trace: list[float],
-    floor: float,
-    *,
-    converged: bool,
-) -> Solution:
-    weights, profiles = split(point)
-    return Solution(
-        weights=weights,
-        profiles=profiles,
-        elbo=elbo,
-        trace=np.array(trace),
-        evaluations=len(trace),
-        exchanges=len(trace),
-        converged=converged,
-        floor_binds=(weights < AT_FLOOR * floor) & (len(weights) > 1),
-    )

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from silomix.aggregation.matched import STREAM, some_draws
-from silomix.aggregation.objective import Objective
-from silomix.aggregation.oracles import contingency, federated
 from silomix.aggregation.simplex import hypercube, join
 from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.errors import PolicyRefusal
+from silomix.released_draws import MATCHED_STREAM
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from silomix.aggregation.oracles import Oracle
+    from silomix.aggregation.objective import Objective
     from silomix.aggregation.solvers import Solution
-    from silomix.messages import ShareReleases, Silos
-    from silomix.release import Release
     from silomix.study import Aggregation
-    from silomix.types import Correspondence, MatchedDraws, Prior
+    from silomix.types import Correspondence
 
+# branches of the random stream: where to start, and which draws a stochastic step looks at
 STARTS, STEPS = 1, 2
-"""Branches of the random stream: where to start, and which draws a stochastic step looks at."""
-
-
+# rows times draws that the objective looks at: beyond, the solvers would take hours
 MOST_ROW_DRAWS = 10_000_000
-"""Rows times draws that the objective looks at: beyond, the solvers would take hours."""
 LEAST_DRAWS = 48
+# a weight below this many floors is at the floor
+AT_FLOOR = 1.1
 
 
 def objective_draws(draws: int, rows: int) -> int:
@@ -41,35 +33,18 @@ def objective_draws(draws: int, rows: int) -> int:
     return min(draws, max(LEAST_DRAWS, MOST_ROW_DRAWS // max(rows, 1)))
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
-    """What the objective needs besides the silos.
-
-    Attributes
-    ----------
-    prior : of the pooled model.
-    sizes : (variable,), K_q.
-    rows : of all silos.
-    seed : of the starting points and of stochastic steps.
-    threads : cores to use; they do not change the result.
-    """
-
-    prior: Prior
-    sizes: NDArray[np.int64]
-    rows: int
-    seed: int
-    threads: int
+def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDArray[np.float64]:
+    """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
+    members = np.zeros(correspondence.held.shape)
+    for own, group, sizes in zip(members, correspondence.groups, correspondence.sizes, strict=True):
+        np.add.at(own, group, np.maximum(sizes, 1))
+    return join(rows / rows.sum(), members / members.sum(axis=0))
 
 
-def solve(
-    matched: MatchedDraws,
-    size_point: NDArray[np.float64],
-    settings: Aggregation,
-    silos: Silos,
-    share: ShareReleases,
-    model: Model,
+def maximise(
+    objective: Objective, size_point: NDArray[np.float64], settings: Aggregation, seed: int
 ) -> Solution:
-    """Maximise the relaxed ELBO on the first draws, as many as `objective_draws` says.
+    """Maximise the relaxed ELBO by the solver that the settings name.
 
     "lbfgs" and "few-rounds" start at the silos' sizes and then from a Latin hypercube: with
     three exchanges a good start is worth more than a hundred random ones. The paper starts from
@@ -78,19 +53,11 @@ def solve(
     Parameters
     ----------
     size_point : (silo, block), from `size_weights`.
-    share : what the silos are shown if they are asked about points.
     """
-    objective = Objective(
-        matched=some_draws(matched, 0, objective_draws(settings.draws, model.rows)),
-        oracle=choose_oracle(settings, silos, share, model),
-        prior=model.prior,
-        sizes=model.sizes,
-        log_determinant=settings.log_determinant,
-    )
     solver, floor = settings.solver, settings.floor
-    rng = np.random.default_rng([model.seed, STREAM, STARTS])
+    rng = np.random.default_rng([seed, MATCHED_STREAM, STARTS])
     if isinstance(solver, Psgd):
-        steps = np.random.default_rng([model.seed, STREAM, STEPS])
+        steps = np.random.default_rng([seed, MATCHED_STREAM, STEPS])
         return psgd(objective, hypercube(solver.starts, objective.held, rng), solver, floor, steps)
     others = hypercube(solver.starts - 1, objective.held, rng)
     starts = np.concatenate([size_point[None], others])
@@ -101,36 +68,28 @@ def solve(
     assert_never(solver)
 
 
-def choose_oracle(
-    settings: Aggregation, silos: Silos, share: ShareReleases, model: Model
-) -> Oracle:
-    """Return the oracle that the settings name.
-
-    "pooled" and "contingency" both let the rows come to the coordinator, and both fetch them
-    as distinct rows with counts: the order of rows is no part of a likelihood.
-    """
-    if settings.oracle == "federated":
-        check_may_be_shown(share.releases)
-        return federated(silos, share)
-    return contingency(silos, model.sizes, model.threads)
-
-
-def check_may_be_shown(releases: Sequence[Release]) -> None:
-    """Refuse to show a release to the other silos where its silo's policy does not allow it."""
-    for release in releases:
-        if not release.policy["exchanges"]["sharing"]:
-            raise PolicyRefusal(
-                f"{release.silo}: its policy does not let its release be shown to the other silos, "
-                'which the federated oracle needs; choose aggregation "product", "cmc" or '
-                '"uniform", or let the policy\'s owner allow exchanges.sharing'
-            )
-
-
-def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDArray[np.float64]:
-    """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
-    members = np.zeros(correspondence.held.shape)
-    for s, (group, sizes) in enumerate(
-        zip(correspondence.groups, correspondence.sizes, strict=True)
-    ):
-        np.add.at(members[s], group, np.maximum(sizes, 1))
-    return join(rows / rows.sum(), members / members.sum(axis=0))
+def describe(
+    found: Solution, settings: Aggregation, silos: tuple[str, ...], rows: int
+) -> tuple[str, ...]:
+    """Return plain sentences that a reader of the result should see."""
+    notes = []
+    used = objective_draws(settings.draws, rows)
+    if used < settings.draws:
+        notes.append(
+            f"The aggregation weights were learned on {used} draws instead of "
+            f"{settings.draws}, since there are {rows:,} rows."
+        )
+    at_floor = found.weights < AT_FLOOR * settings.floor
+    low = [name for name, binds in zip(silos, at_floor, strict=True) if binds]
+    if low:
+        notes.append(
+            f"The weight of {', '.join(low)} fell to the floor, {settings.floor:g}: with "
+            "alpha below one the objective rewards a silo for vanishing when clusters are its "
+            "own, and without the floor it has no maximum. See whether those clusters are real."
+        )
+    if not found.converged and settings.solver.method != "few-rounds":
+        notes.append(
+            f"The aggregation weights were still moving after {len(found.trace)} evaluations; "
+            "allow more steps."
+        )
+    return tuple(notes)

@@ -1,7 +1,7 @@
 """What a family of component distributions must offer to the sampler.
 
 To add a family: write a module beside this one with a class that satisfies `Family`, give its
-kernels a readable twin in `silomix.kernels.reference`, list it in the contract tests, and say in
+kernels a readable twin in `tests/unit`, list it in the contract tests, and say in
 its docstring which conditional distributions it draws from. The sampler is not touched: it knows
 chains, schedules, storage and interruption, and nothing of likelihoods.
 """

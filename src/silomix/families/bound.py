@@ -9,7 +9,7 @@ cells,
 
 g the Dirichlet–multinomial evidence: the bound of variational mixtures of categorical variables
 once the parameters are at their best for r (Rao and Kirk, 2024), times the ways to name k
-components. Shares of 0 and 1 give the probability of one partition (`silomix.families.evidence`).
+components. Shares of 0 and 1 give the probability of one partition (`silomix.families.dirichlet`).
 Whatever the shares, it is a bound; steps of coordinate ascent bring it closer.
 """
 
@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import digamma, xlogy
 
-from silomix.families.evidence import log_allocation_prior, log_evidence, log_namings
+from silomix.families.dirichlet import log_allocation_prior, log_evidence, log_namings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# components with fewer rows are none
 HELD = 1.0
-"""Components with fewer rows are none."""
 
+# most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
+# is to gain
 STEPS = 10
-"""Most steps of coordinate ascent; from the partition of a silo's draws they gain nearly all there
-is to gain."""
 
+# the ascent ends with a step that gains less
 RISE = 0.01
-"""The ascent ends with a step that gains less."""
 
 
 class Rows(NamedTuple):

@@ -7,15 +7,17 @@ are left out of the likelihood, which marginalises them exactly.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import log_softmax
 
-from silomix.kernels import compiled
-from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels import gibbs_sweep
+from silomix.kernels.compilation import split_work
+from silomix.kernels.layout import BLOCK, Layout, lay_out, make_workspace
+from silomix.kernels.random_numbers import fold
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -23,7 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.families.base import Kept, Sweeps
+    from silomix.kernels.layout import Workspace
     from silomix.types import Schema, Shard
+
+
+# stands for zero under a logarithm
+SMALLEST_PROBABILITY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +49,7 @@ class Chain:
 
     plan: Plan
     labels: NDArray[np.uint8]
-    parameters: compiled.Parameters
-    scratch: compiled.Scratch
+    work: Workspace
     threads: int
 
 
@@ -61,15 +67,14 @@ class Categorical:
     def start(self, plan: Plan, key: int) -> NDArray[np.uint8]:
         """Return random labels, every component equally likely, as the paper starts."""
         labels = np.empty(len(plan.layout.codes), dtype=np.uint8)
-        compiled.start(np.uint64(key), labels, plan.components)
+        gibbs_sweep.start(np.uint64(key), labels, plan.components)
         return labels
 
     def resume(self, plan: Plan, labels: NDArray[np.uint8], threads: int) -> Chain:
         """Return a chain that goes on from `labels`."""
-        scratch = compiled.make_scratch(plan.layout, plan.components, threads)
-        parameters = compiled.make_parameters(plan.layout, plan.components)
-        chain = Chain(plan, labels.copy(), parameters, scratch, threads)
-        compiled.count(plan.layout, chain.labels, scratch)
+        work = make_workspace(plan.layout, plan.components, threads)
+        chain = Chain(plan, labels.copy(), work, threads)
+        gibbs_sweep.count(work, chain.labels)
         return chain
 
     def advance(self, chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor | None) -> None:
@@ -77,22 +82,9 @@ class Categorical:
         if pool is not None:
             _advance_in_parts(chain, sweeps, kept, pool)
             return
-        plan = chain.plan
-        compiled.run(
-            np.uint64(sweeps.key),
-            sweeps.first,
-            sweeps.last,
-            sweeps.burn_in,
-            sweeps.thin,
-            plan.layout,
-            chain.parameters,
-            compiled.vectors_for(plan.components),
-            chain.scratch,
-            plan.alpha,
-            plan.beta,
-            chain.labels,
-            kept,
-        )
+        key, alpha, beta = np.uint64(sweeps.key), chain.plan.alpha, chain.plan.beta
+        schedule = sweeps.first, sweeps.last, sweeps.burn_in, sweeps.thin
+        gibbs_sweep.run(key, *schedule, chain.work, alpha, beta, chain.labels, kept)
 
     def labels(self, chain: Chain) -> NDArray[np.uint8]:
         """Return the chain's current labels."""
@@ -100,33 +92,34 @@ class Categorical:
 
 
 def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor) -> None:
-    """Run the sweeps of `compiled.run` with the rows of each shared out among a pool's threads.
+    """Run the sweeps of `gibbs_sweep.run` with the rows of each split among a pool's threads.
 
     Randomness is keyed by row and the counts are integers, so the draws are the same.
     """
-    plan, scratch = chain.plan, chain.scratch
-    key, vectors = np.uint64(sweeps.key), compiled.vectors_for(plan.components)
-    bounds = part_bounds(len(chain.labels), chain.threads)
+    work, labels = chain.work, chain.labels
+    bounds = part_bounds(len(labels), chain.threads)
     for sweep in range(sweeps.first, sweeps.last + 1):
-        due = sweep > sweeps.burn_in and (sweep - sweeps.burn_in) % sweeps.thin == 0
-        common = (key, sweep, plan.layout, chain.parameters, vectors, scratch)
-        compiled.prepare_draw(*common, plan.alpha, plan.beta)
+        late = sweep - sweeps.burn_in
+        due = late > 0 and late % sweeps.thin == 0
+        below = fold(sweeps.key, sweep)
+        key = np.uint64(fold(below, gibbs_sweep.PARAMETERS))
+        gibbs_sweep.draw_parameters(key, work, chain.plan.alpha, chain.plan.beta)
+        key = np.uint64(fold(below, gibbs_sweep.LABELS))
         parts = [
-            pool.submit(compiled.draw_rows, *common, thread, first, last, chain.labels, due)
+            pool.submit(gibbs_sweep.draw_labels, key, work, thread, first, last, labels, due)
             for thread, (first, last) in enumerate(bounds)
         ]
         for part in parts:
             part.result()
-        compiled.gather(plan.layout, scratch)
+        gibbs_sweep.gather(work)
         if due:
-            draw = (sweep - sweeps.burn_in) // sweeps.thin - 1
-            compiled.keep(plan.layout, chain.parameters, scratch, chain.labels, kept, draw)
+            gibbs_sweep.keep(work, labels, kept, late // sweeps.thin - 1)
 
 
 def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
     """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
-    blocks = -(-rows // compiled.BLOCK)
-    edges = [min(rows, blocks * t // threads * compiled.BLOCK) for t in range(threads)] + [rows]
+    blocks = -(-rows // BLOCK)
+    edges = [min(rows, blocks * t // threads * BLOCK) for t in range(threads)] + [rows]
     return list(pairwise(edges))
 
 
@@ -177,29 +170,48 @@ def draw_given_parameters(
     )
     probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
-    def work(bounds: tuple[int, int]) -> None:
-        compiled.draw_given_parameters(
+    def draw(first: int, last: int) -> None:
+        gibbs_sweep.draw_given_parameters(
             np.uint64(key),
-            *bounds,
-            layout,
-            compiled.make_parameters(layout, clusters),
-            compiled.vectors_for(clusters),
-            compiled.make_scratch(layout, clusters),
+            first,
+            last,
+            make_workspace(layout, clusters),
             np.zeros(len(layout.codes), np.uint8),
             float(alpha),
             inner_sweeps,
             result.weights,
             probabilities,
-            result.counts,
-            result.members,
-            result.log_likelihood,
+            (result.counts, result.members, result.log_likelihood),
         )
 
-    edges = [chains * part // threads for part in range(threads + 1)]
-    parts = list(pairwise(edges))
-    if threads == 1:
-        work(parts[0])
-    else:
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            list(pool.map(work, parts))
+    split_work(chains, threads, draw)
     return result
+
+
+def one_hot(codes: NDArray[np.unsignedinteger], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return (row, level), one where the row has the level; a missing cell has none."""
+    sizes = np.diff(offsets)
+    present = np.zeros((len(codes), int(offsets[-1])))
+    row, variable = np.nonzero(codes < sizes)
+    present[row, offsets[variable] + codes[row, variable]] = 1.0
+    return present
+
+
+def log_responsibilities(
+    present: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return log P(component | row), draw by draw: (row, draw, component).
+
+    Parameters
+    ----------
+    present : (row, level)
+    weights : (component,)
+    probabilities : (draw, component, level)
+    """
+    logs = np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
+    scores = np.tensordot(present, logs, axes=(1, 2)) + np.log(
+        np.maximum(weights, SMALLEST_PROBABILITY)
+    )
+    return log_softmax(scores, axis=2)

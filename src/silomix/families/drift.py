@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAME = np.inf
+# the values of κ_q; the last is the model without drift
 GRID = np.append(np.geomspace(3.0, 3000.0, 25), SAME)
-"""The values of κ_q; the last is the model without drift."""
+# finite points of the grid that one draw of κ_q compares
 TRIED = 3
-"""Finite points of the grid that one draw of κ_q compares."""
 
 
 class Shared(NamedTuple):

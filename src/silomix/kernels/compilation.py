@@ -1,31 +1,50 @@
-"""Tells when numba compiles, so that a first call need not look like a hang."""
+"""How kernels are compiled and split among threads; a first call need not look like a hang."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numba
 from numba.core import event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _Watch(event.Listener):
-    def __init__(self) -> None:
-        self.begun = threading.Event()
+def kernel(function: Function) -> Function:
+    """Compile without the interpreter lock, kept on disk between runs."""
+    compile_it: Callable[..., Callable[[Function], Function]] = numba.njit
+    return compile_it(nogil=True, cache=True)(function)
 
-    def on_start(self, _: Any) -> None:
-        self.begun.set()
 
-    def on_end(self, _: Any) -> None:
-        pass
+def split_work(size: int, threads: int, do: Callable[[int, int], object]) -> None:
+    """Call `do(first, last)` on ranges that make up 0 … size, each on a thread of its own."""
+    parts = max(1, min(threads, size))
+    edges = [size * part // parts for part in range(parts + 1)]
+    if parts == 1:
+        do(0, size)
+        return
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(do, *zip(*pairwise(edges), strict=True)))
 
 
 @contextmanager
 def watch_compilation() -> Iterator[threading.Event]:
     """Yield an event that is set as soon as anything is compiled rather than loaded from disk."""
-    watch = _Watch()
-    with event.install_listener("numba:compile", watch):
-        yield watch.begun
+    begun = threading.Event()
+
+    class Watch(event.Listener):
+        def on_start(self, _: Any) -> None:
+            begun.set()
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Watch()):
+        yield begun

@@ -16,12 +16,12 @@ from numba import njit
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# from here on the terms of Stirling's series that are used miss by less than 1e-9
 STIRLING = 8.0
-"""From here on the terms of Stirling's series that are used miss by less than 1e-9."""
+# tables rarer than this are looked for by skipping ahead
 DENSE = 0.2
-"""Tables rarer than this are looked for by skipping ahead."""
+# nobody will open a table whose probability is smaller
 NEVER = 1e-13
-"""Nobody will open a table whose probability is smaller."""
 
 
 @njit(cache=True, inline="always")

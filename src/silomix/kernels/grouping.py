@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.similarity import kernel
+from silomix.kernels.compilation import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# a bound on a gain is trusted up to this, times what was added up
 ROUNDING = 1e-9
-"""A bound on a gain is trusted up to this, times what was added up."""
 
 
 @kernel

@@ -15,16 +15,21 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# largest number of codes of a group of two variables or more: tried in turn
 GROUP_CODES = (8, 16, 32, 64, 128, 256, 512)
-"""Largest number of codes of a group of two variables or more: tried in turn."""
+# growing one entry of the fused table costs as much as multiplying one into 10 data rows
 GROWING_COST = 10
-"""Growing one entry of the fused table costs as much as multiplying one into 10 data rows."""
 TRIAL_ROWS = 20_000
+# a variable with more levels is counted cell by cell: its one-hot bytes would be mostly zeros
 WIDE = 16
-"""A variable with more levels is counted cell by cell: its one-hot bytes would be mostly zeros."""
-BYTE_LANES = 16
+# components in a vector, and bytes added at a time
+LANES, BYTE_LANES = 16, 16
+# rows whose labels are drawn together; row ranges given to threads start at multiples of it
+BLOCK = 64
+# byte counters kept apart, so that neighbouring rows do not wait for each other's stores
+REPLICAS = 2
+# rows handled together where a table is read by columns: they fit into the nearest caches
 BLOCK_ROWS = 4096
-"""Rows handled together where a table is read by columns: they fit into the nearest caches."""
 
 
 class Layout(NamedTuple):
@@ -128,6 +133,85 @@ def _one_hot(
         for byte, (q, k) in enumerate(stored):
             onehot[block, byte] = codes[block, q] == k
     return onehot, np.array([offsets[q] + k for q, k in stored], dtype=np.int64)
+
+
+class Workspace(NamedTuple):
+    """A laid-out shard, one draw of the parameters, the counts, and room for the label draw.
+
+    Attributes
+    ----------
+    layout : the rows.
+    vectors : V zeros; its length, part of its type, tells the compiler V.
+    weights : (component,)
+    table : (level, component), the level probabilities.
+    scaled : (level + 1, lane slot), each level divided by its largest entry over the occupied
+        components, so that products stay near one; the last row, for missing cells, is ones.
+    log_scale : (level,), logarithms of those divisors.
+    grown : one group's fused table, float64; fused : (fused row, lane slot), float32.
+    shapes, gammas : of the gamma draws.
+    members : (component,) rows by component; counts : (level, component).
+    log_totals : (block,), log-likelihood of each block of rows, summed in order at the end.
+    exact : (thread,), labels that were drawn again in float64.
+    The rest: per-thread buffers of one block, byte counters and their sums.
+    """
+
+    layout: Layout
+    vectors: tuple[int, ...]
+    weights: NDArray[Any]
+    table: NDArray[Any]
+    scaled: NDArray[Any]
+    log_scale: NDArray[Any]
+    grown: NDArray[Any]
+    fused: NDArray[Any]
+    shapes: NDArray[Any]
+    gammas: NDArray[Any]
+    members: NDArray[Any]
+    counts: NDArray[Any]
+    log_totals: NDArray[Any]
+    exact: NDArray[Any]
+    bits: NDArray[Any]
+    masses: NDArray[Any]
+    prefix: NDArray[Any]
+    chosen: NDArray[Any]
+    byte_counts: NDArray[Any]
+    recent: NDArray[Any]
+    sums: NDArray[Any]
+    wide_sums: NDArray[Any]
+    member_sums: NDArray[Any]
+    zeros: NDArray[Any]
+
+
+def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspace:
+    """Return room for sweeps over a shard whose rows `threads` threads share."""
+    rows, levels, width = len(layout.codes), int(layout.offsets[-1]), layout.onehot.shape[1]
+    vectors = (0,) * -(-components // LANES)
+    slots = len(vectors) * LANES
+    return Workspace(
+        layout=layout,
+        vectors=vectors,
+        weights=np.zeros(components),
+        table=np.zeros((levels, components)),
+        scaled=np.concatenate([np.zeros((levels, slots)), np.ones((1, slots))]),
+        log_scale=np.zeros(levels),
+        grown=np.zeros((int(np.diff(layout.group_row).max()), slots)),
+        fused=aligned((int(layout.group_row[-1]), slots), np.float32),
+        shapes=np.zeros((levels + 1) * components),
+        gammas=np.zeros((levels + 1) * components),
+        members=np.zeros(components, np.int64),
+        counts=np.zeros((levels, components), np.int64),
+        log_totals=np.zeros(-(-rows // BLOCK)),
+        exact=np.zeros(threads, np.int64),
+        bits=np.zeros((threads, BLOCK), np.uint64),
+        masses=aligned((threads, BLOCK, slots), np.float32),
+        prefix=aligned((threads, BLOCK, LANES), np.float32),
+        chosen=np.zeros((threads, BLOCK), np.int64),
+        byte_counts=aligned((threads, REPLICAS, components, width), np.uint8),
+        recent=np.zeros((threads, REPLICAS, components), np.int64),
+        sums=np.zeros((threads, components, width), np.int32),
+        wide_sums=np.zeros((threads, int(layout.sizes[layout.wide].sum()), components), np.int64),
+        member_sums=np.zeros((threads, components), np.int64),
+        zeros=aligned((LANES,), np.float32),
+    )
 
 
 class Step(NamedTuple):

@@ -9,39 +9,40 @@ Rows of many variables are first fused as for the sampler: neighbouring variable
 over the combinations that occur, so 94 conditions are about 24 columns. A combination's
 probability is the product of its levels', and its expected count counts for each of them.
 
-The compiled function stands next to its definition in plain NumPy; the two add up in different
-orders, so they agree to rounding.
+The definition in plain NumPy, in the tests, adds up in another order: they agree to rounding.
 """
 
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
+from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.layout import columns_of, fuse
-from silomix.kernels.similarity import kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
+# draws handled together: a cache line of float64
 LANES = 8
-"""Draws handled together: a cache line of float64."""
 
+# variables from which fusing the columns is worth its bookkeeping
 FUSED_FROM = 24
-"""Variables from which fusing the columns is worth its bookkeeping."""
 
+# combinations in a column: with more, the table and its counts leave the nearest cache
 FUSED_CODES = 16
-"""Combinations in a column: with more, the table and its counts leave the nearest cache."""
 
+# factors are at most one: a product above this has met no underflow on its way
 SMALLEST_MASS = 2.0**-900
-"""Factors are at most one: a product above this has met no underflow on its way."""
+
+
+class RowCounts(NamedTuple):
+    """Distinct rows: codes (row, variable), and how often each occurs, counts (row,)."""
+
+    codes: NDArray[np.unsignedinteger]
+    counts: NDArray[np.int64]
 
 
 class RowTable(NamedTuple):
@@ -76,6 +77,48 @@ class ExpectedCounts(NamedTuple):
     log_likelihood: NDArray[np.float64]
     members: NDArray[np.float64]
     cells: NDArray[np.float64]
+
+
+def distinct_rows(
+    codes: NDArray[np.unsignedinteger], counts: NDArray[np.int64] | None = None
+) -> RowCounts:
+    """Return the distinct rows, in the order of their codes, and how often each occurs.
+
+    Parameters
+    ----------
+    codes : (row, variable)
+    counts : (row,), how often each row stands for itself; once when left out.
+    """
+    if len(codes) == 0:
+        return RowCounts(codes, np.zeros(0, dtype=np.int64))
+    words = _pack(codes)
+    order = np.lexsort(words[::-1])
+    new = np.zeros(len(codes), dtype=bool)
+    new[0] = True
+    for word in words:
+        in_order = word[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
+    repeats = np.ones(len(codes), dtype=np.int64) if counts is None else counts
+    totals = np.add.reduceat(repeats[order], np.flatnonzero(new))
+    return RowCounts(codes[order[new]], totals.astype(np.int64))
+
+
+def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
+    """Write each row as few numbers that sort as its codes do: (row,) for each.
+
+    Sixteen bits are sorted in linear time, more are not.
+    """
+    words: list[NDArray[np.uint32]] = []
+    span = 1
+    for column in columns_of(codes):
+        base = int(column.max()) + 1
+        span *= base
+        if not words or span > 2**16:
+            words.append(column.astype(np.uint32))
+            span = base
+        else:
+            words[-1] = words[-1] * np.uint32(base) + column
+    return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
 
 
 def row_table(
@@ -124,16 +167,11 @@ def expected_counts(
     if rows.entries is None:
         return _count(weights, probabilities, rows, threads)
     fused = fuse_probabilities(probabilities, rows.entries)
-    small = fused.min(axis=(1, 2)) < SMALLEST_MASS  # here rescaling would come too late
-    found = _count(weights[~small], fused[~small], rows, threads)
-    found = found._replace(cells=unfuse_cells(found.cells, rows.entries, probabilities.shape[2]))
-    if not small.any():
-        return found
-    plain = rows._replace(columns=level_columns(rows.codes, rows.sizes), entries=None)
-    others = _count(weights[small], probabilities[small], plain, threads)
-    order = np.argsort(np.concatenate([np.flatnonzero(~small), np.flatnonzero(small)]))
-    both = (np.concatenate(parts)[order] for parts in zip(found, others, strict=True))
-    return ExpectedCounts(*both)
+    if fused.min(initial=1.0) < SMALLEST_MASS:  # here rescaling a row would come too late
+        plain = rows._replace(columns=level_columns(rows.codes, rows.sizes), entries=None)
+        return _count(weights, probabilities, plain, threads)
+    found = _count(weights, fused, rows, threads)
+    return found._replace(cells=unfuse_cells(found.cells, rows.entries, probabilities.shape[2]))
 
 
 def fuse_probabilities(
@@ -193,37 +231,12 @@ def _count(
             cells[first:last].reshape(last - first, levels + 1, width),
         )
 
-    share_out(blocks, threads, add)
+    split_work(blocks, threads, add)
     return ExpectedCounts(
         log_likelihood.reshape(-1)[:draws],
         members.transpose(0, 2, 1).reshape(-1, clusters)[:draws],
         cells[:, :levels].transpose(0, 3, 2, 1).reshape(-1, clusters, levels)[:draws],
     )
-
-
-def expected_counts_definition(
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    codes: NDArray[np.unsignedinteger],
-    counts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-) -> ExpectedCounts:
-    """Define `expected_counts`: logarithms and one-hot codes, one draw at a time.
-
-    Parameters
-    ----------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    codes : (row, variable); counts : (row,), how often each row occurs; sizes : (variable,)
-    """
-    columns = level_columns(codes, sizes)
-    onehot = (columns[:, :, None] == np.arange(int(sizes.sum()))).sum(axis=1).astype(float)
-    found = []
-    for shares, profiles in zip(weights, probabilities, strict=True):
-        scores = np.log(shares) + onehot @ np.log(profiles).T
-        totals = logsumexp(scores, axis=1, keepdims=True)
-        expected = counts[:, None] * np.exp(scores - totals)
-        found.append((counts @ totals[:, 0], expected.sum(axis=0), expected.T @ onehot))
-    return ExpectedCounts(*(np.array(each) for each in zip(*found, strict=True)))
 
 
 def level_columns(
@@ -234,18 +247,6 @@ def level_columns(
     columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
     columns[codes == sizes] = offsets[-1]
     return columns
-
-
-def share_out(blocks: int, threads: int, add: Callable[[int, int], None]) -> None:
-    """Call `add(first, last)` on ranges that make up all blocks, on `threads` threads."""
-    parts = max(1, min(threads, blocks))
-    edges = [blocks * part // parts for part in range(parts + 1)]
-    if parts == 1:
-        add(0, blocks)
-        return
-    with ThreadPoolExecutor(parts) as pool:
-        for done in [pool.submit(add, *ends) for ends in pairwise(edges)]:
-            done.result()
 
 
 @kernel

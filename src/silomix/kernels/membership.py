@@ -4,8 +4,7 @@ Scores are sums of logarithms, so that no number of variables underflows. A row 
 score of the most common level of every variable and takes one step for each cell that differs
 from it, which in sparse tables is a few steps instead of one for each variable.
 
-The compiled function stands next to its definition in plain NumPy; the two add up in different
-orders, so they agree to rounding.
+The definition in plain NumPy, in the tests, adds up in another order: they agree to rounding.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.similarity import kernel
-from silomix.kernels.tables import SMALLEST
+from silomix.kernels.compilation import kernel
+from silomix.kernels.gibbs_sweep import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# draws handled together: their steps stay in the second-level cache while the rows pass
 TILE = 32
-"""Draws handled together: their steps stay in the second-level cache while the rows pass."""
-
+# rows that one thread takes at a time
 BLOCK = 256
-"""Rows that one thread takes at a time."""
 
 
 class RowMembership(NamedTuple):
@@ -76,9 +74,8 @@ def share_rows(
         some = slice(first, first + BLOCK)
         add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
 
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        for _ in pool.map(compute, range(0, len(codes), BLOCK)):
-            pass
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(compute, range(0, len(codes), BLOCK)))
     return found
 
 
@@ -207,30 +204,3 @@ def add_membership(
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)
         for cluster in range(clusters):
             membership[row, cluster] /= steps.draws
-
-
-def membership_definition(
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-) -> RowMembership:
-    """Define what `share_rows` computes: draw by draw, every cell of every row.
-
-    Parameters
-    ----------
-    codes : (row, variable), a missing cell at its variable's size; sizes : (variable,)
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    """
-    present = codes < sizes
-    columns = np.where(present, np.cumsum(sizes) - sizes + codes, 0)
-    share = np.zeros((len(codes), weights.shape[1]))
-    log_densities = np.empty((len(weights), len(codes)))
-    for draw, (weight, table) in enumerate(zip(weights, probabilities, strict=True)):
-        cells = np.where(present, log(table)[:, columns], 0.0)
-        with np.errstate(divide="ignore"):
-            scores = (np.log(weight.astype(np.float64))[:, None] + cells.sum(axis=2)).T
-        log_densities[draw] = np.logaddexp.reduce(scores, axis=1)
-        share += np.exp(scores - log_densities[draw][:, None])
-    log_density = np.logaddexp.reduce(log_densities, axis=0) - math.log(len(weights))
-    return RowMembership(share / len(weights), log_density)

@@ -16,10 +16,10 @@ from numba import njit
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# shares that are whole but for floating point count as whole, and remainders as equal
 ROUNDING = 1e-9
-"""Shares that are whole but for floating point count as whole, and remainders as equal."""
+# moves of a silo's counts between two levels, for each level, in one sweep
 MOVES = 3
-"""Moves of a silo's counts between two levels, for each level, in one sweep."""
 
 
 @njit(cache=True)

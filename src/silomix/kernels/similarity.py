@@ -1,33 +1,24 @@
 """Loops over the labels of many draws: who sits with whom, and how components overlap clusters.
 
-Each compiled function stands next to its definition in plain NumPy, and gives the same numbers.
+Their definitions in plain NumPy, in the tests, give the same numbers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from silomix.kernels.compilation import kernel
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Function = TypeVar("Function", bound=Callable[..., Any])
-
+# most draws that a one-byte counter can count
 BYTE = 255
-"""Most draws that a one-byte counter can count."""
 
+# rows compared at a time: BYTE draws of them stay in the second-level cache
 TILE = 512
-"""Rows compared at a time: BYTE draws of them stay in the second-level cache."""
-
-
-def kernel(function: Function) -> Function:
-    """Compile without the interpreter lock, kept on disk between runs."""
-    compile_it: Callable[..., Callable[[Function], Function]] = numba.njit
-    return compile_it(nogil=True, cache=True)(function)
 
 
 def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.uint32]:
@@ -47,17 +38,6 @@ def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.
     for start in range(0, draws, BYTE):
         count_together(np.ascontiguousarray(labels[start : start + BYTE]), together)
     mirror(together)
-    return together
-
-
-def co_clustering_definition(
-    labels: NDArray[np.uint8],
-) -> NDArray[np.uint16] | NDArray[np.uint32]:
-    """Define `co_clustering`, one draw at a time."""
-    draws, rows = labels.shape
-    together = np.zeros((rows, rows), dtype=np.uint16 if draws < 2**16 else np.uint32)
-    for draw in labels:
-        together += draw[:, None] == draw
     return together
 
 
@@ -128,14 +108,6 @@ def sum_by_cluster(
     return sums
 
 
-def sum_by_cluster_definition(
-    distances: NDArray[np.unsignedinteger], clusters: NDArray[np.int64], n_clusters: int
-) -> NDArray[np.int64]:
-    """Define `sum_by_cluster`, as a matrix product."""
-    members = clusters[:, None] == np.arange(n_clusters)
-    return distances.astype(np.int64) @ members
-
-
 @kernel
 def contingency(
     labels: NDArray[np.uint8], clusters: NDArray[np.int64], components: int, n_clusters: int
@@ -161,16 +133,6 @@ def contingency(
     return overlap
 
 
-def contingency_definition(
-    labels: NDArray[np.uint8], clusters: NDArray[np.int64], components: int, n_clusters: int
-) -> NDArray[np.int32]:
-    """Define `contingency`: sums of one-hot codes."""
-    in_component = labels[:, :, None] == np.arange(components)
-    in_cluster = clusters[:, None] == np.arange(n_clusters)
-    overlap = np.einsum("drc,rk->dck", in_component.astype(np.int32), in_cluster)
-    return overlap.astype(np.int32)
-
-
 @kernel
 def add_support(
     labels: NDArray[np.uint8], share: NDArray[np.float64], support: NDArray[np.float64]
@@ -190,11 +152,3 @@ def add_support(
             given = share[draw, labels[draw, row]]
             for cluster in range(mine.size):
                 mine[cluster] += given[cluster]
-
-
-def add_support_definition(
-    labels: NDArray[np.uint8], share: NDArray[np.float64], support: NDArray[np.float64]
-) -> None:
-    """Define `add_support`, all rows of a draw at a time."""
-    for components, given in zip(labels, share, strict=True):
-        support += given[components]

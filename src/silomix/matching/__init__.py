@@ -1,110 +1,36 @@
 """Which local clusters of which silos are the same: [Release] -> Correspondence.
 
-To add a matching: write a function beside these that returns the group of each local cluster
-and a `MatchingInfo`, give it a record in `silomix.study`, a line in `METHODS`, and a line in the
-contract tests.
+To add a matching: write a function beside these that returns the group of each local cluster, give
+it a record in `silomix.study`, a branch in `match`, and a line in the contract tests.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.matching.absorb import absorb_groups, folding_limit
-from silomix.matching.ball import ball_groups
-from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, SWEEPS, co_occurrence
-from silomix.matching.divergence import divergence_cost, divergence_groups
-from silomix.matching.evidence import evidence_groups
-from silomix.matching.hungarian import hungarian_groups
-from silomix.matching.kappa import group_under_drift
-from silomix.matching.profile import Profile
-from silomix.matching.records import (
-    Absorption,
-    LocalClusters,
-    MatchingInfo,
-    check_releases,
-    local_clusters,
-)
+from silomix.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
+from silomix.matching.divergence import divergence_groups
+from silomix.matching.greedy import evidence_groups
+from silomix.matching.local_clusters import local_clusters
+from silomix.matching.medians import ball_groups, hungarian_groups
+from silomix.matching.profile import Profile, group_under_drift
+from silomix.study.settings import Ball, Divergence, Hungarian
 from silomix.types import Correspondence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from silomix.messages import Silos
     from silomix.release import Release
-    from silomix.study.settings import Ball, Divergence, Hungarian, Matching
+    from silomix.study.settings import Matching
     from silomix.types import Prior
 
-    Found = tuple[NDArray[np.int64], MatchingInfo]
-    Grouped = tuple[NDArray[np.int64], MatchingInfo, Profile]
-
-__all__ = ["METHODS", "Absorption", "MatchingInfo", "divergence_cost", "match"]
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """All that a matching may look at.
-
-    Attributes
-    ----------
-    releases : one from each silo, in the order of the roster.
-    clusters : their local clusters in one list.
-    silos : to ask, if the matching has questions.
-    prior : of the pooled model.
-    profile : how counts become evidence without drift.
-    drift : whether clusters may differ between silos.
-    rng : for the matching.
-    """
-
-    releases: Sequence[Release]
-    clusters: LocalClusters
-    silos: Silos
-    prior: Prior
-    profile: Profile
-    drift: bool
-    rng: np.random.Generator
-
-
-def _hungarian(problem: Problem, _: Hungarian) -> Found:
-    return hungarian_groups(problem.releases)
-
-
-def _divergence(problem: Problem, settings: Divergence) -> Found:
-    return divergence_groups(problem.releases, settings, problem.silos, problem.rng)
-
-
-def _ball(problem: Problem, settings: Ball) -> Found:
-    return ball_groups(
-        problem.releases,
-        problem.profile.offsets,
-        exponent=settings.exponent,
-        radius=settings.radius,
-    )
-
-
-METHODS: dict[str, Callable[[Problem, Any], Found]] = {
-    "hungarian": _hungarian,
-    "divergence": _divergence,
-    "ball": _ball,
-}
-"""The matchings of the paper, which know no drift."""
-
-
-def _group(problem: Problem, settings: Matching) -> Grouped:
-    """Return the groups, and the evidence that judges them from here on."""
-    clusters, profile = problem.clusters, problem.profile
-    find: Callable[[Profile], Found] = partial(evidence_groups, clusters)
-    if settings.method != "evidence":
-        found = METHODS[settings.method](problem, settings)
-        find = lambda _: found  # noqa: E731
-    if not problem.drift:
-        return *find(profile), profile
-    return group_under_drift(clusters, profile.offsets, profile.beta, find)
+__all__ = ["match"]
 
 
 def match(
@@ -116,7 +42,7 @@ def match(
     offsets: NDArray[np.int64],
     seed: int,
     drift: bool = False,
-) -> tuple[Correspondence, MatchingInfo]:
+) -> tuple[Correspondence, NDArray[np.float64] | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
 
     Parameters
@@ -135,32 +61,41 @@ def match(
     correspondence : global clusters by decreasing rows; of equal ones, the one whose first
         local cluster comes first in the roster. Its confidence is left out above
         `MOST_LOCAL_CLUSTERS` local clusters.
-    info : what happened.
+    kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
-    check_releases(releases, offsets)
     clusters = local_clusters(releases)
     profile = Profile(offsets, prior.beta)
     for_matching, for_confidence = np.random.default_rng(seed).spawn(2)
-    several = len(releases) > 1
-    problem = Problem(releases, clusters, silos, prior, profile, drift and several, for_matching)
-    groups, info, profile = _group(problem, settings)
+    # the matchings of the paper know no drift: only what follows is judged under it
+    groups = None
+    if isinstance(settings, Ball):
+        groups = ball_groups(releases, offsets, settings)
+    elif isinstance(settings, Hungarian):
+        groups = hungarian_groups(releases)
+    elif isinstance(settings, Divergence):
+        groups = divergence_groups(releases, settings, silos, for_matching)
+
+    def find(evidence: Profile) -> NDArray[np.int64]:
+        return evidence_groups(clusters, evidence) if groups is None else groups
+
+    if drift and len(releases) > 1:
+        found, profile = group_under_drift(clusters, offsets, prior.beta, find)
+    else:
+        found = find(profile)
     if settings.absorb:
-        limit = folding_limit(settings.absorb)
-        groups, absorbed = absorb_groups(clusters, groups, profile, limit=limit)
-        info = replace(info, absorbed=absorbed)
+        found = absorb_groups(clusters, found, profile, limit=folding_limit(settings.absorb))
     confidence = None
-    if len(groups) <= MOST_LOCAL_CLUSTERS:
-        confidence = co_occurrence(clusters, groups, profile, for_confidence)
-        info = replace(info, sweeps=SWEEPS)
-    groups = number_by_rows(groups, clusters.sizes)
+    if len(found) <= MOST_LOCAL_CLUSTERS:
+        confidence = co_occurrence(clusters, found, profile, for_confidence)
+    found = number_by_rows(found, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,
-        groups=tuple(groups[clusters.silo == silo] for silo in range(len(releases))),
+        groups=tuple(found[clusters.silo == silo] for silo in range(len(releases))),
         sizes=tuple(release.sizes for release in releases),
         method=settings.method,
         confidence=confidence,
     )
-    return correspondence, info
+    return correspondence, profile.kappa
 
 
 def number_by_rows(groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.matching.greedy import join_groups, joint_discount, sharing
-from silomix.matching.records import Absorption
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.matching.greedy import Groups, Wanted
+    from silomix.matching.local_clusters import LocalClusters
     from silomix.matching.profile import Profile
-    from silomix.matching.records import LocalClusters
 
 
+# groups stay apart if the evidence tells them apart by more than n to this power
 SEARCH = 1.5
-"""Groups stay apart if the evidence tells them apart by more than n to this power."""
 
 
 def folding_limit(absorb: int) -> float:
@@ -28,12 +27,8 @@ def folding_limit(absorb: int) -> float:
 
 
 def absorb_groups(
-    clusters: LocalClusters,
-    groups: NDArray[np.int64],
-    profile: Profile,
-    *,
-    limit: float,
-) -> tuple[NDArray[np.int64], tuple[Absorption, ...]]:
+    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, *, limit: float
+) -> NDArray[np.int64]:
     """Let groups join a group that shares a silo with them, if their profiles do not differ.
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
@@ -45,20 +40,16 @@ def absorb_groups(
 
     Parameters
     ----------
-    clusters : all silos' clusters.
     groups : (local,)
     profile : how counts become evidence.
     limit : rows, over all silos, from which a group is left alone: one of the two has fewer.
 
     Returns
     -------
-    groups : (local,)
-    absorbed : what was folded into what.
+    (local,)
     """
     rows = np.bincount(clusters.silo, weights=clusters.sizes).astype(np.float64)
-    gain = partial(folding_gain, limit=limit, rows=rows)
-    folded, merges = join_groups(clusters, groups, profile, gain)
-    return folded, tuple(_describe(clusters, *merge) for merge in merges)
+    return join_groups(clusters, groups, profile, partial(folding_gain, limit=limit, rows=rows))
 
 
 def folding_gain(
@@ -86,12 +77,3 @@ def folding_gain(
         price = SEARCH * np.log(rows[shared].sum())
         gains[place] = together - apart + remainder + price
     return gains
-
-
-def _describe(clusters: LocalClusters, one: list[int], other: list[int], gain: float) -> Absorption:
-    small, large = sorted([one, other], key=lambda group: clusters.sizes[group].sum())
-    return Absorption(
-        clusters=tuple(clusters.name(local) for local in sorted(small)),
-        into=tuple(clusters.name(local) for local in sorted(large)),
-        gain=gain,
-    )

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.kernels.grouping import Blocks, Grouping, sample_groupings
-from silomix.matching.greedy import sum_blocks
-from silomix.matching.records import by_appearance
+from silomix.matching.local_clusters import by_appearance, sum_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.matching.local_clusters import LocalClusters
     from silomix.matching.profile import Profile
-    from silomix.matching.records import LocalClusters
 
+# with more, the confidence is not computed
 MOST_LOCAL_CLUSTERS = 2000
-"""With more, the confidence is not computed."""
 
 BURN_IN = 50
+# sweeps dropped, and sweeps counted
 SWEEPS = 250
-"""Sweeps dropped, and sweeps counted."""
 
 
 def co_occurrence(
@@ -53,14 +52,12 @@ def co_occurrence(
     """
     order = clusters.canonical_order()
     start = by_appearance(groups[order])
-    silo, group, own = sum_blocks(clusters, order, start)
-    block = by_appearance(clusters.silo[order] * (1 + start.max()) + start)
-    silo = by_appearance(silo)
-    blocks = gather(profile.discount(own), silo, profile)
-    state = begin(blocks, group)
+    found = sum_blocks(clusters, order, start)
+    blocks = gather(profile.discount(found.counts), by_appearance(found.silo), profile)
+    state = initialise(blocks, found.group)
     together = sample_groupings(blocks, state, BURN_IN, sweeps, rng) / sweeps
     of_local = np.empty(len(order), dtype=np.int64)
-    of_local[order] = block
+    of_local[order] = found.block
     return together[np.ix_(of_local, of_local)]
 
 
@@ -84,7 +81,7 @@ def gather(counts: NDArray[np.float64], silo: NDArray[np.int64], profile: Profil
     )
 
 
-def begin(blocks: Blocks, start: NDArray[np.int64]) -> Grouping:
+def initialise(blocks: Blocks, start: NDArray[np.int64]) -> Grouping:
     """Return the grouping `start`, (block,); the sampler adds up its counts."""
     n_blocks = len(start)
     held = np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_)

@@ -1,27 +1,29 @@
-"""Join groups of local clusters, best pair first, while the evidence rises."""
+"""Join groups of local clusters, best pair first, while the evidence rises: the default."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import gammaln
 
 from silomix.kernels.grouping import gains_above, weigh_groups
-from silomix.matching.records import by_appearance
+from silomix.matching.local_clusters import by_appearance, sum_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from silomix.matching.local_clusters import LocalClusters
     from silomix.matching.profile import Profile
-    from silomix.matching.records import LocalClusters
 
     Gain = Callable[["Groups", int, NDArray[np.int64], "Wanted"], NDArray[np.float64]]
 
+# a rise of the log evidence by less than this may be rounding
 SMALLEST_GAIN = 1e-6
-"""A rise of the log evidence by less than this may be rounding."""
 
 OUTDATED = -1
 
@@ -74,38 +76,42 @@ class Merge(NamedTuple):
     gain: float
 
 
+def evidence_groups(clusters: LocalClusters, profile: Profile) -> NDArray[np.int64]:
+    """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
+
+    The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
+    weights: that belongs to a model with one vector of weights for all silos, and would merge
+    clusters that live in different silos. Two groups that share a silo do not merge: the silo
+    has told its clusters apart. Beforehand a grouping is as likely as under the top level of a
+    hierarchical Dirichlet process (Teh et al., 2006): the next local cluster joins a group with
+    odds of the number of its members, or opens one with odds 1. Were all groupings equally
+    likely, the ways to split a group would double with each member, and among a hundred silos
+    chance alone would keep copies of one cluster apart.
+    """
+    return join_groups(clusters, np.arange(len(clusters.silo)), profile, apart_gain)
+
+
 def join_groups(
     clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, gain: Gain
-) -> tuple[NDArray[np.int64], list[tuple[list[int], list[int], float]]]:
-    """Join groups, the pair with the largest gain first, until no gain is left.
+) -> NDArray[np.int64]:
+    """Join groups, the pair with the largest gain first, until no gain is left: (local,).
 
     Ties go to the pair that comes first in the canonical order of the clusters.
 
     Parameters
     ----------
-    clusters : all silos' clusters.
     groups : (local,), the groups to begin with.
     profile : how counts become evidence.
     gain : rise of the log evidence when one group joins each of some others; −inf where it
         must not, and maybe where it does not count.
-
-    Returns
-    -------
-    groups : (local,)
-    merges : the local clusters of the two groups, and the gain, in the order of the merges.
     """
     order = clusters.canonical_order()
-    start = by_appearance(groups[order])
-    members = [order[start == group].tolist() for group in range(1 + start.max())]
-    told = []
-    for one, other, rise in greedy_merges(sum_up(clusters, order, start, profile), gain):
-        told.append((members[one], members[other], rise))
-        members[one] = members[one] + members[other]
-        members[other] = []
-    joined = np.empty(len(groups), dtype=np.int64)
-    for group, locals_of_group in enumerate(members):
-        joined[locals_of_group] = group
-    return joined, told
+    joined = by_appearance(groups[order])
+    for one, other, _ in greedy_merges(sum_up(clusters, order, joined, profile), gain):
+        joined[joined == other] = one
+    back = np.empty_like(joined)
+    back[order] = joined
+    return back
 
 
 def sum_up(
@@ -115,37 +121,19 @@ def sum_up(
     profile: Profile,
 ) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
-    n_groups = 1 + int(start.max())
-    silo, group, own = sum_blocks(clusters, order, start)
-    counts = np.zeros((n_groups, own.shape[1]))
-    np.add.at(counts, group, profile.discount(own))
-    by_silo: list[dict[int, NDArray[np.float64]]] = [{} for _ in range(n_groups)]
-    for s, g, block in zip(silo.tolist(), group.tolist(), own, strict=True):
-        by_silo[g][s] = block
-    rows = np.zeros((n_groups, len(clusters.names)), dtype=np.int64)
+    blocks = sum_blocks(clusters, order, start)
+    counts = np.zeros((1 + int(start.max()), blocks.counts.shape[1]))
+    np.add.at(counts, blocks.group, profile.discount(blocks.counts))
+    by_silo: list[dict[int, NDArray[np.float64]]] = [{} for _ in counts]
+    rows = np.zeros((len(counts), len(clusters.names)), dtype=np.int64)
     np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
     held = np.zeros(rows.shape, dtype=np.bool_)
-    held[start, clusters.silo[order]] = True
+    for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
+        by_silo[g][s] = own
+        held[g, s] = True
     evidence, room = weigh_groups(counts, profile.prior, profile.offsets)
     bits = np.packbits(held, axis=1)
     return Groups(profile, counts, evidence, room, rows, bits, held.sum(axis=1), by_silo)
-
-
-def sum_blocks(
-    clusters: LocalClusters, order: NDArray[np.int64], start: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Add up the clusters of one silo that share a group: they drift together.
-
-    Returns
-    -------
-    silo, group : (block,), in the order in which the blocks first appear.
-    counts : (block, level), effective counts as they are.
-    """
-    block = by_appearance(clusters.silo[order] * (1 + start.max()) + start)
-    first = np.unique(block, return_index=True)[1]
-    counts = np.zeros((len(first), clusters.counts.shape[1]))
-    np.add.at(counts, block, clusters.counts[order])
-    return clusters.silo[order][first], start[first], counts
 
 
 def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
@@ -163,7 +151,7 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
     bound = np.full(n_groups, -np.inf)
     partner = np.full(n_groups, OUTDATED)
 
-    def look(one: int) -> None:
+    def find_partner(one: int) -> None:
         later = one + 1 + np.flatnonzero(alive[one + 1 :])
         bound[one] = -np.inf
         if len(later):
@@ -173,18 +161,18 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
             bound[one], partner[one] = gains[best], later[best]
 
     for one in range(n_groups):
-        look(one)
+        find_partner(one)
     merges = []
     while bound[one := int(np.argmax(bound))] > SMALLEST_GAIN:
         other = int(partner[one])
         if other == OUTDATED:
-            look(one)
+            find_partner(one)
             continue
         merges.append(Merge(one, other, float(bound[one])))
         join(groups, one, other)
         alive[other], bound[other] = False, -np.inf
         partner[(partner == one) | (partner == other)] = OUTDATED
-        look(one)
+        find_partner(one)
         earlier = np.flatnonzero(alive[:one])
         floor = np.maximum(bound[earlier], SMALLEST_GAIN)
         gains = gain(groups, one, earlier, Wanted(floor, best_only=False))
@@ -232,26 +220,43 @@ def sharing(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.b
     return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
 
 
-def profile_gain(
-    groups: Groups,
-    one: int,
-    others: NDArray[np.int64],
-    prior: NDArray[np.float64],
-    wanted: Wanted,
+def apart_gain(
+    groups: Groups, one: int, others: NDArray[np.int64], wanted: Wanted
 ) -> NDArray[np.float64]:
-    """Return prior + g(n_a + n_b) − g(n_a) − g(n_b) of one group with each of the others: (other,).
+    """Return the gain of joining each of the others: (other,).
 
-    −inf where it does not count; prior : (other,).
+    −inf where a silo is in both, and where the gain does not count.
     """
-    profile = groups.profile
-    return gains_above(
+    apart = ~sharing(groups, one, others)
+    some = others[apart]
+    prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
+    prior = prior + groups.profile.log_join_odds
+    gains = np.full(len(others), -np.inf)
+    gains[apart] = gains_above(
         groups.counts,
         groups.evidence,
         groups.room,
-        profile.prior,
-        profile.offsets,
+        groups.profile.prior,
+        groups.profile.offsets,
         one,
-        others,
+        some,
         prior,
-        *wanted,
+        wanted.floor[apart],
+        wanted.best_only,
     )
+    return gains
+
+
+def membership_gain(one: np.int64, others: NDArray[np.int64], silos: int) -> NDArray[np.float64]:
+    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,).
+
+    Two groups have no silo in common: together they have no more clusters than there are silos.
+    """
+    logs = log_gammas(silos)
+    return logs[one + others] - logs[one] - logs[others]
+
+
+@cache
+def log_gammas(most: int) -> NDArray[np.float64]:
+    """Return lnΓ of the whole numbers from 0 to `most`."""
+    return np.asarray(gammaln(np.arange(most + 1)))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.matching.records import by_appearance
+from silomix.matching.local_clusters import by_appearance
 from silomix.rivals.states import Blocks, begin, move, refresh
 
 if TYPE_CHECKING:

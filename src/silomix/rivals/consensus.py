@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from silomix.aggregation import aggregate, matched_draws
+from silomix.aggregation import aggregate
 from silomix.errors import SettingsError
 from silomix.matching import match
 from silomix.messages import SampleLocally
@@ -15,6 +15,7 @@ from silomix.pipeline import assign_rows
 from silomix.posterior import Parts, ordered
 from silomix.relabel import local_posterior
 from silomix.release import make_release
+from silomix.released_draws import matched_draws
 from silomix.rivals.covariance import consensus_draws
 from silomix.rivals.federation import COMBINING, open_silos, refuse_unused
 from silomix.rivals.record import RivalResult, Stopwatch
@@ -66,7 +67,7 @@ def cmc(
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
     first. How a mixture's parameters become coordinates is in `silomix.rivals.covariance`, and for
-    "independent" in `silomix.aggregation.cmc`.
+    "independent" in `silomix.aggregation.closed_form`.
 
     One θ is behind all silos in Scott et al. Weights of clusters that differ between silos are no
     such θ: their average by precision is not the weight over all rows, and its intervals are those
@@ -114,7 +115,7 @@ def product(
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
     moments, in place of Gaussian ones, whose tails cross 0 and 1. Only level probabilities are
     multiplied: a silo's weights are its own, so those over all rows are the silos' added up. Both
-    are in `silomix.aggregation.product`.
+    are in `silomix.aggregation.closed_form`.
 
     Parameters
     ----------
@@ -255,7 +256,7 @@ def _covariance(
     study = federation.study
     offsets = study.table_schema.offsets
     matched = matched_draws(
-        releases, correspondence, study.kept_draws, study.prior, offsets, study.seed
+        releases, correspondence.groups, study.kept_draws, study.prior, offsets, study.seed
     )
     rows = np.array([release.rows for release in releases], dtype=np.int64)
     weights, probabilities, outside = consensus_draws(matched, rows, offsets)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.aggregation.matched import SMALLEST
+from silomix.families.weighted_draws import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

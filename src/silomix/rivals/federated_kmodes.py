@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.matching.divergence import one_hot
+from silomix.families.categorical import one_hot
 from silomix.rivals.federation import keep_labels, open_silos
 from silomix.rivals.kmodes import Points, assign, distances, k_modes, level_counts, update
 from silomix.rivals.levels import Levels

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.aggregation.oracles import distinct_rows
+from silomix.families.categorical import one_hot
 from silomix.families.dirichlet import draw_levels
-from silomix.matching.divergence import one_hot
+from silomix.kernels.likelihood import distinct_rows
 from silomix.rivals.kmodes import Points
 from silomix.rivals.levels import Levels
 from silomix.rivals.pooled import pool_rows

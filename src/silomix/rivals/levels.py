@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.families.dirichlet import draw_levels
-from silomix.families.evidence import log_evidence
+from silomix.families.dirichlet import draw_levels, log_evidence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.aggregation.oracles import distinct_rows
-from silomix.matching.divergence import one_hot
-from silomix.matching.records import by_appearance
+from silomix.families.categorical import one_hot
+from silomix.kernels.likelihood import distinct_rows
+from silomix.matching.local_clusters import by_appearance
 from silomix.rivals.federation import ClusterSizes, keep_labels, open_silos
 from silomix.rivals.kmodes import Points
 from silomix.rivals.levels import Levels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from silomix.matching.divergence import one_hot
+from silomix.families.categorical import one_hot
 from silomix.matching.profile import Profile
 from silomix.messages import SampleLocally
 from silomix.pipeline import assign_rows

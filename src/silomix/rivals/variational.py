@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import digamma, gammaln, xlogy
 
 from silomix.errors import SettingsError
-from silomix.families.evidence import log_allocation_prior
+from silomix.families.dirichlet import log_allocation_prior
 from silomix.rivals.kmodes import Points, k_modes
 from silomix.rivals.odds import positive
 

@@ -38,14 +38,10 @@ class InProcess:
         self._progress: dict[str, Progress] = {}
         self._stop = threading.Event()
         self._threads, self._report = min(threads, len(silos)), report
+        self.names = tuple(silo.name for silo in silos)
         self.silos = tuple(
             replace(silo, threads=each, progress=self._listen(silo.name)) for silo in silos
         )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The roster, in order."""
-        return tuple(silo.name for silo in self.silos)
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 
-from silomix.aggregation.oracles import distinct_rows
 from silomix.errors import SiloError
-from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels.layout import Layout
 from silomix.messages import (
     AssignRows,
     CountDistinctRows,
@@ -35,20 +35,18 @@ from silomix.types import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
     from typing import Self
 
-    from numpy.typing import NDArray
-
-    from silomix.messages import DistinctRows, Query
-    from silomix.policy import Policy
-    from silomix.store import Kept
-    from silomix.study import Study
+    from silomix.messages import Query
     from silomix.types import Schema
 
+# what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
-"""What joblib raises when a worker died: a process of this machine, or one of Dask's with data."""
+CHANCES = 2
 
+# forms of the rows that a worker makes the first time one is needed
+FORMS = ("layout", "rows")
+# what each question takes along: the codes of the rows, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
     SampleLocally: ("codes",),
     DivergenceCost: ("codes", "kept"),
@@ -58,32 +56,13 @@ NEEDS: dict[type, tuple[str, ...]] = {
     PolishRound: ("layout",),
     AssignRows: ("codes",),
 }
-"""What each question takes along: the codes of the rows, and what a store has under that name."""
-
-MADE_ONCE = ("layout", "rows")
-"""Forms of the rows that a worker makes the first time one is needed."""
-
-CHANCES = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Post:
-    """What a worker must know of a silo besides its rows; see `silomix.silo.Silo`."""
-
-    name: str
-    place: int
-    schema: Schema
-    study: Study
-    policy: Policy
-    checkpoint: Path | None
 
 
 class Outcome(NamedTuple):
-    """A reply, and what the question added to the silo's store."""
+    """A reply, and what the question added to the silo's store, by name."""
 
     reply: Any
-    kept: Kept | None
-    membership: NDArray[np.float32] | None
+    added: dict[str, Any]
 
 
 class Joblib:
@@ -101,14 +80,10 @@ class Joblib:
         report: Callable[[Progress], None] | None = None,
     ) -> None:
         self.silos = tuple(silos)
+        self.names = tuple(silo.name for silo in silos)
         self._jobs, self._report = jobs, report
         self._parallel: Any = None
-        self._lent: dict[int, tuple[object, object]] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The roster, in order."""
-        return tuple(silo.name for silo in self.silos)
+        self._scattered: dict[int, tuple[object, object]] = {}
 
     def __enter__(self) -> Self:
         self._parallel = workers(self._jobs).__enter__()
@@ -116,7 +91,7 @@ class Joblib:
 
     def __exit__(self, *error: object) -> None:
         parallel, self._parallel = self._parallel, None
-        self._lent.clear()
+        self._scattered.clear()
         parallel.__exit__(*error)
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
@@ -126,42 +101,33 @@ class Joblib:
         asked = {silo.name: silo for silo in self.silos if silo.name in queries}
         for name, silo in asked.items():
             permit(queries[name], silo)
-        for word in MADE_ONCE:
-            self._make(word, [silo for silo in asked.values() if word in needs(queries[silo.name])])
         away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
-        tell = self._tell if isinstance(query, SampleLocally) else None
-        found = self._run(lambda name: self._job(queries[name], asked[name]), away, tell)
+        report = [self._tell] if isinstance(query, SampleLocally) else []
+        found = self._run(lambda name: self._job(queries[name], asked[name]), away, *report)
         for name, outcome in found.items():
-            remember(outcome, asked[name].store)
+            remember(outcome.added, asked[name])
         return {
             name: found[name].reply if name in found else answer(queries[name], silo)
             for name, silo in asked.items()
         }
 
-    def _make(self, word: str, silos: Sequence[Silo]) -> None:
-        """Have the rows brought into the form that the questions to come need, once."""
-        missing = {silo.name: silo for silo in silos if getattr(silo.store, word) is None}
-
-        def job(name: str) -> Any:
-            shard = missing[name].shard
-            return delayed(make)(name, word, self._lend(shard.codes), shard.schema.sizes)
-
-        for name, made in self._run(job, missing).items():
-            silo = missing[name]
-            if isinstance(made, Layout):
-                made = made._replace(codes=np.ascontiguousarray(silo.shard.codes))
-            setattr(silo.store, word, made)
-
     def _job(self, query: Query, silo: Silo) -> Any:
-        # a worker may run in another folder
-        checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
-        post = Post(silo.name, silo.place, silo.shard.schema, silo.study, silo.policy, checkpoint)
-        taken = {word: take(word, silo) for word in needs(query)}
-        lent = {word: self._lend(item) for word, item in taken.items() if word != "shared"}
+        bare = partial(
+            Silo,
+            name=silo.name,
+            place=silo.place,
+            study=silo.study,
+            policy=silo.policy,
+            # a worker may run in another folder
+            checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
+        )
+        taken = {word: take(word, silo) for word in needs(query, silo.store)}
+        sent = {w: item if w == "shared" else self._scatter(item) for w, item in taken.items()}
         # field by field, so that what silos are asked alike travels once
-        return delayed(work)(post, type(query), *vars(query).values(), **(taken | lent))
+        values = vars(query).values()
+        return delayed(work)(bare, silo.shard.schema, type(query), *values, **sent)
 
-    def _lend(self, value: object) -> object:
+    def _scatter(self, value: object) -> object:
         """Return what to send in the place of something that many questions need.
 
         joblib shares large arrays among the processes of this machine by itself; on Dask they
@@ -170,50 +136,43 @@ class Joblib:
         client = getattr(get_active_backend()[0], "client", None)
         if client is None or value is None:
             return value
-        if id(value) not in self._lent:
-            self._lent[id(value)] = value, client.scatter([value], hash=False)[0]
-        return self._lent[id(value)][1]
+        if id(value) not in self._scattered:
+            self._scattered[id(value)] = value, client.scatter([value], hash=False)[0]
+        return self._scattered[id(value)][1]
 
     def _run(
         self,
         job: Callable[[str], Any],
         names: Iterable[str],
-        tell: Callable[[int], None] | None = None,
+        report: Callable[[int], None] = lambda _: None,
     ) -> dict[str, Any]:
         """Run one job for each name; once more for those whose worker died."""
         found: dict[str, Any] = {}
         lost: Exception | None = None
         for _ in range(CHANCES):
+            left = [name for name in names if name not in found]
+            if not left:
+                return found
+            report(len(found))
+            results = (self._parallel or workers(self._jobs))([job(name) for name in left])
             try:
-                self._collect([job(name) for name in names if name not in found], found, tell)
+                for name, result in results:
+                    found[name] = own(result)
+                    report(len(found))
             except LOST as error:
                 lost = error
-                self._lent.clear()
+                self._scattered.clear()
+            except BaseException as error:
+                # joblib stops the workers for an error it sees; left alone, it warns of results
+                results.throw(error)
+                raise
             else:
                 return found
-        left = ", ".join(name for name in names if name not in found)
+        left = [name for name in names if name not in found]
         raise SiloError(
-            f"{left}: the worker died, and so did the next; it may have run out of memory: let "
-            "fewer workers run at a time, or make more silos of fewer rows"
+            f"{', '.join(left)}: the worker died, and so did the next; it may have run out of "
+            "memory: let fewer workers run at a time, or make more silos of fewer rows"
         ) from lost
-
-    def _collect(
-        self, jobs: Sequence[Any], found: dict[str, Any], tell: Callable[[int], None] | None
-    ) -> None:
-        if not jobs:
-            return
-        if tell is not None:
-            tell(len(found))
-        results = (self._parallel or workers(self._jobs))(jobs)
-        try:
-            for name, result in results:
-                found[name] = own(result)
-                if tell is not None:
-                    tell(len(found))
-        except BaseException as error:
-            # joblib stops the workers for an error it sees; left alone, it warns of unused results
-            results.throw(error)
-            raise
 
     def _tell(self, finished: int) -> None:
         if self._report is not None:
@@ -235,18 +194,18 @@ def workers(jobs: int) -> Any:
     )
 
 
-def needs(query: Query) -> tuple[str, ...]:
-    """Return what the question takes along: "codes", or what a store has under the name."""
+def needs(query: Query, store: Store) -> tuple[str, ...]:
+    """Return what the question takes along; the codes, for a form of the rows not made yet."""
     if isinstance(query, AssignRows) and query.groups is not None:
         return ("codes", "kept")
-    return NEEDS[type(query)]
+    missing = [word for word in FORMS if getattr(store, word) is None]
+    return tuple("codes" if word in missing else word for word in NEEDS[type(query)])
 
 
 def at_hand(query: Query, silo: Silo) -> bool:
     """Tell whether the answer needs no worker: there is nothing left to compute."""
-    if isinstance(query, SampleLocally):
-        return silo.store.kept is not None
-    return isinstance(query, ShareReleases | CountDistinctRows)
+    known = {SampleLocally: silo.store.kept, CountDistinctRows: silo.store.rows}
+    return isinstance(query, ShareReleases) or known.get(type(query)) is not None
 
 
 def take(word: str, silo: Silo) -> object:
@@ -260,42 +219,34 @@ def take(word: str, silo: Silo) -> object:
     return found
 
 
-def remember(outcome: Outcome, store: Store) -> None:
-    """Put what a question added into the silo's store."""
-    if outcome.kept is not None:
-        store.keep(outcome.kept)
-    if outcome.membership is not None:
-        store.assign(outcome.membership)
-
-
-def work(post: Post, kind: type, *values: object, **sent: Any) -> tuple[str, Outcome]:
+def work(
+    bare: partial[Silo], schema: Schema, kind: type, *values: object, **sent: Any
+) -> tuple[str, Outcome]:
     """Answer a question in a worker, from what was sent along; see `NEEDS`."""
     store = Store()
-    codes = own(sent.pop("codes", np.empty((0, len(post.schema.sizes)), dtype=np.uint8)))
+    codes = own(sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8)))
     for word, value in sent.items():
         setattr(store, word, own(value))
-    silo = Silo(
-        name=post.name,
-        place=post.place,
-        shard=Shard(post.schema, codes),
-        study=post.study,
-        store=store,
-        policy=post.policy,
-        checkpoint=post.checkpoint,
-    )
+    silo = bare(shard=Shard(schema, codes), store=store)
     reply = answer(kind(*map(own, values)), silo)
-    kept = None if "kept" in sent else store.kept
-    return post.name, Outcome(reply, kept, store.membership)
+    added = {word: getattr(store, word) for word in ("kept", "membership", *FORMS)}
+    if store.layout is not None:  # the asker has the codes
+        added["layout"] = store.layout._replace(codes=codes[:0])
+    new = {word: value for word, value in added.items() if value is not None and word not in sent}
+    return silo.name, Outcome(reply, new)
 
 
-def make(
-    name: str, word: str, codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]
-) -> tuple[str, Layout | DistinctRows]:
-    """Bring a silo's rows into another form in a worker; a layout comes without its codes."""
-    codes = own(codes)
-    if word == "rows":
-        return name, distinct_rows(codes)
-    return name, lay_out(codes, sizes)._replace(codes=codes[:0])
+def remember(added: dict[str, Any], silo: Silo) -> None:
+    """Put what a question added into the silo's store."""
+    if "kept" in added:
+        silo.store.keep(added["kept"])
+    if "membership" in added:
+        silo.store.assign(added["membership"])
+    if "layout" in added:
+        codes = np.ascontiguousarray(silo.shard.codes)
+        silo.store.layout = added["layout"]._replace(codes=codes)
+    if "rows" in added:
+        silo.store.rows = added["rows"]
 
 
 def own(value: Any) -> Any:
@@ -308,6 +259,8 @@ def own(value: Any) -> Any:
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
     if isinstance(value, Layout | Outcome):
         return type(value)(*map(own, value))
+    if isinstance(value, dict):
+        return {key: own(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         parts = {part.name: own(getattr(value, part.name)) for part in fields(value)}
         return replace(value, **parts)

@@ -1,4 +1,4 @@
-"""The product of conjugate densities fitted to the silos' draws.
+"""Aggregations without an objective: averages of the silos' draws, and a product of densities.
 
 Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights; the product of densities
 has not. Each silo's draws of a cluster's level probabilities become a Dirichlet a^s, fitted by
@@ -13,12 +13,11 @@ the cluster give their share of the prior.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.dirichlet import draw_levels
+from silomix.families.weighted_draws import SMALLEST
 from silomix.release import fit_dirichlet
 
 if TYPE_CHECKING:
@@ -26,9 +25,69 @@ if TYPE_CHECKING:
 
     from silomix.types import MatchedDraws, Prior
 
+# draws that do not move have this variance, so that silos which all stand still count equally
+SMALLEST_VARIANCE = 1e-30
 
-@dataclass(frozen=True, eq=False)
-class Product:
+
+def uniform_weights(held: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return λ_s = 1/S, (silo,), and μ_{s,c} = 1/|S_c| over the silos that hold c: as `held`."""
+    return np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0)
+
+
+def inverse_variances(
+    matched: MatchedDraws, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return λ, and the elementwise weights of the profiles, by inverse variance.
+
+    Scott et al. (2016), with independent weights. The reading for a mixture:
+
+    - a silo has one weight for all of π, as in the linear family of Fendler et al. (2026), or
+      π̂ would not sum to one: λ_s ∝ 1 / mean_c var(π_c^s). A cluster that the silo lacks, or a
+      silo with one cluster, has draws without variance and would take all the weight, so no
+      variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows: what the
+      silo's rows would tell if their clusters were known;
+    - p has a weight for each element, ∝ 1 / var(p_{c,k}^s) over the silos that hold c.
+
+    Parameters
+    ----------
+    rows : (silo,), n_s.
+
+    Returns
+    -------
+    weights : (silo,), λ; elements : (silo, cluster, level), sums to one over the silos.
+    """
+    means = matched.weights.mean(axis=1)
+    overall = rows @ means / rows.sum()
+    known = overall * (1 - overall) / (rows[:, None] + 1.0)
+    variance = np.maximum(matched.weights.var(axis=1), known).mean(axis=1)
+    precision = 1.0 / np.maximum(variance, SMALLEST_VARIANCE)
+    spread = np.maximum(matched.probabilities.var(axis=1), SMALLEST_VARIANCE)
+    elements = matched.held[:, :, None] / spread
+    return precision / precision.sum(), elements / elements.sum(axis=0)
+
+
+def average_elementwise(
+    matched: MatchedDraws, elements: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return Σ_s w_{s,c,k} p_{c,k}^s, made to sum to one within each variable.
+
+    Parameters
+    ----------
+    elements : (silo, cluster, level), w.
+
+    Returns
+    -------
+    (draw, cluster, level)
+    """
+    mixed = np.zeros(matched.probabilities.shape[1:])
+    for share, probabilities in zip(elements, matched.probabilities, strict=True):
+        mixed += share * probabilities
+    mixed = np.maximum(mixed, SMALLEST)
+    totals = np.add.reduceat(mixed, offsets[:-1], axis=-1)
+    return mixed / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+class Product(NamedTuple):
     """The parameters of the product.
 
     Attributes
@@ -92,11 +151,3 @@ def _members(
     counts = np.maximum(mean[0] * concentration[0] - alpha, 0.0)
     total = counts.sum()
     return (counts / total if total > 0 else mean[0]), float(min(total, rows))
-
-
-def draw(
-    product: Product, count: int, offsets: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return fresh draws: weights (draw, cluster), probabilities (draw, cluster, level)."""
-    weights = rng.dirichlet(product.weights, size=count)
-    return weights, draw_levels(product.profiles, offsets, rng, count)

@@ -1,10 +1,9 @@
 """The Gibbs sweep, defined: scalar float64 Python, one thing at a time.
 
 Fendler et al. (2026), section 4.2: labels given weights and probabilities, then weights and
-probabilities given labels, under Dirichlet priors. `silomix.kernels.compiled` must give the same
+probabilities given labels, under Dirichlet priors. `silomix.kernels.gibbs_sweep` must give the same
 chain, label for label and draw for draw; to make that possible every operation here is a scalar
-IEEE operation in a stated order. Even `exp` and `log` are: the C library's differ in the last bit
-from one machine to the next, and one different bit is, some sweeps later, a different chain.
+IEEE operation in a stated order.
 
 Arrays inside the kernels have the components last: ``table`` is (level, component).
 """
@@ -12,48 +11,39 @@ Arrays inside the kernels have the components last: ``table`` is (level, compone
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.kernels.tables import (
-    BOOST,
+from silomix.kernels import random_numbers as numbers
+from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST, START
+from silomix.kernels.random_numbers import (
+    EDGES,
     EXP_TERMS,
-    GOLDEN,
-    LABELS,
+    HEIGHTS,
     LN2,
     LN2_HIGH,
     LN2_LOW,
     LOG_TERMS,
     LOWEST_LOG,
-    MIX_1,
-    MIX_2,
-    PARAMETERS,
-    RETRY,
-    SMALLEST,
-    START,
-    ZIGGURAT_EDGES,
-    ZIGGURAT_HEIGHTS,
-    ZIGGURAT_TAIL,
+    MASK,
+    TAIL,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-MASK = 2**64 - 1
+GOLDEN, MIX_1, MIX_2 = int(numbers.GOLDEN), int(numbers.MIX_1), int(numbers.MIX_2)
+RETRY, BOOST = int(numbers.RETRY), int(numbers.BOOST)
 
 
-def exp(x: float) -> float:
+def exp(x):
     """Return e^x for −700 < x <= 0 within 2 ulp: x = k ln 2 + r, a polynomial in r, times 2^k."""
     k = math.floor(x / LN2 + 0.5)
     r = (x - k * LN2_HIGH) - k * LN2_LOW
     value = 0.0
     for term in EXP_TERMS:
-        value = value * r + float(term)
+        value = value * r + term
     return math.ldexp(value, k)
 
 
-def log(x: float) -> float:
+def log(x):
     """Return ln x for a normal x within 2 ulp: x = m 2^k, ln m = 2 artanh((m − 1)/(m + 1))."""
     m, k = math.frexp(x)
     if m < math.sqrt(0.5):
@@ -62,33 +52,33 @@ def log(x: float) -> float:
     z = s * s
     tail = 0.0
     for term in LOG_TERMS:
-        tail = tail * z + float(term)
+        tail = tail * z + term
     return k * LN2_HIGH + ((s + s) + ((s + s) * (z * tail) + k * LN2_LOW))
 
 
-def mix(z: int) -> int:
+def mix(z):
     """Scramble 64 bits: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
     z = ((z ^ (z >> 30)) * MIX_1) & MASK
     z = ((z ^ (z >> 27)) * MIX_2) & MASK
     return z ^ (z >> 31)
 
 
-def fold(key: int, number: int) -> int:
+def fold(key, number):
     """Return the key of branch `number` below `key`; as a leaf, 64 random bits."""
     return mix((key + GOLDEN * (number + 1)) & MASK)
 
 
-def chain_key(seed: int, silo: int, chain: int) -> int:
+def chain_key(seed, silo, chain):
     """Return the root of all randomness of one chain in one silo."""
     return fold(fold(mix(seed & MASK), silo), chain)
 
 
-def uniform(bits: int) -> float:
+def uniform(bits):
     """Turn 64 random bits into a number strictly between 0 and 1."""
     return ((bits >> 11) + 0.5) * 2.0**-53
 
 
-def normal(bits: int, state: int) -> tuple[float, int]:
+def normal(bits, state):
     """Draw a standard normal by the ziggurat (Marsaglia and Tsang, 2000), 256 layers.
 
     `bits` serve the first attempt, which succeeds 98.8 % of the time; the rest comes from the
@@ -97,26 +87,26 @@ def normal(bits: int, state: int) -> tuple[float, int]:
     while True:
         layer = bits & 255
         sign = -1.0 if (bits >> 8) & 1 else 1.0
-        x = (bits >> 11) * 2.0**-53 * ZIGGURAT_EDGES[layer]
-        if x < ZIGGURAT_EDGES[layer + 1]:
+        x = (bits >> 11) * 2.0**-53 * EDGES[layer]
+        if x < EDGES[layer + 1]:
             return sign * x, state
         if layer == 0:
             while True:
                 state = (state + GOLDEN) & MASK
-                a = -log(uniform(mix(state))) / ZIGGURAT_TAIL
+                a = -log(uniform(mix(state))) / TAIL
                 state = (state + GOLDEN) & MASK
                 b = -log(uniform(mix(state)))
                 if b + b > a * a:
-                    return sign * (ZIGGURAT_TAIL + a), state
+                    return sign * (TAIL + a), state
         state = (state + GOLDEN) & MASK
-        low, high = ZIGGURAT_HEIGHTS[layer], ZIGGURAT_HEIGHTS[layer + 1]
+        low, high = HEIGHTS[layer], HEIGHTS[layer + 1]
         if low + (high - low) * uniform(mix(state)) < exp(-0.5 * x * x):
             return sign * x, state
         state = (state + GOLDEN) & MASK
         bits = mix(state)
 
 
-def gamma(key: int, index: int, shape: float) -> float:
+def gamma(key, index, shape):
     """Draw number `index` of a batch: Gamma(shape, 1), by Marsaglia and Tsang (2000).
 
     A shape below one is drawn at shape + 1 and multiplied by U^(1/shape).
@@ -144,19 +134,14 @@ def gamma(key: int, index: int, shape: float) -> float:
     return value
 
 
-def start(key: int, rows: int, components: int) -> NDArray[np.uint8]:
+def start(key, rows, components):
     """Return random labels, every component equally likely: (row,)."""
     below = fold(fold(key, 0), START)
     labels = [int(uniform(fold(below, i)) * components) for i in range(rows)]
     return np.array(labels, dtype=np.uint8)
 
 
-def count(
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    labels: NDArray[np.uint8],
-    components: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def count(codes, sizes, labels, components):
     """Count rows by component, and cells by level and component; missing cells count nowhere.
 
     Returns
@@ -176,14 +161,7 @@ def count(
     return members, counts
 
 
-def draw_parameters(
-    key: int,
-    members: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    alpha: float,
-    beta: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def draw_parameters(key, members, counts, sizes, alpha, beta):
     """Draw weights ~ Dirichlet(α + members), and per variable levels ~ Dirichlet(β + counts).
 
     Returns
@@ -215,12 +193,7 @@ def draw_parameters(
     return weights, table
 
 
-def row_masses(
-    row: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    table: NDArray[np.float64],
-) -> tuple[list[float], int]:
+def row_masses(row, sizes, weights, table):
     """Return weight × probability of the row for each component, and a binary exponent.
 
     The true masses are the returned ones times 2^exponent: when all become small they are
@@ -240,13 +213,7 @@ def row_masses(
     return masses, exponent
 
 
-def draw_labels(
-    key: int,
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    table: NDArray[np.float64],
-) -> tuple[NDArray[np.uint8], float]:
+def draw_labels(key, codes, sizes, weights, table):
     """Draw each row's component given the parameters, by inversion of the cumulative masses.
 
     Returns
@@ -275,16 +242,7 @@ def draw_labels(
     return labels, log_likelihood
 
 
-def sweep(
-    key: int,
-    iteration: int,
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    labels: NDArray[np.uint8],
-    components: int,
-    alpha: float,
-    beta: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64], float]:
+def sweep(key, iteration, codes, sizes, labels, components, alpha, beta):
     """Run one Gibbs sweep: parameters given the labels, then labels given the parameters.
 
     Returns

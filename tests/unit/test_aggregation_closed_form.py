@@ -1,4 +1,4 @@
-"""The product of fitted Dirichlets, where the answer is known."""
+"""Averages of the silos' draws, and the product of fitted Dirichlets, where the answer is known."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta
 
-from silomix.aggregation.matched import matched_draws
-from silomix.aggregation.product import draw, multiply
+from silomix.aggregation.closed_form import (
+    average_elementwise,
+    inverse_variances,
+    multiply,
+    uniform_weights,
+)
+from silomix.families.dirichlet import draw_levels
 from silomix.release import fit_dirichlet
-from silomix.types import Prior
+from silomix.types import MatchedDraws, Prior
 from unit.aggregation_cases import conjugate_release, level_counts, make_case
 
 DRAWS = 4000
+# relative error allowed to a concentration from 4,000 draws: four standard errors and more
 MOMENTS = 0.1
-"""Relative error allowed to a concentration from 4,000 draws: four standard errors and more."""
-
-
-def match(case, seed):
-    return matched_draws(case.releases, case.correspondence, DRAWS, case.prior, case.offsets, seed)
 
 
 def rows_of(case):
@@ -58,9 +59,13 @@ def test_the_product_of_two_halves_is_the_pooled_posterior(seed, fractionate, ho
         draws=DRAWS,
         prior=Prior(fractionate=fractionate),
     )
-    product = multiply(match(case, seed), rows_of(case), case.prior, case.offsets)
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
     members, cells = pooled_shapes(case, 3)
-    found = draw(product, DRAWS, case.offsets, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    found = (
+        rng.dirichlet(product.weights, DRAWS),
+        draw_levels(product.profiles, case.offsets, rng, DRAWS),
+    )
 
     mean, spread = moments(members)
     assert_allclose(found[0].mean(axis=0), mean, atol=0.3 * spread.max())
@@ -79,7 +84,7 @@ def test_the_parameters_follow_the_formula(seed):
     case = make_case(
         seed, rows=(80, 60, 50), clusters=2, sizes=(2, 3), holds=[[1, 1], [1, 0], [1, 0]]
     )
-    matched = match(case, seed)
+    matched = case.matched(DRAWS, seed)
     product = multiply(matched, rows_of(case), case.prior, case.offsets)
     for c, holders in ((0, [0, 1, 2]), (1, [0])):
         total = np.zeros(5)
@@ -92,16 +97,9 @@ def test_the_parameters_follow_the_formula(seed):
         assert_allclose(product.profiles[c], expected, rtol=1e-12)
 
 
-def test_one_silo_gives_its_own_posterior(seed):
-    case = make_case(seed, rows=(300,), clusters=3, draws=DRAWS)
-    product = multiply(match(case, seed), rows_of(case), case.prior, case.offsets)
-    members, _ = pooled_shapes(case, 3)
-    assert_allclose(product.weights, members, rtol=MOMENTS)
-
-
 def test_a_silo_of_one_cluster_brings_its_rows(seed):
     case = make_case(seed, rows=(200, 100), clusters=2, holds=[[1, 1], [0, 1]], draws=DRAWS)
-    product = multiply(match(case, seed), rows_of(case), case.prior, case.offsets)
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
     assert product.rows[1] == 100
     assert_allclose(product.rows[0], 200, rtol=MOMENTS)
     members, _ = pooled_shapes(case, 2)
@@ -111,7 +109,7 @@ def test_a_silo_of_one_cluster_brings_its_rows(seed):
 def test_weights_without_any_information_keep_their_mean(seed):
     """Draws as wide as the prior, or wider: no effective row is left."""
     case = make_case(seed, rows=(60, 50), clusters=2, draws=DRAWS)
-    matched = match(case, seed)
+    matched = case.matched(DRAWS, seed)
     rng = np.random.default_rng(seed)
     matched.weights[:] = rng.dirichlet([0.1, 0.1], size=(2, DRAWS))
     product = multiply(matched, rows_of(case), case.prior, case.offsets)
@@ -127,11 +125,72 @@ def test_near_zero_it_has_the_shape_that_averages_lack(seed):
     releases = [
         conjugate_release(rng, s, *never, case.sizes, case.prior, 4, DRAWS) for s in range(4)
     ]
-    matched = match(replace(case, releases=releases), seed)
+    matched = replace(case, releases=releases).matched(DRAWS, seed)
     product = multiply(matched, rows_of(case), case.prior, case.offsets)
-    _, drawn = draw(product, DRAWS, case.offsets, rng)
+    drawn = draw_levels(product.profiles, case.offsets, rng, DRAWS)
     average = matched.probabilities[:, :, 0, 1].mean(axis=0)
     low = beta(0.5, 1000.5).ppf(0.1)
     # the fitted shape is rough, but its lower tail is there
     assert 0.05 < (drawn[:, 0, 1] < low).mean() < 0.2
     assert (average < low).mean() < 0.01
+
+
+HOLDS = [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
+
+
+def test_uniform_weights_are_even_among_those_who_hold():
+    weights, profiles = uniform_weights(np.array(HOLDS, bool))
+    assert_array_equal(weights, [1 / 3] * 3)
+    assert_array_equal(profiles, [[1 / 3, 1 / 2, 1], [1 / 3, 1 / 2, 0], [1 / 3, 0, 0]])
+
+
+def test_profiles_are_weighed_elementwise_by_inverse_variance(seed):
+    case = make_case(seed, rows=(90, 60, 50), clusters=3, sizes=(2, 3), holds=HOLDS)
+    matched = case.matched(300, seed)
+    _, elements = inverse_variances(matched, rows_of(case))
+    for c in range(3):
+        for level in range(5):
+            held = np.flatnonzero(matched.held[:, c])
+            precision = [1 / matched.probabilities[s, :, c, level].var() for s in held]
+            assert_allclose(elements[held, c, level], precision / np.sum(precision), rtol=1e-12)
+    assert not elements[~matched.held].any()
+    averaged = average_elementwise(matched, elements, case.offsets)
+    raw = np.einsum("scd,stcd->tcd", elements, matched.probabilities)
+    for first, last in ((0, 2), (2, 5)):
+        part = raw[..., first:last]
+        expected = part / part.sum(axis=-1, keepdims=True)
+        assert_allclose(averaged[..., first:last], expected, rtol=1e-12)
+        assert_allclose(averaged[..., first:last].sum(axis=-1), 1, rtol=1e-14)
+
+
+def test_a_larger_silo_counts_more(seed):
+    """Homogeneous silos: the variance of a weight is inverse to the rows."""
+    case = make_case(seed, rows=(100, 200, 700), clusters=3)
+    weights, elements = inverse_variances(case.matched(300, seed), rows_of(case))
+    assert_allclose(weights.sum(), 1, rtol=1e-14)
+    # 400 draws know a variance to about 7 %, and the silos' own make-up differs by chance
+    assert_allclose(weights, [0.1, 0.2, 0.7], rtol=0.3)
+    assert elements[2].mean() > elements[1].mean() > elements[0].mean()
+
+
+def test_a_silo_without_doubt_does_not_take_all_the_weight(seed):
+    """The last silo holds one cluster, whose weight is one in every draw."""
+    case = make_case(seed, rows=(90, 60, 50), clusters=3, holds=HOLDS)
+    weights, _ = inverse_variances(case.matched(300, seed), rows_of(case))
+    assert weights[2] < 0.6
+    assert weights.min() > 0.05
+
+
+def test_draws_that_do_not_move_count_equally(seed):
+    case = make_case(seed, rows=(40, 40), clusters=2, sizes=(2, 1))
+    matched = case.matched(300, seed)
+    still = MatchedDraws(
+        np.repeat(matched.weights[:, :1], 300, axis=1),
+        np.repeat(matched.probabilities[:, :1], 300, axis=1),
+        matched.held,
+    )
+    for draws in (matched, still):
+        weights, elements = inverse_variances(draws, rows_of(case))
+        assert np.isfinite(weights).all()
+        # a variable of one level has probability one in every draw
+        assert_allclose(elements[:, :, 2], 0.5, rtol=1e-12)

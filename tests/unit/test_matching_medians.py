@@ -1,16 +1,22 @@
-"""Ball matching, against a walk over all pairs."""
+"""Matching by medians: balls against a walk over all pairs, Hungarian against all permutations."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.spatial.distance import cdist
+from numpy.testing import assert_array_equal
 
-from silomix.matching import ball as module
-from silomix.matching.ball import ball_groups, components, free_coordinates
+from silomix.matching import medians as module
+from silomix.matching.medians import (
+    ball_groups,
+    components,
+    free_coordinates,
+    hungarian_groups,
+)
+from silomix.study.settings import Ball
 from unit.matching_cases import SIZES, draw_releases, make_release, offsets_of, together
 
 OFFSETS = offsets_of(SIZES)
@@ -36,13 +42,13 @@ def test_components_are_those_of_a_walk(seed, reach, block, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block)
     rng = np.random.default_rng(seed)
     points, radii = rng.random((25, 2)), reach * rng.random(25)
-    assert_array_equal(together(components(points, radii, cdist)), walk(points, radii))
+    assert_array_equal(together(components(points, radii)), walk(points, radii))
 
 
 def test_one_ball_is_enough_and_its_rim_is_outside():
     points = np.array([[0.0], [1.0]])
     for radii, joined in [((1.5, 0.0), True), ((0.0, 1.5), True), ((1.0, 1.0), False)]:
-        assert (together(components(points, np.array(radii), cdist)).all()) == joined
+        assert (together(components(points, np.array(radii))).all()) == joined
 
 
 def test_last_level_of_each_variable_is_dropped():
@@ -60,7 +66,7 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
         shifted[0, 0] = small.medians[0, 0] + factor * radius
         shifted[0, 1:] = small.medians[0, 1:]
         pair = [small, replace(large, medians=shifted)]
-        groups, _ = ball_groups(pair, OFFSETS, exponent=exponent)
+        groups = ball_groups(pair, OFFSETS, Ball(exponent=exponent))
         assert (groups[0] == groups[1]) == joined
 
 
@@ -68,43 +74,42 @@ def test_a_silo_of_one_row_has_no_ball_but_may_lie_in_one(seed):
     lone = make_release([[1, 0, 1, 0, 0, 1, 0]], place=0)
     other = make_release([[1, 0, 1, 0, 0, 1, 0]], place=1, silo="other")
     same = replace(other, medians=lone.medians)
-    groups, _ = ball_groups([lone, same], OFFSETS)
+    groups = ball_groups([lone, same], OFFSETS, Ball())
     assert groups[0] != groups[1]
-    groups, _ = ball_groups([lone, replace(same, rows=50)], OFFSETS)
+    groups = ball_groups([lone, replace(same, rows=50)], OFFSETS, Ball())
     assert groups[0] == groups[1]
-
-
-def test_own_radius_and_own_distance(seed):
-    releases = draw_releases(np.random.default_rng(seed), [range(3), range(3)])
-    groups, _ = ball_groups(releases, OFFSETS, radius=1e-9)
-    assert len(np.unique(groups)) == 6
-    groups, _ = ball_groups(releases, OFFSETS, radius=100.0)
-    assert len(np.unique(groups)) == 1
-
-    def first_coordinate(points, others):
-        return np.abs(points[:, :1] - others[:, 0])
-
-    points = np.concatenate([r.medians for r in releases])[:, :1]
-    groups, _ = ball_groups(releases, OFFSETS, radius=0.1, distance=first_coordinate)
-    assert_array_equal(together(groups), walk(points, np.full(6, 0.1)))
 
 
 def test_clusters_of_one_silo_may_merge():
     twins = [[30, 10, 20, 10, 10, 10, 30]] * 2
-    groups, _ = ball_groups([make_release(twins)], OFFSETS, radius=0.5)
+    groups = ball_groups([make_release(twins)], OFFSETS, Ball(radius=0.5))
     assert groups[0] == groups[1]
 
 
-def test_answer_depends_on_which_level_is_last():
-    """The documented price of dropping one: the same two clusters, levels in another order."""
-    first, second = (
-        np.array([[0.0, 1, 0.5, 0.5, 0.0, 0, 1]]),
-        np.array([[0.0, 1, 0.5, 0.1, 0.4, 0, 1]]),
-    )
-    swapped = [0, 1, 3, 4, 2, 5, 6]
-    seen = [
-        cdist(free_coordinates(first[:, o], OFFSETS), free_coordinates(second[:, o], OFFSETS))
-        for o in (list(range(7)), swapped)
-    ]
-    assert_allclose(seen[0], 0.4)
-    assert_allclose(seen[1], np.hypot(0.4, 0.4))
+@pytest.mark.parametrize("clusters", [1, 3, 5])
+def test_assignment_is_the_best_of_all_and_every_level_counts(seed, clusters):
+    rng = np.random.default_rng(seed)
+    reference, few = draw_releases(rng, [range(5), range(clusters)])
+    groups = hungarian_groups([reference, few])[5:]
+
+    def length(to):
+        return sum(np.linalg.norm(few.medians[k] - reference.medians[r]) for k, r in enumerate(to))
+
+    if clusters < 5:  # otherwise the silo with more rows is the reference
+        assert_array_equal(groups, min(permutations(range(5), clusters), key=length))
+    assert len(set(groups)) == clusters
+
+
+def test_the_reference_has_most_clusters_then_most_rows_then_comes_first():
+    """Its clusters are numbered as they are."""
+    one = [[30, 0, 30, 0, 0, 30, 0]]
+    three = [[0, 40, 0, 40, 0, 0, 40], *one, [0, 30, 0, 0, 30, 30, 0]]
+    more, swapped = np.multiply(three, 2), three[::-1]
+    for counts, expected in [
+        ([one, three], [1, 0, 1, 2]),
+        ([three, more[::-1]], [2, 1, 0, 0, 1, 2]),
+        ([three, swapped], [0, 1, 2, 2, 1, 0]),
+        ([one, one], [0, 0]),
+    ]:
+        releases = [make_release(each, place=place) for place, each in enumerate(counts)]
+        assert_array_equal(hungarian_groups(releases), expected)
