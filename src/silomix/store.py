@@ -28,8 +28,8 @@ from silomix.atomic import (
 )
 from silomix.errors import CheckpointError
 from silomix.messages import ShareReleases
-from silomix.messages.binary import decode, encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import decode, encode
+from silomix.messages.container import Envelope
 from silomix.release import Release
 
 if TYPE_CHECKING:

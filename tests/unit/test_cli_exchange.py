@@ -14,7 +14,7 @@ import silomix
 from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
 from silomix import cli
 from silomix.cli.exchange import LEAVES
-from silomix.messages.checks import REPLIES
+from silomix.messages.door import REPLIES
 from silomix.policy import Exchanges, policy_named, write_policy
 from silomix.study import digest, make_study, write_study
 from silomix.terminal import EXITS
@@ -29,7 +29,7 @@ def run(*args):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """A picture takes a second, and has tests of its own."""
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture

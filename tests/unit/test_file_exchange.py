@@ -26,10 +26,10 @@ from federation.exchange_cases import (
 )
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
-from silomix.messages.binary import digest as digest_question
+from silomix.messages.container import digest as digest_question
 from silomix.messages.documents import LARGEST_DOCUMENT
-from silomix.messages.envelope import Envelope
-from silomix.messages.files import read, write
+from silomix.messages.container import Envelope
+from silomix.messages.folder import read, write
 from silomix.pipeline import run_study
 from silomix.policy import Exchanges
 from silomix.study import FewRounds, digest, make_study
@@ -58,7 +58,7 @@ LARGEST_FILE, MOST_ROWS = 16_000_000, 5_000
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """A picture takes a second, and has tests of its own."""
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture

@@ -374,7 +374,7 @@ def run(*args):
 def desk(people, tmp_path, monkeypatch):
     """A hospital with a table, and two studies that it is asked to take part in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
     for number in (1, 2):
         write_study(study_of(people, number, title=f"Study {number}"), f"study{number}.toml")
     Path("north").mkdir()

@@ -29,9 +29,9 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.binary import PREFIX, decode, digest, encode
+from silomix.messages.container import PREFIX, decode, digest, encode
 from silomix.messages.documents import DEEPEST, LARGEST_DOCUMENT
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope
 from silomix.messages.schema import RECORDS
 from silomix.policy import PRESETS, echo
 from silomix.types import MatchedDraws

@@ -19,7 +19,7 @@ from silomix.messages import (
     Refused,
     SampleLocally,
 )
-from silomix.messages.checks import (
+from silomix.messages.door import (
     QUERY_CHECKS,
     REPLIES,
     REPLY_CHECKS,

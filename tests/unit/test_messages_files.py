@@ -16,9 +16,9 @@ from federation.message_cases import assert_same, exchanges, study_with
 from federation.mutations import seal_document, seal_folder
 from silomix.errors import MessageError
 from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply, Received
-from silomix.messages.binary import digest
-from silomix.messages.envelope import Envelope
-from silomix.messages.files import MESSAGE, RELEASE, read, write
+from silomix.messages.container import digest
+from silomix.messages.container import Envelope
+from silomix.messages.folder import MESSAGE, RELEASE, read, write
 from silomix.messages.tables import LARGEST_FILE, MOST_ROWS
 
 EXCHANGES = exchanges()
@@ -68,7 +68,7 @@ def change_table(path, old, new):
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
     """A release has a picture where matplotlib is installed; it takes most of the time."""
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture

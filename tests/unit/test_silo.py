@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
-from silomix.airlock.words import QUESTIONS
+from silomix.messages.release_notes import QUESTIONS
 from silomix.data import load
 from silomix.errors import (
     CheckpointError,
@@ -30,8 +30,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.binary import decode, encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import decode, encode
+from silomix.messages.container import Envelope
 from silomix.policy import OPEN, policy_named
 from silomix.silo import (
     HANDLERS,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from silomix.messages.records import (
+from silomix.messages.questions import (
     REFUSALS,
+    REPLIES,
     AssignReply,
     AssignRows,
     CountDistinctRows,
@@ -24,6 +25,7 @@ from silomix.messages.records import (
 
 __all__ = [
     "REFUSALS",
+    "REPLIES",
     "AssignReply",
     "AssignRows",
     "CountDistinctRows",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.atomic import private_folder, replace_file
 from silomix.errors import CheckpointError, MessageError
-from silomix.messages.binary import decode
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.checks import check_envelope
+from silomix.messages.container import decode
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import check_envelope
 from silomix.study import digest
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import numpy as np
 from silomix.errors import MessageError, StudyMismatch
 from silomix.ledger import knows
 from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
-from silomix.messages.checks import check_envelope
-from silomix.messages.files import read
+from silomix.messages.door import check_envelope
+from silomix.messages.folder import read
 from silomix.release import Release
 from silomix.silo import answer_or_refuse, count_answered
 from silomix.transports.files.asking import EVERYONE
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from silomix.messages import Query
-    from silomix.messages.envelope import Envelope
+    from silomix.messages.container import Envelope
     from silomix.silo import Silo
     from silomix.transports.files.layout import Posed
 

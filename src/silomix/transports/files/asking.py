@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.errors import FileError, MessageError, OpenQuestion
 from silomix.messages import REFUSALS, Received, Refused, ShareReleases
-from silomix.messages.binary import digest as digest_record
-from silomix.messages.checks import check_reply
-from silomix.messages.envelope import Envelope
-from silomix.messages.files import read, write
+from silomix.messages.container import digest as digest_record
+from silomix.messages.door import check_reply
+from silomix.messages.container import Envelope
+from silomix.messages.folder import read, write
 from silomix.study import FewRounds, digest
 from silomix.transports.files.layout import (
     ANSWERS,

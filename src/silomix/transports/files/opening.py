@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.atomic import read_file, replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
-from silomix.messages.documents import LARGEST_DOCUMENT, read_document
+from silomix.messages.container import LARGEST_HEAD as LARGEST_DOCUMENT
+from silomix.messages.container import read_json as read_document
 from silomix.study import Study, digest
 from silomix.study.problems import file_place
 from silomix.study.record import validate

@@ -6,10 +6,10 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.checks import check_envelope
-from silomix.messages.envelope import Envelope
-from silomix.messages.files import read, write
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import check_envelope
+from silomix.messages.container import Envelope
+from silomix.messages.folder import read, write
 from silomix.study import digest
 
 if TYPE_CHECKING:

@@ -1,25 +1,121 @@
 """What a coordinator may ask and a silo may answer, and the one seam between them.
 
-A query is one of the records below; a reply is one record each. Queries are idempotent and need no
-memory in the silo beyond its store: what a silo must know of an earlier round comes with the
-question. Every transport implements `Silos.ask`; none contains statistics.
+Each record below is the one declaration of a message: types, axes and bounds of its fields. How it
+is packed, both of its forms and its checks follow from that; `silomix.messages.door` adds what
+shapes and bounds do not say. Questions are idempotent and need no memory in the silo beyond its
+store: what a silo must know of an earlier round comes with the question.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - annotations are read when a message is
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray  # noqa: TC002
+from pydantic import AfterValidator, Field
+from pydantic_core import core_schema
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from silomix.disclosure import Check
+from silomix.messages.axes import (
+    CODES,
+    COUNTS,
+    FLOATS,
+    INTEGERS,
+    MOST_ROWS,
+    Array,
+    Fields,
+    Number,
+    Share,
+    Text,
+    Whole,
+)
+from silomix.policy import Policy, echo
+from silomix.release import Release, ReleasedDiagnostics
+from silomix.types import MatchedDraws
 
-    from numpy.typing import NDArray
+MOST_SILOS = 10_000
 
-    from silomix.release import Release
-    from silomix.types import MatchedDraws
+
+@dataclass(frozen=True)
+class DiagnosticsFields:
+    """What is declared of `silomix.release.ReleasedDiagnostics`."""
+
+    verdict: Text
+    trusted: bool
+    rhat: dict[Text, float]
+    ess: dict[Text, float]
+    prior_draws: Share
+    agreement: Annotated[float, Field(ge=-1, le=1)]
+    full: Share
+    sweeps: Annotated[int, Field(ge=0, le=MOST_ROWS)]
+
+
+@dataclass(frozen=True)
+class CheckFields:
+    """What is declared of `silomix.disclosure.Check`: what only the silo may see is empty."""
+
+    rule: Text
+    where: Text
+    threshold: Whole
+    cells: Whole
+    changed: Whole | None
+    result: Text
+    inside: Literal[""]
+
+
+def _check_policy(values: dict[str, Any]) -> dict[str, Any]:
+    return echo(Policy(**values))
+
+
+@dataclass(frozen=True, eq=False)
+class ReleaseFields:
+    """What is declared of `silomix.release.Release`."""
+
+    silo: Text
+    place: Whole
+    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
+    sizes: Annotated[NDArray[np.int64], Array("cluster", INTEGERS, 1, MOST_ROWS)]
+    medians: Annotated[NDArray[np.float64], Array("cluster level", least=0, most=1)]
+    mean: Annotated[NDArray[np.float64], Array("cluster level", sums="level")]
+    concentration: Annotated[
+        NDArray[np.float64], Array("cluster variable", least=0, most=MOST_ROWS)
+    ]
+    effective_counts: Annotated[
+        NDArray[np.float64], Array("cluster level", least=0, most=MOST_ROWS)
+    ]
+    tier: Literal["summary", "draws"]
+    weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")] | None
+    probabilities: (
+        Annotated[NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")] | None
+    )
+    diagnostics: Annotated[ReleasedDiagnostics, Fields(DiagnosticsFields)]
+    study: Text
+    policy: Annotated[dict[str, Any], AfterValidator(_check_policy)]
+    checks: tuple[Annotated[Check, Fields(CheckFields)], ...]
+
+
+Releases = Annotated[
+    tuple[Annotated[Release, Fields(ReleaseFields)], ...], Field(max_length=MOST_SILOS)
+]
+Groups = Annotated[
+    tuple[Annotated[NDArray[np.int64], Array("cluster", INTEGERS, 0, MOST_ROWS)], ...],
+    Field(max_length=MOST_SILOS),
+]
+
+
+STAYING = ("matched", "known_as")
+"""Fields that do not travel."""
+
+
+class Stays:
+    """Of a field that does not travel: on the other side it is None."""
+
+    def __get_pydantic_core_schema__(self, *_: Any) -> core_schema.CoreSchema:
+        """Have pydantic accept nothing else."""
+        return core_schema.none_schema()
 
 
 @dataclass(frozen=True)
@@ -41,9 +137,9 @@ class DivergenceCost:
     round : place of this question in the matching, for the randomness.
     """
 
-    releases: tuple[Release, ...]
-    groups: tuple[NDArray[np.int64], ...]
-    round: int
+    releases: Releases
+    groups: Groups
+    round: Whole
 
     @property
     def clusters(self) -> int:
@@ -55,7 +151,7 @@ class DivergenceCost:
 class DivergenceReply:
     """Cost of each pair, (local cluster, reference cluster), both padded with prior components."""
 
-    cost: NDArray[np.float64]
+    cost: Annotated[NDArray[np.float64], Array("local_cluster reference_cluster")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +170,11 @@ class ShareReleases:
     known_as : its key, where the releases were left out; it does not travel.
     """
 
-    releases: tuple[Release, ...]
-    groups: tuple[NDArray[np.int64], ...]
-    draws: int
-    matched: MatchedDraws | None = None
-    known_as: str | None = None
+    releases: Releases
+    groups: Groups
+    draws: Whole
+    matched: Annotated[MatchedDraws | None, Stays()] = None
+    known_as: Annotated[str | None, Stays()] = None
 
     @cached_property
     def key(self) -> str:
@@ -87,7 +183,7 @@ class ShareReleases:
         A question names the sharing that it is about: with a key of less, the same question about
         other releases would pass for a repetition, and a silo would not count it.
         """
-        from silomix.messages.binary import digest  # the table behind it names this record
+        from silomix.messages.container import digest  # which knows this record
 
         return self.known_as or digest(self)
 
@@ -109,11 +205,11 @@ class LogLikelihood:
     profiles : (start, silo, cluster), μ.
     """
 
-    shared: str
-    first: int
-    last: int
-    weights: NDArray[np.float64]
-    profiles: NDArray[np.float64]
+    shared: Text
+    first: Whole
+    last: Whole
+    weights: Annotated[NDArray[np.float64], Array("start silo", sums="silo")]
+    profiles: Annotated[NDArray[np.float64], Array("start silo cluster", sums="silo")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +223,9 @@ class LogLikelihoodReply:
     profiles : (start, silo, cluster), ∂/∂μ.
     """
 
-    value: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    profiles: NDArray[np.float64]
+    value: Annotated[NDArray[np.float64], Array("start")]
+    weights: Annotated[NDArray[np.float64], Array("start silo")]
+    profiles: Annotated[NDArray[np.float64], Array("start silo cluster")]
 
 
 @dataclass(frozen=True)
@@ -147,8 +243,8 @@ class DistinctRows:
     counts : (distinct row,)
     """
 
-    codes: NDArray[np.unsignedinteger]
-    counts: NDArray[np.int64]
+    codes: Annotated[NDArray[np.unsignedinteger], Array("distinct_row variable", CODES)]
+    counts: Annotated[NDArray[np.int64], Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +262,11 @@ class PolishRound:
         the coordinator draws them.
     """
 
-    round: int
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    alpha: float | None
-    inner_sweeps: int
+    round: Whole
+    weights: Annotated[NDArray[np.float64], Array("chain cluster", sums="cluster")]
+    probabilities: Annotated[NDArray[np.float64], Array("chain cluster level", sums="level")]
+    alpha: Number | None
+    inner_sweeps: Whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,11 +283,13 @@ class PolishReply:
     log_likelihood : (chain,), of the silo's rows at the parameters received.
     """
 
-    least: NDArray[np.unsignedinteger]
-    above: NDArray[np.unsignedinteger]
-    members: NDArray[np.unsignedinteger]
-    weights: NDArray[np.float64]
-    log_likelihood: NDArray[np.float64]
+    least: Annotated[NDArray[np.unsignedinteger], Array("cluster level", COUNTS, 0, MOST_ROWS)]
+    above: Annotated[
+        NDArray[np.unsignedinteger], Array("chain cluster level", COUNTS, 0, MOST_ROWS)
+    ]
+    members: Annotated[NDArray[np.unsignedinteger], Array("chain cluster", COUNTS, 0, MOST_ROWS)]
+    weights: Annotated[NDArray[np.float64], Array("chain cluster", sums="cluster")]
+    log_likelihood: Annotated[NDArray[np.float64], Array("chain")]
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -233,9 +331,13 @@ class AssignRows:
         local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """
 
-    weights: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
-    groups: NDArray[np.int64] | None = None
+    weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")]
+    probabilities: Annotated[
+        NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")
+    ]
+    groups: Annotated[NDArray[np.int64], Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = (
+        None
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +349,7 @@ class AssignReply:
     sizes : (cluster,), rows by most probable cluster; −1 where the silo's policy withholds it.
     """
 
-    sizes: NDArray[np.int64]
+    sizes: Annotated[NDArray[np.int64], Array("cluster", INTEGERS, -1, MOST_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -259,7 +361,7 @@ class Refused:
     code : one of `REFUSALS`.
     """
 
-    code: str
+    code: Text
 
 
 REFUSALS = {
@@ -287,6 +389,24 @@ Query = (
     | PolishRound
     | AssignRows
 )
+
+
+REPLIES: dict[type, type] = {
+    SampleLocally: Release,
+    DivergenceCost: DivergenceReply,
+    ShareReleases: Received,
+    LogLikelihood: LogLikelihoodReply,
+    CountDistinctRows: DistinctRows,
+    PolishRound: PolishReply,
+    AssignRows: AssignReply,
+}
+"""The answer to each question."""
+
+DECLARED: dict[type, type] = {
+    kind: ReleaseFields if kind is Release else kind
+    for kind in (*REPLIES, *REPLIES.values(), Refused)
+}
+"""Every record that travels, and where its fields are declared. Nothing else does."""
 
 
 class Silos(Protocol):
