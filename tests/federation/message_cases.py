@@ -25,8 +25,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.container import digest as digest_record
 from silomix.messages.container import Envelope
+from silomix.messages.container import digest as digest_record
 from silomix.release import ReleasedDiagnostics, effective_counts, release_medians
 from silomix.study import FewRounds, Study, digest, make_study
 from silomix.types import Schema, Variable

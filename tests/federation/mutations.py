@@ -117,7 +117,9 @@ def split_message(data):
 def join_message(head, arrays):
     """Return a message with this head, as text, and arrays."""
     text = np.frombuffer(head.encode("utf-8", "surrogatepass"), np.uint8)
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()} | {HEAD: text})
+    return save(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()} | {HEAD: text}
+    )
 
 
 def seal_message(document, arrays):
@@ -258,9 +260,7 @@ def remove_file(folder, _, rng):
 
 
 def add_file(folder, others, rng):
-    name = pick(
-        rng, ["notes.txt", "weights.csv", "weights_2.csv", ".hidden", "é\n.csv", "x" * 200]
-    )
+    name = pick(rng, ["notes.txt", "weights.csv", "weights_2.csv", ".hidden", "é\n.csv", "x" * 200])
     (folder / name).write_bytes(pick(rng, files_in(pick(rng, others))).read_bytes())
 
 
@@ -306,7 +306,7 @@ def seal_folder(folder, document, *, content=False):
                 read_release_arrays(files)[0] if release else read_arrays(files, document["arrays"])
             )
             document["content"] = content_of(document, arrays)
-        except Exception:  # noqa: BLE001 - nobody can seal what cannot be read
+        except Exception:
             pass
     text = json.dumps(document).encode("utf-8", "surrogatepass")
     (folder / HEAD).write_bytes(text)

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from typer.testing import CliRunner
-
 from silomix.airlock import explain, read_contents, read_release, write_release
 from silomix.airlock.format import LARGEST_FILE, MANIFEST, MOST_LINES
 from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
+from typer.testing import CliRunner
+
 from silomix.cli.release import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
 from silomix.policy import OPEN, PRESETS, Policy, policy_digest, write_policy

@@ -11,12 +11,11 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 import pytest
+from silomix.airlock.writing import release_files
 
 from silomix import local_posterior, sample, simulate
-from silomix.airlock.writing import release_files
 from silomix.disclosure import least_units
-from silomix.messages.container import encode
-from silomix.messages.container import Envelope
+from silomix.messages.container import Envelope, encode
 from silomix.policy import OPEN, PRESETS
 from silomix.release import make_release, whole_counts
 from silomix.types import Prior, Schema, Variable

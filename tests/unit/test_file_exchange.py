@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
 
 from federation.exchange_cases import (
     ALLOWING,
@@ -26,9 +27,8 @@ from federation.exchange_cases import (
 )
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
+from silomix.messages.container import LARGEST_HEAD, Envelope
 from silomix.messages.container import digest as digest_question
-from silomix.messages.documents import LARGEST_DOCUMENT
-from silomix.messages.container import Envelope
 from silomix.messages.folder import read, write
 from silomix.pipeline import run_study
 from silomix.policy import Exchanges
@@ -41,13 +41,13 @@ from silomix.transports.files import (
     read_exchange,
     silo_folder,
 )
-from silomix.transports.files.layout import (
+from silomix.transports.files.exchange_folder import (
+    asked_for,
     clear_scratch,
     find_questions,
     question_folder,
     spelled,
 )
-from silomix.transports.files.opening import asked_for, write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,9 @@ def test_labels_and_rows_stay_in_the_silo(finished):
     rows = finished.case.shards["silo 1"].rows
     for path in finished.folder.glob("answers/**/*.csv"):
         assert path.read_bytes().count(b"\n") - 1 < rows
-    assert len(np.load(finished.stores / "silo 1" / "membership.npy")) == rows
+    assert (
+        len(load_file(finished.stores / "silo 1" / "membership.safetensors")["membership"]) == rows
+    )
 
 
 def test_an_open_question_says_who_must_do_what(places, seed):
@@ -227,7 +229,7 @@ def test_a_lost_store_is_made_again(places, seed):
     shutil.rmtree(stores)
     assert answer_all(case, folder, stores) == {name: [] for name in case.shards}
     assert contents(folder) == before
-    assert (stores / "silo 1" / "membership.npy").exists()
+    assert (stores / "silo 1" / "membership.safetensors").exists()
 
 
 def policy(**changes):
@@ -473,7 +475,7 @@ def test_a_changed_study_is_refused_by_name(change, words, tmp_path, seed):
 def test_a_study_is_not_read_further_than_a_study_goes(tmp_path, seed):
     FileExchange(tmp_path, make_case(seed).study)
     with (tmp_path / "study.json").open("wb") as file:
-        file.truncate(10 * LARGEST_DOCUMENT)
+        file.truncate(10 * LARGEST_HEAD)
     with pytest.raises(FileError, match=r"its head has 8,000,001 bytes; at most 8,000,000 are"):
         read_exchange(tmp_path)
 
@@ -542,7 +544,7 @@ def test_only_its_owner_may_open_what_a_silo_keeps(finished):
     for store in finished.stores.iterdir():
         assert stat.S_IMODE(store.stat().st_mode) == 0o700
         kept = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.iterdir()}
-        assert {"kept.npz", "release.bin", "membership.npy"} <= kept.keys()
+        assert {"kept.safetensors", "release.safetensors"} <= kept.keys()
         assert set(kept.values()) == {0o600}
 
 

@@ -33,9 +33,8 @@ from silomix.messages import (
     Refused,
     SampleLocally,
 )
-from silomix.messages.container import decode, encode
+from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_question
-from silomix.messages.container import Envelope
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study

@@ -9,9 +9,8 @@ import pytest
 
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
+from silomix.messages.container import Envelope, encode
 from silomix.messages.container import digest as digest_question
-from silomix.messages.container import encode
-from silomix.messages.container import Envelope
 from silomix.study import digest, make_study
 from silomix.transports.journal import open_journal
 from silomix.types import Schema, Variable

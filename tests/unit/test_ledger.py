@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from silomix.airlock import read_contents
 from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.airlock import read_contents
 from silomix.data import read_table
 from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.ledger import (

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from silomix.messages.documents import DEEPEST, LARGEST_DOCUMENT
+from silomix.messages.schema import RECORDS
 
 from federation.message_cases import STAYING, assert_same, exchanges, make_release, study_with
 from federation.mutations import join_message, reseal, split_message
@@ -29,10 +31,7 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.container import PREFIX, decode, digest, encode
-from silomix.messages.documents import DEEPEST, LARGEST_DOCUMENT
-from silomix.messages.container import Envelope
-from silomix.messages.schema import RECORDS
+from silomix.messages.container import PREFIX, Envelope, decode, digest, encode
 from silomix.policy import PRESETS, echo
 from silomix.types import MatchedDraws
 

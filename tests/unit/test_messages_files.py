@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from silomix.messages.tables import LARGEST_FILE, MOST_ROWS
 
 from federation.message_cases import assert_same, exchanges, study_with
 from federation.mutations import seal_document, seal_folder
 from silomix.errors import MessageError
 from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply, Received
-from silomix.messages.container import digest
-from silomix.messages.container import Envelope
+from silomix.messages.container import Envelope, digest
 from silomix.messages.folder import MESSAGE, RELEASE, read, write
-from silomix.messages.tables import LARGEST_FILE, MOST_ROWS
 
 EXCHANGES = exchanges()
 CASES = {

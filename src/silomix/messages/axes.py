@@ -58,7 +58,7 @@ class Array:
     def check(self, array: Any) -> NDArray[Any]:
         """Return the array; refuse one of another type, dimension or range."""
         if not isinstance(array, np.ndarray) or array.dtype.name not in self.dtypes:
-            raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")  # noqa: TRY004
+            raise ValueError(f"should be an array of {' or '.join(self.dtypes)}")
         if array.ndim != len(self.axes):
             raise ValueError(f"has {array.ndim} axes instead of {', '.join(self.axes)}")
         least, most = (0.0, 1.0 + NORMALISED) if self.sums else (self.least, self.most)
@@ -82,7 +82,9 @@ class Fields:
     ) -> core_schema.CoreSchema:
         """Have pydantic check the fields as declared, and make the record of them."""
         schema = handler.generate_schema(self.declaration)
-        return core_schema.no_info_after_validator_function(lambda found: self._make(kind, found), schema)
+        return core_schema.no_info_after_validator_function(
+            lambda found: self._make(kind, found), schema
+        )
 
     def _make(self, kind: Any, found: Any) -> Any:
         axis_lengths(found, self.declaration)

@@ -62,7 +62,9 @@ class Envelope:
 
 
 ENVELOPE = TypeAdapter(Envelope)
-READERS = {name: TypeAdapter(DECLARED[kind]) for name, kind in KINDS.items()}
+READERS: dict[str, TypeAdapter[Any]] = {
+    name: TypeAdapter(DECLARED[kind]) for name, kind in KINDS.items()
+}
 
 
 def encode(envelope: Envelope, record: Any) -> bytes:

@@ -52,7 +52,17 @@ LARGEST_FILE = 16_000_000
 
 STEP_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
-PROFILE = ("cluster", "variable", "level", "basis", "count", "of", "mean", "concentration", "median")
+PROFILE = (
+    "cluster",
+    "variable",
+    "level",
+    "basis",
+    "count",
+    "of",
+    "mean",
+    "concentration",
+    "median",
+)
 CHECKS = ("rule", "where", "threshold", "cells", "changed", "result")
 
 
@@ -168,7 +178,11 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     levels = [(row[1], row[2]) for row in profile[: len(profile) // max(1, len(sizes))]]
     runs = [(name, [level for _, level in run]) for name, run in groupby(levels, lambda at: at[0])]
     schema = Schema(tuple(Variable(name, tuple(names)) for name, names in runs))
-    if not levels or len(dict(runs)) < len(runs) or not all(n.isprintable() for p in levels for n in p):
+    if (
+        not levels
+        or len(dict(runs)) < len(runs)
+        or not all(n.isprintable() for p in levels for n in p)
+    ):
         raise MessageError("profile.csv does not name the variables and levels of a study")
     numbers = np.array([[float(cell) for cell in row[6:]] for row in profile])
     mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
@@ -188,7 +202,9 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     return arrays, schema
 
 
-def csv_files(name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, bytes]:
+def csv_files(
+    name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]
+) -> dict[str, bytes]:
     """Return the files of a table, as many as airlocks' limits ask for: content by name."""
     top = _line(heading)
     parts, size = [[top]], len(top)

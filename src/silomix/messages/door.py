@@ -33,7 +33,6 @@ from silomix.messages.questions import (
     PolishReply,
     PolishRound,
     Query,
-    Received,
     Refused,
     SampleLocally,
     ShareReleases,

@@ -39,7 +39,7 @@ from silomix.messages.csv_tables import (
     release_tables,
 )
 from silomix.messages.door import release_problems
-from silomix.messages.questions import DECLARED, SampleLocally
+from silomix.messages.questions import SampleLocally
 from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.release import Release
 
@@ -112,8 +112,8 @@ def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, 
     return files | {HEAD: write_json(head, indent=1) + b"\n"}
 
 
-def _tables(record: Any, arrays: Arrays, schema: Schema) -> dict[str, bytes]:
-    if isinstance(record, Release):
+def _tables(record: Any, arrays: Arrays, schema: Schema | None) -> dict[str, bytes]:
+    if isinstance(record, Release) and schema is not None:
         return release_tables(record, schema)
     return array_tables(type(record), arrays)
 
@@ -208,13 +208,13 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
 def _read(source: Path, largest: int) -> tuple[Envelope, Any, Schema | None]:
     try:
         return _read_message(_read_folder(source, largest))
-    except MessageError as error:
-        reason, advice = error, "put that right, or get the whole folder again"
-    except (csv.Error, IndexError, KeyError, OverflowError, ValueError) as error:
-        reason, advice = f"a table is damaged ({type(error).__name__})", "get the folder again"
     except OSError as error:
-        reason, advice = f"{error.strerror}", "check the path"
-    raise MessageError(f"{source} cannot be read: {reason}; {advice}")
+        problem = f"{error.strerror}; check the path"
+    except MessageError as error:
+        problem = f"{error}; put that right, or get the whole folder again"
+    except (csv.Error, IndexError, KeyError, OverflowError, ValueError) as error:
+        problem = f"a table is damaged ({type(error).__name__}); get the whole folder again"
+    raise MessageError(f"{source} cannot be read: {problem}")
 
 
 def _read_folder(source: Path, largest: int) -> dict[str, bytes]:
@@ -259,7 +259,9 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
     return envelope, record, schema
 
 
-def _check_tables(tables: Mapping[str, bytes], files: dict[str, bytes], *, is_release: bool) -> None:
+def _check_tables(
+    tables: Mapping[str, bytes], files: dict[str, bytes], *, is_release: bool
+) -> None:
     """Refuse tables that say anything else, or otherwise, than the record that was read."""
     for_people = {README, NOT_INCLUDED, PICTURE} if is_release else set()
     for name in sorted(tables.keys() | files.keys() - for_people):

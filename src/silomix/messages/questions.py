@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray  # noqa: TC002
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
 

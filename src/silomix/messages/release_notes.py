@@ -84,7 +84,11 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
     parts = [title, "=" * len(title), ""]
     for heading, sentences in explain(release, schema).items():
         parts += _section(heading, [_bullet(sentence) for sentence in sentences])
-    listed = [f"  {name:<20} {FILES[name]}" for name in FILES if name in {"README.txt", "message.json", *files}]
+    listed = [
+        f"  {name:<20} {FILES[name]}"
+        for name in FILES
+        if name in {"README.txt", "message.json", *files}
+    ]
     made = f"Made by silomix {metadata.version('silomix')}."
     return "\n".join([*parts, *_section("Files", listed), made]) + "\n"
 
