@@ -25,7 +25,6 @@ from silomix.messages.container import Envelope, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -68,8 +67,8 @@ class Store:
 
     Attributes
     ----------
-    lock : held while something is made or counted that is so once; by one process, where several
-        have the folder open. The ledger is then as it is on disk.
+    lock : guards what is made once, and the ledger, across threads and, with a folder, processes;
+        whoever has it finds the ledger as it is on disk.
     kept, shared, membership : see the methods that set them.
     layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
         counts, and those as the likelihood wants them.
@@ -91,12 +90,9 @@ class Store:
         self.ledger: dict[str, dict[str, int]] = {}
 
     @property
-    def lock(self) -> AbstractContextManager[None]:
-        """Held by one thread of one process; whoever holds it may take it again."""
-        return self._hold()
-
     @contextmanager
-    def _hold(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
+        """Held by one thread of one process; whoever holds it may take it again."""
         with self._threads:
             if self.folder is None or self._is_held:
                 yield
@@ -177,15 +173,9 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
         if not (folder / IDENTITY_FILE).exists():
             store._write(IDENTITY_FILE, dict(identity))
         known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
-        for word, value in identity.items():
-            if known.get(word) != value:
-                raise CheckpointError(
-                    f"{folder} was made for another {word}; give this one a folder of its own, or "
-                    "delete that one if nothing in it is needed"
-                )
-        _fill(store, folder)
-    except CheckpointError:
-        raise
+        others = [word for word, value in identity.items() if known.get(word) != value]
+        if not others:
+            _fill(store, folder)
     except OSError as error:
         raise CheckpointError(
             f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
@@ -197,6 +187,11 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
             "it: what was in it is made again, and so is the count of answered questions, from "
             "the answers that are still in the exchange"
         ) from error
+    if others:
+        raise CheckpointError(
+            f"{folder} was made for another {others[0]}; give this one a folder of its own, or "
+            "delete that one if nothing in it is needed"
+        )
     return store
 
 

@@ -14,7 +14,7 @@ import silomix
 from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
 from silomix import cli
 from silomix.cli.exchange import LEAVES
-from silomix.messages.door import REPLIES
+from silomix.messages import REPLIES
 from silomix.policy import Exchanges, policy_named, write_policy
 from silomix.study import digest, make_study, write_study
 from silomix.terminal import EXITS

@@ -10,9 +10,10 @@ import pytest
 from federation.message_cases import exchanges
 from federation.mutations import TooLong, mutate_folder, mutate_message, time_limit
 from silomix.errors import MessageError
+from silomix.messages import REPLIES
 from silomix.messages import folder as files
 from silomix.messages.container import decode, digest, encode
-from silomix.messages.door import REPLIES, check_envelope, check_query, check_reply
+from silomix.messages.door import check_envelope, check_query, check_reply
 
 CASES = [(exchange, record) for exchange in exchanges().values() for record in exchange.records]
 MESSAGES = [encode(exchange.envelope(record), record) for exchange, record in CASES]

@@ -9,10 +9,11 @@ import pytest
 
 import silomix
 from silomix.data import encode as encode_rows
+from silomix.messages import REPLIES
 from silomix.messages import folder as files
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_record
-from silomix.messages.door import REPLIES, check_envelope, check_query, check_reply
+from silomix.messages.door import check_envelope, check_query, check_reply
 from silomix.pipeline import run_study
 from silomix.roster import read_roster, rows_of, table_schema
 from silomix.silo import Silo

@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
 
+from silomix.errors import MessageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -34,7 +36,7 @@ class Array:
 
     Attributes
     ----------
-    along : names of its axes, blanks between them; an axis has one length in all arrays of a record.
+    along : names of its axes; an axis has one length in all arrays of a record.
     dtypes : names of NumPy's types that it may have.
     least, most : bounds of its values, which are finite.
     sums : the axis along which its values sum to one; along "level", those of each variable do.
@@ -124,7 +126,7 @@ def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
 
     Raises
     ------
-    ValueError
+    MessageError
         Naming the array that does not fit the others.
     """
     lengths: dict[str, int] = {}
@@ -132,7 +134,7 @@ def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
         shape = getattr(getattr(record, name), "shape", ())  # an absent array has none
         for axis, length in zip(array.axes, shape, strict=False):
             if lengths.setdefault(axis, length) != length:
-                raise ValueError(
+                raise MessageError(
                     f"{name} has {length:,} entries along {axis!r} where others have "
                     f"{lengths[axis]:,}"
                 )

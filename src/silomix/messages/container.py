@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from silomix.errors import MessageError
+from silomix.messages import DECLARED, STAYING
 from silomix.messages.axes import Name, axis_lengths
-from silomix.messages.questions import DECLARED, STAYING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,16 +94,13 @@ def decode(data: bytes, *, largest: int = LARGEST) -> tuple[Envelope, Any]:
         When the message is damaged, too large, of another version, or none at all.
     """
     try:
-        if len(data) > largest:
-            raise MessageError(f"it has {len(data):,} bytes, and at most {largest:,} are read")
-        try:
-            arrays = load(bytes(data))
-            head = arrays.pop(HEAD).tobytes()
-        except (SafetensorError, KeyError, ValueError):
-            raise MessageError("it is damaged, or no silomix message") from None
-        return unseal(read_json(head), arrays)
-    except MessageError as error:
-        raise MessageError(f"the message cannot be read: {error}; have it sent again") from None
+        arrays = load(bytes(data)) if len(data) <= largest else {}
+        head = arrays.pop(HEAD).tobytes()
+    except (SafetensorError, KeyError, ValueError):
+        raise MessageError(
+            f"this is no message of at most {largest:,} bytes, or it is damaged; have it sent again"
+        ) from None
+    return unseal(read_json(head), arrays)
 
 
 def digest(record: Any) -> str:
@@ -174,22 +172,21 @@ def unpack(kind: str, plain: Any, arrays: Arrays) -> Any:
     whole = deepcopy(plain)
     for path, array in arrays.items():
         *steps, last = path.split(".")
-        inside = whole
-        try:
-            for step in steps:
-                inside = inside[int(step) if isinstance(inside, list) else step]
-            place = int(last) if isinstance(inside, list) else last
-            if inside[place] is not None:
-                raise KeyError(path)
-            inside[place] = array
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise MessageError(f"{shorten(path)} is no array of a {kind}") from None
+        inside = reduce(_step, steps, whole)
+        if _step(inside, last, missing=True) is not None:
+            raise MessageError(f"{shorten(path)} is no array of a {kind}")
+        inside[int(last) if isinstance(inside, list) else last] = array
     found = _validate(READERS[kind], whole)
-    try:
-        axis_lengths(found, DECLARED[KINDS[kind]])
-    except ValueError as error:
-        raise MessageError(str(error)) from None
+    axis_lengths(found, DECLARED[KINDS[kind]])
     return found if isinstance(found, KINDS[kind]) else KINDS[kind](**vars(found))
+
+
+def _step(inside: Any, step: str, *, missing: Any = None) -> Any:
+    """Return what is inside plain values under a step of a path."""
+    try:
+        return inside[int(step)] if isinstance(inside, list) else inside[step]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return missing
 
 
 def _validate(reader: TypeAdapter[Any], values: Any) -> Any:

@@ -28,8 +28,8 @@ import numpy as np
 
 from silomix.disclosure import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
 from silomix.errors import MessageError
+from silomix.messages import DECLARED, ReleaseFields
 from silomix.messages.axes import declared_arrays
-from silomix.messages.questions import DECLARED, ReleaseFields
 from silomix.policy import Policy
 from silomix.release import effective_counts
 from silomix.spreadsheet import for_spreadsheet, from_spreadsheet

@@ -7,36 +7,17 @@ Each check yields what is wrong, as the end of a sentence, and may rely on those
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from silomix import messages
 from silomix.disclosure import least_units, pool
 from silomix.errors import MessageError
 from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
 from silomix.messages.container import digest as digest_question
 from silomix.messages.container import shorten
-from silomix.messages.questions import (
-    DECLARED,
-    REFUSALS,
-    REPLIES,
-    AssignReply,
-    AssignRows,
-    CountDistinctRows,
-    DistinctRows,
-    DivergenceCost,
-    DivergenceReply,
-    LogLikelihood,
-    LogLikelihoodReply,
-    PolishReply,
-    PolishRound,
-    Query,
-    Refused,
-    SampleLocally,
-    ShareReleases,
-)
 from silomix.policy import Policy
 from silomix.release import Release
 from silomix.study import Lbfgs, digest
@@ -62,33 +43,23 @@ NEAR = 1e-9
 """And a probability from the pool that it stands for."""
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What questions to a silo, and its answers, are held against."""
 
     study: Study
     silo: str
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
-        """(variable + 1,), where each variable's levels start."""
-        return self.study.table_schema.offsets
-
-    @property
-    def silos(self) -> int:
-        """S, the number of silos."""
-        return len(self.study.silos)
-
-    @property
     def lengths(self) -> dict[str, int]:
         """The axes whose lengths the study says."""
-        offsets = self.offsets
-        return {"level": int(offsets[-1]), "variable": len(offsets) - 1, "silo": self.silos}
+        offsets = self.study.table_schema.offsets
+        levels, silos = int(offsets[-1]), len(self.study.silos)
+        return {"level": levels, "variable": len(offsets) - 1, "silo": silos}
 
     @property
     def most_clusters(self) -> int:
         """No study has more global clusters: every silo's may all be its own."""
-        return self.study.model.components * self.silos
+        return self.study.model.components * len(self.study.silos)
 
     @property
     def most_draws(self) -> int:
@@ -98,7 +69,7 @@ class Terms:
 
 
 def check_envelope(
-    envelope: Envelope, study: Study, silo: str, number: int, query: Query | None = None
+    envelope: Envelope, study: Study, silo: str, number: int, query: messages.Query | None = None
 ) -> None:
     """Refuse a message of another study or silo, or to another question.
 
@@ -137,7 +108,7 @@ def check_query(query: Any, study: Study, silo: str) -> None:
         Naming the silo, the kind of question, and what to do.
     """
     kind = type(query).__name__
-    if type(query) not in REPLIES:
+    if type(query) not in messages.REPLIES:
         raise MessageError(f"{silo}: a {kind} is no question; have the coordinator ask one")
     problem = next(_query_problems(query, _terms(study, silo)), None)
     if problem is not None:
@@ -147,7 +118,7 @@ def check_query(query: Any, study: Study, silo: str) -> None:
         )
 
 
-def check_reply(reply: Any, query: Query, study: Study, silo: str) -> None:
+def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> None:
     """Refuse, at the coordinator, an answer that does not fit the question or the study.
 
     A `Refused` is an answer to any question.
@@ -174,40 +145,46 @@ def _terms(study: Study, silo: str) -> Terms:
 
 
 def _query_problems(query: Any, terms: Terms) -> Problems:
-    not_asked = _not_asked(type(query), terms.study)
-    if not_asked:
-        yield f"is not asked in a study with {not_asked}"
-    yield from QUERY_CHECKS[type(query)](query, terms)
+    setting = _not_asked(type(query), terms.study)
+    if setting:
+        yield f"is not asked in a study with {setting}"
+    yield from CHECKS[type(query)][0](query, terms)
 
 
-def _reply_problems(reply: Any, query: Query, terms: Terms) -> Problems:
-    wanted = REPLIES[type(query)]
-    if isinstance(reply, Refused):
-        if reply.code not in REFUSALS:
+def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems:
+    wanted = messages.REPLIES[type(query)]
+    if isinstance(reply, messages.Refused):
+        if reply.code not in messages.REFUSALS:
             yield f"has the unknown code {shorten(reply.code)}"
     elif type(reply) is not wanted:
         yield f"should be a {wanted.__name__}"
     else:
-        yield from REPLY_CHECKS[type(query)](reply, query, terms)
+        yield from CHECKS[type(query)][1](reply, query, terms)
 
 
 def _not_asked(kind: type, study: Study) -> str:
-    """Return the setting under which a study does not ask this question, if it has it."""
-    exact, method, settings = study.strategy == "exact", study.matching.method, study.aggregation
-    if kind is AssignRows or (kind is PolishRound and (exact or study.polish.rounds != 0)):
-        return ""
-    if kind is PolishRound:
-        return "polish = 0"
-    if exact:
-        return 'strategy = "exact"'
-    if kind is DivergenceCost:
-        return "" if method == "divergence" else f'matching = "{method}"'
-    if kind is not SampleLocally and settings.method != "vcmc":
-        return f'aggregation = "{settings.method}"'
-    federated = kind in {ShareReleases, LogLikelihood}
-    if kind is not SampleLocally and federated != (settings.oracle == "federated"):
-        return f'oracle = "{settings.oracle}"'
-    return ""
+    """Return the setting under which a study does not ask this question, if it has that."""
+    weighing, matching = study.aggregation, study.matching.method
+    exact = study.strategy == "exact"
+    if kind is messages.AssignRows:
+        reasons = []
+    elif kind is messages.PolishRound:
+        reasons = [(not exact and study.polish.rounds == 0, "polish = 0")]
+    else:
+        reasons = [(exact, 'strategy = "exact"')]
+    if kind is messages.DivergenceCost:
+        reasons.append((matching != "divergence", f'matching = "{matching}"'))
+    if kind in ORACLES:
+        reasons.append((weighing.method != "vcmc", f'aggregation = "{weighing.method}"'))
+        reasons.append((weighing.oracle not in ORACLES[kind], f'oracle = "{weighing.oracle}"'))
+    return next((words for applies, words in reasons if applies), "")
+
+
+ORACLES: dict[type, tuple[str, ...]] = {
+    messages.ShareReleases: ("federated",),
+    messages.LogLikelihood: ("federated",),
+    messages.CountDistinctRows: ("pooled", "contingency"),
+}
 
 
 def _fits(record: Any, terms: Terms, known: Mapping[str, int], **most: int) -> Problems:
@@ -218,11 +195,11 @@ def _fits(record: Any, terms: Terms, known: Mapping[str, int], **most: int) -> P
     known : lengths of axes that the study or the question says.
     most : the largest lengths of others.
     """
-    declaration = DECLARED[type(record)]
+    declaration = messages.DECLARED[type(record)]
     for axis, length in axis_lengths(record, declaration).items():
         least, largest = (known[axis],) * 2 if axis in known else (1, most.get(axis, MOST_ROWS))
         yield from _range(f"{axis}s", length, least, largest)
-    yield from odd_sums(record, declaration, terms.offsets)
+    yield from odd_sums(record, declaration, terms.study.table_schema.offsets)
 
 
 def _range(name: str, value: float, least: float, most: float) -> Problems:
@@ -230,9 +207,9 @@ def _range(name: str, value: float, least: float, most: float) -> Problems:
         yield f"has {name} {value:,}; it must be from {least:,} to {most:,}"
 
 
-def _divergence_query(query: DivergenceCost, terms: Terms) -> Problems:
+def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
-    yield from _range("releases", len(names), 1, terms.silos - 1)
+    yield from _range("releases", len(names), 1, len(terms.study.silos) - 1)
     if len(set(names)) < len(names) or not set(names) < set(terms.study.silos):
         yield "shows releases of one silo twice, or of silos that are not the study's"
     if terms.silo in names:
@@ -247,21 +224,21 @@ def _divergence_query(query: DivergenceCost, terms: Terms) -> Problems:
             yield "has groups with two clusters of one silo, or with no cluster"
         known += len(new)
     restarts = getattr(terms.study.matching, "restarts", 1)
-    yield from _range("round", query.round, 0, restarts * terms.silos)
+    yield from _range("round", query.round, 0, restarts * len(terms.study.silos))
 
 
-def _shown(query: DivergenceCost | ShareReleases, terms: Terms) -> Problems:
+def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms) -> Problems:
     """Yield what is wrong with the releases that a question shows, and with their groups."""
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
-        for problem in _release(release, None, replace(terms, silo=release.silo)):
+        for problem in _release(release, None, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
         yield from _range("groups", group.max(), 0, terms.most_clusters - 1)
 
 
-def _share_query(query: ShareReleases, terms: Terms) -> Problems:
+def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
     if names != list(terms.study.silos):
         yield f"shows the releases of {len(names)} silos that are not the study's, in its order"
@@ -271,11 +248,11 @@ def _share_query(query: ShareReleases, terms: Terms) -> Problems:
     if len(np.unique(together)) < clusters:
         yield f"has {clusters} groups, and some of them have no cluster"
     yield from _range("draws", query.draws, 1, terms.most_draws)
-    numbers = terms.silos * query.draws * clusters * terms.lengths["level"]
+    numbers = len(terms.study.silos) * query.draws * clusters * terms.lengths["level"]
     yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
 
 
-def _log_likelihood_query(query: LogLikelihood, terms: Terms) -> Problems:
+def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Problems:
     solver = terms.study.aggregation.solver
     # each point is an answer of its own: no more than an honest coordinator asks about at once
     starts = 1 if isinstance(solver, Lbfgs) else solver.starts
@@ -284,7 +261,7 @@ def _log_likelihood_query(query: LogLikelihood, terms: Terms) -> Problems:
     yield from _range("first", query.first, 0, query.last - 1)
 
 
-def _polish_query(query: PolishRound, terms: Terms) -> Problems:
+def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
     study = terms.study
     chains = max(study.polish.chains, study.kept_draws)
     rounds = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
@@ -302,7 +279,7 @@ def _polish_query(query: PolishRound, terms: Terms) -> Problems:
         yield f"has alpha {query.alpha:g}; it must be above 0 and at most {study.model.alpha:g}"
 
 
-def _assign_query(query: AssignRows, terms: Terms) -> Problems:
+def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
     study = terms.study
     yield from _fits(
         query,
@@ -319,7 +296,7 @@ def _assign_query(query: AssignRows, terms: Terms) -> Problems:
         yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
 
 
-def _release(reply: Release, _: SampleLocally | None, terms: Terms) -> Problems:
+def _release(reply: Release, _: messages.SampleLocally | None, terms: Terms) -> Problems:
     study = terms.study
     for word, found, wanted in (
         ("silo", reply.silo, terms.silo),
@@ -331,12 +308,12 @@ def _release(reply: Release, _: SampleLocally | None, terms: Terms) -> Problems:
             yield f"is of {word} {found!r:.70} instead of {wanted!r}"
     limits = {"cluster": study.model.components, "draw": terms.most_draws}
     yield from _fits(reply, terms, terms.lengths, **limits)
-    yield from release_problems(reply, terms.offsets)
+    yield from release_problems(reply, terms.study.table_schema.offsets)
 
 
 def release_problems(release: Release, offsets: NDArray[np.int64]) -> Problems:
     """Yield where a release contradicts itself or its own policy, as the end of a sentence."""
-    yield from odd_sums(release, DECLARED[Release], offsets)
+    yield from odd_sums(release, messages.DECLARED[Release], offsets)
     if release.rows != release.sizes.sum():
         yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
     if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
@@ -392,20 +369,24 @@ def _could_leave(mean: NDArray[np.float64], sizes: NDArray[np.int64], policy: Po
     return bool((own | near[0] | near[1]).all())
 
 
-def _divergence_reply(reply: DivergenceReply, query: DivergenceCost, terms: Terms) -> Problems:
+def _divergence_reply(
+    reply: messages.DivergenceReply, query: messages.DivergenceCost, terms: Terms
+) -> Problems:
     size, known = len(reply.cost), query.clusters
     yield from _range("clusters", size, known + 1, max(known, terms.study.model.components) + 1)
     yield from _fits(reply, terms, {"reference_cluster": size})
 
 
-def _log_likelihood_reply(reply: LogLikelihoodReply, query: Any, terms: Terms) -> Problems:
-    yield from _fits(reply, terms, axis_lengths(query, LogLikelihood))
+def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
+    yield from _fits(reply, terms, axis_lengths(query, type(query)))
 
 
-def _distinct_reply(reply: DistinctRows, _: CountDistinctRows, terms: Terms) -> Problems:
+def _distinct_reply(
+    reply: messages.DistinctRows, _: messages.CountDistinctRows, terms: Terms
+) -> Problems:
     yield from _fits(reply, terms, terms.lengths)
     yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
-    levels = np.diff(terms.offsets)
+    levels = np.diff(terms.study.table_schema.offsets)
     # one code more than there are levels: a missing cell
     last = levels if terms.study.missing == "marginalise" else levels - 1
     for variable in np.flatnonzero((reply.codes > last).any(axis=0)):
@@ -413,41 +394,31 @@ def _distinct_reply(reply: DistinctRows, _: CountDistinctRows, terms: Terms) -> 
         yield f"has code {code} for {name!r:.60}, which has {levels[variable]} levels"
 
 
-def _polish_reply(reply: PolishReply, query: PolishRound, terms: Terms) -> Problems:
-    yield from _fits(reply, terms, axis_lengths(query, PolishRound))
+def _polish_reply(
+    reply: messages.PolishReply, query: messages.PolishRound, terms: Terms
+) -> Problems:
+    yield from _like_question(reply, query, terms)
     rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
-    cells = np.add.reduceat(reply.counts, terms.offsets[:-1], axis=-1)
+    cells = np.add.reduceat(reply.counts, terms.study.table_schema.offsets[:-1], axis=-1)
     if (cells > reply.members[:, :, None]).any():
         yield "counts more cells of a variable than its cluster has members"
     if query.alpha is None and not np.array_equal(reply.weights, query.weights):
         yield "has other weights than it was given"
 
 
-def _assign_reply(reply: AssignReply, query: AssignRows, terms: Terms) -> Problems:
-    yield from _fits(reply, terms, axis_lengths(query, AssignRows))
-
-
 def _nothing(*_: Any) -> Problems:
     yield from ()
 
 
-QUERY_CHECKS: dict[type, Callable[[Any, Terms], Problems]] = {
-    SampleLocally: _nothing,
-    DivergenceCost: _divergence_query,
-    ShareReleases: _share_query,
-    LogLikelihood: _log_likelihood_query,
-    CountDistinctRows: _nothing,
-    PolishRound: _polish_query,
-    AssignRows: _assign_query,
+CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
+    messages.SampleLocally: (_nothing, _release),
+    messages.DivergenceCost: (_divergence_query, _divergence_reply),
+    messages.ShareReleases: (_share_query, _nothing),
+    messages.LogLikelihood: (_log_likelihood_query, _like_question),
+    messages.CountDistinctRows: (_nothing, _distinct_reply),
+    messages.PolishRound: (_polish_query, _polish_reply),
+    messages.AssignRows: (_assign_query, _like_question),
 }
-REPLY_CHECKS: dict[type, Callable[[Any, Any, Terms], Problems]] = {
-    SampleLocally: _release,
-    DivergenceCost: _divergence_reply,
-    ShareReleases: _nothing,
-    LogLikelihood: _log_likelihood_reply,
-    CountDistinctRows: _distinct_reply,
-    PolishRound: _polish_reply,
-    AssignRows: _assign_reply,
-}
+"""For each question, what is checked of it and of its answer."""

@@ -21,6 +21,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.atomic import read_file
 from silomix.errors import FileError, MessageError
+from silomix.messages import SampleLocally
 from silomix.messages.container import (
     HEAD,
     LARGEST,
@@ -39,7 +40,6 @@ from silomix.messages.csv_tables import (
     release_tables,
 )
 from silomix.messages.door import release_problems
-from silomix.messages.questions import SampleLocally
 from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.release import Release
 

@@ -28,7 +28,7 @@ LONGEST_LABEL = 40
 
 FILES = {
     "README.txt": "this page",
-    "message.json": "what the folder is, what the silo says of its run, and a checksum of every file",
+    "message.json": "whose this is, what the silo says of its run, and checksums",
     "cluster_sizes.csv": "rows of each cluster",
     "profile.csv": "for each cluster, how common each level of each variable is",
     "checks.csv": "the rules of the policy, and what they did",

@@ -5,18 +5,14 @@ from __future__ import annotations
 from silomix.transports.files.exchange_folder import (
     ANSWERS,
     asked_for,
+    expected_questions,
     lies_in,
     read_exchange,
     silo_folder,
     spelled,
 )
 from silomix.transports.files.file_answers import Answered, answer_questions
-from silomix.transports.files.file_exchange import (
-    FileExchange,
-    Open,
-    Unanswered,
-    expected_questions,
-)
+from silomix.transports.files.file_exchange import FileExchange, Open, Unanswered
 
 __all__ = [
     "ANSWERS",

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from silomix.atomic import read_file, replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
-from silomix.study import Study, digest
+from silomix.study import FewRounds, Study, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 FORMAT = "silomix exchange 2"
@@ -71,15 +71,6 @@ The coordinator then runs
 which asks the next question, or writes the results if there is none. Either can be stopped at any
 moment and run again. A file that was changed is refused by name: bring it again, unchanged.
 """
-
-RELEASES = {
-    "summary": "a release: the size and the profile of each of its clusters",
-    "draws": "a release: posterior draws of the sizes and profiles of its clusters",
-}
-ORACLES = {
-    True: "sums over its rows: a log-likelihood and its gradient; all silos see its release",
-    False: "its distinct rows and how often each occurs: its table, but for the order of the rows",
-}
 
 
 class QuestionFolder(NamedTuple):
@@ -237,21 +228,20 @@ def read_exchange(folder: Path) -> Study:
     path = folder / STUDY
     try:
         document = read_json(read_file(path, LARGEST_HEAD + 1))
-        if document.get("format") != FORMAT:
-            raise MessageError(f"it does not say {FORMAT!r}; use the same silomix on both sides")
         study = Study(**document["study"])
-        if digest(study) != document["digest"]:
-            raise MessageError("its digest does not fit")
+        if (document["format"], document["digest"]) == (FORMAT, digest(study)):
+            return study
+        problem = f"its digest does not fit, or it is no {FORMAT}"
     except OSError as error:
         raise FileError(
             f"{path} cannot be read: {error.strerror}; give the folder that the coordinator made"
         ) from None
     except (MessageError, SettingsError, KeyError, TypeError) as error:
-        raise FileError(
-            f"{path} is damaged, or was changed: {error}\nbring {STUDY} from the coordinator "
-            "again, unchanged"
-        ) from None
-    return study
+        problem = f"{error}"
+    raise FileError(
+        f"{path} is damaged, or was changed: {problem}\nbring {STUDY} from the coordinator again, "
+        "unchanged, and use the same silomix on both sides"
+    )
 
 
 def readme(study: Study) -> str:
@@ -264,16 +254,45 @@ def readme(study: Study) -> str:
 
 def asked_for(study: Study) -> list[str]:
     """Return what a study asks of a silo, in words."""
-    counts = "counts of each level in each cluster, of labels drawn at random, once a round:"
-    if study.strategy == "exact":
-        return [f"{counts} {study.sampling.iterations} rounds", "the sizes of the final clusters"]
-    found = [RELEASES[study.tier]]
-    if study.matching.method == "divergence":
-        found.append("how well the clusters of others fit its rows")
-    if study.aggregation.method == "vcmc":
-        found.append(ORACLES[study.aggregation.oracle == "federated"])
-    rounds = study.polish.rounds
-    if rounds != 0:
-        most = f"at most {study.polish.most}" if rounds == "until" else rounds
-        found.append(f"{counts} {most} rounds")
-    return [*found, "the sizes of the final clusters"]
+    return [words for words, _ in _questions(study)]
+
+
+def expected_questions(study: Study) -> int | None:
+    """Return how many questions a study asks, at most; None where nobody can say."""
+    numbers = [number for _, number in _questions(study)]
+    return None if None in numbers else sum(filter(None, numbers))
+
+
+def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
+    """Yield what a study asks of a silo, and in how many questions."""
+    exact, passes = study.strategy == "exact", 1 + study.matching.refine
+    rounds, most = study.polish.rounds, f"{study.polish.rounds}"
+    if exact:
+        rounds, most = study.sampling.iterations, f"{study.sampling.iterations}"
+    elif rounds == "until":
+        rounds, most = study.polish.most, f"at most {study.polish.most}"
+    if not exact:
+        held = (
+            "posterior draws of the sizes and profiles"
+            if study.tier == "draws"
+            else ("the size and the profile")
+        )
+        yield f"a release: {held} of each of its clusters", 1
+    if not exact and study.matching.method == "divergence":
+        asked = study.matching.restarts * (len(study.silos) - 1)
+        yield "how well the clusters of others fit its rows", passes * asked
+    if not exact and study.aggregation.method == "vcmc":
+        solver = study.aggregation.solver
+        if study.aggregation.oracle != "federated":
+            yield (
+                "its distinct rows and how often each occurs: its table, but for the order",
+                passes,
+            )
+        else:
+            known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None
+            words = "sums over its rows: a log-likelihood and its gradient"
+            yield f"{words}; all silos see its release", known
+    if rounds:
+        words = "counts of each level in each cluster, of labels drawn at random, once a round"
+        yield f"{words}: {most} rounds", rounds
+    yield "the sizes of the final clusters", 1

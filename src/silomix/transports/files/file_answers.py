@@ -8,7 +8,7 @@ store is made again where the store is new.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,20 +115,19 @@ class _Question:
 
     def read(self) -> Query:
         """Return the question; refuse one that is not what its folder says."""
-        silo = self.silo
+        silo, whom = self.silo, EVERYONE if self.for_all else self.silo.name
         try:
             envelope, query = read(self.source, study=silo.study)
-            if envelope.silo != (EVERYONE if self.for_all else silo.name):
-                raise MessageError(f"it is for {envelope.silo or 'all silos'}")
-            check_envelope(replace(envelope, silo=silo.name), silo.study, silo.name, self.number)
-            if not self.asks(type(query)):
-                raise MessageError(f"it has a {envelope.kind} in it")
+            check_envelope(envelope, silo.study, whom, self.number)
+            if self.asks(type(query)):
+                return query
+            problem = f"it has a {envelope.kind} in it"
         except MessageError as error:
-            raise MessageError(
-                f"{self.source}, question {self.number} for {silo.name!r}, cannot be used: "
-                f"{error}. Bring the folder questions from the coordinator again, unchanged"
-            ) from None
-        return query
+            problem = f"{error}"
+        raise MessageError(
+            f"{self.source}, question {self.number} for {silo.name!r}, cannot be used: {problem}. "
+            "Bring the folder questions from the coordinator again, unchanged"
+        )
 
     def read_answer(self) -> Any:
         return read_reply(self.target, self.silo.study, self.silo.name, self.number, self.read())

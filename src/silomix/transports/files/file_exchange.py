@@ -18,12 +18,13 @@ from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_record
 from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.folder import read, write
-from silomix.study import FewRounds, digest
+from silomix.study import digest
 from silomix.transports.files.exchange_folder import (
     ANSWERS,
     FOR,
     QUESTIONS,
     clear_scratch,
+    expected_questions,
     find_questions,
     inner_folder,
     open_exchange,
@@ -231,22 +232,3 @@ def read_reply(folder: Path, study: Study, silo: str, number: int, query: Query)
     envelope, reply = read(folder, study=study)
     check_envelope(envelope, study, silo, number, query)
     return reply
-
-
-def expected_questions(study: Study) -> int | None:
-    """Return how many questions a study asks, at most; None where nobody can say."""
-    if study.strategy == "exact":
-        return study.sampling.iterations + 1
-    passes = 1 + study.matching.refine
-    matching = 0
-    if study.matching.method == "divergence":
-        matching = study.matching.restarts * (len(study.silos) - 1)
-    weighing = 0
-    if study.aggregation.method == "vcmc":
-        weighing = 1
-        if study.aggregation.oracle == "federated":
-            if not isinstance(study.aggregation.solver, FewRounds):
-                return None
-            weighing = 1 + study.aggregation.solver.rounds
-    polish = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
-    return 1 + passes * (matching + weighing) + polish + 1
