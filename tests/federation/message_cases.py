@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 from silomix.disclosure import Check
 from silomix.messages import (
+    STAYING,
     AssignReply,
     AssignRows,
     CountDistinctRows,
@@ -184,10 +185,6 @@ def exchanges(seed=0) -> dict[str, Exchange]:
             AssignReply(np.array([12, 0, 18])),
         ),
     }
-
-
-STAYING = {"matched", "known_as"}
-"""Fields that do not travel."""
 
 
 def assert_same(found, expected):

@@ -11,11 +11,11 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 import pytest
-from silomix.airlock.writing import release_files
 
 from silomix import local_posterior, sample, simulate
 from silomix.disclosure import least_units
 from silomix.messages.container import Envelope, encode
+from silomix.messages.folder import release_files
 from silomix.policy import OPEN, PRESETS
 from silomix.release import make_release, whole_counts
 from silomix.types import Prior, Schema, Variable

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from silomix.airlock import read_contents
 from typer.testing import CliRunner
 
 import silomix
@@ -33,6 +32,7 @@ from silomix.ledger import (
     read_ledger,
 )
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
+from silomix.messages.folder import read_release
 from silomix.policy import Policy, policy_named, write_policy
 from silomix.roster import table_schema
 from silomix.silo import HANDLERS, Silo, answer, answer_or_refuse
@@ -417,7 +417,7 @@ class TestDifferencing:
         grow(people)
         (desk / "north" / LEDGER).unlink()
         assert release(2, "--policy", "pcornet").exit_code == 0
-        before, after = (read_contents(desk / f"release{n}").release() for n in (1, 2))
+        before, after = (read_release(desk / f"release{n}")[0] for n in (1, 2))
         assert after.rows == before.rows + 1
 
     @pytest.mark.parametrize("way", ["answer", "release"])

@@ -91,10 +91,15 @@ def write_release(
     """
     target = Path(folder)
     check_target(target, force=force)
-    envelope = Envelope(release.study, release.silo, 1, Release.__name__, digest(SampleLocally()))
-    files = message_files(envelope, release, schema)
+    files = release_files(release, schema)
     _write_folder(target, files)
     return [target / name for name in files]
+
+
+def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
+    """Return the files of a release folder: those of the answer to the first question."""
+    envelope = Envelope(release.study, release.silo, 1, Release.__name__, digest(SampleLocally()))
+    return message_files(envelope, release, schema)
 
 
 def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, bytes]:
