@@ -288,7 +288,7 @@ def test_a_folder_that_is_no_exchange_is_refused(desk):
 def test_a_changed_answer_is_refused_by_name(desk, tmp_path):
     coordinate()
     answer(1)
-    next(tmp_path.glob("exchange/answers/01-silo-1/*/release/profile.csv")).write_text("x\n")
+    next(tmp_path.glob("exchange/answers/01-silo-1/*/profile.csv")).write_text("x\n")
     result = coordinate()
     assert result.exit_code == FOREIGN
     assert "profile.csv" in result.output and "Bring the folder from 'silo 1'" in result.output

@@ -151,7 +151,7 @@ class TestAsking:
             (reply(ROWS, query=SampleLocally()), "answers another question 1"),
             (reply(ROWS, study=STUDY.model_copy(update={"seed": 9})), "is of study"),
             (reply(AssignReply(np.array([1]))), "the answer AssignReply to CountDistinctRows"),
-            (b"nonsense", "no silomix message"),
+            (b"nonsense", "no message of at most"),
         ],
     )
     def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer, words):

@@ -19,7 +19,6 @@ from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
 from silomix.messages.container import digest as digest_question
 from silomix.messages.container import shorten
 from silomix.policy import Policy
-from silomix.release import Release
 from silomix.study import Lbfgs, digest
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages.container import Envelope
+    from silomix.release import Release
     from silomix.study import Study
 
     Problems = Iterator[str]
@@ -232,7 +232,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
-        for problem in _release(release, None, Terms(terms.study, release.silo)):
+        for problem in _release(release, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
         yield from _range("groups", group.max(), 0, terms.most_clusters - 1)
@@ -296,7 +296,7 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
         yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
 
 
-def _release(reply: Release, _: messages.SampleLocally | None, terms: Terms) -> Problems:
+def _release(reply: Release, terms: Terms) -> Problems:
     study = terms.study
     for word, found, wanted in (
         ("silo", reply.silo, terms.silo),
@@ -308,16 +308,30 @@ def _release(reply: Release, _: messages.SampleLocally | None, terms: Terms) -> 
             yield f"is of {word} {found!r:.70} instead of {wanted!r}"
     limits = {"cluster": study.model.components, "draw": terms.most_draws}
     yield from _fits(reply, terms, terms.lengths, **limits)
-    yield from release_problems(reply, terms.study.table_schema.offsets)
+    yield from _contradictions(reply)
 
 
-def release_problems(release: Release, offsets: NDArray[np.int64]) -> Problems:
-    """Yield where a release contradicts itself or its own policy, as the end of a sentence."""
-    yield from odd_sums(release, messages.DECLARED[Release], offsets)
+def _contradictions(release: Release) -> Problems:
     if release.rows != release.sizes.sum():
         yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
     if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
         yield f"has draws that do not go with tier {release.tier!r}"
+
+
+def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
+    yield from _release(reply, terms)
+    yield from _own_breaches(reply, terms.study.table_schema.offsets)
+
+
+def release_problems(release: Release, offsets: NDArray[np.int64]) -> Problems:
+    """Yield what is wrong with a release, as far as can be said without its study."""
+    yield from odd_sums(release, messages.ReleaseFields, offsets)
+    yield from _contradictions(release)
+    yield from _own_breaches(release, offsets)
+
+
+def _own_breaches(release: Release, offsets: NDArray[np.int64]) -> Problems:
+    """Yield where a release is not such as its own policy lets out, as the end of a sentence."""
     policy = Policy(**release.policy)
     if release.tier not in policy.tiers:
         yield f"is of tier {release.tier!r}, which its own policy forbids"
@@ -413,7 +427,7 @@ def _nothing(*_: Any) -> Problems:
 
 
 CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
-    messages.SampleLocally: (_nothing, _release),
+    messages.SampleLocally: (_nothing, _release_reply),
     messages.DivergenceCost: (_divergence_query, _divergence_reply),
     messages.ShareReleases: (_share_query, _nothing),
     messages.LogLikelihood: (_log_likelihood_query, _like_question),
