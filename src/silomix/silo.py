@@ -25,6 +25,7 @@ from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.ledger import check_account, note_left
 from silomix.messages import (
+    REPLIES,
     AssignReply,
     AssignRows,
     CountDistinctRows,
@@ -40,9 +41,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.checks import REPLIES, check_query
-from silomix.messages.shown import breaches
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import breaches, check_query
 from silomix.partition import partition
 from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership, to_four_decimals
@@ -241,7 +241,7 @@ def _check_own(query: ShareReleases, silo: Silo) -> None:
 def _check_shown(releases: Sequence[Release], silo: Silo) -> None:
     """Refuse releases of others that the silo's own policy would not have let out.
 
-    Their sender may have made them up, of single rows; see `silomix.messages.shown`.
+    Their sender may have made them up, of single rows; see `silomix.messages.door`.
     """
     offsets = silo.study.table_schema.offsets
     for release in releases:

@@ -14,42 +14,33 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors.numpy import load, save
 
-from silomix.atomic import (
-    OWNERS_FOLDER,
-    private_file,
-    private_folder,
-    replace_file,
-    whole_file,
-)
+from silomix.atomic import OWNERS_FOLDER, private_file, private_folder, replace_file
 from silomix.errors import CheckpointError
-from silomix.messages import ShareReleases
-from silomix.messages.binary import decode, encode
-from silomix.messages.envelope import Envelope
-from silomix.release import Release
+from silomix.messages.container import Envelope, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
-    from silomix.messages import DistinctRows
+    from silomix.messages import DistinctRows, ShareReleases
+    from silomix.release import Release
     from silomix.types import MatchedDraws
 
 IDENTITY_FILE = "silo.json"
 LEDGER_FILE = "answered.json"
-SHARED_FILE = "shared.bin"
-RELEASE_FILE = "release.bin"
-KEPT_FILE = "kept.npz"
-MEMBERSHIP_FILE = "membership.npy"
+SHARED_FILE = "shared.safetensors"
+RELEASE_FILE = "release.safetensors"
+KEPT_FILE = "kept.safetensors"
+MEMBERSHIP_FILE = "membership.safetensors"
 CHECKPOINT_FOLDER = "checkpoint"
 LOCK_FILE = "lock"
 
@@ -76,8 +67,8 @@ class Store:
 
     Attributes
     ----------
-    lock : held while something is made or counted that is so once; by one process, where several
-        have the folder open. The ledger is then as it is on disk.
+    lock : guards what is made once, and the ledger, across threads and, with a folder, processes;
+        whoever has it finds the ledger as it is on disk.
     kept, shared, membership : see the methods that set them.
     layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
         counts, and those as the likelihood wants them.
@@ -99,12 +90,9 @@ class Store:
         self.ledger: dict[str, dict[str, int]] = {}
 
     @property
-    def lock(self) -> AbstractContextManager[None]:
-        """Held by one thread of one process; whoever holds it may take it again."""
-        return self._hold()
-
     @contextmanager
-    def _hold(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
+        """Held by one thread of one process; whoever holds it may take it again."""
         with self._threads:
             if self.folder is None or self._is_held:
                 yield
@@ -126,37 +114,43 @@ class Store:
         """Keep what the sampling gave."""
         with self.lock:
             self.kept = kept
-            if self.folder:
-                _keep_file(self.folder / RELEASE_FILE, _as_bytes(kept.release))
-                with _kept_file(self.folder / KEPT_FILE) as file:
-                    np.savez(
-                        file,
-                        weights=kept.weights,
-                        probabilities=kept.probabilities,
-                        labels=kept.labels,
-                    )
+            self._write(RELEASE_FILE, kept.release)
+            self._write(
+                KEPT_FILE,
+                weights=kept.weights,
+                probabilities=kept.probabilities,
+                labels=kept.labels,
+            )
 
     def share(self, query: ShareReleases) -> None:
         """Remember what was shown, for the questions that refer to it."""
         with self.lock:
             self.shared, self.matched = query, query.matched
-            if self.folder:
-                _keep_file(self.folder / SHARED_FILE, _as_bytes(query))
+            self._write(SHARED_FILE, query)
 
     def assign(self, membership: NDArray[np.float32]) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
         with self.lock:
             self.membership = membership
-            if self.folder:
-                with _kept_file(self.folder / MEMBERSHIP_FILE) as file:
-                    np.save(file, membership)
+            self._write(MEMBERSHIP_FILE, membership=membership)
 
     def note(self, kind: str, question: str, points: int = 1) -> None:
         """Write a question into the ledger, before it is answered: a crash must not reset it."""
         with self.lock:
             self.ledger.setdefault(kind, {})[question] = points
-            if self.folder:
-                _keep_file(self.folder / LEDGER_FILE, json.dumps(self.ledger, indent=1).encode())
+            self._write(LEDGER_FILE, self.ledger)
+
+    def _write(self, name: str, record: Any = None, **arrays: NDArray[Any]) -> None:
+        """Write a message, arrays, or plain values into the folder, where there is one."""
+        if self.folder is None:
+            return
+        if arrays:
+            content = save({word: np.ascontiguousarray(array) for word, array in arrays.items()})
+        elif isinstance(record, dict):
+            content = json.dumps(record, indent=1).encode()
+        else:
+            content = encode(Envelope("", "", 1, type(record).__name__), record)
+        replace_file(self.folder / name, content, alone=True, private=True)
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
@@ -171,73 +165,50 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
     CheckpointError
         When the folder is of something else, damaged, or cannot be written.
     """
-    _claim(folder, identity)
     store = Store(folder)
     try:
-        _check_identity(folder / IDENTITY_FILE, identity)
-        _fill(store, folder)
-    except CheckpointError:
-        raise
+        private_folder(folder)
+        with suppress(PermissionError):  # one that somebody shared stays as its owner made it
+            folder.chmod(OWNERS_FOLDER)
+        if not (folder / IDENTITY_FILE).exists():
+            store._write(IDENTITY_FILE, dict(identity))
+        known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
+        others = [word for word, value in identity.items() if known.get(word) != value]
+        if not others:
+            _fill(store, folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
+            "that can be written"
+        ) from error
     except Exception as error:
         raise CheckpointError(
             f"{folder} is damaged ({type(error).__name__}); bring it back from a copy, or delete "
             "it: what was in it is made again, and so is the count of answered questions, from "
             "the answers that are still in the exchange"
         ) from error
+    if others:
+        raise CheckpointError(
+            f"{folder} was made for another {others[0]}; give this one a folder of its own, or "
+            "delete that one if nothing in it is needed"
+        )
     return store
 
 
-def _claim(folder: Path, identity: Mapping[str, str]) -> None:
-    """Make the folder where there is none, and write down what a new one is of."""
-    try:
-        private_folder(folder)
-        with suppress(PermissionError):  # one that somebody shared stays as its owner made it
-            folder.chmod(OWNERS_FOLDER)
-        path = folder / IDENTITY_FILE
-        if not path.exists():
-            replace_file(path, json.dumps(dict(identity), indent=1).encode(), private=True)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
-            "that can be written"
-        ) from error
-
-
-def _check_identity(path: Path, identity: Mapping[str, str]) -> None:
-    """Refuse a store of something else."""
-    known = _read_json(path)
-    for word, value in identity.items():
-        if known.get(word) != value:
-            raise CheckpointError(
-                f"{path.parent} was made for another {word}; give this one a folder of its own, or "
-                "delete that one if nothing in it is needed"
-            )
-
-
 def _fill(store: Store, folder: Path) -> None:
+    found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
     _fill_ledger(store, folder)
-    if (folder / KEPT_FILE).exists():
-        release = decode((folder / RELEASE_FILE).read_bytes())[1]
-        if not isinstance(release, Release):
-            raise TypeError(RELEASE_FILE)
-        with np.load(folder / KEPT_FILE, allow_pickle=False) as arrays:
-            store.kept = Kept(release, arrays["weights"], arrays["probabilities"], arrays["labels"])
-    if (folder / SHARED_FILE).exists():
-        shared = decode((folder / SHARED_FILE).read_bytes())[1]
-        if not isinstance(shared, ShareReleases):
-            raise TypeError(SHARED_FILE)
-        store.shared = shared
-    if (folder / MEMBERSHIP_FILE).exists():
-        store.membership = np.load(folder / MEMBERSHIP_FILE, allow_pickle=False)
+    if KEPT_FILE in found:
+        store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
+    if SHARED_FILE in found:
+        store.shared = decode(found[SHARED_FILE])[1]
+    if MEMBERSHIP_FILE in found:
+        store.membership = load(found[MEMBERSHIP_FILE])["membership"]
 
 
 def _fill_ledger(store: Store, folder: Path) -> None:
     if (folder / LEDGER_FILE).exists():
-        ledger = _read_json(folder / LEDGER_FILE)
-        store.ledger = {
-            str(kind): {str(item): int(points) for item, points in items.items()}
-            for kind, items in ledger.items()
-        }
+        store.ledger = json.loads((folder / LEDGER_FILE).read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -258,22 +229,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-_kept_file = partial(whole_file, alone=True, private=True)
-_keep_file = partial(replace_file, alone=True, private=True)
-
-
 def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:
     """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
-    shape = f"{codes.shape} {codes.dtype.str} "
-    return hashlib.sha256(shape.encode() + np.ascontiguousarray(codes).tobytes()).hexdigest()
-
-
-def _as_bytes(record: Release | ShareReleases) -> bytes:
-    return encode(Envelope(study="", silo="", number=1, kind=type(record).__name__), record)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise TypeError(path.name)
-    return found
+    return hashlib.sha256(save({"codes": np.ascontiguousarray(codes)})).hexdigest()

@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 from silomix.disclosure import Check
 from silomix.messages import (
+    STAYING,
     AssignReply,
     AssignRows,
     CountDistinctRows,
@@ -25,8 +26,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.binary import digest as digest_record
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope
+from silomix.messages.container import digest as digest_record
 from silomix.release import ReleasedDiagnostics, effective_counts, release_medians
 from silomix.study import FewRounds, Study, digest, make_study
 from silomix.types import Schema, Variable
@@ -184,10 +185,6 @@ def exchanges(seed=0) -> dict[str, Exchange]:
             AssignReply(np.array([12, 0, 18])),
         ),
     }
-
-
-STAYING = {"matched", "known_as"}
-"""Fields that do not travel."""
 
 
 def assert_same(found, expected):

@@ -1,6 +1,6 @@
 """Messages made wrong in many ways, the same ways for the same seed.
 
-A mutation is either raw, which a checksum catches, or sealed: checksums are made again, as somebody
+A mutation is either raw, which a digest catches, or sealed: digests are made again, as somebody
 with bad intentions would, so that the layers behind them are reached.
 """
 
@@ -12,15 +12,13 @@ import json
 import os
 import shutil
 import signal
-import struct
 from contextlib import contextmanager
 
 import numpy as np
+from safetensors.numpy import load, save
 
-from silomix.messages.binary import CHECKSUM, MAGIC, PREFIX
-from silomix.messages.documents import canonical
-from silomix.messages.envelope import VERSION
-from silomix.messages.files import MESSAGE, RELEASE
+from silomix.messages.container import HEAD
+from silomix.messages.csv_tables import read_arrays, read_release_arrays
 
 JUNK = [
     None, True, False, 0, 1, -1, 2, 255, 10**6, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30,
@@ -89,19 +87,22 @@ def splice(data, others, rng):
 
 
 def lie_in_prefix(data, _, rng):
-    """Claim another version or other lengths, up to those of a bomb."""
-    head, version, head_length, length = PREFIX.unpack(data[: PREFIX.size])
-    huge = pick(rng, [0, 1, 2**16, 2**31, 2**32 - 1])
-    fields = pick(
+    """Claim another length of the header, up to that of a bomb, or other things in it."""
+    length = int.from_bytes(data[:8], "little")
+    huge = pick(rng, [0, 1, 2, length - 1, length + 1, 2**16, 2**31, 2**63])
+    edits = [
+        (b"F64", b"F16"), (b"F64", b"C64"), (b"I64", b"F64"), (b'"shape":[', b'"shape":[0,'),
+        (b'"shape":[', b'"shape":[9999999999,'), (b'_offsets":[', b'_offsets":[1'),
+        (HEAD.encode(), b"elsewhere.js"), (b'{"', b'{"__metadata__":{"a":"b"},"'),
+    ]  # fmt: skip
+    header = data[8 : 8 + length].replace(*pick(rng, edits), 1)
+    return pick(
         rng,
         [
-            (head, version, huge, length),
-            (head, version, head_length, huge * 2**20),
-            (head, int(rng.integers(2**16)), head_length, length),
-            (rng.bytes(8), version, head_length, length),
+            huge.to_bytes(8, "little") + data[8:],
+            len(header).to_bytes(8, "little") + header + data[8 + length :],
         ],
     )
-    return reseal(PREFIX.pack(*fields) + data[PREFIX.size : -CHECKSUM])
 
 
 RAW = [flip_bits, truncate, extend, splice, lie_in_prefix]
@@ -109,32 +110,41 @@ RAW = [flip_bits, truncate, extend, splice, lie_in_prefix]
 
 def split_message(data):
     """Return the head, as text, and the arrays of a message in bytes."""
-    *_, head_length, _ = PREFIX.unpack(data[: PREFIX.size])
-    middle = PREFIX.size + head_length
-    return data[PREFIX.size : middle].decode(), data[middle:-CHECKSUM]
+    arrays = load(data)
+    return arrays.pop(HEAD).tobytes().decode(), arrays
 
 
-def join_message(head, body, version=VERSION):
-    """Return a message with this head and body whose lengths and checksum fit."""
-    head = head.encode("utf-8", "surrogatepass")
-    length = PREFIX.size + len(head) + len(body) + CHECKSUM
-    return reseal(PREFIX.pack(MAGIC, version, len(head), length) + head + body)
+def join_message(head, arrays):
+    """Return a message with this head, as text, and arrays."""
+    text = np.frombuffer(head.encode("utf-8", "surrogatepass"), np.uint8)
+    return save(
+        {name: np.ascontiguousarray(array) for name, array in arrays.items()} | {HEAD: text}
+    )
 
 
-def reseal(content):
-    return content + hashlib.sha256(content).digest()
+def seal_message(document, arrays):
+    """Return a message whose digest is that of what is in it."""
+    if isinstance(document, dict):
+        document["content"] = content_of(document, arrays)
+    return join_message(json.dumps(document, ensure_ascii=False), arrays)
+
+
+def content_of(document, arrays):
+    inside = {"kind": document.get("kind"), "fields": document.get("fields")}
+    text = json.dumps(inside, ensure_ascii=False)
+    return hashlib.sha256(join_message(text, arrays)).hexdigest()
 
 
 def edit_head(data, _, rng):
-    head, body = split_message(data)
+    head, arrays = split_message(data)
     document = json.loads(head)
     edit_tree(document, rng)
-    return join_message(json.dumps(document), body)
+    return seal_message(document, arrays)
 
 
 def edit_text(data, _, rng):
-    head, body = split_message(data)
-    return join_message(edit_json_text(head, rng), body)
+    head, arrays = split_message(data)
+    return join_message(edit_json_text(head, rng), arrays)
 
 
 def edit_json_text(text, rng):
@@ -145,7 +155,7 @@ def edit_json_text(text, rng):
         rng,
         [
             text.replace('"number"', '"number": 1, "number"', 1),
-            text.replace('"shape"', '"shape": [1], "shape"', 1),
+            text.replace('"kind"', '"kind": [1], "kind"', 1),
             text[:-1] + ', "more": ' + "[" * deep + "]" * deep + "}",
             text[:-1] + ', "more": ' + '{"a":' * deep + "1" + "}" * deep + "}",
             "[" * deep,
@@ -191,43 +201,41 @@ def _places(document):
             yield from _places(value)
 
 
-def edit_body(data, _, rng):
-    """Change numbers: those that no reader likes, any bits, or their order."""
-    head, body = split_message(data)
-    if len(body) < 8:
-        return edit_head(data, _, rng)
-    content = bytearray(body)
-    place = int(rng.integers(len(body) // 8)) * 8
-    number = pick(rng, [struct.pack("<d", pick(rng, NUMBERS)), struct.pack("<q", pick(rng, WHOLE))])
-    action = int(rng.integers(4))
-    if action == 0:
-        content[place : place + 8] = number
-    elif action == 1:
-        content = bytearray(flip_bits(body, _, rng))
-    elif action == 2:
-        content = bytearray(body[place:] + body[:place])
-    else:
-        content = content[:place] + number + content[place:]
-    return join_message(head, bytes(content))
+def edit_arrays(data, others, rng):
+    """Change numbers: those that no reader likes, any bits, their order, type, shape or name."""
+    head, arrays = split_message(data)
+    if not arrays:
+        return edit_head(data, others, rng)
+    name, other = pick(rng, list(arrays)), pick(rng, list(arrays))
+    array = arrays[name]
+    if array.size:
+        place = np.unravel_index(int(rng.integers(array.size)), array.shape)
+        numbers = NUMBERS if array.dtype.kind == "f" else WHOLE
+        with np.errstate(all="ignore"):
+            array[place] = np.array(pick(rng, numbers)).astype(array.dtype)
+    kinds = ["<f4", "<f8", "<i8", "<i4", "|u1", "<u2", "<u8", "|b1", "<f2", "<c8"]
+    with np.errstate(all="ignore"):
+        cast = array.astype(pick(rng, kinds), copy=True)
+    arrays[name] = pick(
+        rng,
+        [array, array, array, np.roll(array, 1), cast, array.T, array[None], array[..., :0],
+         array[:1], np.concatenate([array, array])],
+    )  # fmt: skip
+    if rng.random() < 0.2:
+        arrays[name], arrays[other] = arrays[other], arrays[name]
+    if rng.random() < 0.2:
+        arrays[pick(rng, ["more", "", ".", "silo", "policy.x", "releases.-1.mean", "é"])] = array
+    if rng.random() < 0.2:
+        del arrays[name]
+    return seal_message(json.loads(head), arrays)
 
 
 def swap_parts(data, others, rng):
-    return join_message(split_message(data)[0], split_message(pick(rng, others))[1])
+    head, arrays = json.loads(split_message(data)[0]), split_message(pick(rng, others))[1]
+    return seal_message(head, arrays)
 
 
-def swap_shapes(data, _, rng):
-    """Exchange the shapes of two arrays, or turn one around."""
-    head, body = split_message(data)
-    document = json.loads(head)
-    shapes = [inside for inside, key in _places(document) if key == "shape"]
-    if not shapes:
-        return edit_head(data, _, rng)
-    one, other = pick(rng, shapes), pick(rng, shapes)
-    one["shape"], other["shape"] = other["shape"][::-1], one["shape"]
-    return join_message(json.dumps(document), body)
-
-
-SEALED = [edit_head, edit_head, edit_text, edit_body, edit_body, swap_parts, swap_shapes]
+SEALED = [edit_head, edit_head, edit_text, edit_arrays, edit_arrays, swap_parts]
 
 
 def mutate_folder(folder, others, rng):
@@ -252,9 +260,7 @@ def remove_file(folder, _, rng):
 
 
 def add_file(folder, others, rng):
-    name = pick(
-        rng, ["notes.txt", "weights.csv", "weights_part2.csv", ".hidden", "é\n.csv", "x" * 200]
-    )
+    name = pick(rng, ["notes.txt", "weights.csv", "weights_2.csv", ".hidden", "é\n.csv", "x" * 200])
     (folder / name).write_bytes(pick(rng, files_in(pick(rng, others))).read_bytes())
 
 
@@ -287,39 +293,35 @@ def swap_file(folder, others, rng):
 RAW_FOLDER = [change_file, remove_file, add_file, add_odd, rename_file, swap_file]
 
 
-def seal_folder(folder, document):
+def seal_folder(folder, document, *, content=False):
     """Write `message.json` with the checksums of the files as they are now."""
-    for name, entry in (document.get("files") or {}).items():
-        path = folder / str(name)
-        if isinstance(entry, dict) and path.is_file():
-            content = path.read_bytes()
-            entry["sha256"] = hashlib.sha256(content).hexdigest()
-            entry["rows"] = content.count(b"\n") - 1
-    document.pop("sha256", None)
-    seal_document(folder, document)
-
-
-def seal_document(folder, document):
-    try:
-        checksum = hashlib.sha256(canonical(document)).hexdigest()
-    except ValueError:  # not finite: no checksum would fit
-        checksum = "0" * 64
-    if isinstance(document, dict):
-        document["sha256"] = checksum
-    (folder / MESSAGE).write_bytes(json.dumps(document).encode("utf-8", "surrogatepass"))
+    files = {p.name: p.read_bytes() for p in files_in(folder) if p.name != HEAD}
+    for name in document.get("files") if isinstance(document.get("files"), dict) else ():
+        if name in files:
+            document["files"][name] = hashlib.sha256(files[name]).hexdigest()
+    if content:
+        try:
+            release = document["kind"] == "Release"
+            arrays = (
+                read_release_arrays(files)[0] if release else read_arrays(files, document["arrays"])
+            )
+            document["content"] = content_of(document, arrays)
+        except Exception:
+            pass
+    text = json.dumps(document).encode("utf-8", "surrogatepass")
+    (folder / HEAD).write_bytes(text)
 
 
 def edit_message(folder, _, rng):
-    document = json.loads((folder / MESSAGE).read_text(encoding="utf-8"))
-    del document["sha256"]
+    document = json.loads((folder / HEAD).read_text(encoding="utf-8"))
     edit_tree(document, rng)
-    seal_document(folder, document)
+    seal_folder(folder, document, content=rng.random() < 0.5)
 
 
 def edit_message_text(folder, _, rng):
-    text = (folder / MESSAGE).read_text(encoding="utf-8").strip()
+    text = (folder / HEAD).read_text(encoding="utf-8").strip()
     text = edit_json_text(text, rng)
-    (folder / MESSAGE).write_bytes(text.encode("utf-8", "surrogatepass"))
+    (folder / HEAD).write_bytes(text.encode("utf-8", "surrogatepass"))
 
 
 def edit_csv(text, rng):
@@ -348,39 +350,8 @@ def edit_table(folder, _, rng):
     path = pick(rng, tables)
     text = edit_csv(path.read_bytes().decode("utf-8", "replace"), rng)
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    if path.parent.name == RELEASE:
-        return seal_release(path.parent)
-    document = json.loads((folder / MESSAGE).read_text(encoding="utf-8"))
-    return seal_folder(folder, document)
+    document = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+    return seal_folder(folder, document, content=rng.random() < 0.5)
 
 
-def edit_manifest(folder, _, rng):
-    """Change what the manifest of a release says."""
-    path = folder / RELEASE / "manifest.json"
-    if not path.exists():
-        return edit_message(folder, _, rng)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    edit_tree(document, rng)
-    return path.write_text(json.dumps(document), encoding="utf-8", errors="surrogatepass")
-
-
-def seal_release(folder):
-    """Give the files of a release folder the checksums that they have now."""
-    path = folder / "manifest.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
-    for name, entry in document["files"].items():
-        content = (folder / name).read_bytes()
-        entry |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-        if entry["rows"] is not None:
-            entry["rows"] = content.count(b"\n") - 1
-    path.write_text(json.dumps(document), encoding="utf-8")
-
-
-SEALED_FOLDER = [
-    edit_message,
-    edit_message,
-    edit_message_text,
-    edit_table,
-    edit_table,
-    edit_manifest,
-]
+SEALED_FOLDER = [edit_message, edit_message, edit_message_text, edit_table, edit_table, edit_table]

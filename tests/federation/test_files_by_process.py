@@ -187,7 +187,7 @@ def test_the_page_works_as_printed(tmp_path):
 @pytest.mark.slow
 def test_a_hundred_silos_by_file(tmp_path, capsys, monkeypatch, seed):
     """Prints what it took, pictures aside."""
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
     solver = FewRounds(rounds=3, starts=5)
     case = make_case(seed, silos=100, rows=50_000, **COURIER | {"components": 6, "solver": solver})
     start = time.perf_counter()

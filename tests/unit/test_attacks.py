@@ -13,10 +13,9 @@ import pandas as pd
 import pytest
 
 from silomix import local_posterior, sample, simulate
-from silomix.airlock.writing import release_files
 from silomix.disclosure import least_units
-from silomix.messages.binary import encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope, encode
+from silomix.messages.folder import release_files
 from silomix.policy import OPEN, PRESETS
 from silomix.release import make_release, whole_counts
 from silomix.types import Prior, Schema, Variable

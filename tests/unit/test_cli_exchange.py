@@ -14,7 +14,7 @@ import silomix
 from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
 from silomix import cli
 from silomix.cli.exchange import LEAVES
-from silomix.messages.checks import REPLIES
+from silomix.messages import REPLIES
 from silomix.policy import Exchanges, policy_named, write_policy
 from silomix.study import digest, make_study, write_study
 from silomix.terminal import EXITS
@@ -29,7 +29,7 @@ def run(*args):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """A picture takes a second, and has tests of its own."""
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_a_folder_that_is_no_exchange_is_refused(desk):
 def test_a_changed_answer_is_refused_by_name(desk, tmp_path):
     coordinate()
     answer(1)
-    next(tmp_path.glob("exchange/answers/01-silo-1/*/release/profile.csv")).write_text("x\n")
+    next(tmp_path.glob("exchange/answers/01-silo-1/*/profile.csv")).write_text("x\n")
     result = coordinate()
     assert result.exit_code == FOREIGN
     assert "profile.csv" in result.output and "Bring the folder from 'silo 1'" in result.output

@@ -23,7 +23,7 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.shown import breaches
+from silomix.messages.door import breaches
 from silomix.policy import OPEN, PRESETS, Exchanges, Policy, policy_named
 from silomix.release import make_release
 from silomix.released_draws import make_reference

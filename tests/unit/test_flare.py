@@ -33,9 +33,8 @@ from silomix.messages import (
     Refused,
     SampleLocally,
 )
-from silomix.messages.binary import decode, encode
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.container import digest as digest_question
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
@@ -152,7 +151,7 @@ class TestAsking:
             (reply(ROWS, query=SampleLocally()), "answers another question 1"),
             (reply(ROWS, study=STUDY.model_copy(update={"seed": 9})), "is of study"),
             (reply(AssignReply(np.array([1]))), "the answer AssignReply to CountDistinctRows"),
-            (b"nonsense", "no silomix message"),
+            (b"nonsense", "no message of at most"),
         ],
     )
     def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer, words):

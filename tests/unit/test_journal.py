@@ -9,9 +9,8 @@ import pytest
 
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.binary import encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope, encode
+from silomix.messages.container import digest as digest_question
 from silomix.study import digest, make_study
 from silomix.transports.journal import open_journal
 from silomix.types import Schema, Variable
@@ -38,15 +37,16 @@ def test_answers_are_found_by_question_and_silo(tmp_path):
 
 
 def test_a_journal_of_another_study_is_refused(tmp_path):
-    open_journal(tmp_path, STUDY)
-    with pytest.raises(CheckpointError, match=r"is of another study; give this one a folder"):
-        open_journal(tmp_path, STUDY.model_copy(update={"seed": 2}))
+    open_journal(tmp_path, STUDY).keep(1, "north", QUERY, reply_of("north"))
+    other = open_journal(tmp_path, STUDY.model_copy(update={"seed": 2}))
+    with pytest.raises(CheckpointError, match="is of study"):
+        other.find(1, "north", QUERY)
 
 
 def test_a_journal_that_cannot_be_opened_is_refused(tmp_path):
-    (tmp_path / "journal.json").write_text("{")
+    (tmp_path / "journal").write_text("{")
     with pytest.raises(CheckpointError, match=r"cannot be opened: .*; give another folder"):
-        open_journal(tmp_path, STUDY)
+        open_journal(tmp_path / "journal", STUDY)
 
 
 def test_a_changed_question_is_refused_by_name(tmp_path):
@@ -96,4 +96,4 @@ def test_only_its_owner_may_open_a_journal(tmp_path):
         os.umask(before)
     assert stat.S_IMODE(journal.folder.stat().st_mode) == 0o700
     modes = [stat.S_IMODE(path.stat().st_mode) for path in journal.folder.iterdir()]
-    assert modes == [0o600, 0o600]
+    assert modes == [0o600]

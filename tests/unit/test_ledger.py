@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.airlock import read_contents
 from silomix.data import read_table
 from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.ledger import (
@@ -33,6 +32,7 @@ from silomix.ledger import (
     read_ledger,
 )
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
+from silomix.messages.folder import read_release
 from silomix.policy import Policy, policy_named, write_policy
 from silomix.roster import table_schema
 from silomix.silo import HANDLERS, Silo, answer, answer_or_refuse
@@ -374,7 +374,7 @@ def run(*args):
 def desk(people, tmp_path, monkeypatch):
     """A hospital with a table, and two studies that it is asked to take part in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
     for number in (1, 2):
         write_study(study_of(people, number, title=f"Study {number}"), f"study{number}.toml")
     Path("north").mkdir()
@@ -417,7 +417,7 @@ class TestDifferencing:
         grow(people)
         (desk / "north" / LEDGER).unlink()
         assert release(2, "--policy", "pcornet").exit_code == 0
-        before, after = (read_contents(desk / f"release{n}").release() for n in (1, 2))
+        before, after = (read_release(desk / f"release{n}")[0] for n in (1, 2))
         assert after.rows == before.rows + 1
 
     @pytest.mark.parametrize("way", ["answer", "release"])

@@ -9,11 +9,11 @@ import pytest
 
 import silomix
 from silomix.data import encode as encode_rows
-from silomix.messages import files
-from silomix.messages.binary import decode, encode
-from silomix.messages.binary import digest as digest_record
-from silomix.messages.checks import REPLIES, check_envelope, check_query, check_reply
-from silomix.messages.envelope import Envelope
+from silomix.messages import REPLIES
+from silomix.messages import folder as files
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.container import digest as digest_record
+from silomix.messages.door import check_envelope, check_query, check_reply
 from silomix.pipeline import run_study
 from silomix.roster import read_roster, rows_of, table_schema
 from silomix.silo import Silo
@@ -105,7 +105,7 @@ def test_in_bytes(name):
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 @pytest.mark.parametrize("name", [pytest.param("summary", marks=pytest.mark.slow), "federated"])
 def test_in_folders(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("silomix.airlock.writing.draw_profiles", lambda *_: None)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
     study = make_study(table_schema(TABLE, silo="silo"), NAMES, **QUICK | STUDIES[name])
 
     def carry(envelope, record):

@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
-from silomix.airlock.words import QUESTIONS
 from silomix.data import load
 from silomix.errors import (
     CheckpointError,
@@ -30,8 +29,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.binary import decode, encode
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.release_notes import QUESTIONS
 from silomix.policy import OPEN, policy_named
 from silomix.silo import (
     HANDLERS,
@@ -419,7 +418,14 @@ class TestStoreInAFolder:
             open_store(tmp_path / "taken", self.identity(sampled[0]))
 
     @pytest.mark.parametrize(
-        "name", ["silo.json", "answered.json", "kept.npz", "shared.bin", "membership.npy"]
+        "name",
+        [
+            "silo.json",
+            "answered.json",
+            "kept.safetensors",
+            "shared.safetensors",
+            "membership.safetensors",
+        ],
     )
     def test_damaged_it_is_refused(self, tmp_path, sampled, name):
         open_store(tmp_path, self.identity(sampled[0]))

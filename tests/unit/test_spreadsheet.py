@@ -324,4 +324,4 @@ def test_who_writes_tables():
         for path in root.rglob("*.py")
         if re.search(r"to_csv\(|write_csv\(|csv\.writer|DictWriter", path.read_text("utf-8"))
     }
-    assert writers == {"results/common.py", "airlock/writing.py"}
+    assert writers == {"results/common.py", "messages/csv_tables.py"}

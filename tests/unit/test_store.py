@@ -53,7 +53,7 @@ def test_only_its_owner_may_open_a_store(tmp_path):
     store.assign(np.ones((3, 2), np.float32))
     assert mode(folder) == 0o700
     assert {path.name: mode(path) for path in folder.iterdir()} == dict.fromkeys(
-        ["silo.json", "answered.json", "membership.npy", "lock"], 0o600
+        ["silo.json", "answered.json", "membership.safetensors", "lock"], 0o600
     )
 
 

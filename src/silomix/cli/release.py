@@ -9,10 +9,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix import options as opt
-from silomix.airlock import check_target, explain, read_contents, write_release
 from silomix.apply import apply_to
 from silomix.disclosure import check_tier, outgoing
 from silomix.ledger import note_left
+from silomix.messages.folder import check_target, read_release, write_release
+from silomix.messages.release_notes import explain
 from silomix.policy import find_policy
 from silomix.progress import showing
 from silomix.release import Release, make_release
@@ -102,8 +103,7 @@ def inspect_command(
 ) -> None:
     """Explain a release in plain words, and what a recipient could infer from it."""
     with explaining(debug=debug):
-        contents = read_contents(folder)
-        release, schema = contents.release(), contents.schema
+        release, schema = read_release(folder)
         last = "Every file fits its checksum, and no number breaks the policy it names."
         show(_record(release, schema), _view(release, schema), as_json=as_json, last=last)
 

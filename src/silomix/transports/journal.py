@@ -1,22 +1,19 @@
 """Answers on disk by question, so that a coordinator that was killed asks nobody twice.
 
 The coordinator is deterministic: started again it asks the same questions in the same order. A
-journal is a folder: ``journal.json`` says of which study it is, and ``000007-2-<digest>.reply``
-holds what the silo at place 2 of the roster answered to question 7; the digest is the question's.
-Only their owner may open the files.
+journal is a folder of messages: ``000007-2-<digest>.reply`` is what the silo at place 2 of the
+roster answered to question 7; the digest is the question's. Only their owner may open them.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from silomix.atomic import private_folder, replace_file
 from silomix.errors import CheckpointError, MessageError
-from silomix.messages.binary import decode
-from silomix.messages.binary import digest as digest_question
-from silomix.messages.checks import check_envelope
-from silomix.study import digest
+from silomix.messages.container import decode
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import check_envelope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
     from silomix.messages import Query
     from silomix.study import Study
 
-FORMAT = 1
-IDENTITY_FILE = "journal.json"
 SHOWN = 16
 """Characters of a question's digest in the name of a file."""
 
@@ -54,7 +49,7 @@ class Journal:
         except MessageError as error:
             raise CheckpointError(
                 f"{path} is not the answer it should be ({error}); delete it, and {silo} is asked "
-                "again"
+                "again, or give this study a folder of its own"
             ) from None
         return record
 
@@ -80,27 +75,17 @@ class Journal:
 
 
 def open_journal(folder: Path, study: Study) -> Journal:
-    """Open the journal in `folder`, or make it; refuse one of another study.
+    """Open the journal in `folder`, or make it.
 
     Raises
     ------
     CheckpointError
-        When the folder is of another study, or damaged.
+        When it cannot be made.
     """
-    path = folder / IDENTITY_FILE
-    identity = {"format": FORMAT, "study": digest(study), "silos": list(study.silos)}
     try:
         private_folder(folder)
-        if not path.exists():
-            content = json.dumps(identity, indent=1).encode()
-            replace_file(path, content, alone=True, private=True)
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise CheckpointError(
             f"the journal in {folder} cannot be opened: {error}; give another folder"
         ) from None
-    if known != identity:
-        raise CheckpointError(
-            f"the journal in {folder} is of another study; give this one a folder of its own"
-        )
     return Journal(folder, study)

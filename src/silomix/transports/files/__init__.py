@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from silomix.transports.files.answering import Answered, answer_questions
-from silomix.transports.files.asking import FileExchange, Open, Unanswered, expected_questions
-from silomix.transports.files.layout import ANSWERS, lies_in, silo_folder, spelled
-from silomix.transports.files.opening import asked_for, open_exchange, read_exchange
+from silomix.transports.files.exchange_folder import (
+    ANSWERS,
+    asked_for,
+    expected_questions,
+    lies_in,
+    read_exchange,
+    silo_folder,
+    spelled,
+)
+from silomix.transports.files.file_answers import Answered, answer_questions
+from silomix.transports.files.file_exchange import FileExchange, Open, Unanswered
 
 __all__ = [
     "ANSWERS",
@@ -17,7 +24,6 @@ __all__ = [
     "asked_for",
     "expected_questions",
     "lies_in",
-    "open_exchange",
     "read_exchange",
     "silo_folder",
     "spelled",

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from silomix.errors import SiloError
 from silomix.messages import REFUSALS, Refused
-from silomix.messages.binary import decode, encode
-from silomix.messages.checks import check_envelope, check_reply
-from silomix.messages.envelope import Envelope
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.door import check_envelope, check_reply
 from silomix.study import digest
 
 if TYPE_CHECKING:

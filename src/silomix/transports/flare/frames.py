@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("<cQ")
 LETTER, REFUSED = b"L", b"R"
-"""A message of `silomix.messages.binary`; the code of a refusal where no letter could be read."""
+"""A message of `silomix.messages.container`; the code of a refusal where none could be read."""
 
 
 def write_frame(stream: IO[bytes], kind: bytes, content: bytes) -> None:

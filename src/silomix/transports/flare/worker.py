@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silomix.messages import AssignReply, Refused
-from silomix.messages.binary import decode, encode
-from silomix.messages.binary import digest as digest_question
+from silomix.messages.container import decode, encode
+from silomix.messages.container import digest as digest_question
 from silomix.silo import answer_or_refuse, refusal_code
 from silomix.site import write_labels
 from silomix.study import digest
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.messages.envelope import Envelope
+    from silomix.messages.container import Envelope
     from silomix.silo import Silo
 
     Opened = tuple[Silo, NDArray[np.int64]]

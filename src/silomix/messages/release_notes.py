@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import warnings
+from importlib import metadata
+from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from silomix.airlock.format import README
 from silomix.disclosure import least_units
 from silomix.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 from silomix.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from silomix.release import Release
     from silomix.types import Schema
 
 WIDTH = 88
+MOST_LABELS = 60
+LONGEST_LABEL = 40
 
 FILES = {
     "README.txt": "this page",
-    "manifest.json": "what the folder holds, with a checksum of every file",
+    "message.json": "whose this is, what the silo says of its run, and checksums",
     "cluster_sizes.csv": "rows of each cluster",
     "profile.csv": "for each cluster, how common each level of each variable is",
     "checks.csv": "the rules of the policy, and what they did",
@@ -70,14 +78,19 @@ def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
     }
 
 
-def readme(release: Release, schema: Schema, files: Sequence[str]) -> str:
+def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
     """Return the text of `README.txt`."""
     title = f"Release of the silo {release.silo}"
     parts = [title, "=" * len(title), ""]
     for heading, sentences in explain(release, schema).items():
         parts += _section(heading, [_bullet(sentence) for sentence in sentences])
-    listed = [f"  {name:<20} {FILES[name]}" for name in FILES if name in {README, *files}]
-    return "\n".join(parts + _section("Files", listed)).rstrip() + "\n"
+    listed = [
+        f"  {name:<20} {FILES[name]}"
+        for name in FILES
+        if name in {"README.txt", "message.json", *files}
+    ]
+    made = f"Made by silomix {metadata.version('silomix')}."
+    return "\n".join([*parts, *_section("Files", listed), made]) + "\n"
 
 
 def _section(heading: str, lines: Sequence[str]) -> list[str]:
@@ -182,3 +195,36 @@ def _limit(what: str, limit: int, unit: str) -> str:
     if limit >= UNLIMITED:
         return f"{what}: without limit."
     return f"{what}: {plural(limit, unit)} in one study."
+
+
+def draw_profiles(
+    mean: NDArray[np.float64], sizes: NDArray[np.int64], schema: Schema
+) -> bytes | None:
+    """Return a PNG of the profiles, or None without matplotlib.
+
+    It shows released numbers alone, and the same ones make the same bytes.
+
+    Parameters
+    ----------
+    mean : (cluster, level); sizes : (cluster,)
+    """
+    if find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    clusters, levels = mean.shape
+    width, height = min(4 + 0.18 * levels, 16), min(2.5 + 0.3 * clusters, 12)
+    figure = Figure(figsize=(width, height), dpi=80, layout="constrained")
+    axes = figure.add_subplot()
+    picture = axes.imshow(mean, aspect="auto", vmin=0, vmax=1, cmap="Blues")
+    figure.colorbar(picture, label="probability")
+    axes.set_yticks(range(clusters), [f"{c} ({n:,} rows)" for c, n in enumerate(sizes)])
+    if levels <= MOST_LABELS:
+        names = [f"{variable}={level}"[:LONGEST_LABEL] for variable, level in schema.levels]
+        axes.set_xticks(range(levels), names, rotation=90, parse_math=False)
+    axes.set_ylabel("cluster")
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters the font lacks become boxes
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.errors import FileError, MessageError, OpenQuestion
 from silomix.messages import REFUSALS, Received, Refused, ShareReleases
-from silomix.messages.binary import digest as digest_record
-from silomix.messages.checks import check_reply
-from silomix.messages.envelope import Envelope
-from silomix.messages.files import read, write
-from silomix.study import FewRounds, digest
-from silomix.transports.files.layout import (
+from silomix.messages.container import Envelope
+from silomix.messages.container import digest as digest_record
+from silomix.messages.door import check_envelope, check_reply
+from silomix.messages.folder import read, write
+from silomix.study import digest
+from silomix.transports.files.exchange_folder import (
     ANSWERS,
     FOR,
     QUESTIONS,
     clear_scratch,
+    expected_questions,
     find_questions,
     inner_folder,
+    open_exchange,
     question_folder,
     silo_folder,
     spelled,
 )
-from silomix.transports.files.opening import open_exchange
-from silomix.transports.files.replies import read_reply
 
 if TYPE_CHECKING:
     from silomix.messages import Query
@@ -96,10 +96,9 @@ class Unanswered(OpenQuestion):
     """An open question, with who must do what in `open`."""
 
     def __init__(self, found: Open) -> None:
-        told = [f"{name} {state}; {do}" for name, (state, do) in found.todo().items()]
-        options = "--silo NAME --data TABLE --study STUDY --policy POLICY"
-        command = f"silomix answer {found.folder} {options}"
-        lines = [f"{found.heading} is open. In each silo below: {command}", *told]
+        todo = [f"{name} {state}; {do}" for name, (state, do) in found.todo().items()]
+        command = f"silomix answer {found.folder} --silo NAME --data TABLE --study STUDY"
+        lines = [f"{found.heading} is open. In each silo below: {command} --policy POLICY", *todo]
         super().__init__("\n  - ".join(lines))
         self.open = found
 
@@ -117,7 +116,6 @@ class FileExchange:
         self.folder = Path(folder)
         self.study = study
         self.asked = 0
-        self._digest = digest(study)
         questions = inner_folder(self.folder, QUESTIONS)
         open_exchange(self.folder, study)
         clear_scratch(questions)
@@ -149,16 +147,15 @@ class FileExchange:
         for silo, own in asked.items():
             place = silo_folder(self.names, silo)
             path = self.folder / ANSWERS / place / name
-            reply = self._answer(path, silo, own)
-            if reply is None and isinstance(own, ShareReleases):
+            if path.exists():
+                replies[silo] = self._answer(path, silo, own)
+            elif isinstance(own, ShareReleases):
                 # a receipt says nothing that the next answer does not: it is not worth a trip
-                reply = Received()
-            if reply is None:
-                missing[silo] = place
-            elif isinstance(reply, Refused):
-                refused[silo] = reply.code
+                replies[silo] = Received()
             else:
-                replies[silo] = reply
+                missing[silo] = place
+            if isinstance(replies.get(silo), Refused):
+                refused[silo] = replies[silo].code
         if missing or refused:
             about = expected_questions(self.study)
             raise Unanswered(Open(self.asked, kind, about, self.folder, missing, refused))
@@ -166,45 +163,38 @@ class FileExchange:
 
     def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
         """Write the question, or check that it is there already."""
-        target = self.folder / QUESTIONS / name
-        parts = self._parts(query)
-        posed = {at.number: at.path for at in find_questions(self.folder)}.get(self.asked, target)
-        if posed.exists():
-            if posed.name != name:
-                raise self._other(posed)
+        parts = {"": (EVERYONE, query)}
+        if isinstance(query, Mapping):
+            parts = {f"{FOR}{silo_folder(self.names, s)}": (s, own) for s, own in query.items()}
+        known = {at.number: at.path for at in find_questions(self.folder)}.get(self.asked)
+        if known is not None:
             for part, (silo, record) in parts.items():
-                self._check_posed(posed / part, silo, record)
+                self._check_posed(known, part, silo, record)
+            if known.name != name:
+                raise self._other(known)
             return
         # a question to some silos becomes visible to all of them at once
+        target = self.folder / QUESTIONS / name
         scratch = target.with_name(f".{name}")
+        for part, (silo, record) in parts.items():
+            write(scratch / part, self._envelope(silo, record), record, study=self.study)
         try:
-            if "" not in parts:
-                scratch.mkdir()
-            for part, (silo, record) in parts.items():
-                envelope = self._envelope(silo, type(record).__name__)
-                write(scratch / part, envelope, record, study=self.study)
             scratch.rename(target)
         except OSError as error:
-            raise FileError(
-                f"{target} cannot be written: {error.strerror}; make space, or choose another place"
-            ) from None
+            raise FileError(f"{target} cannot be written: {error.strerror}") from None
 
-    def _parts(self, query: Query | Mapping[str, Query]) -> dict[str, tuple[str, Query]]:
-        """Return the question's folders: whom each is for, and what it asks."""
-        if not isinstance(query, Mapping):
-            return {"": (EVERYONE, query)}
-        return {f"{FOR}{silo_folder(self.names, silo)}": (silo, own) for silo, own in query.items()}
-
-    def _check_posed(self, path: Path, silo: str, record: Query) -> None:
+    def _check_posed(self, path: Path, part: str, silo: str, record: Any) -> None:
+        if not (path / part).is_dir():
+            raise self._other(path)
         try:
-            envelope, found = read(path, study=self.study)
+            envelope, found = read(path / part, study=self.study)
         except MessageError as error:
             raise MessageError(
                 f"question {self.asked} in {path} was changed or is damaged ({error}); delete its "
                 "folder: it is written again"
             ) from None
-        expected = self._envelope(silo, type(record).__name__)
-        if envelope != expected or digest_record(found) != digest_record(record):
+        same = digest_record(found) == digest_record(record)
+        if envelope != self._envelope(silo, record) or not same:
             raise self._other(path)
 
     def _other(self, path: Path) -> MessageError:
@@ -216,9 +206,6 @@ class FileExchange:
         )
 
     def _answer(self, path: Path, silo: str, query: Query) -> Any:
-        """Return a silo's answer, None where there is none yet."""
-        if not path.exists():
-            return None
         try:
             reply = read_reply(path, self.study, silo, self.asked, query)
             check_reply(reply, query, self.study, silo)
@@ -230,24 +217,18 @@ class FileExchange:
             ) from None
         return reply
 
-    def _envelope(self, silo: str, kind: str) -> Envelope:
-        return Envelope(self._digest, silo, self.asked, kind)
+    def _envelope(self, silo: str, record: Any) -> Envelope:
+        return Envelope(digest(self.study), silo, self.asked, type(record).__name__)
 
 
-def expected_questions(study: Study) -> int | None:
-    """Return how many questions a study asks, at most; None where nobody can say."""
-    if study.strategy == "exact":
-        return study.sampling.iterations + 1
-    passes = 1 + study.matching.refine
-    matching = 0
-    if study.matching.method == "divergence":
-        matching = study.matching.restarts * (len(study.silos) - 1)
-    weighing = 0
-    if study.aggregation.method == "vcmc":
-        weighing = 1
-        if study.aggregation.oracle == "federated":
-            if not isinstance(study.aggregation.solver, FewRounds):
-                return None
-            weighing = 1 + study.aggregation.solver.rounds
-    polish = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
-    return 1 + passes * (matching + weighing) + polish + 1
+def read_reply(folder: Path, study: Study, silo: str, number: int, query: Query) -> Any:
+    """Return a reply to a question.
+
+    Raises
+    ------
+    MessageError
+        When it is damaged, or of another study, silo or question.
+    """
+    envelope, reply = read(folder, study=study)
+    check_envelope(envelope, study, silo, number, query)
+    return reply

@@ -1,0 +1,260 @@
+"""Arrays as CSV tables for people, and back bit for bit.
+
+Of most messages one field is one table: the columns are the array's axes but the last, as numbers
+from 0, and then one column for each place along the last; an array of one axis has one column of
+values. Arrays that stand in a list share a table, which then starts with their place in the list;
+rows of those that have fewer columns end in empty cells.
+
+A release has tables that a data officer reads: `cluster_sizes.csv`; `profile.csv`, a line per
+cluster and level, where `basis` says what the profile is of, and `count` of `of` rows is what the
+mean stands for, under a policy that has rules; `checks.csv`, what each rule did; and in tier
+"draws" `weights.csv` and `probabilities.csv`.
+
+A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
+read back the same, and texts as `silomix.spreadsheet` has them. Reading is lenient: whoever reads
+writes the tables again, and compares.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from itertools import count, groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.disclosure import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
+from silomix.errors import MessageError
+from silomix.messages import DECLARED, ReleaseFields
+from silomix.messages.axes import declared_arrays
+from silomix.policy import Policy
+from silomix.release import effective_counts
+from silomix.spreadsheet import for_spreadsheet, from_spreadsheet
+from silomix.types import Schema, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages.container import Arrays
+    from silomix.release import Release
+
+    Files = Mapping[str, bytes]
+    Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+
+MOST_LINES = 5_000
+LARGEST_FILE = 16_000_000
+"""Bytes. Airlocks take no more lines, the heading's included, and bytes in a file."""
+
+STEP_IN_LIST = re.compile(r"\.([0-9]+)")
+BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
+PROFILE = (
+    "cluster",
+    "variable",
+    "level",
+    "basis",
+    "count",
+    "of",
+    "mean",
+    "concentration",
+    "median",
+)
+CHECKS = ("rule", "where", "threshold", "cells", "changed", "result")
+
+
+def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
+    """Return the files of a record's arrays, content by name."""
+    files: dict[str, bytes] = {}
+    for name, paths in _by_table(arrays):
+        declaration = ReleaseFields if name.startswith("releases.") else DECLARED[kind]
+        field = name.rpartition(".")[2]
+        axes = declared_arrays(declaration)[field].axes
+        width = max(_columns(arrays[path].shape) for path in paths)
+        values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]
+        lead = axes[:-1] if len(axes) > 1 else axes
+        heading = ["silo"] * len(STEP_IN_LIST.findall(paths[0])) + [*lead, *values]
+        rows = (row for path in paths for row in _array_rows(path, arrays[path], width))
+        files |= csv_files(name, heading, rows)
+    return files
+
+
+def read_arrays(files: Files, shapes: Shapes) -> Arrays:
+    """Return the arrays, of the types and shapes that are claimed, that files hold."""
+    arrays: Arrays = {}
+    for name, paths in _by_table(shapes):
+        whole = all(not shapes[path][0].startswith("float") for path in paths)
+        lead = len(STEP_IN_LIST.findall(paths[0])) + max(1, len(shapes[paths[0]][1]) - 1)
+        numbers = _read_numbers(files, name, lead, whole=whole)
+        start = 0
+        for path in paths:
+            dtype, shape = shapes[path]
+            rows, columns = math.prod(shape[: max(1, len(shape) - 1)]), _columns(shape)
+            part = numbers[start : start + rows, :columns]
+            start += rows
+            if len(part) != rows:
+                raise MessageError(f"{name}.csv has fewer rows than {path} needs")
+            arrays[path] = part.astype(dtype).reshape(shape)
+    return arrays
+
+
+def _by_table(paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each table's name, that of a field, and the paths of the arrays in it."""
+    names: dict[str, list[str]] = {}
+    for path in paths:
+        names.setdefault(STEP_IN_LIST.sub("", path), []).append(path)
+    yield from names.items()
+
+
+def _columns(shape: Sequence[int]) -> int:
+    return shape[-1] if len(shape) > 1 else 1
+
+
+def _array_rows(path: str, array: NDArray[Any], width: int) -> Iterator[list[object]]:
+    columns = _columns(array.shape)
+    lead = array.shape[:-1] if array.ndim > 1 else array.shape
+    places = [int(step) for step in STEP_IN_LIST.findall(path)]
+    padding = [""] * (width - columns)
+    rows = array.reshape(-1, columns).tolist() if array.size else []
+    for place, row in zip(np.ndindex(lead), rows, strict=False):
+        yield [*places, *place, *row, *padding]
+
+
+def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
+    """Return the files of a release's tables, content by name."""
+    checks = (
+        (check.rule, check.where, check.threshold, check.cells, check.changed, check.result)
+        for check in release.checks
+    )
+    sizes = enumerate(release.sizes.tolist())
+    files = csv_files("cluster_sizes", ["cluster", "rows"], sizes)
+    files |= csv_files("checks", CHECKS, checks)
+    files |= csv_files("profile", PROFILE, _profile_rows(release, schema))
+    if release.weights is not None and release.probabilities is not None:
+        names = [f"cluster {cluster}" for cluster in range(release.clusters)]
+        rows = _array_rows("", release.weights, release.clusters)
+        files |= csv_files("weights", ["draw", *names], rows)
+        names = [f"{variable}={level}" for variable, level in schema.levels]
+        rows = _array_rows("", release.probabilities, len(names))
+        files |= csv_files("probabilities", ["draw", "cluster", *names], rows)
+    return files
+
+
+def _profile_rows(release: Release, schema: Schema) -> Iterator[tuple[object, ...]]:
+    policy = Policy(**release.policy)
+    basis, of, concentration = (
+        np.repeat(values, schema.sizes, axis=1)
+        for values in (
+            profile_basis(release.sizes, schema.sizes, policy),
+            profile_rows(release.sizes, schema.sizes, policy),
+            release.concentration,
+        )
+    )
+    for cluster in range(release.clusters):
+        for column, (variable, level) in enumerate(schema.levels):
+            at = cluster, column
+            uniform = basis[at] == UNIFORM
+            counted = policy.has_rules and not uniform
+            yield (
+                cluster,
+                variable,
+                level,
+                BASES[basis[at]],
+                round(release.mean[at] * of[at]) if counted else "",
+                "" if uniform else int(of[at]),
+                float(release.mean[at]),
+                float(concentration[at]),
+                float(release.medians[at]),
+            )
+
+
+def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
+    """Return the arrays of a release, and the variables and levels that its profile names."""
+    sizes = _read_numbers(files, "cluster_sizes", 1, whole=True)[:, 0]
+    profile = csv_rows(files, "profile")
+    levels = [(row[1], row[2]) for row in profile[: len(profile) // max(1, len(sizes))]]
+    runs = [(name, [level for _, level in run]) for name, run in groupby(levels, lambda at: at[0])]
+    schema = Schema(tuple(Variable(name, tuple(names)) for name, names in runs))
+    if (
+        not levels
+        or len(dict(runs)) < len(runs)
+        or not all(n.isprintable() for p in levels for n in p)
+    ):
+        raise MessageError("profile.csv does not name the variables and levels of a study")
+    numbers = np.array([[float(cell) for cell in row[6:]] for row in profile])
+    mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
+    concentration = concentration[:, schema.offsets[:-1]]
+    arrays = {
+        "sizes": sizes,
+        "mean": mean,
+        "concentration": concentration,
+        "medians": medians,
+        "effective_counts": effective_counts(mean, concentration, schema.offsets),
+    }
+    if "weights.csv" in files:
+        weights = _read_numbers(files, "weights", 1).astype(np.float32)
+        drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
+        shape = len(weights), len(sizes), len(levels)
+        arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
+    return arrays, schema
+
+
+def csv_files(
+    name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]
+) -> dict[str, bytes]:
+    """Return the files of a table, as many as airlocks' limits ask for: content by name."""
+    top = _line(heading)
+    parts, size = [[top]], len(top)
+    for line in map(_line, rows):
+        if len(parts[-1]) == MOST_LINES or size + len(line) > LARGEST_FILE:
+            parts.append([top])
+            size = len(top)
+        parts[-1].append(line)
+        size += len(line)
+        if size > LARGEST_FILE:
+            raise MessageError(f"a row of {name} is too long for a file")
+    return {_part(name, number): b"".join(part) for number, part in enumerate(parts, start=1)}
+
+
+def _part(name: str, number: int) -> str:
+    return f"{name}.csv" if number == 1 else f"{name}_{number}.csv"
+
+
+def _line(row: Sequence[object]) -> bytes:
+    text = io.StringIO()
+    cells = [
+        for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
+        for place, cell in enumerate(row)
+    ]
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
+
+
+def csv_rows(files: Files, name: str) -> list[list[str]]:
+    """Return the rows of a table without its heading; its files are taken to be `csv_files`'."""
+    return [row for part in _read_parts(files, name) for row in part]
+
+
+def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
+    for number in count(1):
+        if number > 1 and _part(name, number) not in files:
+            return
+        text = io.StringIO(files[_part(name, number)].decode(), newline="")
+        rows = [[from_spreadsheet(cell) for cell in row] for row in csv.reader(text, strict=True)]
+        yield rows[1:]
+
+
+def _read_numbers(files: Files, name: str, lead: int, *, whole: bool = False) -> NDArray[Any]:
+    """Return the numbers of a table, (row, column), without its first columns.
+
+    A file becomes numbers before the next is read: as text they would be many times as large.
+    """
+    parse, kind = (int, np.int64) if whole else (float, np.float64)
+    found = [
+        np.array([[parse(cell or "0") for cell in row[lead:]] for row in rows], kind)
+        for rows in _read_parts(files, name)
+    ]
+    return np.concatenate([part.reshape(len(part), -1 if part.size else 0) for part in found])

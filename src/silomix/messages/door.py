@@ -1,0 +1,438 @@
+"""The checks at both doors: what a message's declaration does not say.
+
+Questions are held against the study, in the silo, and answers against question and study, at the
+coordinator. Types, bounds, and lengths within one record were checked when the message was read.
+Each check yields what is wrong, as the end of a sentence, and may rely on those before it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from silomix import messages
+from silomix.disclosure import least_units, pool
+from silomix.errors import MessageError
+from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
+from silomix.messages.container import digest as digest_question
+from silomix.messages.container import shorten
+from silomix.policy import Policy
+from silomix.study import Lbfgs, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.messages.container import Envelope
+    from silomix.release import Release
+    from silomix.study import Study
+
+    Problems = Iterator[str]
+
+MOST_DRAWS = 100_000
+MOST_LABELS = 255
+"""Clusters of a polish round: labels are stored in one byte."""
+MOST_MATCHED = 2**30
+"""Numbers that a silo makes of what it is shown, 8 bytes each."""
+SAME = 1e-6
+"""How far a count may be from a whole number, floating point being what it is."""
+NEAR = 1e-9
+"""And a probability from the pool that it stands for."""
+
+
+class Terms(NamedTuple):
+    """What questions to a silo, and its answers, are held against."""
+
+    study: Study
+    silo: str
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The axes whose lengths the study says."""
+        offsets = self.study.table_schema.offsets
+        levels, silos = int(offsets[-1]), len(self.study.silos)
+        return {"level": levels, "variable": len(offsets) - 1, "silo": silos}
+
+    @property
+    def most_clusters(self) -> int:
+        """No study has more global clusters: every silo's may all be its own."""
+        return self.study.model.components * len(self.study.silos)
+
+    @property
+    def most_draws(self) -> int:
+        """More draws than anybody asks for."""
+        schedule = self.study.sampling
+        return max(MOST_DRAWS, self.study.kept_draws, schedule.kept * schedule.chains)
+
+
+def check_envelope(
+    envelope: Envelope, study: Study, silo: str, number: int, query: messages.Query | None = None
+) -> None:
+    """Refuse a message of another study or silo, or to another question.
+
+    Parameters
+    ----------
+    query : the question that it must answer; None where it must be a question.
+
+    Raises
+    ------
+    MessageError
+        Saying whose message it is.
+    """
+    for word, found, wanted in (
+        ("study", envelope.study, digest(study)),
+        ("silo", envelope.silo, silo),
+        ("question", envelope.number, number),
+    ):
+        if found != wanted:
+            raise MessageError(
+                f"{silo}: the {envelope.kind} is of {word} {found!r} and not of {wanted!r}; put "
+                f"the message of the right {word} in its place"
+            )
+    if envelope.answers != ("" if query is None else digest_question(query)):
+        raise MessageError(
+            f"{silo}: the {envelope.kind} answers another question {number} than is asked now; "
+            "delete it, and have the silo answer again"
+        )
+
+
+def check_query(query: Any, study: Study, silo: str) -> None:
+    """Refuse, in the silo, a question that the study does not ask or that does not fit it.
+
+    Raises
+    ------
+    MessageError
+        Naming the silo, the kind of question, and what to do.
+    """
+    kind = type(query).__name__
+    if type(query) not in messages.REPLIES:
+        raise MessageError(f"{silo}: a {kind} is no question; have the coordinator ask one")
+    problem = next(_query_problems(query, _terms(study, silo)), None)
+    if problem is not None:
+        raise MessageError(
+            f"{silo}: the question {kind} {problem}; make sure that the coordinator has the same "
+            "study file, and have it ask again"
+        )
+
+
+def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> None:
+    """Refuse, at the coordinator, an answer that does not fit the question or the study.
+
+    A `Refused` is an answer to any question.
+
+    Raises
+    ------
+    MessageError
+        Naming the silo, the kind of answer, and what to do.
+    """
+    problem = next(_reply_problems(reply, query, _terms(study, silo)), None)
+    if problem is not None:
+        raise MessageError(
+            f"{silo}: the answer {type(reply).__name__} to {type(query).__name__} {problem}; have "
+            "the silo answer this question again, with the same study file"
+        )
+
+
+def _terms(study: Study, silo: str) -> Terms:
+    if silo not in study.silos:
+        raise MessageError(
+            f"{silo}: no silo of this study has that name; its silos are {', '.join(study.silos)}"
+        )
+    return Terms(study, silo)
+
+
+def _query_problems(query: Any, terms: Terms) -> Problems:
+    setting = _not_asked(type(query), terms.study)
+    if setting:
+        yield f"is not asked in a study with {setting}"
+    yield from CHECKS[type(query)][0](query, terms)
+
+
+def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems:
+    wanted = messages.REPLIES[type(query)]
+    if isinstance(reply, messages.Refused):
+        if reply.code not in messages.REFUSALS:
+            yield f"has the unknown code {shorten(reply.code)}"
+    elif type(reply) is not wanted:
+        yield f"should be a {wanted.__name__}"
+    else:
+        yield from CHECKS[type(query)][1](reply, query, terms)
+
+
+def _not_asked(kind: type, study: Study) -> str:
+    """Return the setting under which a study does not ask this question, if it has that."""
+    weighing, matching = study.aggregation, study.matching.method
+    exact = study.strategy == "exact"
+    if kind is messages.AssignRows:
+        reasons = []
+    elif kind is messages.PolishRound:
+        reasons = [(not exact and study.polish.rounds == 0, "polish = 0")]
+    else:
+        reasons = [(exact, 'strategy = "exact"')]
+    if kind is messages.DivergenceCost:
+        reasons.append((matching != "divergence", f'matching = "{matching}"'))
+    if kind in ORACLES:
+        reasons.append((weighing.method != "vcmc", f'aggregation = "{weighing.method}"'))
+        reasons.append((weighing.oracle not in ORACLES[kind], f'oracle = "{weighing.oracle}"'))
+    return next((words for applies, words in reasons if applies), "")
+
+
+ORACLES: dict[type, tuple[str, ...]] = {
+    messages.ShareReleases: ("federated",),
+    messages.LogLikelihood: ("federated",),
+    messages.CountDistinctRows: ("pooled", "contingency"),
+}
+
+
+def _fits(record: Any, terms: Terms, known: Mapping[str, int], **most: int) -> Problems:
+    """Yield which axes do not have the lengths they must have, and what does not sum to one.
+
+    Parameters
+    ----------
+    known : lengths of axes that the study or the question says.
+    most : the largest lengths of others.
+    """
+    declaration = messages.DECLARED[type(record)]
+    for axis, length in axis_lengths(record, declaration).items():
+        least, largest = (known[axis],) * 2 if axis in known else (1, most.get(axis, MOST_ROWS))
+        yield from _range(f"{axis}s", length, least, largest)
+    yield from odd_sums(record, declaration, terms.study.table_schema.offsets)
+
+
+def _range(name: str, value: float, least: float, most: float) -> Problems:
+    if not least <= value <= most:
+        yield f"has {name} {value:,}; it must be from {least:,} to {most:,}"
+
+
+def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
+    names = [release.silo for release in query.releases]
+    yield from _range("releases", len(names), 1, len(terms.study.silos) - 1)
+    if len(set(names)) < len(names) or not set(names) < set(terms.study.silos):
+        yield "shows releases of one silo twice, or of silos that are not the study's"
+    if terms.silo in names:
+        yield "shows the silo its own release, which is not part of the reference yet"
+    yield from _shown(query, terms)
+    known = 0
+    for group in query.groups:
+        new = np.sort(group[group >= known])
+        if len(np.unique(group)) < len(group) or not np.array_equal(
+            new, known + np.arange(len(new))
+        ):
+            yield "has groups with two clusters of one silo, or with no cluster"
+        known += len(new)
+    restarts = getattr(terms.study.matching, "restarts", 1)
+    yield from _range("round", query.round, 0, restarts * len(terms.study.silos))
+
+
+def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms) -> Problems:
+    """Yield what is wrong with the releases that a question shows, and with their groups."""
+    if len(query.groups) != len(query.releases):
+        yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
+    for release, group in zip(query.releases, query.groups, strict=True):
+        for problem in _release(release, Terms(terms.study, release.silo)):
+            yield f"shows a release of {release.silo!r} that {problem}"
+        yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
+        yield from _range("groups", group.max(), 0, terms.most_clusters - 1)
+
+
+def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
+    names = [release.silo for release in query.releases]
+    if names != list(terms.study.silos):
+        yield f"shows the releases of {len(names)} silos that are not the study's, in its order"
+    yield from _shown(query, terms)
+    together = np.concatenate(query.groups)
+    clusters = int(together.max()) + 1
+    if len(np.unique(together)) < clusters:
+        yield f"has {clusters} groups, and some of them have no cluster"
+    yield from _range("draws", query.draws, 1, terms.most_draws)
+    numbers = len(terms.study.silos) * query.draws * clusters * terms.lengths["level"]
+    yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
+
+
+def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Problems:
+    solver = terms.study.aggregation.solver
+    # each point is an answer of its own: no more than an honest coordinator asks about at once
+    starts = 1 if isinstance(solver, Lbfgs) else solver.starts
+    yield from _fits(query, terms, terms.lengths, start=starts, cluster=terms.most_clusters)
+    yield from _range("last", query.last, 1, terms.most_draws)
+    yield from _range("first", query.first, 0, query.last - 1)
+
+
+def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
+    study = terms.study
+    chains = max(study.polish.chains, study.kept_draws)
+    rounds = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
+    sweeps = study.polish.inner_sweeps
+    exact = study.strategy == "exact"
+    if exact:
+        chains, rounds, sweeps = study.sampling.chains, study.sampling.iterations, 1
+    clusters = min(terms.most_clusters, MOST_LABELS)
+    yield from _fits(query, terms, terms.lengths, chain=chains, cluster=clusters)
+    yield from _range("round", query.round, 1, rounds)
+    yield from _range("inner_sweeps", query.inner_sweeps, 1, sweeps)
+    if exact != (query.alpha is None):
+        yield f"has alpha {query.alpha} in a study with strategy {study.strategy!r}"
+    if query.alpha is not None and not 0.0 < query.alpha <= study.model.alpha:
+        yield f"has alpha {query.alpha:g}; it must be above 0 and at most {study.model.alpha:g}"
+
+
+def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
+    study = terms.study
+    yield from _fits(
+        query,
+        terms,
+        terms.lengths,
+        draw=terms.most_draws,
+        cluster=terms.most_clusters,
+        local_cluster=study.model.components,
+    )
+    matched = study.assign == "matching" and study.strategy == "consensus"
+    if matched != (query.groups is not None):
+        yield f"{'lacks' if matched else 'has'} groups in a study with assign {study.assign!r}"
+    if query.groups is not None:
+        yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
+
+
+def _release(reply: Release, terms: Terms) -> Problems:
+    study = terms.study
+    for word, found, wanted in (
+        ("silo", reply.silo, terms.silo),
+        ("place", reply.place, study.silos.index(terms.silo)),
+        ("study", reply.study, digest(study)),
+        ("tier", reply.tier, study.tier),
+    ):
+        if found != wanted:
+            yield f"is of {word} {found!r:.70} instead of {wanted!r}"
+    limits = {"cluster": study.model.components, "draw": terms.most_draws}
+    yield from _fits(reply, terms, terms.lengths, **limits)
+    yield from _contradictions(reply)
+
+
+def _contradictions(release: Release) -> Problems:
+    if release.rows != release.sizes.sum():
+        yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
+    if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
+        yield f"has draws that do not go with tier {release.tier!r}"
+
+
+def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
+    yield from _release(reply, terms)
+    yield from _own_breaches(reply, terms.study.table_schema.offsets)
+
+
+def release_problems(release: Release, offsets: NDArray[np.int64]) -> Problems:
+    """Yield what is wrong with a release, as far as can be said without its study."""
+    yield from odd_sums(release, messages.ReleaseFields, offsets)
+    yield from _contradictions(release)
+    yield from _own_breaches(release, offsets)
+
+
+def _own_breaches(release: Release, offsets: NDArray[np.int64]) -> Problems:
+    """Yield where a release is not such as its own policy lets out, as the end of a sentence."""
+    policy = Policy(**release.policy)
+    if release.tier not in policy.tiers:
+        yield f"is of tier {release.tier!r}, which its own policy forbids"
+    if policy.has_rules:
+        for problem in _broken_rules(release, policy, offsets):
+            yield f"{problem}, which its own policy does not let out"
+
+
+def breaches(release: Release, policy: Policy, offsets: NDArray[np.int64]) -> Problems:
+    """Yield what a silo's policy would not have let out of another's release.
+
+    Questions about other silos' releases are answered with sums over the rows that no rule rounds.
+    A silo cannot know those releases, and made-up ones could be of single rows; so it answers only
+    about such as its own policy would let out. That refuses the plain attack. It does not make the
+    answers harmless: sums stay exact, and how many rows a release stands for is what its sender
+    says. A stricter policy's releases pass: their profiles are rounded counts of their clusters,
+    or the pool of those that are, or uniform.
+    """
+    if release.tier not in policy.tiers:
+        yield f"is of tier {release.tier!r}"
+    if policy.has_rules:
+        if release.weights is not None or release.probabilities is not None:
+            yield "has draws, which no rule can be held against"
+        yield from _broken_rules(release, policy, offsets)
+        if (release.concentration > release.sizes[:, None] * (1 + SAME)).any():
+            yield "is surer of a profile than its rows can make it"
+
+
+def _broken_rules(release: Release, policy: Policy, offsets: NDArray[np.int64]) -> Problems:
+    base, least = policy.round_to, least_units(policy) * policy.round_to
+    sizes = release.sizes
+    if sizes.min() < least:
+        yield f"has a cluster of {sizes.min():,} rows, under {least:,}"
+    if (sizes % base).any():
+        yield f"has a cluster of {sizes[sizes % base > 0][0]:,} rows, no multiple of {base:,}"
+    for variable, (start, end) in enumerate(pairwise(offsets)):
+        if not _could_leave(release.mean[:, start:end], sizes, policy):
+            yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
+
+
+def _could_leave(mean: NDArray[np.float64], sizes: NDArray[np.int64], policy: Policy) -> bool:
+    """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
+    counts = mean * sizes[:, None]
+    units = counts / policy.round_to
+    whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(policy) - SAME)
+    own = whole.all(axis=1)
+    stand_ins = pool(mean[own], sizes[own]), np.full(mean.shape[1], 1.0 / mean.shape[1])
+    near = [np.abs(mean - other).max(axis=1) <= NEAR for other in stand_ins]
+    return bool((own | near[0] | near[1]).all())
+
+
+def _divergence_reply(
+    reply: messages.DivergenceReply, query: messages.DivergenceCost, terms: Terms
+) -> Problems:
+    size, known = len(reply.cost), query.clusters
+    yield from _range("clusters", size, known + 1, max(known, terms.study.model.components) + 1)
+    yield from _fits(reply, terms, {"reference_cluster": size})
+
+
+def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
+    yield from _fits(reply, terms, axis_lengths(query, type(query)))
+
+
+def _distinct_reply(
+    reply: messages.DistinctRows, _: messages.CountDistinctRows, terms: Terms
+) -> Problems:
+    yield from _fits(reply, terms, terms.lengths)
+    yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
+    levels = np.diff(terms.study.table_schema.offsets)
+    # one code more than there are levels: a missing cell
+    last = levels if terms.study.missing == "marginalise" else levels - 1
+    for variable in np.flatnonzero((reply.codes > last).any(axis=0)):
+        code, name = reply.codes[:, variable].max(), terms.study.variables[variable].name
+        yield f"has code {code} for {name!r:.60}, which has {levels[variable]} levels"
+
+
+def _polish_reply(
+    reply: messages.PolishReply, query: messages.PolishRound, terms: Terms
+) -> Problems:
+    yield from _like_question(reply, query, terms)
+    rows = reply.members.sum(axis=1, dtype=np.int64)
+    if rows[0] == 0 or (rows != rows[0]).any():
+        yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
+    cells = np.add.reduceat(reply.counts, terms.study.table_schema.offsets[:-1], axis=-1)
+    if (cells > reply.members[:, :, None]).any():
+        yield "counts more cells of a variable than its cluster has members"
+    if query.alpha is None and not np.array_equal(reply.weights, query.weights):
+        yield "has other weights than it was given"
+
+
+def _nothing(*_: Any) -> Problems:
+    yield from ()
+
+
+CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
+    messages.SampleLocally: (_nothing, _release_reply),
+    messages.DivergenceCost: (_divergence_query, _divergence_reply),
+    messages.ShareReleases: (_share_query, _nothing),
+    messages.LogLikelihood: (_log_likelihood_query, _like_question),
+    messages.CountDistinctRows: (_nothing, _distinct_reply),
+    messages.PolishRound: (_polish_query, _polish_reply),
+    messages.AssignRows: (_assign_query, _like_question),
+}
+"""For each question, what is checked of it and of its answer."""

@@ -1,0 +1,274 @@
+"""A message as a folder of JSON and CSV, for people and airlocks.
+
+`message.json` has the head of the message (`silomix.messages.container`), type and shape of its
+arrays, and the SHA-256 of every other file. Arrays are CSV tables (`silomix.messages.csv_tables`).
+The folder of a `Release` is what a data officer reads: it also has `README.txt`, `not_included.txt`
+and, where matplotlib is installed, `profile.png`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from silomix.atomic import read_file
+from silomix.errors import FileError, MessageError
+from silomix.messages import SampleLocally
+from silomix.messages.container import (
+    HEAD,
+    LARGEST,
+    Envelope,
+    digest,
+    read_json,
+    seal,
+    shorten,
+    unseal,
+    write_json,
+)
+from silomix.messages.csv_tables import (
+    array_tables,
+    read_arrays,
+    read_release_arrays,
+    release_tables,
+)
+from silomix.messages.door import release_problems
+from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
+from silomix.release import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from silomix.messages.container import Arrays
+    from silomix.study import Study
+    from silomix.types import Schema
+
+README, NOT_INCLUDED, PICTURE = "README.txt", "not_included.txt", "profile.png"
+MOST_FILES = 2_000
+FILES = TypeAdapter(dict[str, str])
+Kind = Literal["float32", "float64", "int64", "uint8", "uint16", "uint32", "uint64"]
+SHAPES = TypeAdapter(dict[str, tuple[Kind, tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]]])
+
+
+def write(folder: str | Path, envelope: Envelope, record: Any, *, study: Study) -> Path:
+    """Write a message as a folder, whole or not at all, and return its path.
+
+    Parameters
+    ----------
+    folder : must not exist: a message is never overwritten.
+    study : names the variables and levels in a release.
+
+    Raises
+    ------
+    MessageError
+        When the record is not one that travels.
+    FileError
+        When the folder exists, or cannot be written.
+    """
+    target = Path(folder)
+    check_target(target)
+    _write_folder(target, message_files(envelope, record, study.table_schema))
+    return target
+
+
+def write_release(
+    release: Release, folder: str | Path, schema: Schema, *, force: bool = False
+) -> list[Path]:
+    """Write a release folder, whole or not at all, and return its files.
+
+    Parameters
+    ----------
+    folder : must not exist, or be empty.
+    schema : the study's, for the names of variables and levels.
+    force : whether to replace another release folder that is in the way.
+    """
+    target = Path(folder)
+    check_target(target, force=force)
+    files = release_files(release, schema)
+    _write_folder(target, files)
+    return [target / name for name in files]
+
+
+def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
+    """Return the files of a release folder: those of the answer to the first question."""
+    envelope = Envelope(release.study, release.silo, 1, Release.__name__, digest(SampleLocally()))
+    return message_files(envelope, release, schema)
+
+
+def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, bytes]:
+    """Return the files of a message: their contents by name, the same every time."""
+    head, arrays = seal(envelope, record)
+    files = _tables(record, arrays, schema)
+    if isinstance(record, Release):
+        picture = draw_profiles(record.mean, record.sizes, schema)
+        files |= {PICTURE: picture} if picture is not None else {}
+        files[NOT_INCLUDED] = NOT_INCLUDED_TEXT.encode()
+        files[README] = readme(record, schema, files).encode()
+        arrays = {}
+    head["arrays"] = {path: (array.dtype.name, array.shape) for path, array in arrays.items()}
+    head["files"] = {name: _sha256(content) for name, content in sorted(files.items())}
+    return files | {HEAD: write_json(head, indent=1) + b"\n"}
+
+
+def _tables(record: Any, arrays: Arrays, schema: Schema | None) -> dict[str, bytes]:
+    if isinstance(record, Release) and schema is not None:
+        return release_tables(record, schema)
+    return array_tables(type(record), arrays)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def check_target(target: Path, *, force: bool = False) -> None:
+    """Refuse a folder with anything in it, unless a message may be replaced.
+
+    Raises
+    ------
+    FileError
+        When it is taken, or cannot be looked at.
+    """
+    try:
+        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+        replaceable = taken and (target / HEAD).is_file()
+    except OSError as error:
+        raise FileError(f"{target} cannot be read: {error.strerror}") from None
+    if taken and not (force and replaceable):
+        advice = "give another folder" + (", or --force to replace it" if replaceable else "")
+        raise FileError(f"{target} exists already; {advice}")
+
+
+def _write_folder(target: Path, files: Mapping[str, bytes]) -> None:
+    """Write a folder under another name, and rename it; one that is in the way steps aside."""
+    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    old = target.with_name(f"{scratch.name}.old")
+    try:
+        scratch.mkdir(parents=True)
+        for name, content in files.items():
+            with (scratch / name).open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        if target.exists():
+            target.rename(old)
+        scratch.rename(target)
+    except OSError as error:
+        with suppress(OSError):
+            old.rename(target)
+        raise FileError(
+            f"{target} cannot be written: {error.strerror}; choose another folder, with enough "
+            "space"
+        ) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read(folder: str | Path, *, study: Study, largest: int = LARGEST) -> tuple[Envelope, Any]:
+    """Return the envelope and the record of a message in a folder.
+
+    Parameters
+    ----------
+    folder : nothing in it is believed.
+    study : whose variables and levels a release in it must have.
+    largest : bytes of all its files together, the most that are read.
+
+    Raises
+    ------
+    MessageError
+        When a file is changed, missing, foreign, too large or damaged, naming the file.
+    """
+    envelope, record, schema = _read(Path(folder), largest)
+    if schema is not None and schema.levels != study.table_schema.levels:
+        raise MessageError(
+            f"{folder} is a release of other variables or levels than the study's; release again "
+            "with this study file"
+        )
+    return envelope, record
+
+
+def read_release(folder: str | Path) -> tuple[Release, Schema]:
+    """Return the release in a folder, and its variables and levels, without its study.
+
+    Raises
+    ------
+    MessageError
+        When a file is missing, damaged, too large, or says what cannot be.
+    """
+    _, release, schema = _read(Path(folder), LARGEST)
+    if schema is None:
+        raise MessageError(f"{folder} is a message, and no release")
+    for problem in release_problems(release, schema.offsets):
+        raise MessageError(f"{folder}: it {problem}; have the silo release again")
+    return release, schema
+
+
+def _read(source: Path, largest: int) -> tuple[Envelope, Any, Schema | None]:
+    try:
+        return _read_message(_read_folder(source, largest))
+    except OSError as error:
+        problem = f"{error.strerror}; check the path"
+    except MessageError as error:
+        problem = f"{error}; put that right, or get the whole folder again"
+    except (csv.Error, IndexError, KeyError, OverflowError, ValueError) as error:
+        problem = f"a table is damaged ({type(error).__name__}); get the whole folder again"
+    raise MessageError(f"{source} cannot be read: {problem}")
+
+
+def _read_folder(source: Path, largest: int) -> dict[str, bytes]:
+    """Return what is in the files of a folder, by name."""
+    if source.name.startswith("."):
+        raise MessageError("it was left by a writer that did not finish")
+    files: dict[str, bytes] = {}
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False):
+                raise MessageError(f"{shorten(entry.name)} is no file")
+            content = read_file(Path(entry.path), largest + 1)
+            largest -= len(content)
+            files[entry.name] = content
+            if largest < 0 or len(files) > MOST_FILES:
+                raise MessageError("it has more files or bytes than are read")
+    if HEAD not in files:
+        raise MessageError(f"{HEAD} is missing, without which it is no message")
+    return files
+
+
+def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None]:
+    head = read_json(files.pop(HEAD))
+    try:
+        listed = FILES.validate_python(head.pop("files", None))
+        shapes = SHAPES.validate_python(head.pop("arrays", None))
+    except ValidationError:
+        raise MessageError(f"{HEAD} does not list the files of a message") from None
+    for name in sorted(listed.keys() | files.keys()):
+        if name not in files or name not in listed:
+            state = "is missing" if name in listed else "is no part of this message"
+            raise MessageError(f"{shorten(name)} {state}")
+        if _sha256(files[name]) != listed[name]:
+            raise MessageError(f"{shorten(name)} was changed after it was written")
+    schema = None
+    if head.get("kind") == Release.__name__:
+        arrays, schema = read_release_arrays(files)
+    else:
+        arrays = read_arrays(files, shapes)
+    envelope, record = unseal(head, arrays)
+    _check_tables(_tables(record, arrays, schema), files, is_release=schema is not None)
+    return envelope, record, schema
+
+
+def _check_tables(
+    tables: Mapping[str, bytes], files: dict[str, bytes], *, is_release: bool
+) -> None:
+    """Refuse tables that say anything else, or otherwise, than the record that was read."""
+    for_people = {README, NOT_INCLUDED, PICTURE} if is_release else set()
+    for name in sorted(tables.keys() | files.keys() - for_people):
+        if tables.get(name) != files.get(name):
+            raise MessageError(f"{shorten(name)} does not have the numbers and names due, in order")

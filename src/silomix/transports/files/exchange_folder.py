@@ -1,0 +1,298 @@
+"""An exchange folder: what is where in it, how its names are made, and whose study it is.
+
+::
+
+    README.txt                          for the people
+    study.json                          every setting of the study, and its digest
+    questions/0001-sample-locally/      a question to all silos
+    questions/0002-divergence-cost/for-02-south/    or to some, each its own
+    answers/01-north/0001-sample-locally/           what left a silo, and nothing else did
+
+A silo's folder has its number in the roster, which nobody else has, and of its name only letters
+and digits that every computer can write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import unicodedata
+from importlib import metadata
+from typing import TYPE_CHECKING, NamedTuple
+
+from silomix.atomic import read_file, replace_file
+from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
+from silomix.messages.container import LARGEST_HEAD, read_json
+from silomix.study import FewRounds, Study, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+FORMAT = "silomix exchange 2"
+README, STUDY = "README.txt", "study.json"
+QUESTIONS, ANSWERS = "questions", "answers"
+FOR = "for-"
+LONGEST_SLUG = 30
+QUESTION = re.compile(r"([0-9]{4,9})-([a-z]+(?:-[a-z]+)*)", re.ASCII)
+SCRATCH = re.compile(rf"\.{{1,2}}{QUESTION.pattern}(?:\.[0-9a-f]{{16}})?", re.ASCII)
+"""What is written under a name that begins with a dot, until it is whole."""
+
+README_TEXT = """\
+A silomix study by file{title}
+
+Silos that hold rows of their own answer questions; a coordinator asks them. All that passes between
+them is in this folder, as CSV, JSON, TXT and PNG files that can be read before they go anywhere.
+
+study.json    every setting of the study; its digest starts with {digest}
+questions/    what the coordinator asks, 0001 first; for-... is for that silo alone
+answers/      one folder for each silo, with what left it: a folder for each question
+
+This study asks of each silo, as far as the silo's own policy allows:
+{asked}
+
+The cluster of each row stays in the silo. A silo needs study.json and questions/ of this folder;
+back to the coordinator goes the silo's own folder in answers/.
+
+The silos and their folders in answers/:
+{silos}
+
+A silo answers all its open questions with
+
+    silomix answer FOLDER --silo NAME --data TABLE --study STUDY --policy POLICY
+
+where FOLDER is this folder, TABLE the silo's own table, STUDY the study file that the silo agreed
+to, and POLICY its own rules of what may leave.
+The coordinator then runs
+
+    silomix coordinate study.toml --exchange FOLDER --out RESULTS
+
+which asks the next question, or writes the results if there is none. Either can be stopped at any
+moment and run again. A file that was changed is refused by name: bring it again, unchanged.
+"""
+
+
+class QuestionFolder(NamedTuple):
+    """A question's folder.
+
+    Attributes
+    ----------
+    number : 1 for the first question.
+    path : `questions/0001-sample-locally`.
+    """
+
+    number: int
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name that its answers have too."""
+        return self.path.name
+
+    def to(self, silo_folder: str) -> Path | None:
+        """Return where the question to a silo is, None where the silo is not asked."""
+        if any(self.path.glob(f"{FOR}*")):
+            own = self.path / f"{FOR}{silo_folder}"
+            return own if own.is_dir() else None
+        return self.path
+
+
+def silo_folder(silos: Sequence[str], name: str) -> str:
+    """Return the name of a silo's folders: "01-north"."""
+    width = max(2, len(str(len(silos))))
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    slug = re.sub("[^a-z0-9]+", "-", plain)[:LONGEST_SLUG].strip("-")
+    return f"{silos.index(name) + 1:0{width}}" + (f"-{slug}" if slug else "")
+
+
+def question_folder(number: int, kind: str) -> str:
+    """Return the name of a question's folders: "0001-sample-locally" for `SampleLocally`."""
+    return f"{number:04}-{spelled(kind).replace(' ', '-')}"
+
+
+def spelled(kind: str) -> str:
+    """Return a kind of message in words: "sample locally" for `SampleLocally`."""
+    return " ".join(re.findall("[A-Z][a-z]*", kind)).lower()
+
+
+def find_questions(folder: Path) -> list[QuestionFolder]:
+    """Return the questions of an exchange, in order; files and folders of others are passed over.
+
+    Raises
+    ------
+    MessageError
+        When two folders claim to be the same question.
+    """
+    found: dict[int, QuestionFolder] = {}
+    questions = folder / QUESTIONS
+    for path in sorted(questions.iterdir()) if questions.is_dir() else ():
+        name = QUESTION.fullmatch(path.name)
+        if name is None or not path.is_dir():
+            continue
+        number = int(name[1])
+        if number in found:
+            raise MessageError(
+                f"{found[number].path} and {path} are both question {number}; delete both, and "
+                "bring the folder questions from the coordinator again"
+            )
+        found[number] = QuestionFolder(number, path)
+    return [found[number] for number in sorted(found)]
+
+
+def inner_folder(exchange: Path, *names: str) -> Path:
+    """Return a folder of an exchange, there or not yet.
+
+    Raises
+    ------
+    MessageError
+        When a link leads to it: what is written or removed there would be somewhere else.
+    """
+    path = exchange
+    for name in names:
+        path /= name
+        if path.is_symlink() or not lies_in(path, exchange):
+            raise MessageError(
+                f"{path} is a link to another place, and an exchange has none; delete the link, "
+                "and bring the folder itself, if there is one"
+            )
+    return path
+
+
+def clear_scratch(folder: Path) -> None:
+    """Remove messages that a run that was killed left half written, and nothing else."""
+    for path in folder.glob(".*"):
+        if SCRATCH.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Tell whether a path is a folder or anything in it, links followed."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def open_exchange(folder: Path, study: Study) -> None:
+    """Make the folder of a study's exchange, or check that it is one.
+
+    Raises
+    ------
+    StudyMismatch
+        When the folder is of another study.
+    FileError
+        When it has other things in it, is damaged, or cannot be written.
+    """
+    is_new = not (folder / STUDY).exists()
+    if not is_new and digest(read_exchange(folder)) != digest(study):
+        raise StudyMismatch(
+            f"{folder} is the exchange of another study; give the study file it was made "
+            "with, or another --exchange folder for this one"
+        )
+    if is_new and folder.is_dir() and any(path.name[0] != "." for path in folder.iterdir()):
+        raise FileError(
+            f"{folder} is not empty and has no {STUDY}, so it is no exchange; give an empty or a "
+            "new folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # the study first: it is what makes the folder an exchange, and the rest is made again
+        if is_new:
+            replace_file(folder / STUDY, _study_text(study), alone=True)
+        if not (folder / README).exists():
+            replace_file(folder / README, readme(study).encode(), alone=True)
+        for part in (QUESTIONS, ANSWERS):
+            (folder / part).mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"{folder} cannot be written: {error.strerror}; choose another place, with enough space"
+        ) from None
+
+
+def _study_text(study: Study) -> bytes:
+    document = {
+        "format": FORMAT,
+        "silomix": metadata.version("silomix"),
+        "digest": digest(study),
+        "study": study.model_dump(mode="json", exclude_none=True),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode()
+
+
+def read_exchange(folder: Path) -> Study:
+    """Return the study of an exchange folder.
+
+    Raises
+    ------
+    FileError
+        When there is none, or it was changed.
+    """
+    path = folder / STUDY
+    try:
+        document = read_json(read_file(path, LARGEST_HEAD + 1))
+        study = Study(**document["study"])
+        if (document["format"], document["digest"]) == (FORMAT, digest(study)):
+            return study
+        problem = f"its digest does not fit, or it is no {FORMAT}"
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read: {error.strerror}; give the folder that the coordinator made"
+        ) from None
+    except (MessageError, SettingsError, KeyError, TypeError) as error:
+        problem = f"{error}"
+    raise FileError(
+        f"{path} is damaged, or was changed: {problem}\nbring {STUDY} from the coordinator again, "
+        "unchanged, and use the same silomix on both sides"
+    )
+
+
+def readme(study: Study) -> str:
+    """Return what the folder says of itself to people."""
+    silos = "\n".join(f"    {silo_folder(study.silos, name)}    {name}" for name in study.silos)
+    title = f": {' '.join(study.title.split())}" if study.title else ""
+    asked = "\n".join(f"    - {line}" for line in asked_for(study))
+    return README_TEXT.format(title=title, digest=digest(study)[:12], asked=asked, silos=silos)
+
+
+def asked_for(study: Study) -> list[str]:
+    """Return what a study asks of a silo, in words."""
+    return [words for words, _ in _questions(study)]
+
+
+def expected_questions(study: Study) -> int | None:
+    """Return how many questions a study asks, at most; None where nobody can say."""
+    numbers = [number for _, number in _questions(study)]
+    return None if None in numbers else sum(filter(None, numbers))
+
+
+def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
+    """Yield what a study asks of a silo, and in how many questions."""
+    exact, passes = study.strategy == "exact", 1 + study.matching.refine
+    rounds, most = study.polish.rounds, f"{study.polish.rounds}"
+    if exact:
+        rounds, most = study.sampling.iterations, f"{study.sampling.iterations}"
+    elif rounds == "until":
+        rounds, most = study.polish.most, f"at most {study.polish.most}"
+    if not exact:
+        held = (
+            "posterior draws of the sizes and profiles"
+            if study.tier == "draws"
+            else ("the size and the profile")
+        )
+        yield f"a release: {held} of each of its clusters", 1
+    if not exact and study.matching.method == "divergence":
+        asked = study.matching.restarts * (len(study.silos) - 1)
+        yield "how well the clusters of others fit its rows", passes * asked
+    if not exact and study.aggregation.method == "vcmc":
+        solver = study.aggregation.solver
+        if study.aggregation.oracle != "federated":
+            yield (
+                "its distinct rows and how often each occurs: its table, but for the order",
+                passes,
+            )
+        else:
+            known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None
+            words = "sums over its rows: a log-likelihood and its gradient"
+            yield f"{words}; all silos see its release", known
+    if rounds:
+        words = "counts of each level in each cluster, of labels drawn at random, once a round"
+        yield f"{words}: {most} rounds", rounds
+    yield "the sizes of the final clusters", 1

@@ -1,0 +1,189 @@
+"""The silo's side of an exchange folder: open questions in, answers out, the rest stays.
+
+An answer is a folder that is there whole or not at all, and a question asked twice gets the same
+answer, so a run that was stopped is simply run again. What an answered question left in the silo's
+store is made again where the store is new.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.errors import MessageError, StudyMismatch
+from silomix.ledger import knows
+from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
+from silomix.messages.container import Envelope
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import check_envelope
+from silomix.messages.folder import read, write
+from silomix.release import Release
+from silomix.silo import answer_or_refuse, count_answered
+from silomix.study import digest
+from silomix.transports.files.exchange_folder import (
+    ANSWERS,
+    clear_scratch,
+    find_questions,
+    inner_folder,
+    question_folder,
+    silo_folder,
+)
+from silomix.transports.files.file_exchange import EVERYONE, read_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from silomix.messages import Query
+    from silomix.silo import Silo
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question that was answered just now.
+
+    Attributes
+    ----------
+    number, question : its place, and what was asked, as the name of a record.
+    reply : what was answered, as the name of a record.
+    path, bytes : where that is, and how large.
+    refused : the code of a refusal, None for a true answer.
+    """
+
+    number: int
+    question: str
+    reply: str
+    path: Path
+    bytes: int
+    refused: str | None = None
+
+
+def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterator[Answered]:
+    """Answer a silo's open questions, in order, each written before the next is read.
+
+    Parameters
+    ----------
+    folder : of the exchange, of which `study.json` and `questions` are needed.
+    again : answer those again that were refused, or whose answer cannot be read.
+
+    Raises
+    ------
+    MessageError
+        When a question is damaged, or of another study or silo, or links lead out of the folder.
+    StudyMismatch
+        When the silo's release in the folder is not the one that its store has.
+    """
+    place = silo_folder(silo.study.silos, silo.name)
+    own = inner_folder(folder, ANSWERS, place)
+    clear_scratch(own)
+    is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
+    earlier: list[_Question] = []
+    for posed in find_questions(folder):
+        source, target = posed.to(place), own / posed.name
+        if source is None:
+            continue
+        question = _Question(posed.number, source, target, silo, for_all=source == posed.path)
+        if target.exists() and not (again and question.is_refused()):
+            earlier.append(question)
+            if is_new and not question.is_refused():
+                # a lost store or ledger must not reset the limits of a policy
+                count_answered(question.read(), silo)
+            continue
+        query = question.read()
+        _restore(earlier, silo)
+        reply = answer_or_refuse(query, silo)
+        yield question.write(query, reply)
+    if silo.store.membership is None and any(question.asks(AssignRows) for question in earlier):
+        _restore(earlier, silo)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A question to a silo in its folder, and where the answer is, or goes."""
+
+    number: int
+    source: Path
+    target: Path
+    silo: Silo
+    for_all: bool
+
+    def asks(self, kind: type) -> bool:
+        return self.target.name == question_folder(self.number, kind.__name__)
+
+    def read(self) -> Query:
+        """Return the question; refuse one that is not what its folder says."""
+        silo, whom = self.silo, EVERYONE if self.for_all else self.silo.name
+        try:
+            envelope, query = read(self.source, study=silo.study)
+            check_envelope(envelope, silo.study, whom, self.number)
+            if self.asks(type(query)):
+                return query
+            problem = f"it has a {envelope.kind} in it"
+        except MessageError as error:
+            problem = f"{error}"
+        raise MessageError(
+            f"{self.source}, question {self.number} for {silo.name!r}, cannot be used: {problem}. "
+            "Bring the folder questions from the coordinator again, unchanged"
+        )
+
+    def read_answer(self) -> Any:
+        return read_reply(self.target, self.silo.study, self.silo.name, self.number, self.read())
+
+    def is_refused(self) -> bool:
+        """Tell whether the answer is a refusal; one that cannot be used is as good as one."""
+        try:
+            return isinstance(self.read_answer(), Refused)
+        except MessageError:
+            return True
+
+    def write(self, query: Query, reply: Any) -> Answered:
+        """Write an answer, whole or not at all; one that is there makes room first."""
+        study, kind = self.silo.study, type(reply).__name__
+        envelope = Envelope(
+            digest(study), self.silo.name, self.number, kind, digest_question(query)
+        )
+        shutil.rmtree(self.target, ignore_errors=True)
+        write(self.target, envelope, reply, study=study)
+        size = sum(path.stat().st_size for path in self.target.iterdir())
+        refused = reply.code if isinstance(reply, Refused) else None
+        return Answered(self.number, type(query).__name__, kind, self.target, size, refused)
+
+
+def _restore(earlier: list[_Question], silo: Silo) -> None:
+    """Bring a new store to where the answers are, and refuse another table than theirs."""
+    sampled, shown, assigned = (
+        [question for question in earlier if question.asks(kind)][-1:]
+        for kind in (SampleLocally, ShareReleases, AssignRows)
+    )
+    for question in sampled:
+        _check_release(question.read_answer(), silo)
+    for question in shown:
+        query, known = question.read(), silo.store.shared
+        if isinstance(query, ShareReleases) and (known is None or known.key != query.key):
+            answer_or_refuse(query, silo)
+    for question in assigned:
+        if silo.store.membership is None and not question.is_refused():
+            answer_or_refuse(question.read(), silo)
+    earlier.clear()
+
+
+def _check_release(left: Any, silo: Silo) -> None:
+    """Refuse to go on from another release than the one that left the silo.
+
+    A new store samples again: the same table under the same study gives the same release.
+    """
+    if not isinstance(left, Release):
+        return
+    made = answer_or_refuse(SampleLocally(), silo)
+    parts = ("sizes", "mean", "concentration")
+    if isinstance(made, Refused) or not all(
+        np.array_equal(getattr(left, part), getattr(made, part)) for part in parts
+    ):
+        raise StudyMismatch(
+            f"{silo.name}: the release that it handed over came from another table, or was made "
+            "under another tier, minimum count or rounding; answer with the table and the policy "
+            "of then, or delete all its answers and ask the coordinator to begin again"
+        )

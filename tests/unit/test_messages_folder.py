@@ -1,0 +1,353 @@
+"""Messages as folders of JSON and CSV: an exact round trip, whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federation.message_cases import assert_same, exchanges, study_with
+from federation.mutations import seal_folder
+from silomix.errors import FileError, MessageError
+from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply, Received
+from silomix.messages.container import HEAD, Envelope, digest
+from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
+from silomix.messages.folder import read, write
+
+EXCHANGES = exchanges()
+CASES = {
+    f"{name}: {type(record).__name__}": (exchange, record)
+    for name, exchange in EXCHANGES.items()
+    for record in exchange.records
+}
+each_case = pytest.mark.parametrize(("exchange", "record"), list(CASES.values()), ids=list(CASES))
+STUDY = study_with()
+
+
+def put(folder, record):
+    return write(folder, Envelope("", "north", 1, type(record).__name__), record, study=STUDY)
+
+
+def get(folder, **options):
+    return read(folder, study=STUDY, **options)[1]
+
+
+def refused(folder, match=None, **options):
+    with pytest.raises(MessageError, match=match) as caught:
+        get(folder, **options)
+    assert str(folder) in str(caught.value)
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def change(folder, edit=lambda document: None):
+    """Edit what `message.json` says, and make its checksums and its digest again."""
+    document = json.loads((folder / HEAD).read_text(encoding="utf-8"))
+    edit(document)
+    seal_folder(folder, document, content=True)
+
+
+def change_table(path, old, new):
+    """Replace text in a table, and everything that says what it was."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    change(path.parent)
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """A release has a picture where matplotlib is installed; it takes most of the time."""
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    record = DistinctRows(np.array([[0, 1], [2, 1]], np.uint8), np.array([20, 3]))
+    return put(tmp_path / "rows", record)
+
+
+@pytest.fixture
+def costs(tmp_path):
+    return put(tmp_path / "costs", DivergenceReply(np.array([[1.5, -2.25], [0.5, 4.0]])))
+
+
+def uneven_share():
+    """Releases of which the first has one cluster and four draws, the others more."""
+    share = EXCHANGES["share"].query
+    first, *others = share.releases
+    by_cluster = ("sizes", "medians", "mean", "concentration", "effective_counts")
+    small = replace(
+        first,
+        **{name: getattr(first, name)[:1] for name in by_cluster},
+        weights=first.weights[:4, :1],
+        probabilities=first.probabilities[:4, :1],
+    )
+    return replace(share, releases=(small, *others), groups=(np.array([0]), *share.groups[1:]))
+
+
+class TestRoundTrip:
+    @each_case
+    def test_every_record(self, exchange, record, tmp_path):
+        envelope = exchange.envelope(record)
+        made = write(tmp_path / "message", envelope, record, study=exchange.study)
+        found = read(str(made), study=exchange.study)
+        assert found[0] == envelope
+        assert_same(found[1], record)
+        assert digest(found[1]) == digest(record)
+        assert names_in(tmp_path) == ["message"]
+
+    def test_any_bits(self, tmp_path, seed):
+        rng = np.random.default_rng(seed)
+        wide = rng.integers(0, 2**64, (40, 50), dtype=np.uint64).view(np.float64)
+        wide = np.where(np.abs(wide) < 1e100, wide, -0.0)
+        record = DivergenceReply(wide)
+        assert_same(get(put(tmp_path / "wide", record)), record)
+        narrow = rng.random((40, 50), np.float32)
+        record = AssignRows(narrow, narrow[:, :, None].repeat(2, axis=2))
+        assert_same(get(put(tmp_path / "narrow", record)), record)
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            AssignReply(np.array([-1, 2**53, 0])),
+            DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
+            DistinctRows(np.array([[2**32 - 1]], np.uint32), np.array([2**53 - 1])),
+        ],
+    )
+    def test_whole_numbers_to_the_last(self, tmp_path, record):
+        assert_same(get(put(tmp_path / "sizes", record)), record)
+
+    def test_silos_with_other_numbers_of_clusters(self, tmp_path):
+        record = uneven_share()
+        made = put(tmp_path / "share", record)
+        first = float(record.releases[0].weights[0, 0])
+        lines = (made / "releases.weights.csv").read_text().splitlines()
+        assert lines[:2] == ["silo,draw,cluster_0,cluster_1", f"0,0,{first!r},"]
+        assert_same(get(made), record)
+        change_table(made / "releases.weights.csv", ",\n", ",5\n")
+        refused(made, r"releases\.weights\.csv")
+
+
+class TestForPeople:
+    def test_names_and_columns(self, folder):
+        assert names_in(folder) == ["codes.csv", "counts.csv", HEAD]
+        codes = list(csv.reader((folder / "codes.csv").read_text().splitlines()))
+        assert codes == [
+            ["distinct_row", "variable_0", "variable_1"],
+            ["0", "0", "1"],
+            ["1", "2", "1"],
+        ]
+        assert (folder / "counts.csv").read_text() == "distinct_row,counts\n0,20\n1,3\n"
+        document = json.loads((folder / HEAD).read_text())
+        assert (document["kind"], document["number"]) == ("DistinctRows", 1)
+        assert document["arrays"]["codes"] == ["uint8", [2, 2]]
+
+    def test_long_tables_go_on(self, tmp_path):
+        record = AssignReply(np.arange(2 * MOST_LINES))
+        made = put(tmp_path / "sizes", record)
+        assert names_in(made) == [HEAD, "sizes.csv", "sizes_2.csv", "sizes_3.csv"]
+        assert_same(get(made), record)
+        for path in made.glob("*.csv"):
+            assert path.read_bytes().count(b"\n") <= MOST_LINES
+            assert path.stat().st_size <= LARGEST_FILE
+        change_table(made / "sizes_2.csv", "7000,7000\n", "")
+        refused(made)
+        (made / "sizes_2.csv").unlink()
+        refused(made, r"sizes_2\.csv' is missing")
+
+    def test_wide_tables_go_on(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("silomix.messages.csv_tables.LARGEST_FILE", 200)
+        record = DivergenceReply(np.full((6, 3), 1 / 3))
+        made = put(tmp_path / "cost", record)
+        assert len(list(made.glob("cost*.csv"))) > 1
+        assert all(path.stat().st_size <= 200 for path in made.glob("*.csv"))
+        assert_same(get(made), record)
+        monkeypatch.setattr("silomix.messages.csv_tables.LARGEST_FILE", 60)
+        with pytest.raises(MessageError):
+            put(tmp_path / "long", record)
+
+
+class Killed(BaseException):
+    """Stands for a signal that no writer can handle."""
+
+
+def kill_after(steps):
+    """Return a wrapper for functions of which `steps` calls come through, all together."""
+    left = iter(range(steps))
+
+    def wrap(function):
+        def call(*args, **options):
+            if next(left, None) is None:
+                raise Killed
+            return function(*args, **options)
+
+        return call
+
+    return wrap
+
+
+class TestWriting:
+    def test_never_over_another(self, folder):
+        with pytest.raises(FileError, match="exists already"):
+            put(folder, Received())
+        assert len(names_in(folder)) == 3
+
+    def test_only_what_travels(self, tmp_path):
+        with pytest.raises(MessageError):
+            put(tmp_path / "message", {})
+        assert not names_in(tmp_path)
+
+    @pytest.mark.parametrize("name", ["polish", "sample"])
+    def test_a_killed_writer_leaves_no_message(self, name, tmp_path, monkeypatch):
+        """Killed at every step, without a chance to clean up, until it gets through."""
+        exchange = EXCHANGES[name]
+        reply, target = exchange.reply, tmp_path / "answer"
+        for steps in range(20):
+            with monkeypatch.context() as patch:
+                killer = kill_after(steps)
+                patch.setattr(os, "fsync", killer(os.fsync))
+                patch.setattr(Path, "rename", killer(Path.rename))
+                patch.setattr("silomix.messages.folder.shutil.rmtree", lambda *_, **__: None)
+                try:
+                    write(target, exchange.envelope(reply), reply, study=exchange.study)
+                    break
+                except Killed:
+                    assert not target.exists()
+            for left in tmp_path.iterdir():
+                with pytest.raises(MessageError, match="left by a writer that did not finish"):
+                    read(left, study=exchange.study)
+        assert len(names_in(tmp_path)) > steps > 1
+        assert_same(read(target, study=exchange.study)[1], reply)
+
+    def test_a_failed_writer_cleans_up(self, tmp_path, monkeypatch):
+        def fail(*_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(FileError, match="cannot be written: No space left on device"):
+            put(tmp_path / "message", AssignReply(np.arange(3)))
+        assert not names_in(tmp_path)
+
+
+class TestFiles:
+    def test_changed(self, folder):
+        path = folder / "counts.csv"
+        path.write_text(path.read_text().replace("20", "21"))
+        refused(folder, "'counts.csv' was changed after it was written")
+
+    def test_missing_or_added(self, folder):
+        (folder / "notes.txt").write_text("for later")
+        refused(folder, "'notes.txt' is no part of this message")
+        (folder / "notes.txt").rename(folder.parent / "notes.txt")
+        (folder / "counts.csv").unlink()
+        refused(folder, "'counts.csv' is missing")
+        change(folder, lambda d: d["files"].pop("counts.csv"))
+        refused(folder)
+
+    def test_listed_though_foreign(self, folder):
+        (folder / "notes.csv").write_text("a\n1\n")
+        change(folder, lambda d: d["files"].update({"notes.csv": ""}))
+        refused(folder, r"notes\.csv")
+
+    def test_of_another_message(self, folder, tmp_path):
+        other = put(tmp_path / "other", AssignReply(np.array([20, 3])))
+        (folder / "counts.csv").write_bytes((other / "sizes.csv").read_bytes())
+        refused(folder, "'counts.csv' was changed after it was written")
+        change(folder)
+        refused(folder, r"counts\.csv")
+
+    @pytest.mark.parametrize(
+        "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")]
+    )
+    def test_no_files(self, folder, make):
+        (folder / "counts.csv").unlink()
+        make(folder / "counts.csv")
+        refused(folder, "'counts.csv' is no file")
+
+    def test_too_many_or_too_large(self, folder, monkeypatch):
+        refused(folder, "more files or bytes", largest=100)
+        monkeypatch.setattr("silomix.messages.folder.MOST_FILES", 2)
+        refused(folder, "more files or bytes")
+
+    def test_no_message(self, folder, tmp_path):
+        (folder / HEAD).unlink()
+        refused(folder, "message.json is missing, without which it is no message")
+        refused(tmp_path / "absent", "No such file or directory; check the path")
+        refused(tmp_path / "a\0b")
+
+
+class TestMessageFile:
+    def test_changed(self, folder):
+        path = folder / HEAD
+        text = path.read_text()
+        for wrong in ("{", text.replace('"uint8"', '"uint16"')):
+            path.write_text(wrong)
+            refused(folder)
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            lambda d: d.update(version=4),
+            lambda d: d.pop("files"),
+            lambda d: d.update(more=1),
+            lambda d: d.update(files=[]),
+            lambda d: d["files"].update({"../x": ""}),
+            lambda d: d["fields"].pop("codes"),
+            lambda d: d.update(arrays={}),
+            lambda d: d["arrays"].update(codes=["uint8", [3, 2]]),
+            lambda d: d["arrays"].update(codes=["uint8", [2, 10**6]]),
+            lambda d: d["arrays"].update(codes=["uint8", [10**9, 0]]),
+            lambda d: d["arrays"].update(codes=["uint8", [10**9, 10**9]]),
+            lambda d: d["arrays"].update(codes=["object", [2, 2]]),
+            lambda d: d["arrays"].update(codes=["uint8", [-1, 2]]),
+        ],
+    )
+    def test_lies(self, folder, edit):
+        change(folder, edit)
+        refused(folder)
+
+
+class TestTables:
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("0,1.5,", "1,1.5,"),
+            ("0,1.5,", "1.5,"),
+            ("0,1.5,", "0,1.5,3.5,"),
+            ("0,1.5,", "0,,"),
+            ("0,1.5,", "0,1.5.5,"),
+            ("0,1.5,", "0,1." + "5" * 40 + ","),
+            ("0,1.5,", "0,1e999,"),
+            ("1.5", "nan"),
+            ("1.5", "1_5"),
+            ("1.5", " 1.5"),
+            ("1.5", "\u0661"),
+            ("1.5", "1.50"),
+            ("local_cluster", "cluster"),
+            ("4.0\n", "4.0"),
+            ("4.0\n", "4.0\r\n"),
+            ("1,0.5,4.0\n", ""),
+        ],
+    )
+    def test_numbers(self, costs, old, new):
+        change_table(costs / "cost.csv", old, new)
+        refused(costs)
+
+    @pytest.mark.parametrize("new", ["1,256,1", "1,-1,1", "1,2.0,1", "1,99999999999999999999,1"])
+    def test_whole_numbers(self, folder, new):
+        change_table(folder / "codes.csv", "1,2,1", new)
+        refused(folder)
+
+    def test_what_was_changed_without_the_digest(self, costs):
+        path = costs / "cost.csv"
+        path.write_text(path.read_text().replace("1.5", "1.25"))
+        seal_folder(costs, json.loads((costs / HEAD).read_text()))
+        refused(costs, "digest")
