@@ -60,8 +60,7 @@ class InProcess:
         with ThreadPoolExecutor(max_workers=self._threads) as pool:
             try:
                 replies = {
-                    silo.name: pool.submit(self._answer, queries[silo.name], silo)
-                    for silo in asked
+                    silo.name: pool.submit(self._answer, queries[silo.name], silo) for silo in asked
                 }
                 waiting = set(replies.values())
                 while waiting:
@@ -77,7 +76,8 @@ class InProcess:
         return {name: reply.result() for name, reply in replies.items()}
 
     def _answer(self, query: Query, silo: Silo) -> Any:
-        return self._handlers.get(type(query), answer)(query, silo)
+        handler: Callable[[Any, Silo], Any] = self._handlers.get(type(query), answer)
+        return handler(query, silo)
 
     def _listen(self, name: str) -> Callable[[Progress], None]:
         def note(progress: Progress) -> None:
