@@ -44,7 +44,8 @@ from running import CELLS, chosen_words, done_cases, read_lines, run_cases
 from study import STAGES, ours, rival, unsampled
 
 import silomix
-from silomix import cohort, rivals
+from silomix import rivals
+from silomix.simulate.cohort import best_labels as best_of_cohort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ def unequal_silos(seed):
 def people(seed):
     """Draw a part of the cohort, in silos that differ by chance alone."""
     table, truth = silomix.simulate_cohort(PEOPLE, seed=seed)
-    best = cohort.best_labels(table, truth)
+    best = best_of_cohort(table, truth)
     table = table[list(truth.conditions)]
     silos = tuple(f"shard {number}" for number in range(1, SHARDS + 1))
     places = np.random.default_rng(seed).permutation(len(table)) % SHARDS

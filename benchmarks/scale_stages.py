@@ -17,7 +17,6 @@ from silomix.aggregation import aggregate
 from silomix.aggregation.objective import Objective, evaluate
 from silomix.aggregation.oracles import contingency, of_rows
 from silomix.aggregation.vcmc import size_weights
-from silomix.cohort import CONDITIONS, simulate_cohort
 from silomix.data import load
 from silomix.families.base import Kept, Sweeps
 from silomix.families.categorical import Categorical
@@ -34,6 +33,7 @@ from silomix.release import make_release
 from silomix.released_draws import matched_draws
 from silomix.sampler import Job, sample_shard
 from silomix.silo import Silo, answer
+from silomix.simulate.cohort import CONDITIONS, simulate_cohort
 from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
 from silomix.transports.in_process import InProcess
 from silomix.types import (

@@ -30,11 +30,17 @@ from running import arguments, chosen_words, done_cases, run_cases
 
 import silomix
 from silomix import rivals
-from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, best_labels, truth_files, write_cohort
 from silomix.metrics import adjusted_rand_index, variation_of_information
 from silomix.progress import StageClock, tell_seconds
 from silomix.results import write_posterior
 from silomix.roster import random_shards
+from silomix.simulate.cohort import (
+    CONDITIONS,
+    PUBLISHED_ROWS,
+    best_labels,
+    truth_files,
+    write_cohort,
+)
 from silomix.study import Aggregation
 
 SEED = 1

@@ -14,7 +14,7 @@ from collect import PAGES
 from running import RESULTS, read_lines
 from writing import as_markdown
 
-from silomix.cohort import PUBLISHED_ROWS
+from silomix.simulate.cohort import PUBLISHED_ROWS
 
 NOT_RUN = "*Not run yet.*\n"
 

@@ -23,7 +23,7 @@ from shares import rare_cluster
 from study import warm_up
 
 import silomix
-from silomix.simulate import SEPARABILITIES, draw_drift, draw_silos
+from silomix.simulate.designs import SEPARABILITIES, draw_drift, draw_silos
 from silomix.types import Schema, Variable
 
 FIRST_SEED = 21_000

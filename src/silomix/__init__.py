@@ -21,12 +21,12 @@ from silomix.types import (
 if TYPE_CHECKING:
     from silomix import ehr, metrics, plots, rivals
     from silomix.api import fit, sample
-    from silomix.cohort import simulate_cohort
     from silomix.estimator import FederatedMixture
     from silomix.outside import compare_outside
     from silomix.policy import Policy, read_policy, write_policy
     from silomix.posterior import Posterior, load
     from silomix.relabel import local_posterior
+    from silomix.simulate.cohort import simulate_cohort
     from silomix.study import (
         Ball,
         Divergence,
@@ -102,7 +102,7 @@ _HOMES = {
     "read_policy": "policy",
     "read_study": "study",
     "sample": "api",
-    "simulate_cohort": "cohort",
+    "simulate_cohort": "simulate.cohort",
     "write_policy": "policy",
     "write_study": "study",
 }

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich.console import Group
 from rich.text import Text
 
+from silomix import results
 from silomix.api import fit
 from silomix.data import load
 from silomix.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.posterior import row_membership
-from silomix.results import (
-    PAGE,
-    as_text,
-    posterior_record,
-    posterior_view,
-    table_view,
-    verdict_view,
-    write_posterior,
-    write_table,
-    write_text,
-    writing,
-)
 from silomix.simulate import SILO_COLUMN, simulate
 
 if TYPE_CHECKING:
@@ -33,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
     from rich.console import RenderableType
-    from rich.table import Table
 
     from silomix.posterior import Posterior
     from silomix.simulate import Truth
@@ -43,8 +30,7 @@ COLUMN = "hospital"
 COMPARISON = "comparison.txt"
 
 
-@dataclass(frozen=True, eq=False)
-class Planted:
+class Planted(NamedTuple):
     """A planted cluster, and the one that was found for it.
 
     Attributes
@@ -63,8 +49,7 @@ class Planted:
     upper: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Hospital:
+class Hospital(NamedTuple):
     """What one hospital holds.
 
     Attributes
@@ -83,8 +68,7 @@ class Hospital:
     agreement: float
 
 
-@dataclass(frozen=True, eq=False)
-class Demo:
+class Demo(NamedTuple):
     """The outcome.
 
     Attributes
@@ -94,8 +78,8 @@ class Demo:
     """
 
     posterior: Posterior
-    planted: tuple[Planted, ...]
-    hospitals: tuple[Hospital, ...]
+    planted: list[Planted]
+    hospitals: list[Hospital]
     agreement: float
     best: float
     comparison: Path
@@ -109,80 +93,56 @@ def run_demo(folder: Path, **settings: Any) -> Demo:
     table, truth = simulate(DESIGN, separability=SEPARABILITY, seed=SEED)
     table = table.rename(columns={SILO_COLUMN: COLUMN})
     table[COLUMN] = table[COLUMN].str.replace("silo", COLUMN)
-    with writing(folder):
+    with results.writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_table(table, folder / "table.csv")
+    results.write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
     found = compare(posterior, table, truth, folder / COMPARISON)
-    write_posterior(folder, posterior)
-    write_text(as_text(Group(demo_view(found), posterior_view(posterior))), found.comparison)
+    results.write_posterior(folder, posterior)
+    view = Group(demo_view(found), results.posterior_view(posterior))
+    results.write_text(results.as_text(view), found.comparison)
     return found
 
 
 def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, text: Path) -> Demo:
     """Compare a fit with what its table was drawn from; `text` is where that will stand."""
-    return Demo(
-        posterior=posterior,
-        planted=tuple(_planted(posterior, truth)),
-        hospitals=tuple(_hospitals(posterior, table, truth)),
-        agreement=adjusted_rand_index(truth.labels, posterior.labels),
-        best=adjusted_rand_index(truth.labels, best_labels(table, truth)),
-        comparison=text,
-    )
+    found = adjusted_rand_index(truth.labels, posterior.labels)
+    best = adjusted_rand_index(truth.labels, best_labels(table, truth))
+    hospitals = _hospitals(posterior, table, truth)
+    return Demo(posterior, _planted(posterior, truth), hospitals, found, best, text)
 
 
 def _planted(posterior: Posterior, truth: Truth) -> list[Planted]:
-    pairs = pair_clusters(
-        truth.labels,
-        posterior.labels,
-        true_clusters=len(truth.weights),
-        clusters=posterior.n_clusters,
-    )
+    clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
+    pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
     rows = np.bincount(truth.labels, minlength=len(truth.weights))
     means = posterior.weights.mean(axis=0, dtype=np.float64)
-    lower, upper = highest_density_interval(posterior.weights)
+    found = np.stack([means, *highest_density_interval(posterior.weights)], axis=1).tolist()
     return [
-        Planted(float(weight), int(count))
-        if pair < 0
-        else Planted(
-            float(weight),
-            int(count),
-            int(pair),
-            float(means[pair]),
-            float(lower[pair]),
-            float(upper[pair]),
-        )
+        Planted(float(weight), int(count), *([int(pair), *found[pair]] if pair >= 0 else []))
         for weight, count, pair in zip(truth.weights, rows, pairs, strict=True)
     ]
 
 
 def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> list[Hospital]:
-    correspondence = posterior.correspondence
+    groups = posterior.correspondence.groups if posterior.correspondence else ()
     hospitals = []
-    for place, name in enumerate(posterior.silos):
+    for name, own in zip(posterior.silos, groups, strict=False):
         here = (table[COLUMN] == name).to_numpy()
-        groups = correspondence.groups[place] if correspondence else np.zeros(0, dtype=np.int64)
-        hospitals.append(
-            Hospital(
-                name=name,
-                rows=int(here.sum()),
-                planted=len(np.unique(truth.labels[here])),
-                found=len(groups),
-                clusters=tuple(np.unique(groups).tolist()),
-                agreement=adjusted_rand_index(truth.labels[here], posterior.labels[here]),
-            )
-        )
+        planted, clusters = len(np.unique(truth.labels[here])), tuple(np.unique(own).tolist())
+        agreement = adjusted_rand_index(truth.labels[here], posterior.labels[here])
+        hospitals.append(Hospital(name, int(here.sum()), planted, len(own), clusters, agreement))
     return hospitals
 
 
 def best_labels(table: pd.DataFrame, truth: Truth) -> NDArray[np.int64]:
     """Return the most probable cluster of each row under the true parameters: (row,)."""
     labels = np.empty(len(table), dtype=np.int64)
-    names = table[COLUMN].unique()
-    schema = load(table.drop(columns=COLUMN)).schema
-    for name, weights in zip(names, truth.weights_by_silo, strict=True):
+    variables = table.drop(columns=COLUMN)
+    schema = load(variables).schema
+    for name, weights in zip(table[COLUMN].unique(), truth.weights_by_silo, strict=True):
         here = (table[COLUMN] == name).to_numpy()
-        shard = load(table.loc[here].drop(columns=COLUMN), schema=schema)
+        shard = load(variables[here], schema=schema)
         known = row_membership(shard, weights[None], truth.probabilities[None])
         labels[here] = known.membership.argmax(axis=1)
     return labels
@@ -190,58 +150,39 @@ def best_labels(table: pd.DataFrame, truth: Truth) -> NDArray[np.int64]:
 
 def demo_record(demo: Demo) -> dict[str, Any]:
     """Return the outcome for a program."""
-    return posterior_record(demo.posterior) | {
+    return results.posterior_record(demo.posterior) | {
         "ari": demo.agreement,
         "best_ari": demo.best,
-        "planted": [vars(planted) for planted in demo.planted],
-        "hospitals": [vars(hospital) for hospital in demo.hospitals],
+        "planted": [planted._asdict() for planted in demo.planted],
+        "hospitals": [hospital._asdict() for hospital in demo.hospitals],
         "comparison": str(demo.comparison),
-        "report": str(demo.comparison.with_name(PAGE)),
+        "report": str(demo.comparison.with_name(results.PAGE)),
     }
 
 
 def demo_view(demo: Demo) -> RenderableType:
     """Return the outcome for a person."""
-    posterior, planted = demo.posterior, len(demo.planted)
-    return Group(
-        Text(
-            f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}), and {planted} "
-            "clusters of which none holds all. Each sampled its own rows; the coordinator "
-            f"matched and combined what they released, and found {posterior.n_clusters} clusters."
-        ),
-        Text(
-            f"Adjusted Rand index with the planted clusters: {demo.agreement:.3f}; the true "
-            f"parameters would give {demo.best:.3f} (1 is equal, 0 is chance)."
-        ),
-        _planted_view(demo.planted),
-        _hospitals_view(demo.hospitals),
-        verdict_view(posterior.diagnostics),
-    )
-
-
-def _planted_view(planted: tuple[Planted, ...]) -> Table:
-    table = table_view(
-        "planted", "weight in the paper", "rows drawn", "found as", "share", "95% interval"
-    )
-    for number, one in enumerate(planted):
-        drawn = [str(number), f"{one.weight:.1%}", f"{one.rows:,}"]
-        if one.found is None:
-            table.add_row(*drawn, "not found")
-        else:
+    headings = "planted", "weight in the paper", "rows drawn", "found as", "share", "95% interval"
+    planted = results.table_view(*headings)
+    for number, one in enumerate(demo.planted):
+        found = ["not found"]
+        if one.found is not None:
             interval = f"{one.lower:.1%} to {one.upper:.1%}"
-            table.add_row(*drawn, f"cluster {one.found}", f"{one.share:.1%}", interval)
-    return table
-
-
-def _hospitals_view(hospitals: tuple[Hospital, ...]) -> Table:
-    table = table_view(COLUMN, "rows", "planted", "found", "which are", "ARI", left=["which are"])
-    for one in hospitals:
-        table.add_row(
-            one.name,
-            f"{one.rows:,}",
-            str(one.planted),
-            str(one.found),
-            "clusters " + " ".join(map(str, one.clusters)),
-            f"{one.agreement:.3f}",
-        )
-    return table
+            found = [f"cluster {one.found}", f"{one.share:.1%}", interval]
+        planted.add_row(str(number), f"{one.weight:.1%}", f"{one.rows:,}", *found)
+    headings = COLUMN, "rows", "planted", "found", "which are", "ARI"
+    hospitals = results.table_view(*headings, left=["which are"])
+    for name, rows, own, held, clusters, agreement in demo.hospitals:
+        which = "clusters " + " ".join(map(str, clusters))
+        hospitals.add_row(name, f"{rows:,}", str(own), str(held), which, f"{agreement:.3f}")
+    what = (
+        f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}) and {len(demo.planted)} "
+        "clusters; no hospital has them all. Each sampled its own rows; the coordinator matched "
+        f"and combined what they released, and found {demo.posterior.n_clusters} clusters."
+    )
+    how_well = (
+        f"Adjusted Rand index with the planted clusters: {demo.agreement:.3f}; the true "
+        f"parameters would give {demo.best:.3f} (1 is equal, 0 is chance)."
+    )
+    verdict = results.verdict_view(demo.posterior.diagnostics)
+    return Group(Text(what), Text(how_well), planted, hospitals, verdict)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from silomix.cohort import OUTSIDE, write_cohort
+from silomix.simulate.cohort import OUTSIDE, write_cohort
 
 ROWS, SHARDS = 3000, 6
 

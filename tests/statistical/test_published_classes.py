@@ -14,8 +14,8 @@ from scipy.optimize import linear_sum_assignment
 
 import silomix
 from silomix.errors import SamplingWarning
-from silomix.rivals.kmodes import Points
-from silomix.rivals.latent_classes import climb
+from silomix.rivals.points import Levels, Points
+from silomix.rivals.pooled import climb
 from statistical import published
 from statistical.test_published import indicators, log_masses
 
@@ -68,7 +68,7 @@ def test_the_likeliest_draw_leads_to_the_published_classes(name, seed):
     likeliest = int(draws.log_likelihood.argmax())
     onehot, counts = indicators(draws), np.ones(draws.shard.rows, dtype=np.int64)
     there = climb(
-        Points(onehot, counts, draws.shard.schema.offsets),
+        Points(onehot, counts, Levels(draws.shard.schema.offsets)),
         draws.weights[likeliest].astype(float),
         draws.probabilities[likeliest].astype(float),
     )

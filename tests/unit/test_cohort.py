@@ -12,27 +12,29 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 import silomix
-from silomix.cohort import (
+from silomix.data import load
+from silomix.errors import DataError, FileError, MissingDependency, SettingsError
+from silomix.simulate.cohort import (
+    BLOCK,
     CONDITIONS,
     OUTSIDE,
+    PUBLISHED_ROWS,
     CohortTruth,
+    at_least_two,
     best_labels,
-    compare_with_published,
+    count_moments,
+    lives,
     planted,
-    read_facts,
+    prevalence,
     simulate_cohort,
     write_cohort,
 )
-from silomix.cohort.counts import at_least_two, count_moments, prevalence
-from silomix.cohort.facts import LOW, UNMARKED
-from silomix.cohort.outside import outside
-from silomix.cohort.simulate import BLOCK
-from silomix.data import load
-from silomix.errors import DataError, FileError, MissingDependency, SettingsError
+from silomix.simulate.published import LOW, UNMARKED, compare_with_published, read_facts
 
 FALSE_ALARM = 1e-4
 
 FACTS = read_facts()
+SUMMARY, CLUSTERS, SHARES = FACTS.summary, FACTS.clusters, FACTS.conditions["planted"].to_numpy()
 MEN = ["Prostate cancer", "Benign prostatic hyperplasia", "Erectile dysfunction"]
 WOMEN = ["Endometriosis", "Polycystic ovary syndrome"]
 
@@ -53,41 +55,33 @@ def beyond(differences, errors):
     return bool((np.abs(differences) > limit * np.asarray(errors)).any())
 
 
-def test_facts_are_whole():
-    assert FACTS.rows == 289_821
-    assert (len(FACTS.clusters), len(CONDITIONS), len(set(CONDITIONS))) == (27, 94, 94)
-    assert FACTS.clusters[0].size == 138_607
-    assert_allclose(sum(FACTS.regions.values()), 1.0)
-    assert_allclose(FACTS.weights.sum(), 1.0)
-    assert CONDITIONS[0] == "Any cancer diagnosis" and CONDITIONS[-1] == "Erectile dysfunction"
-
-
-def test_tables_agree_with_each_other():
+def test_facts_are_whole_and_their_tables_agree():
+    assert (PUBLISHED_ROWS, CLUSTERS["size"][0]) == (289_821, 138_607)
+    assert (len(CLUSTERS), len(CONDITIONS), len(set(CONDITIONS))) == (27, 94, 94)
+    assert_allclose([sum(SUMMARY["regions"].values()), FACTS.weights.sum()], 1.0)
+    assert (CONDITIONS[0], CONDITIONS[-1]) == ("Any cancer diagnosis", "Erectile dysfunction")
     # the number of conditions is the sum of their prevalences, printed to one digit
-    assert round(sum(c.prevalence for c in FACTS.conditions), 1) == FACTS.counts.mean
+    assert round(FACTS.conditions["prevalence"].sum(), 1) == SUMMARY["conditions"]["mean"]
     # table 11 has two digits, so a mean over clusters may be half a hundredth off
-    assert abs(FACTS.weights @ FACTS.mortality_by_cluster - FACTS.mortality) < 0.005
-    assert abs(FACTS.weights @ FACTS.female_by_cluster - FACTS.female) < 0.005
+    for name in ("mortality", "female"):
+        assert abs(FACTS.weights @ CLUSTERS[name] - SUMMARY[name]) < 0.005
 
 
 def test_prevalences_printed_as_zero_are_planted_below_their_last_digit():
-    zero = [c for c in FACTS.conditions if c.prevalence == 0]
-    assert {c.name for c in zero} == {
-        "Polycystic ovary syndrome",
-        "Eating disorder",
-        "Human immunodeficiency virus",
-    }
-    assert all(0 < c.planted < 0.0005 for c in zero)
-    assert all(c.planted == c.prevalence for c in FACTS.conditions if c.prevalence > 0)
+    printed = FACTS.conditions["prevalence"]
+    zero = ["Polycystic ovary syndrome", "Eating disorder", "Human immunodeficiency virus"]
+    assert set(printed.index[printed == 0]) == set(zero)
+    assert FACTS.conditions["planted"][zero].between(0, 0.0005, inclusive="neither").all()
+    assert_array_equal(SHARES[printed > 0], printed[printed > 0])
 
 
 def test_every_word_of_table_8_names_conditions():
-    used = {word for cluster in FACTS.clusters for word in cluster.low + cluster.high}
+    used = {word for words in (CLUSTERS["low"] + CLUSTERS["high"]) for word in words}
     assert used == set(FACTS.wordings)
     named = {n for kinds in FACTS.wordings.values() for names in kinds.values() for n in names}
     assert named <= set(CONDITIONS)
     assert (FACTS.marks[0] == UNMARKED).all()
-    assert all((FACTS.marks[c] > UNMARKED).any() for c in range(1, 27))
+    assert (FACTS.marks[1:] > UNMARKED).any(axis=1).all()
     assert FACTS.marks[8, column("Hypertension")] == LOW
 
 
@@ -107,15 +101,15 @@ def test_closed_forms_are_those_of_enumeration(chances):
 
 def test_planted_prevalences_and_counts_are_the_published_ones():
     mixture = planted()
-    assert_allclose(mixture.weights @ mixture.prevalence, FACTS.planted, atol=1e-9)
+    assert_allclose(mixture.weights @ mixture.prevalence, SHARES, atol=1e-9)
     assert ((mixture.chances > 0) & (mixture.chances < 1)).all()
     mean, sd = mixture.count_mean_and_sd()
-    assert round(mean, 1) == FACTS.counts.mean
-    assert_allclose(sd, FACTS.counts.sd, atol=1e-6)
+    assert round(mean, 1) == SUMMARY["conditions"]["mean"]
+    assert_allclose(sd, SUMMARY["conditions"]["sd"], atol=1e-6)
 
 
 def test_marks_of_table_8_hold_with_a_margin():
-    relative = planted().prevalence / FACTS.planted
+    relative = planted().prevalence / SHARES
     assert relative[FACTS.marks > UNMARKED].min() > 1.8
     assert relative[FACTS.marks == LOW].max() < 0.51
     # "almost exclusively": clusters 2, 11 and 13
@@ -129,31 +123,28 @@ def test_marks_of_table_8_hold_with_a_margin():
 
 
 def test_cluster_1_has_nothing_of_its_own_and_cluster_19_most():
-    assert (planted().prevalence[0] < FACTS.planted).all()
+    assert (planted().prevalence[0] < SHARES).all()
     means = planted().prevalence.sum(axis=1)
     assert (means.argmin(), means.argmax()) == (0, 18)
 
 
-def test_calibration_is_made_once():
-    assert planted() is planted()
+def mean_and_sd(shares, values):
+    mean = (shares * values).sum()
+    sd = np.sqrt((shares * values**2).sum() - mean**2)
+    return {"mean": round(mean, 1), "sd": round(sd, 1)}
 
 
-def test_outside_tables_are_those_of_the_paper():
-    given = outside()
-    entry = planted().weights @ given.entry
-    mean = entry @ given.ages
-    sd = np.sqrt(entry @ given.ages**2 - mean**2)
-    assert (round(mean, 1), round(sd, 1)) == (FACTS.age_at_entry.mean, FACTS.age_at_entry.sd)
+def test_tables_of_lives_are_those_of_the_paper():
+    given, weights = lives(), planted().weights
+    assert mean_and_sd(weights @ given.entry, given.ages).items() <= SUMMARY["age_at_entry"].items()
     dead = given.entry * given.died
-    assert_allclose(dead.sum(axis=1), FACTS.mortality_by_cluster)
+    assert_allclose(dead.sum(axis=1), CLUSTERS["mortality"])
     at_death = given.ages[:, np.newaxis] + np.arange(given.years.shape[-1])
     joint = dead[:, :, np.newaxis] * given.years
     by_cluster = (joint * at_death).sum(axis=(1, 2)) / dead.sum(axis=1)
-    assert_allclose(by_cluster, FACTS.age_at_death_by_cluster)
-    joint = np.tensordot(planted().weights, joint, 1) / (planted().weights @ dead).sum()
-    mean = (joint * at_death).sum()
-    sd = np.sqrt((joint * at_death**2).sum() - mean**2)
-    assert (round(mean, 1), round(sd, 1)) == (FACTS.age_at_death.mean, FACTS.age_at_death.sd)
+    assert_allclose(by_cluster, CLUSTERS["age_at_death"])
+    joint = np.tensordot(weights, joint, 1) / (weights @ dead).sum()
+    assert mean_and_sd(joint, at_death).items() <= SUMMARY["age_at_death"].items()
     assert ((given.female >= 0) & (given.female <= 1)).all()
 
 
@@ -165,7 +156,7 @@ def test_columns_and_values(drawn):
     assert set(np.unique(cells)) == {0, 1}
     assert cells.sum(axis=1).min() == 2
     assert table["sex"].cat.categories.tolist() == ["female", "male"]
-    assert table["region"].cat.categories.tolist() == list(FACTS.regions)
+    assert table["region"].cat.categories.tolist() == list(SUMMARY["regions"])
     assert table["age_at_entry"].between(80, 112).all()
     assert truth.labels.shape == (20_000,) and set(truth.labels) <= set(range(27))
 
@@ -191,7 +182,7 @@ def test_drawn_figures_are_planted_ones(seed):
     assert beyond(counts.mean() - 6.4, sd / np.sqrt(rows))
     assert not beyond(counts.var() - sd**2, variance_error)
     assert beyond(counts.var() - 3.3**2, variance_error)
-    shares = np.concatenate([FACTS.planted, FACTS.weights])
+    shares = np.concatenate([SHARES, FACTS.weights])
     seen = np.concatenate(
         [table[list(CONDITIONS)].mean(), np.bincount(truth.labels, minlength=27) / rows]
     )
@@ -201,7 +192,7 @@ def test_drawn_figures_are_planted_ones(seed):
     assert not beyond((seen - shares)[frequent], errors[frequent])
     # the half that is cluster 1 would fail
     ones = table[truth.labels == 0][list(CONDITIONS)].mean().to_numpy()
-    assert beyond((ones - FACTS.planted)[frequent[:94]], errors[:94][frequent[:94]])
+    assert beyond((ones - SHARES)[frequent[:94]], errors[:94][frequent[:94]])
 
 
 @pytest.mark.statistical
@@ -211,32 +202,25 @@ def test_clusters_have_the_sexes_deaths_and_ages_of_table_11(seed):
     for c in np.flatnonzero(FACTS.weights > 0.01):
         people = table[truth.labels == c]
         ages = people["age_at_death"].dropna()
-        cluster = FACTS.clusters[c]
         for share, seen in [
-            (cluster.female, (people["sex"] == "female").mean()),
-            (cluster.mortality, people["died"].mean()),
+            (CLUSTERS["female"][c], (people["sex"] == "female").mean()),
+            (CLUSTERS["mortality"][c], people["died"].mean()),
         ]:
             differences.append(seen - share)
             errors.append(np.sqrt(share * (1 - share) / len(people)))
-        differences.append(ages.mean() - cluster.age_at_death)
+        differences.append(ages.mean() - CLUSTERS["age_at_death"][c])
         errors.append(ages.std() / np.sqrt(len(ages)))
     assert not beyond(differences, errors)
     assert beyond(np.array(differences) + 0.1, errors)
 
 
-def test_a_smaller_cohort_begins_a_larger_one(seed):
+def test_a_smaller_cohort_begins_a_larger_one_and_blocks_differ(seed):
     more, truth = simulate_cohort(BLOCK + 300, seed=seed)
     fewer, begun = simulate_cohort(BLOCK - 7, seed=seed)
     pd.testing.assert_frame_equal(fewer, more.head(BLOCK - 7))
     assert_array_equal(begun.labels, truth.labels[: BLOCK - 7])
-    other, _ = simulate_cohort(50, seed=seed + 1)
-    assert not other.equals(more.head(50))
-
-
-def test_blocks_differ(seed):
-    table, _ = simulate_cohort(2 * BLOCK, seed=seed)
-    again = table.tail(BLOCK).reset_index(drop=True)
-    assert not table.head(BLOCK).equals(again)
+    assert not more.head(300).equals(more.tail(300).reset_index(drop=True))
+    assert not simulate_cohort(50, seed=seed + 1)[0].equals(more.head(50))
 
 
 def test_files_hold_the_same_rows_whatever_the_chunk(tmp_path, seed):
@@ -329,16 +313,16 @@ def test_best_labels_know_more_than_chance_and_less_than_all(drawn):
 
 def test_best_labels_want_every_condition(drawn):
     table, truth = drawn
-    with pytest.raises(DataError, match=r"shape \(2, 3\); give 0 or 1 for each of the 94"):
-        best_labels(np.zeros((2, 3), dtype=np.uint8), truth)
-    with pytest.raises(DataError, match=r"shape \(2, 94\); give 0 or 1"):
-        best_labels(np.full((2, 94), 2), truth)
-    with pytest.raises(DataError, match="has no column 'Gout'"):
-        best_labels(table.drop(columns="Gout"), truth)
     holes = table.head(5).astype({"Gout": "Int64"})
     holes.loc[2, "Gout"] = pd.NA
-    with pytest.raises(DataError, match="column 'Gout' has a missing cell in data row 3; give 0"):
-        best_labels(holes, truth)
+    for wrong, word in (
+        (np.zeros((2, 3), dtype=np.uint8), r"\(2, 94\)"),
+        (np.full((2, 94), 2), "2"),
+        (table.drop(columns="Gout"), "'Gout'"),
+        (holes, "'Gout' has a missing cell in data row 3"),
+    ):
+        with pytest.raises((DataError, ValueError), match=word):
+            best_labels(wrong, truth)
 
 
 def test_comparison_with_the_paper(drawn):
@@ -360,31 +344,26 @@ def test_comparison_with_the_paper(drawn):
     assert small[small["table"] == 11]["drawn"].isna().any()
 
 
-@pytest.mark.parametrize("rows", [0, -3, 2.5, True])
-def test_bad_rows(rows, tmp_path):
-    message = rf"rows={rows!r}: give a whole number of at least 1"
-    with pytest.raises(SettingsError, match=message):
-        simulate_cohort(rows)
-    with pytest.raises(SettingsError, match=message):
-        write_cohort(tmp_path / "c.parquet", rows=rows)
-
-
-def test_other_bad_settings(tmp_path):
-    with pytest.raises(SettingsError, match="seed=-1: give a whole number of at least 0"):
-        simulate_cohort(5, seed=-1)
-    with pytest.raises(SettingsError, match="seed=-1: give a whole number of at least 0"):
-        write_cohort(tmp_path / "c.parquet", rows=5, seed=-1)
-    with pytest.raises(SettingsError, match="chunk=0: give a whole number of at least 1"):
-        write_cohort(tmp_path / "c.parquet", rows=5, chunk=0)
-    with pytest.raises(SettingsError, match=r"c\.csv does not end in \.parquet; give a name"):
-        write_cohort(tmp_path / "c.csv", rows=5)
+@pytest.mark.parametrize(
+    "wrong", [*({"rows": rows} for rows in (0, -3, 2.5, True)), {"seed": -1}, {"chunk": 0}]
+)
+def test_bad_numbers(wrong, tmp_path):
+    [(name, value)] = wrong.items()
+    settings = {"rows": 5, **wrong}
+    with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+        write_cohort(tmp_path / "c.parquet", **settings)
+    if name != "chunk":
+        with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+            simulate_cohort(**settings)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_that_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(SettingsError, match=r"c\.csv"):
+        write_cohort(tmp_path / "c.csv", rows=5)
     with pytest.raises(FileError, match=r"c\.parquet cannot be written: No such file"):
         write_cohort(tmp_path / "nowhere" / "c.parquet", rows=5)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[data\]', or draw"):
+    with pytest.raises(MissingDependency, match=r"silomix\[data\]"):
         write_cohort(tmp_path / "c.parquet", rows=5)
     assert list(tmp_path.iterdir()) == []

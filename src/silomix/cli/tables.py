@@ -11,12 +11,19 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.cli.parsing import columns_to_use, given, rounds, split
-from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.data import read_table
 from silomix.results import check_free, table_view, write_table
 from silomix.roster import read_roster, table_schema
-from silomix.simulate import SILO_COLUMN, one_of
+from silomix.simulate import SILO_COLUMN
 from silomix.simulate import simulate as draw_table
+from silomix.simulate.cohort import (
+    CONDITIONS,
+    PUBLISHED_ROWS,
+    planted,
+    truth_files,
+    write_cohort,
+)
+from silomix.simulate.designs import one_of
 from silomix.study import Study, digest, make_study, write_study
 from silomix.terminal import explaining, show
 from silomix.words import listing

@@ -1,4 +1,4 @@
-"""Sample which blocks of rows belong together, blocks never splitting.
+"""Two-stage Bayesian clustering: partitions in the silos, then whole clusters are grouped.
 
 The second stage of SNOB (Zuanetti et al., 2019) and SIGN (Ni et al., 2020), and the master's step
 of DisCGS (Khoufache et al., 2024), for categorical data: a block's cells by level are all that is
@@ -8,26 +8,153 @@ one with odds
     join: A(N_j, m) exp[g(n_j + n_b) − g(n_j)],    open: B(m, k) exp[g(n_b)],
 
 g the Dirichlet-multinomial evidence, k the number of clusters, A and B those of the prior of
-partitions (`silomix.rivals.odds`).
+partitions. Blocks never split.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+from scipy.special import gammaln
 
 from silomix.errors import SettingsError
 from silomix.matching.local_clusters import by_appearance
-from silomix.rivals.states import Blocks, begin, move, refresh
+from silomix.messages import SampleLocally
+from silomix.pipeline import assign_rows
+from silomix.posterior import Parts
+from silomix.rivals.federation import COMBINING, MATCHING, one_of, open_silos, positive
+from silomix.rivals.points import Levels, largest_first, points_of, sum_by
+from silomix.sampler import at_least
+from silomix.silo import answer
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.random import Generator
 
-    from silomix.matching.profile import Profile
-    from silomix.rivals.odds import Odds
-    from silomix.rivals.states import State
+    from silomix.data.reading import Table
+    from silomix.rivals.federation import RivalResult
+    from silomix.rivals.points import Floats, Ints
+    from silomix.silo import Silo
+    from silomix.store import Kept
+
+STREAM = 0x626C6F
+DRAWS = 1000
+
+
+def log_rising(x: Floats | float, m: float) -> Floats:
+    """Return ln Γ(x + m)/Γ(x)."""
+    return np.asarray(gammaln(x + m) - gammaln(x))
+
+
+@dataclass(frozen=True)
+class DirichletProcess:
+    """Join with Γ(N + m)/Γ(N), open with α Γ(m): SNOB (Zuanetti et al., 2019).
+
+    Examples
+    --------
+    >>> silomix.rivals.DirichletProcess(concentration=2.0).concentration
+    2.0
+    """
+
+    concentration: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self, "concentration")
+
+    def log_odds(self, rows: Floats, m: float) -> Floats:
+        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        return np.append(log_rising(rows, m), np.log(self.concentration) + gammaln(m))
+
+
+@dataclass(frozen=True)
+class PitmanYor:
+    """Join with Γ(N − σ + m)/Γ(N − σ), open with (θ + σk) Γ(m − σ)/Γ(1 − σ).
+
+    SIGN (Ni et al., 2020).
+
+    Attributes
+    ----------
+    discount : σ, from 0 (a Dirichlet process) to below 1.
+    strength : θ, above 0.
+
+    Examples
+    --------
+    >>> silomix.rivals.PitmanYor(discount=0.5)
+    PitmanYor(discount=0.5, strength=1.0)
+    """
+
+    discount: float = 0.25
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self, "strength")
+        if not 0 <= self.discount < 1:
+            raise SettingsError(f"discount is {self.discount}; it must be from 0 to below 1")
+
+    def log_odds(self, rows: Floats, m: float) -> Floats:
+        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        opened = np.log(self.strength + self.discount * len(rows))
+        opened += log_rising(1 - self.discount, m - 1)
+        return np.append(log_rising(rows - self.discount, m), opened)
+
+
+@dataclass(frozen=True)
+class FiniteDirichlet:
+    """Join with Γ(a + N + m)/Γ(a + N), open with (C − k) Γ(a + m)/Γ(a): C components.
+
+    Attributes
+    ----------
+    components : C, empty ones included.
+    concentration : a, of their weights.
+
+    Examples
+    --------
+    >>> silomix.rivals.FiniteDirichlet(components=10)
+    FiniteDirichlet(components=10, concentration=0.5)
+    """
+
+    components: int = 15
+    concentration: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive(self, "components", "concentration")
+
+    def log_odds(self, rows: Floats, m: float) -> Floats:
+        """Return the log odds that m rows join each cluster, and last, that they open one."""
+        empty = self.components - len(rows)
+        # an empty component is joined like the others, while there are any
+        odds = log_rising(np.append(rows, 0.0) + self.concentration, m)
+        odds[-1] += np.log(empty) if empty > 0 else -np.inf
+        return odds
+
+
+@dataclass(frozen=True)
+class MasterOdds:
+    """Join with N + 1, open with α: the master of DisCGS (Khoufache et al., 2024).
+
+    A block counts as one row, so these are the odds of no prior: the step is an approximation.
+    It starts from all blocks together. The multinomial version of DisCGS has α = 0.1 blocks a
+    silo, which is the default here when a silo has five.
+
+    Examples
+    --------
+    >>> silomix.rivals.MasterOdds()
+    MasterOdds(concentration=0.5)
+    """
+
+    concentration: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive(self, "concentration")
+
+    def log_odds(self, rows: Floats, _m: float) -> Floats:
+        """Return the log odds of joining each cluster, and last, of opening one."""
+        return np.log(np.append(rows + 1.0, self.concentration))
+
+
+Odds = DirichletProcess | PitmanYor | FiniteDirichlet | MasterOdds
 
 
 @dataclass(frozen=True)
@@ -52,26 +179,108 @@ class Sweeps:
 
     def __post_init__(self) -> None:
         for name, least in (("burn_in", 0), ("kept", 1), ("budget", 2)):
-            value = getattr(self, name)
-            if value < least:
-                raise SettingsError(f"{name} is {value}; it must be at least {least}")
+            at_least(name, getattr(self, name), least)
 
 
-@dataclass(frozen=True, eq=False)
-class Model:
-    """The prior of partitions, and how counts become evidence."""
+class BlockCounts(NamedTuple):
+    """A silo's clusters: rows, (cluster,), and cells by level, (cluster, level)."""
+
+    sizes: Ints
+    counts: Ints
+
+
+class Model(NamedTuple):
+    """The prior of partitions, how counts become evidence, and how long to sample."""
 
     odds: Odds
-    profile: Profile
+    levels: Levels
+    sweeps: Sweeps
 
 
-def group_blocks(
-    counts: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    model: Model,
-    sweeps: Sweeps,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.int64], int]:
+def block_gibbs(
+    table: Table,
+    silo: str | None = None,
+    *,
+    odds: str | Odds = "dirichlet-process",
+    sweeps: Sweeps | None = None,
+    **settings: Any,
+) -> RivalResult:
+    """Sample partitions in the silos, then which of the silos' clusters are the same.
+
+    A silo sends the sizes and level counts of its clusters, once; Gibbs sampling over these blocks
+    (`silomix.rivals.blocks`) groups them, and never splits one. `odds` says which rival this is:
+
+    - "dirichlet-process", SNOB (Zuanetti et al., 2019);
+    - "pitman-yor", SIGN (Ni et al., 2020), with more steps where blocks exceed the budget;
+    - "finite", the same for the weights of a finite mixture, of the study's `components` and
+      `alpha`;
+    - "discgs", the master's step of DisCGS (Khoufache et al., 2024), as in its one-exchange
+      version for multinomial data.
+
+    Three readings. The silos' own partitions come from silomix's sampler, an over-fitted finite
+    mixture under the whole prior, where the originals run Dirichlet-process samplers. The grouping
+    that is kept is the least-squares one of the sampled ones (Dahl, 2006). Draws are conditional
+    on it, and so know nothing of the doubt about members or merges: weights ~ Dirichlet(rows),
+    level probabilities ~ Dirichlet(β + counts).
+
+    Parameters
+    ----------
+    table, silo : as for `silomix.fit`.
+    odds : the prior of partitions, by word or record, such as `PitmanYor(0.5)`.
+    sweeps : of the grouping; `Sweeps()` when left out.
+    settings : seed, threads, variables, missing, and those of the silos' sampler and partition,
+        as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.block_gibbs(table, "silo", iterations=600, seed=1)
+    >>> result.n_clusters
+    5
+    """
+    unused = (*COMBINING, *MATCHING, "assign", "kept_draws")
+    settings = {"fractionate": False, **settings}
+    federation = open_silos(table, silo, unused=unused, **settings)
+    study = federation.study
+    if isinstance(odds, str):
+        known: dict[str, Odds] = {
+            "dirichlet-process": DirichletProcess(),
+            "pitman-yor": PitmanYor(),
+            "finite": FiniteDirichlet(study.model.components, study.model.alpha),
+            "discgs": MasterOdds(),
+        }
+        one_of("odds", odds, known)
+        odds = known[odds]
+    levels = Levels(study.table_schema.offsets, study.prior.beta)
+    with federation.stage("sample"):
+        found: list[BlockCounts] = federation.ask(partial(count_blocks))
+    counts = np.concatenate([part.counts for part in found]).astype(np.float64)
+    sizes = np.concatenate([part.sizes for part in found]).astype(np.float64)
+    rng = np.random.default_rng([study.seed, STREAM])
+    with federation.stage("group"):
+        model = Model(odds, levels, sweeps or Sweeps())
+        groups, steps = group_blocks(counts, sizes, model, rng)
+    groups = largest_first(groups, sizes)
+    clusters = 1 + int(groups.max())
+    weights = rng.dirichlet(sum_by(groups, sizes, clusters), DRAWS)
+    probabilities = levels.draw(sum_by(groups, counts, clusters), DRAWS, rng)
+    with federation.stage("assign"):
+        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), clusters))
+        split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])
+        assign_rows(Parts(weights, by_silo, probabilities, None, None), federation.tally, split)
+    note = f"{type(odds).__name__}: {len(sizes)} blocks; steps: {steps}."
+    return federation.result("block_gibbs", weights, probabilities, note)
+
+
+def count_blocks(silo: Silo) -> BlockCounts:
+    """Sample in a silo, and sum up the rows of each cluster of its partition."""
+    clusters = answer(SampleLocally(), silo).clusters
+    labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
+    cells = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets)).cells
+    counts = sum_by(labels, cells, clusters).astype(np.int64)
+    return BlockCounts(np.bincount(labels, minlength=clusters), counts)
+
+
+def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Generator) -> tuple[Ints, int]:
     """Group blocks into clusters, in as many steps as the budget asks for.
 
     Parameters
@@ -83,133 +292,111 @@ def group_blocks(
     groups : (block,), numbered as they appear.
     steps : how many it took.
     """
-    groups, steps = np.arange(len(sizes)), 1
-    while 1 + groups.max() > sweeps.budget:
-        blocks = 1 + int(groups.max())
-        frozen = np.empty(blocks, dtype=np.int64)
-        parts = -(-blocks // sweeps.budget)
-        summed = sum_up(counts, sizes, groups)
-        for part in np.array_split(rng.permutation(blocks), parts):
-            found = freeze(*summed, part, model, sweeps, rng)
-            frozen[part] = part[found]
-        merged = by_appearance(frozen)[groups]
-        if merged.max() == groups.max():
-            break
-        groups, steps = merged, steps + 1
-    everyone = np.arange(1 + groups.max())
-    last = freeze(*sum_up(counts, sizes, groups), everyone, model, sweeps, rng)
-    return by_appearance(last[groups]), steps
+    groups, steps, budget = np.arange(len(sizes)), 1, model.sweeps.budget
+    while True:
+        n_blocks = 1 + int(groups.max())
+        summed, rows = sum_by(groups, counts, n_blocks), sum_by(groups, sizes, n_blocks)
+        merged = np.arange(n_blocks)
+        if n_blocks > budget:
+            for part in np.array_split(rng.permutation(n_blocks), -(-n_blocks // budget)):
+                draws = sample_groupings(summed[part], rows[part], model, rng)
+                merged[part] = part[least_squares(draws, rows[part])]
+            merged = by_appearance(merged)
+        if merged.max() + 1 == n_blocks:
+            last = least_squares(sample_groupings(summed, rows, model, rng), rows)
+            return by_appearance(last[groups]), steps
+        groups, steps = merged[groups], steps + 1
 
 
-def sum_up(
-    counts: NDArray[np.float64], sizes: NDArray[np.float64], groups: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the counts, (group, level), and rows, (group,), of groups of blocks."""
-    total = np.zeros((1 + int(groups.max()), counts.shape[1]))
-    np.add.at(total, groups, counts)
-    rows = np.zeros(len(total))
-    np.add.at(rows, groups, sizes)
-    return total, rows
-
-
-def freeze(
-    counts: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    chosen: NDArray[np.int64],
-    model: Model,
-    sweeps: Sweeps,
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
-    """Sample the chosen blocks' grouping and return one of the draws: (chosen,)."""
-    draws = sample_groups(counts[chosen], sizes[chosen], model, sweeps, rng)
-    return draws[least_squares(draws, sizes[chosen])]
-
-
-def least_squares(draws: NDArray[np.int64], sizes: NDArray[np.float64]) -> int:
+def least_squares(draws: Ints, sizes: Floats) -> Ints:
     """Return the draw nearest to how often rows are together, in squared distance (Dahl, 2006).
 
     Parameters
     ----------
     draws : (draw, block), groups; sizes : (block,), rows, all pairs of which count.
     """
-    together = np.zeros((len(sizes), len(sizes)))
-    for groups in draws:
-        together += groups[:, None] == groups
+    together = sum(np.equal.outer(groups, groups) for groups in draws)
     # (1[same] − P)² less what all draws share
     pairs = np.outer(sizes, sizes) * (1 - 2 * together / len(draws))
-    losses = [float(pairs[groups[:, None] == groups].sum()) for groups in draws]
-    return int(np.argmin(losses))
+    losses = [pairs[np.equal.outer(groups, groups)].sum() for groups in draws]
+    return np.asarray(draws[np.argmin(losses)])
 
 
-def sample_groups(
-    counts: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    model: Model,
-    sweeps: Sweeps,
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Generator) -> Ints:
     """Run the Gibbs sampler over blocks: (draw, block), groups numbered as they appear."""
-    chain = begin_chain(counts, sizes, model)
-    draws = np.empty((sweeps.kept, len(sizes)), dtype=np.int64)
+    n_blocks, sweeps = len(sizes), model.sweeps
+    together = isinstance(model.odds, MasterOdds)  # where its authors start
+    start = np.zeros(n_blocks, np.int64) if together else np.arange(n_blocks)
+    grouping = Grouping(counts, start, model.levels)
+    draws = np.empty((sweeps.kept, n_blocks), dtype=np.int64)
     for sweep in range(-sweeps.burn_in, sweeps.kept):
-        for block, uniform in enumerate(rng.random(len(sizes))):
-            to = draw_group(chain, block, uniform, model)
-            move_block(chain, block, to, model)
+        for block, uniform in enumerate(rng.random(n_blocks)):
+            to = draw_group(grouping, sizes, block, uniform, model.odds)
+            if to != grouping.group[block]:
+                grouping.move(block, to)
         if sweep >= 0:
-            draws[sweep] = by_appearance(chain.state.group)
+            draws[sweep] = by_appearance(grouping.group)
     return draws
 
 
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """Blocks and their grouping, which is written in place.
+class Grouping:
+    """A grouping of blocks, changed in place; there are as many groups as blocks, many empty.
 
     Attributes
     ----------
-    blocks : what moves; sizes : (block,), rows of each.
-    state : the grouping; rows : (group,), rows of each group.
+    blocks : (block, level), what moves; alone : (block,), evidence of each by itself.
+    group : (block,); members : (group,), blocks in each.
+    counts : (group, level); evidence : (group,)
+    gains : (block, group), g(n + n_b) − g(n), n the group's counts without the block.
+    known : (block, group), whether that gain is up to date.
     """
 
-    blocks: Blocks
-    sizes: NDArray[np.float64]
-    state: State
-    rows: NDArray[np.float64]
+    def __init__(self, blocks: Floats, start: Ints, levels: Levels) -> None:
+        n_blocks = len(blocks)
+        self.blocks, self._levels = blocks, levels
+        self.alone = levels.evidence(blocks)
+        self.group = start.copy()
+        self.members = np.bincount(start, minlength=n_blocks)
+        self.counts = sum_by(start, blocks, n_blocks)
+        self.evidence = levels.evidence(self.counts)
+        self.gains = np.empty((n_blocks, n_blocks))
+        self.known = np.zeros((n_blocks, n_blocks), dtype=np.bool_)
+
+    def gains_with(self, block: int, groups: Ints) -> Floats:
+        """Return the gains of a block with some groups, brought up to date: (group,)."""
+        old = groups[~self.known[block, groups]]
+        if len(old):
+            sign = np.where(old == self.group[block], -1.0, 1.0)
+            changed = self.counts[old] + sign[:, None] * self.blocks[block]
+            self.gains[block, old] = sign * (self._levels.evidence(changed) - self.evidence[old])
+            self.known[block, old] = True
+        return self.gains[block, groups]
+
+    def move(self, block: int, to: int) -> None:
+        """Move a block into another group."""
+        both = np.array([self.group[block], to])
+        self.group[block] = to
+        self.members[both] += np.array([-1, 1])
+        for group in both:
+            self.counts[group] = self.blocks[self.group == group].sum(axis=0)
+        self.evidence[both] = self._levels.evidence(self.counts[both])
+        # its own gains are with the *other* blocks of a group, and stay as they are
+        current = self.known[block, both]
+        self.known[:, both] = False
+        self.known[block, both] = current
 
 
-def begin_chain(counts: NDArray[np.float64], sizes: NDArray[np.float64], model: Model) -> Chain:
-    """Return a chain that starts where the prior of partitions says."""
-    n_blocks = len(sizes)
-    start = np.arange(n_blocks) if model.odds.start == "apart" else np.zeros(n_blocks, np.int64)
-    blocks = Blocks(counts, model.profile.evidence(counts))
-    rows = np.zeros(n_blocks)
-    np.add.at(rows, start, sizes)
-    return Chain(blocks, sizes, begin(blocks, start, model.profile), rows)
-
-
-def draw_group(chain: Chain, block: int, uniform: float, model: Model) -> int:
+def draw_group(grouping: Grouping, sizes: Floats, block: int, uniform: float, odds: Odds) -> int:
     """Draw the group of one block given all others': an occupied one, or an empty one."""
-    state, size = chain.state, chain.sizes[block]
-    own = state.group[block]
-    occupied = np.flatnonzero(state.members)
-    others = occupied[occupied != own]
-    refresh(state, chain.blocks, block, others, model.profile)
-    lonely = state.members[own] == 1
-    joinable = others if lonely else np.append(others, own)
-    without = chain.rows[joinable] - size * (joinable == own)
-    empty = own if lonely else np.argmin(state.members)
-    scores = np.append(
-        model.odds.join(without, size) + state.gains[block, joinable],
-        model.odds.open(size, len(joinable)) + chain.blocks.alone[block],
-    )
+    own, size = grouping.group[block], sizes[block]
+    occupied = np.flatnonzero(grouping.members)
+    joinable, empty = occupied[occupied != own], own
+    if grouping.members[own] > 1:
+        joinable, empty = np.append(joinable, own), np.argmin(grouping.members)
+    rows = np.bincount(grouping.group, weights=sizes, minlength=len(sizes))
+    rows[own] -= size
+    gains = np.append(grouping.gains_with(block, joinable), grouping.alone[block])
+    scores = odds.log_odds(rows[joinable], size) + gains
     masses = np.exp(scores - scores.max()).cumsum()
     drawn = masses.searchsorted(uniform * masses[-1], side="right")
     return int(np.append(joinable, empty)[drawn])
-
-
-def move_block(chain: Chain, block: int, to: int, model: Model) -> None:
-    """Move a block into a group, in place; it may be its own."""
-    own = chain.state.group[block]
-    if to != own:
-        move(chain.state, chain.blocks, block, to, model.profile)
-        chain.rows[own] -= chain.sizes[block]
-        chain.rows[to] += chain.sizes[block]

@@ -1,14 +1,22 @@
-"""Rivals that differ from silomix in one step: how draws are combined, or clusters matched."""
+"""Rivals that differ from silomix in one step: how draws are combined, or clusters matched.
+
+Consensus Monte Carlo (Scott et al., 2016) averages with full matrices,
+θ = (Σ_s W_s)⁻¹ Σ_s W_s θ_s, W_s = Σ_s⁻¹. Probabilities that sum to one have a singular covariance,
+so the last of them is left out of the coordinates and follows from the others. Each cluster's
+profile is averaged by itself, over the silos that hold the cluster: a silo has no covariance of
+what it lacks, and the profiles of two clusters are nearly independent. A matrix average of points
+of a simplex may leave it: what falls below zero becomes (nearly) zero, and the rest sums to one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.aggregation import aggregate
-from silomix.errors import SettingsError
+from silomix.families.weighted_draws import SMALLEST
 from silomix.matching import match
 from silomix.messages import SampleLocally
 from silomix.pipeline import assign_rows
@@ -16,49 +24,37 @@ from silomix.posterior import Parts, ordered
 from silomix.relabel import local_posterior
 from silomix.release import make_release
 from silomix.released_draws import matched_draws
-from silomix.rivals.covariance import consensus_draws
-from silomix.rivals.federation import COMBINING, open_silos, refuse_unused
-from silomix.rivals.record import RivalResult, Stopwatch
-from silomix.silo import HANDLERS, sample_locally
+from silomix.rivals.federation import COMBINING, one_of, open_silos
+from silomix.rivals.points import Levels
+from silomix.silo import sample_locally
 from silomix.store import Kept
 from silomix.study import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from silomix.data.reading import Table
     from silomix.release import Release
-    from silomix.rivals.federation import Federation
+    from silomix.rivals.federation import Federation, RivalResult
+    from silomix.rivals.points import Floats, Ints
     from silomix.silo import Silo
-    from silomix.types import Correspondence, MatchedDraws, Missing
+    from silomix.types import MatchedDraws
 
-    Global = tuple[NDArray[np.float64], NDArray[np.float64], MatchedDraws, tuple[str, ...]]
-    Combine = Callable[[Federation, Sequence[Release], Correspondence], Global]
 
+# How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.
+AVERAGES = {"covariance": "covariance", "independent": "cmc", "uniform": "uniform"}
 
 UNUSED_WHEN_KNOWN = (
     "aggregation", "polish", "strategy",
     "partition", "one_cluster", "threshold", "subsample", "relabel",
 )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class SampleKnown:
-    """Sample with as many components as there are clusters; reply with a `Release`."""
+# Standard deviation added to coordinates that do not move, so that matrices can be inverted.
+SMALLEST_SPREAD = 1e-9
 
 
 def cmc(
-    table: Table,
-    silo: str | None = None,
-    *,
-    weights: str = "covariance",
-    seed: int = 0,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    **settings: Any,
+    table: Table, silo: str | None = None, *, weights: str = "covariance", **settings: Any
 ) -> RivalResult:
     """Average the silos' matched draws by their precision: consensus Monte Carlo.
 
@@ -66,7 +62,7 @@ def cmc(
     every silo's posterior is Gaussian; "independent" the inverse variance of each level probability
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
-    first. How a mixture's parameters become coordinates is in `silomix.rivals.covariance`, and for
+    first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
     "independent" in `silomix.aggregation.closed_form`.
 
     One θ is behind all silos in Scott et al. Weights of clusters that differ between silos are no
@@ -75,9 +71,10 @@ def cmc(
 
     Parameters
     ----------
-    table, silo, seed, threads, variables, missing : as for `silomix.fit`.
+    table, silo : as for `silomix.fit`.
     weights : "covariance", "independent" or "uniform".
-    settings : of the silos' sampler, partition, matching and assignment, as for `silomix.fit`.
+    settings : seed, threads, variables, missing, and those of the silos' sampler, partition,
+        matching and assignment, as for `silomix.fit`.
 
     Examples
     --------
@@ -85,31 +82,12 @@ def cmc(
     >>> result.n_clusters
     5
     """
-    refuse_unused(settings, COMBINING)
-    if weights not in AVERAGES:
-        raise SettingsError(f"weights={weights!r} is unknown; choose from {list(AVERAGES)}")
-    federation = open_silos(
-        table,
-        silo,
-        seed=seed,
-        threads=threads,
-        variables=variables,
-        missing=missing,
-        **settings,
-    )
+    one_of("weights", weights, AVERAGES)
+    federation = open_silos(table, silo, unused=COMBINING, **settings)
     return _run("cmc", federation, SampleLocally(), AVERAGES[weights])
 
 
-def product(
-    table: Table,
-    silo: str | None = None,
-    *,
-    seed: int = 0,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    **settings: Any,
-) -> RivalResult:
+def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResult:
     """Multiply densities fitted to the silos' matched draws.
 
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
@@ -119,8 +97,9 @@ def product(
 
     Parameters
     ----------
-    table, silo, seed, threads, variables, missing : as for `silomix.fit`.
-    settings : of the silos' sampler, partition, matching and assignment, as for `silomix.fit`.
+    table, silo : as for `silomix.fit`.
+    settings : seed, threads, variables, missing, and those of the silos' sampler, partition,
+        matching and assignment, as for `silomix.fit`.
 
     Examples
     --------
@@ -128,31 +107,14 @@ def product(
     >>> result.n_clusters
     5
     """
-    refuse_unused(settings, COMBINING)
-    federation = open_silos(
-        table,
-        silo,
-        seed=seed,
-        threads=threads,
-        variables=variables,
-        missing=missing,
-        **settings,
-    )
-    return _run("product", federation, SampleLocally(), _aggregation("product"))
+    federation = open_silos(table, silo, unused=COMBINING, **settings)
+    return _run("product", federation, SampleLocally(), "product")
 
 
 def rabinovich(
-    table: Table,
-    silo: str | None = None,
-    *,
-    clusters: int,
-    seed: int = 0,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    **settings: Any,
+    table: Table, silo: str | None = None, *, clusters: int, **settings: Any
 ) -> RivalResult:
-    """Match by the Hungarian method and aggregate by variational consensus Monte Carlo.
+    """Combine mixtures with a known number of components by variational consensus Monte Carlo.
 
     Rabinovich, Angelino and Jordan (2015), whose mixtures have a known number of components, all
     of them in every silo. Each silo samples `clusters` components; its clusters are those of its
@@ -163,9 +125,10 @@ def rabinovich(
 
     Parameters
     ----------
-    table, silo, seed, threads, variables, missing : as for `silomix.fit`.
+    table, silo : as for `silomix.fit`.
     clusters : how many there are.
-    settings : of the silos' sampler, the solver and the assignment, as for `silomix.fit`.
+    settings : seed, threads, variables, missing, and those of the silos' sampler, the solver and
+        the assignment, as for `silomix.fit`.
 
     Examples
     --------
@@ -173,118 +136,138 @@ def rabinovich(
     >>> result.n_clusters
     5
     """
-    refuse_unused(settings, UNUSED_WHEN_KNOWN)
-    given = {"components": clusters, "matching": "hungarian", "absorb": 0}
-    for name in given.keys() & settings.keys():
-        raise SettingsError(f"{name} is fixed by this method ({given[name]!r}); leave it out")
-    federation = open_silos(
-        table,
-        silo,
-        seed=seed,
-        threads=threads,
-        variables=variables,
-        missing=missing,
-        **(settings | given),
+    fixed = {"components": clusters, "matching": "hungarian", "absorb": 0}
+    federation = open_silos(table, silo, unused=UNUSED_WHEN_KNOWN, fixed=fixed, **settings)
+    return _run("rabinovich", federation, partial(sample_known), "vcmc")
+
+
+def sample_known(silo: Silo) -> Release:
+    """Sample in a silo; its clusters are those of its most likely draw."""
+    draws, study = sample_locally(silo).draws, silo.study
+    local = local_posterior(draws, draws.labels[draws.log_likelihood.argmax()], "match")
+    release = make_release(
+        local, silo=silo.name, place=silo.place, study=digest(study), tier=study.tier
     )
-    return _run("rabinovich", federation, SampleKnown(), _aggregation("vcmc"))
-
-
-def _run(
-    name: str,
-    federation: Federation,
-    sample: SampleLocally | SampleKnown,
-    combine: Combine,
-) -> RivalResult:
-    """Sample, match, combine, assign."""
-    study, watch = federation.study, Stopwatch()
-    with watch.stage("sample"):
-        releases: list[Release] = federation.ask(sample)
-    with watch.stage("match"):
-        correspondence, _ = match(
-            releases,
-            study.matching,
-            federation.tally,
-            prior=study.prior,
-            offsets=study.table_schema.offsets,
-            seed=study.seed,
-        )
-    with watch.stage("combine"):
-        weights, probabilities, matched, notes = combine(federation, releases, correspondence)
-    by_silo = np.moveaxis(matched.weights, 0, 1)
-    parts = ordered(Parts(weights, by_silo, probabilities, correspondence, None))
-    groups = parts.correspondence.groups if parts.correspondence else ()
-    with watch.stage("assign"):
-        assign_rows(parts, federation.tally, groups if study.assign == "matching" else None)
-    return RivalResult(
-        name=name,
-        labels=federation.labels(),
-        weights=parts.weights,
-        probabilities=parts.probabilities,
-        levels=study.table_schema.levels,
-        seconds=watch.seconds,
-        bytes_sent=federation.bytes_sent,
-        notes=notes,
-    )
-
-
-def _aggregation(method: Literal["vcmc", "cmc", "uniform", "product"]) -> Combine:
-    """Combine by one of silomix's own aggregations."""
-
-    def combine(
-        federation: Federation, releases: Sequence[Release], correspondence: Correspondence
-    ) -> Global:
-        study = federation.study
-        found = aggregate(
-            releases,
-            correspondence,
-            study.aggregation.model_copy(update={"method": method}),
-            federation.tally,
-            prior=study.prior,
-            offsets=study.table_schema.offsets,
-            count=study.kept_draws,
-            seed=study.seed,
-            threads=federation.threads,
-        )
-        return found.weights, found.probabilities, found.matched, found.notes
-
-    return combine
-
-
-def _covariance(
-    federation: Federation, releases: Sequence[Release], correspondence: Correspondence
-) -> Global:
-    study = federation.study
-    offsets = study.table_schema.offsets
-    matched = matched_draws(
-        releases, correspondence.groups, study.kept_draws, study.prior, offsets, study.seed
-    )
-    rows = np.array([release.rows for release in releases], dtype=np.int64)
-    weights, probabilities, outside = consensus_draws(matched, rows, offsets)
-    note = f"{outside:.2%} of the averaged weights and probabilities fell below 0 and became 0."
-    return weights, probabilities, matched, (note,) if outside > 0 else ()
-
-
-AVERAGES: dict[str, Combine] = {
-    "covariance": _covariance,
-    "independent": _aggregation("cmc"),
-    "uniform": _aggregation("uniform"),
-}
-
-
-def _sample_known(_: SampleKnown, silo: Silo) -> Release:
-    with silo.store.lock:
-        draws = sample_locally(silo).draws
-        local = local_posterior(draws, draws.labels[draws.log_likelihood.argmax()], "match")
-        release = make_release(
-            local,
-            silo=silo.name,
-            place=silo.place,
-            study=digest(silo.study),
-            tier=silo.study.tier,
-            policy=silo.policy,
-        )
-        silo.store.keep(Kept(release, local.weights, local.probabilities, local.partition.labels))
+    silo.store.keep(Kept(release, local.weights, local.probabilities, local.partition.labels))
     return release
 
 
-HANDLERS.update({SampleKnown: _sample_known})
+def _run(name: str, federation: Federation, question: Any, method: str) -> RivalResult:
+    """Sample, match, combine, assign."""
+    study, silos = federation.study, federation.tally
+    offsets, count = study.table_schema.offsets, study.kept_draws
+    shared: dict[str, Any] = {"prior": study.prior, "offsets": offsets, "seed": study.seed}
+    with federation.stage("sample"):
+        releases: list[Release] = federation.ask(question)
+    with federation.stage("match"):
+        found, _ = match(releases, study.matching, silos, **shared)
+    with federation.stage("combine"):
+        if method == "covariance":
+            matched = matched_draws(releases, found.groups, count, **shared)
+            weights, probabilities, notes = consensus_draws(matched, releases, offsets)
+        else:
+            settings = study.aggregation.model_copy(update={"method": method})
+            threads = federation.threads
+            combined = aggregate(
+                releases, found, settings, silos, count=count, threads=threads, **shared
+            )
+            matched, notes = combined.matched, combined.notes
+            weights, probabilities = combined.weights, combined.probabilities
+    by_silo = np.moveaxis(matched.weights, 0, 1)
+    parts = ordered(Parts(weights, by_silo, probabilities, found, None))
+    by_matching = parts.correspondence if study.assign == "matching" else None
+    with federation.stage("assign"):
+        assign_rows(parts, silos, by_matching.groups if by_matching else None)
+    return federation.result(name, parts.weights, parts.probabilities, *notes)
+
+
+def consensus_draws(
+    matched: MatchedDraws, releases: Sequence[Release], offsets: Ints
+) -> tuple[Floats, Floats, tuple[str, ...]]:
+    """Average the silos' draws.
+
+    Returns
+    -------
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    notes : says how many of their entries fell below zero, if any did.
+    """
+    weights = average_weights(matched, np.array([release.rows for release in releases]))
+    pairs = enumerate(matched.held.T)
+    profiles = [average_profiles(matched.probabilities[s, :, c], offsets) for c, s in pairs]
+    probabilities = np.stack(profiles, axis=1)
+    below = np.count_nonzero(weights < 0) + np.count_nonzero(probabilities < 0)
+    share = below / (weights.size + probabilities.size)
+    note = f"{share:.2%} of the averaged weights and probabilities fell below 0 and became 0."
+    whole = np.array([0, weights.shape[1]])
+    weights, probabilities = onto_simplex(weights, whole), onto_simplex(probabilities, offsets)
+    return weights, probabilities, (note,) if below else ()
+
+
+def average_weights(matched: MatchedDraws, rows: Ints) -> Floats:
+    """Average π: (draw, cluster), some entries perhaps below zero.
+
+    A silo that lacks a cluster has no variance in its weight and would decide it alone. So in no
+    direction is a variance below that of (diag m − mm') / (n_s + 1), m the mean weights over all
+    rows: what the silo's rows would tell if their clusters were known. Like Scott's rule this
+    does not depend on which cluster is left out of the coordinates.
+    """
+    overall = (rows @ matched.weights.mean(axis=1) / rows.sum())[:-1]
+    known = np.diag(overall) - np.outer(overall, overall)
+    free = matched.weights[:, :, :-1]
+    covariances = [
+        at_least(covariance(draws), known / (count + 1.0))
+        for draws, count in zip(free, rows, strict=True)
+    ]
+    averaged = average(free, np.array(covariances))
+    return np.append(averaged, 1.0 - averaged.sum(axis=1, keepdims=True), axis=1)
+
+
+def at_least(matrix: Floats, least: Floats) -> Floats:
+    """Raise a covariance, in the directions where it is below another one, to that one."""
+    root = np.linalg.cholesky(least)
+    inverse = np.linalg.inv(root)
+    ratios, directions = np.linalg.eigh(inverse @ matrix @ inverse.T)
+    half = root @ directions
+    return (half * np.maximum(ratios, 1.0)) @ half.T
+
+
+def average_profiles(draws: Floats, offsets: Ints) -> Floats:
+    """Average one cluster's probabilities over the silos that hold it: (draw, level).
+
+    Parameters
+    ----------
+    draws : (silo, draw, level)
+    """
+    last = offsets[1:] - 1
+    free = np.delete(draws, last, axis=2)
+    averaged = np.zeros(draws.shape[1:])
+    coordinates = np.delete(np.arange(draws.shape[2]), last)
+    averaged[:, coordinates] = average(free, np.array([covariance(part) for part in free]))
+    averaged[:, last] = 1.0 - np.add.reduceat(averaged, offsets[:-1], axis=1)
+    return averaged
+
+
+def covariance(draws: Floats) -> Floats:
+    """Return the sample covariance of draws, (draw, coordinate), made invertible."""
+    centred = draws - draws.mean(axis=0)
+    jitter = SMALLEST_SPREAD**2 * np.eye(draws.shape[1])
+    return centred.T @ centred / (len(draws) - 1) + jitter
+
+
+def average(draws: Floats, covariances: Floats) -> Floats:
+    """Return (Σ_s W_s)⁻¹ Σ_s W_s θ_s for each draw: (draw, coordinate).
+
+    Parameters
+    ----------
+    draws : (silo, draw, coordinate); covariances : (silo, coordinate, coordinate), of which W_s
+        are the inverses.
+    """
+    precisions = np.linalg.inv(covariances)
+    total = np.einsum("sij,stj->ti", precisions, draws)
+    return np.linalg.solve(precisions.sum(axis=0), total.T).T
+
+
+def onto_simplex(values: Floats, offsets: Ints) -> Floats:
+    """Lift what is below zero, and make each variable's levels sum to one again: (..., level)."""
+    positive = np.maximum(values, SMALLEST)
+    return positive / Levels(offsets).totals(positive)

@@ -1,33 +1,160 @@
-"""K-modes (Huang, 1998): simple matching distance, and the most frequent level as the centre."""
+"""Federated k-modes: silos send modes and sizes, the coordinator clusters the modes.
+
+K-modes (Huang, 1998) has the simple matching distance, and the most frequent levels as the centre
+of a cluster. A mode is worked with as cells, (mode, level), and travels as codes, (mode, variable).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from silomix.errors import SettingsError
+from silomix.rivals.federation import keep_labels, open_silos
+from silomix.rivals.points import Levels, points_of, sum_by
+from silomix.sampler import at_least
+
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
+
+    from numpy.random import Generator
+
+    from silomix.data.reading import Table
+    from silomix.rivals.federation import Federation, RivalResult
+    from silomix.rivals.points import Floats, Ints, Points
+    from silomix.silo import Silo
+
+STREAM = 0x6B6D6F
+SILO, SERVER = 0, 1  # branches of the random stream
+FEWEST = 2  # a silo does not send the mode of fewer rows
+SERVER_PASSES = 100
 
 
-class Points(NamedTuple):
-    """What is clustered.
+class LocalModes(NamedTuple):
+    """A silo's modes, (mode, variable), and their rows, (mode,)."""
 
-    Attributes
+    modes: Ints
+    sizes: Ints
+
+
+class ModeCounts(NamedTuple):
+    """Rows of a silo near each mode, (mode,), and their cells, (mode, level)."""
+
+    sizes: Ints
+    counts: Ints
+
+
+def fed_kmodes(
+    table: Table,
+    silo: str | None = None,
+    *,
+    clusters: int,
+    rounds: int = 20,
+    restarts: int = 10,
+    **settings: Any,
+) -> RivalResult:
+    """Cluster rows by federated k-modes with a known number of clusters.
+
+    Federated k-means (Garst and Reinders, 2025) with simple matching in place of the Euclidean
+    distance and modes in place of means, and one more server update at the end, as in Fendler et
+    al. (2026), section 5.4. A silo starts from rows drawn at random; then in each round it assigns
+    its rows to the global modes, forgets those that got none, updates the others once, and sends
+    modes and sizes, but none of fewer than two rows. The server clusters the modes of all silos,
+    weighted by size,
+
+        min Σ_j S_j d(m_j, M_a(j)),
+
+    from fresh random starts each time. Rounds end when the global modes repeat. (The published
+    code has a fixed number of rounds, and never aggregates the silos' last update.)
+
+    Silos often send equal modes; with fewer distinct ones than `clusters` there are fewer
+    clusters. Weights and probabilities are the proportions in the final clusters: one draw, with
+    no statement of uncertainty.
+
+    Parameters
     ----------
-    cells : (point, level), one for the level a point has; a missing cell is in no column.
-    counts : (point,), how many rows each stands for.
-    offsets : (variable + 1,), where each variable's levels start.
+    table, silo : as for `silomix.fit`; without a silo column the table is one silo.
+    clusters : how many there are.
+    rounds : the most.
+    restarts : random starts of the server's clustering; the smallest cost wins.
+    settings : seed, threads, variables, missing, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.fed_kmodes(table, "silo", clusters=5, seed=1)
+    >>> result.n_clusters
+    5
     """
+    for name, value in (("clusters", clusters), ("rounds", rounds), ("restarts", restarts)):
+        at_least(name, value, 1)
+    federation = open_silos(table, silo, unused=settings, **settings)
+    with federation.stage("rounds"):
+        modes, done = exchange(federation, clusters, rounds, restarts)
+    with federation.stage("assign"):
+        found: list[ModeCounts] = federation.ask(partial(assign_to_modes, modes))
+    sizes = np.sum([part.sizes for part in found], axis=0)
+    counts = np.sum([part.counts for part in found], axis=0)
+    probabilities = proportions(counts, Levels(federation.study.table_schema.offsets))
+    weights = sizes / sizes.sum()
+    return federation.result("fed_kmodes", weights[None], probabilities[None], f"Rounds: {done}.")
 
-    cells: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+
+def exchange(federation: Federation, clusters: int, rounds: int, restarts: int) -> tuple[Ints, int]:
+    """Run the rounds; return the global modes, (mode, variable), and how many rounds it took."""
+    levels = Levels(federation.study.table_schema.offsets)
+    modes, seen, number = None, set[bytes](), 0
+    while True:
+        question = partial(update_locally, number, clusters, modes)
+        found: list[LocalModes] = federation.ask(question)
+        rng = np.random.default_rng([federation.study.seed, STREAM, SERVER, number])
+        modes = cluster_modes(found, levels, clusters, restarts, rng)
+        if number == rounds or modes.tobytes() in seen:
+            return modes, number
+        seen.add(modes.tobytes())
+        number += 1
 
 
-def k_modes(
-    points: Points, clusters: int, passes: int, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def cluster_modes(
+    found: Sequence[LocalModes], levels: Levels, clusters: int, restarts: int, rng: Generator
+) -> Ints:
+    """Return the modes of the silos' modes, weighted by size, in the order of their codes.
+
+    Returns
+    -------
+    (mode, variable); at most `clusters`.
+    """
+    codes = np.concatenate([part.modes for part in found])
+    if not len(codes):
+        raise SettingsError(
+            f"no silo has a mode of at least {FEWEST} rows; ask for fewer than {clusters} clusters"
+        )
+    points = points_of(codes, levels, np.concatenate([part.sizes for part in found]))
+    tried = [k_modes(points, clusters, SERVER_PASSES, rng)[1] for _ in range(restarts)]
+    best = min(tried, key=lambda modes: cost(points, modes))
+    return np.unique(codes_of(best, levels), axis=0)
+
+
+def cost(points: Points, modes: Floats) -> float:
+    """Return Σ_j S_j d(m_j, nearest mode), d the number of known cells that differ."""
+    known = points.cells.sum(axis=1)
+    return float(points.counts @ (known - (points.cells @ modes.T).max(axis=1)))
+
+
+def codes_of(modes: Floats, levels: Levels) -> Ints:
+    """Return the level codes of modes given as cells: (mode, variable)."""
+    parts = np.split(modes, levels.offsets[1:-1], axis=1)
+    return np.stack([part.argmax(axis=1) for part in parts], axis=1)
+
+
+def proportions(counts: Ints, levels: Levels) -> Floats:
+    """Return each level's share of the known cells of its variable; equal ones where none is."""
+    totals = levels.totals(counts.astype(np.float64))
+    return np.where(totals > 0, counts / np.maximum(totals, 1.0), levels.concentration)
+
+
+def k_modes(points: Points, clusters: int, passes: int, rng: Generator) -> tuple[Ints, Floats]:
     """Cluster from distinct points drawn at random, until nothing moves or for so many passes.
 
     With fewer distinct points than `clusters`, there are as many clusters as those.
@@ -38,64 +165,70 @@ def k_modes(
     """
     distinct = np.unique(points.cells, axis=0)
     modes = distinct[rng.permutation(len(distinct))[:clusters]]
-    labels = assign(points.cells, modes, rng)
+    labels = nearest_mode(points, modes, rng)
     for _ in range(passes):
-        modes = update(points, labels, modes, rng)
-        moved = assign(points.cells, modes, rng, labels)
+        modes = update_modes(points, labels, modes, rng)
+        moved = nearest_mode(points, modes, rng, labels)
         if (moved == labels).all():
             break
         labels = moved
     return labels, modes
 
 
-def assign(
-    cells: NDArray[np.float64],
-    modes: NDArray[np.float64],
-    rng: np.random.Generator,
-    current: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
+def nearest_mode(
+    points: Points, modes: Floats, rng: Generator, current: Ints | None = None
+) -> Ints:
     """Return the nearest mode of each point: (point,).
 
     Of equally near ones, the point's current one if it is among them, else one at random. A
     missing cell is as far from every mode.
     """
-    near = cells @ modes.T + rng.random((len(cells), len(modes))) / 2
+    # matches are whole numbers, so less than one half decides among equals and nothing else
+    matches = points.cells @ modes.T
+    near = matches + rng.random(matches.shape) / 2
     if current is not None:
-        near[np.arange(len(cells)), current] += 0.5
+        near[np.arange(len(near)), current] += 0.5
     return near.argmax(axis=1)
 
 
-def distances(cells: NDArray[np.float64], modes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return in how many known cells each point differs from each mode: (point, cluster)."""
-    return cells.sum(axis=1, keepdims=True) - cells @ modes.T
-
-
-def update(
-    points: Points,
-    labels: NDArray[np.int64],
-    modes: NDArray[np.float64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+def update_modes(points: Points, labels: Ints, modes: Floats, rng: Generator) -> Floats:
     """Return the most frequent levels of each cluster, at random of equally frequent ones.
 
     A cluster without points keeps its mode.
+    """
+    counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
+    codes = codes_of(counts + rng.random(counts.shape) / 2, points.levels)
+    empty = np.bincount(labels, minlength=len(modes)) == 0
+    return np.where(empty[:, None], modes, points_of(codes, points.levels).cells)
+
+
+def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -> LocalModes:
+    """Return the modes of a silo's own rows after one update.
 
     Parameters
     ----------
-    labels : (point,); modes : (cluster, level), the modes so far.
+    number : of the round, for the randomness.
+    clusters : how many to begin with when `modes` is None.
+    modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
+        random.
     """
-    counts = level_counts(points, labels, len(modes))
-    noisy = counts + rng.random(counts.shape) / 2
-    fresh = np.zeros_like(modes)
-    for first, last in zip(points.offsets, points.offsets[1:], strict=False):
-        best = first + noisy[:, first:last].argmax(axis=1)
-        fresh[np.arange(len(modes)), best] = 1.0
-    empty = np.bincount(labels, minlength=len(modes)) == 0
-    return np.where(empty[:, None], modes, fresh)
+    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets))
+    rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place, number])
+    if modes is None:
+        _, own = k_modes(points, clusters, 0, rng)
+    else:
+        received = points_of(modes, points.levels).cells
+        own = received[np.unique(nearest_mode(points, received, rng))]
+    own = update_modes(points, nearest_mode(points, own, rng), own, rng)
+    sizes = np.bincount(nearest_mode(points, own, rng), minlength=len(own))
+    enough = sizes >= FEWEST
+    return LocalModes(codes_of(own[enough], points.levels), sizes[enough])
 
 
-def level_counts(points: Points, labels: NDArray[np.int64], clusters: int) -> NDArray[np.float64]:
-    """Return how many rows of each cluster have each level: (cluster, level)."""
-    counts = np.zeros((clusters, points.cells.shape[1]))
-    np.add.at(counts, labels, points.cells * points.counts[:, None])
-    return counts
+def assign_to_modes(modes: Ints, silo: Silo) -> ModeCounts:
+    """Have a silo keep its rows' nearest modes, (mode, variable), and count."""
+    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets))
+    rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
+    labels = nearest_mode(points, points_of(modes, points.levels).cells, rng)
+    counts = sum_by(labels, points.cells, len(modes)).astype(np.int64)
+    return ModeCounts(keep_labels(silo, labels, len(modes)), counts)

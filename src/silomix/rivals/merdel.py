@@ -1,109 +1,157 @@
-"""FedMerDel: variational fits in the silos, merged from counts alone in one exchange."""
+"""FedMerDel: variational fits in the silos, merged from counts alone in one exchange.
+
+The model of VICatMix (Rao and Kirk, 2024): weights ~ Dirichlet(a, …, a) over K components, level
+probabilities ~ Dirichlet(e_q, …, e_q), and q(z) q(π) q(p) in its place. After an update of
+q(π) q(p) every digamma cancels, and the evidence lower bound is a function of the responsibilities
+r,
+
+    L(r) = ln Γ(Ka)/Γ(Ka + n) + Σ_k [ln Γ(a + N_k)/Γ(a) + g(n_k)] − Σ_ik r_ik ln r_ik,
+
+N_k the rows of a component, n_k its cells by level, both summed over responsibilities, and g their
+Dirichlet-multinomial evidence. An empty component adds exactly 0, so K stays the same and bounds
+with different numbers of occupied components can be compared.
+
+Merge and delete moves are those of memoised variational inference (Hughes and Sudderth, 2013),
+which FedMerDel (Rao et al., 2026) uses inside a batch; its own order and period of the moves are
+not in what was published, and the reading here is: moves only once the updates have settled, the
+best merge first, then deletions from the smallest component on. Components of different silos merge
+as those of one silo do, but lose no entropy: no row has responsibilities in both.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from scipy.linalg import block_diag
+from scipy.special import digamma, gammaln, xlogy
 
-from silomix.families.categorical import one_hot
-from silomix.kernels.likelihood import distinct_rows
+from silomix.aggregation.oracles import distinct_rows
+from silomix.families.dirichlet import log_allocation_prior
 from silomix.matching.local_clusters import by_appearance
-from silomix.rivals.federation import ClusterSizes, keep_labels, open_silos
-from silomix.rivals.kmodes import Points
-from silomix.rivals.levels import Levels
-from silomix.rivals.merging import (
-    Components,
-    Merging,
-    greedy_search,
-    largest_first,
-    random_search,
-)
-from silomix.rivals.record import RivalResult, Stopwatch
-from silomix.rivals.variational import Problem, Search, entropy_lost, fit_mixture, share_out
-from silomix.silo import HANDLERS
+from silomix.rivals.federation import keep_labels, one_of, open_silos, positive
+from silomix.rivals.kmodes import k_modes
+from silomix.rivals.points import Levels, largest_first, points_of, sum_by
+from silomix.sampler import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from numpy.random import Generator
 
     from silomix.data.reading import Table
+    from silomix.rivals.federation import RivalResult
+    from silomix.rivals.points import Floats, Ints, Points
     from silomix.silo import Silo
-    from silomix.types import Missing
 
 STREAM = 0x66656D
-SILO, MERGES, DRAWS = 0, 1, 2
-"""Branches of the random stream."""
+SILO, MERGES, DRAWS = 0, 1, 2  # branches of the random stream
+
+START_PASSES = 10
+NOBODY = 1e-3  # a component with fewer rows than this is empty
+
+# A random search ends after so many rejected pairs in a row for each component to begin with.
+REJECTIONS = 10
 
 
 @dataclass(frozen=True)
-class FitComponents:
-    """Ask a silo for its components.
+class Search:
+    """How a silo looks for its components.
 
     Attributes
     ----------
-    search : how it looks for them.
-    losses : whether to tell what its own merges would cost in entropy.
+    components : K, above the clusters expected.
+    alpha : a, concentration of the weights: as in the pooled model of silomix. The authors of
+        VICatMix advise less than one and use 0.01 and 0.05.
+    beta : concentration of the level probabilities; None is 1/K_q, as in VICatMix.
+    restarts : starting points; the largest lower bound wins.
+    settle : the most updates between two rounds of moves.
+    sweeps : the most updates in all.
+    refine : updates before a deletion is judged.
+    tolerance : a rise of the lower bound by less is none.
+
+    Examples
+    --------
+    >>> silomix.rivals.Search(components=10).restarts
+    3
     """
 
-    search: Search
-    losses: bool
+    components: int = 15
+    alpha: float = 0.5
+    beta: float | None = None
+    restarts: int = 3
+    settle: int = 100
+    sweeps: int = 2000
+    refine: int = 5
+    tolerance: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("components", "restarts", "settle", "sweeps"):
+            at_least(name, getattr(self, name), 1)
+        at_least("refine", self.refine, 0)
+        positive(self, "alpha", "tolerance", *(["beta"] if self.beta is not None else []))
 
 
-@dataclass(frozen=True, eq=False)
-class LocalComponents:
+@dataclass(frozen=True)
+class Merging:
+    """How the components of all silos are merged.
+
+    Attributes
+    ----------
+    pairs : "cross" never puts two components of one silo together; "any" may.
+    search : "greedy" takes the best pair each time; "random" any pair that raises the bound.
+
+    Examples
+    --------
+    >>> silomix.rivals.Merging(pairs="any")
+    Merging(pairs='any', search='greedy')
+    """
+
+    pairs: Literal["cross", "any"] = "cross"
+    search: Literal["greedy", "random"] = "greedy"
+
+    def __post_init__(self) -> None:
+        one_of("pairs", self.pairs, ("cross", "any"))
+        one_of("search", self.search, ("greedy", "random"))
+
+
+class LocalComponents(NamedTuple):
     """A silo's components, as sums over its rows.
 
     Attributes
     ----------
     members : (component,), expected rows; counts : (component, level), expected cells.
-    entropy : of the rows' shares, for the lower bound.
+    entropy : of the responsibilities, for the lower bound.
     lost : (component, component), entropy lost in a merge, or None.
     """
 
-    members: NDArray[np.float64]
-    counts: NDArray[np.float64]
+    members: Floats
+    counts: Floats
     entropy: float
-    lost: NDArray[np.float64] | None
+    lost: Floats | None
 
 
-@dataclass(frozen=True, eq=False)
-class AssignComponents:
-    """Tell a silo where its components went, and have it keep its rows' clusters.
+class ClusterSizes(NamedTuple):
+    """How many rows of a silo are in each cluster: (cluster,)."""
 
-    Attributes
-    ----------
-    search : as before: the priors.
-    members, counts : what the silo answered.
-    groups : (component,), the global cluster of each.
-    clusters : how many there are.
-    """
-
-    search: Search
-    members: NDArray[np.float64]
-    counts: NDArray[np.float64]
-    groups: NDArray[np.int64]
-    clusters: int
+    sizes: Ints
 
 
 def fedmerdel(
     table: Table,
     silo: str | None = None,
     *,
-    seed: int = 0,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
     search: Search | None = None,
     merging: Merging | None = None,
     draws: int = 1000,
+    **settings: Any,
 ) -> RivalResult:
     """Fit each silo by variational inference, then merge the components of all silos.
 
     FedMerDel (Rao et al., 2026) on the model of VICatMix (Rao and Kirk, 2024). A silo fits a
-    categorical mixture with merge and delete moves (`silomix.rivals.variational`) and sends, of
+    categorical mixture with merge and delete moves and sends, of
     each component, expected rows and cells. The coordinator looks at the mixture of all silos'
     components, in which a row has shares in those of its own silo only; two components a, b merge
     if that raises the lower bound:
@@ -111,22 +159,18 @@ def fedmerdel(
         g(n_a + n_b) − g(n_a) − g(n_b) + ln Γ(α + N_a + N_b) Γ(α) / [Γ(α + N_a) Γ(α + N_b)] > 0,
 
     which counts alone decide. The candidate pairs, and where a random search ends, are not in
-    what was published: the reading is in `silomix.rivals.merging`. A row's cluster is that of its
-    most probable component. Nothing ever splits.
+    what was published: `Merging` has the reading. A row's cluster is that of its most probable
+    component. Nothing ever splits.
 
     The draws come from q: weights ~ Dirichlet(α + N), level probabilities ~ Dirichlet(e_q + n).
 
     Parameters
     ----------
-    table : any frame that narwhals reads (pandas, polars, Arrow), or a path to CSV or Parquet.
-    silo : the column that names each row's silo; left out, the table is one silo.
-    seed : same seed, same result, on any number of threads.
-    threads : cores to use; all when left out.
-    variables : columns to use; by default all but the silo column.
-    missing : "marginalise" leaves missing cells out; "level" makes them a level.
+    table, silo : as for `silomix.fit`; without a silo column the table is one silo.
     search : the silos' search; `Search()` when left out.
     merging : the coordinator's; greedy over pairs of different silos when left out.
     draws : how many to draw from q.
+    settings : seed, threads, variables, missing, as for `silomix.fit`.
 
     Examples
     --------
@@ -134,111 +178,280 @@ def fedmerdel(
     >>> result.n_clusters
     5
     """
-    search, merging, watch = search or Search(), merging or Merging(), Stopwatch()
-    federation = open_silos(
-        table, silo, seed=seed, threads=threads, variables=variables, missing=missing
-    )
-    schema = federation.study.table_schema
-    levels = Levels(schema.offsets, search.beta)
-    with watch.stage("local"):
-        found = federation.ask(FitComponents(search, merging.pairs == "any"))
-    with watch.stage("merge"):
-        groups = merge_components(found, levels, search.alpha, merging, seed)
-        members, counts = sum_groups(found, groups)
-    with watch.stage("assign"):
-        questions = {
-            name: AssignComponents(search, part.members, part.counts, group, len(members))
-            for name, part, group in zip(federation.tally.names, found, groups, strict=True)
-        }
-        federation.ask(questions)
+    search, merging = search or Search(), merging or Merging()
+    federation = open_silos(table, silo, unused=settings, **settings)
+    seed, levels = federation.study.seed, Levels(federation.study.table_schema.offsets, search.beta)
+    with federation.stage("local"):
+        found = federation.ask(partial(fit_locally, search, merging.pairs))
+    with federation.stage("merge"):
+        components = components_of(found, levels, search.alpha)
+        all_members, all_counts = components.members.copy(), components.counts.copy()
+        if merging.search == "greedy":
+            groups = greedy_search(components)
+        else:
+            groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
+        groups = largest_first(by_appearance(groups), all_members)
+        clusters = 1 + int(groups.max())
+        members, counts = (sum_by(groups, part, clusters) for part in (all_members, all_counts))
+    with federation.stage("assign"):
+        split = np.split(groups, np.cumsum([len(part.members) for part in found])[:-1])
+        federation.ask(
+            {
+                name: partial(assign_locally, search, part, own, clusters)
+                for name, part, own in zip(federation.tally.names, found, split, strict=True)
+            }
+        )
         rng = np.random.default_rng([seed, STREAM, DRAWS])
         weights = rng.dirichlet(search.alpha + members, draws)
         probabilities = levels.draw(counts, draws, rng)
-    return RivalResult(
-        name="fedmerdel",
-        labels=federation.labels(),
-        weights=weights,
-        probabilities=probabilities,
-        levels=schema.levels,
-        seconds=watch.seconds,
-        bytes_sent=federation.bytes_sent,
-        notes=(f"{len(np.concatenate(groups))} local components became {len(members)} clusters.",),
-    )
+    note = f"{len(groups)} local components became {clusters} clusters."
+    return federation.result("fedmerdel", weights, probabilities, note)
 
 
-def merge_components(
-    found: Sequence[LocalComponents],
-    levels: Levels,
-    alpha: float,
-    merging: Merging,
-    seed: int,
-) -> list[NDArray[np.int64]]:
-    """Return, for each silo (component,), the cluster of its components, largest first."""
-    sizes = [len(part.members) for part in found]
-    silo = np.repeat(np.arange(len(found)), sizes)
-    components = Components(
-        members=np.concatenate([part.members for part in found]),
-        counts=np.concatenate([part.counts for part in found]),
-        held=silo[:, None] == np.arange(len(found)),
-        lost=all_losses(found) if merging.pairs == "any" else None,
-        levels=levels,
-        alpha=alpha,
-    )
-    rows = components.members.copy()
-    if merging.search == "greedy":
-        groups = greedy_search(components)
-    else:
-        groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
-    return np.split(largest_first(by_appearance(groups), rows), np.cumsum(sizes)[:-1])
+def components_of(found: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
+    """Return the components of all silos; those of one that told no losses are kept apart."""
+    members = np.concatenate([part.members for part in found])
+    counts = np.concatenate([part.counts for part in found])
+    apart = [np.full((len(part.members),) * 2, -np.inf) for part in found]
+    lost = [own if part.lost is None else part.lost for part, own in zip(found, apart, strict=True)]
+    return Components(members, counts, block_diag(*lost), levels, alpha)
 
 
-def all_losses(found: Sequence[LocalComponents]) -> NDArray[np.float64]:
-    """Return the entropy lost by each pair, zero across silos: (component, component)."""
-    total = sum(len(part.members) for part in found)
-    lost, first = np.zeros((total, total)), 0
-    for part in found:
-        last = first + len(part.members)
-        if part.lost is not None:
-            lost[first:last, first:last] = part.lost
-        first = last
-    return lost
+def greedy_search(components: Components) -> Ints:
+    """Merge the best pair until none raises the bound; return the groups: (component,)."""
+    groups = np.arange(len(components.members))
+    gains = components.gains()
+    gains = np.maximum(gains, gains.T)
+    while gains.max() > 0:
+        a, b = (int(at) for at in np.unravel_index(gains.argmax(), gains.shape))
+        components.join(a, b)
+        groups[groups == b] = a
+        gains[b], gains[:, b] = -np.inf, -np.inf
+        rest = np.setdiff1d(groups, a)
+        gains[a, rest] = gains[rest, a] = components.gain(a, rest)
+    return groups
 
 
-def sum_groups(
-    found: Sequence[LocalComponents], groups: Sequence[NDArray[np.int64]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the members, (cluster,), and counts, (cluster, level), of the merged components."""
-    clusters = 1 + max(int(group.max()) for group in groups)
-    members = np.zeros(clusters)
-    counts = np.zeros((clusters, found[0].counts.shape[1]))
-    for part, group in zip(found, groups, strict=True):
-        np.add.at(members, group, part.members)
-        np.add.at(counts, group, part.counts)
-    return members, counts
+def random_search(components: Components, rng: Generator) -> Ints:
+    """Try random pairs and take each that raises the bound; return the groups: (component,)."""
+    groups, rejected = np.arange(len(components.members)), 0
+    while len(alive := np.unique(groups)) > 1 and rejected < REJECTIONS * len(groups):
+        a, b = rng.choice(alive, 2, replace=False)
+        rejected += 1
+        if components.gain(a, np.array([b]))[0] > 0:
+            components.join(a, b)
+            groups[groups == b] = a
+            rejected = 0
+    return groups
 
 
-def _fit(query: FitComponents, silo: Silo) -> LocalComponents:
-    schema = silo.shard.schema
+def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
+    """Fit a silo's rows and sum them up by component; what merges cost only if any pair may."""
+    levels = Levels(silo.shard.schema.offsets, search.beta)
     rows = distinct_rows(silo.shard.codes)
-    points = Points(one_hot(rows.codes, schema.offsets), rows.counts, schema.offsets)
-    problem = Problem(points, Levels(schema.offsets, query.search.beta), query.search)
+    points = points_of(rows.codes, levels, rows.counts)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    fit = fit_mixture(problem, rng)
-    lost = entropy_lost(points, fit.shares) if query.losses else None
+    fit = fit_mixture(points, search, rng)
+    lost = entropy_lost(points, fit.responsibilities) if pairs == "any" else None
     return LocalComponents(fit.members, fit.counts, fit.entropy, lost)
 
 
-def _assign(query: AssignComponents, silo: Silo) -> ClusterSizes:
-    schema = silo.shard.schema
-    shares = share_out(
-        one_hot(silo.shard.codes, schema.offsets),
-        query.members,
-        query.counts,
-        Levels(schema.offsets, query.search.beta),
-        query.search.alpha,
-    )
-    labels = query.groups[shares.argmax(axis=1)]
-    return keep_labels(silo, labels, query.clusters)
+def assign_locally(
+    search: Search, found: LocalComponents, groups: Ints, clusters: int, silo: Silo
+) -> ClusterSizes:
+    """Have a silo keep the cluster of each row's most probable component.
+
+    Parameters
+    ----------
+    found : what the silo answered; groups : (component,), the global cluster of each.
+    clusters : how many there are.
+    """
+    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets, search.beta))
+    r = responsibilities(points, found.members, found.counts, search.alpha)
+    return ClusterSizes(keep_labels(silo, groups[r.argmax(axis=1)], clusters))
 
 
-HANDLERS.update({FitComponents: _fit, AssignComponents: _assign})
+class Fit(NamedTuple):
+    """Responsibilities, and all that follows from them.
+
+    Attributes
+    ----------
+    responsibilities : (point, component), r.
+    members : (component,), N; counts : (component, level), n.
+    entropy : of the responsibilities.
+    bound : L(r).
+    """
+
+    responsibilities: Floats
+    members: Floats
+    counts: Floats
+    entropy: float
+    bound: float
+
+
+def fit_mixture(points: Points, search: Search, rng: Generator) -> Fit:
+    """Return the best of several fits from random starts."""
+    starts = rng.spawn(search.restarts)
+    return max((fit_once(points, search, start)[0] for start in starts), key=lambda fit: fit.bound)
+
+
+def fit_once(points: Points, search: Search, rng: Generator) -> tuple[Fit, list[float]]:
+    """Fit from one random start; return the fit and the lower bound along the way."""
+    fit, trace = initialise(points, search, rng), list[float]()
+    while len(trace) < search.sweeps:
+        before = fit.bound
+        fit = drop_empty(points, search, settle(points, search, fit, trace))
+        found = delete_one(points, search, merge_all(points, search, fit))
+        trace.append(found.bound)
+        moved = len(found.members) != len(fit.members)
+        fit = found
+        if not moved and fit.bound - before < search.tolerance:
+            break
+    return fit, trace
+
+
+def initialise(points: Points, search: Search, rng: Generator) -> Fit:
+    """Return the first fit: k-modes labels, then one update with all components equally likely."""
+    labels, modes = k_modes(points, search.components, START_PASSES, rng)
+    hard = np.eye(len(modes))[labels]
+    counts = hard.T @ (points.cells * points.counts[:, None])
+    return update(points, search, np.zeros(len(modes)), counts)
+
+
+def settle(points: Points, search: Search, fit: Fit, trace: list[float]) -> Fit:
+    """Update until the lower bound hardly rises; write each bound into `trace`."""
+    for _ in range(search.settle):
+        before = fit.bound
+        fit = update(points, search, fit.members, fit.counts)
+        trace.append(fit.bound)
+        if fit.bound - before < search.tolerance:
+            break
+    return fit
+
+
+def update(points: Points, search: Search, members: Floats, counts: Floats) -> Fit:
+    """Return the fit after one update, given the components' members and counts."""
+    return evaluate(points, search, responsibilities(points, members, counts, search.alpha))
+
+
+def responsibilities(points: Points, members: Floats, counts: Floats, alpha: float) -> Floats:
+    """Return r given the components' members and counts: (point, component).
+
+    r_ik ∝ exp(ψ(a + N_k) + Σ_q [ψ(e_q + n_kqx) − ψ(K_q e_q + n_kq·)]), x the row's level.
+    """
+    shapes = points.levels.concentration + counts
+    profiles = digamma(shapes) - digamma(points.levels.totals(shapes))
+    # components as rows: sums over few of them are fast only across contiguous points
+    scores = profiles @ points.cells.T + digamma(alpha + members)[:, None]
+    scores -= scores.max(axis=0)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=0)
+    return scores.T
+
+
+def evaluate(points: Points, search: Search, r: Floats) -> Fit:
+    """Sum up responsibilities, (point, component), into members, counts and the lower bound."""
+    weighted = r * points.counts[:, None]
+    members, counts = weighted.sum(axis=0), weighted.T @ points.cells
+    entropy = -float((points.counts @ xlogy(r, r)).sum())
+    prior = log_allocation_prior(members, search.components, search.alpha)
+    bound = prior + float(points.levels.evidence(counts).sum()) + entropy
+    return Fit(r, members, counts, entropy, bound)
+
+
+def drop_empty(points: Points, search: Search, fit: Fit) -> Fit:
+    """Leave out components without rows."""
+    occupied = fit.members > NOBODY
+    if occupied.all():
+        return fit
+    r = fit.responsibilities[:, occupied]
+    return evaluate(points, search, r / r.sum(axis=1, keepdims=True))
+
+
+def merge_all(points: Points, search: Search, fit: Fit) -> Fit:
+    """Merge the two components whose merge raises the bound most, until none does."""
+    while len(fit.members) > 1:
+        lost = entropy_lost(points, fit.responsibilities)
+        found = Components(fit.members, fit.counts, lost, points.levels, search.alpha)
+        gains = found.gains()
+        a, b = np.unravel_index(gains.argmax(), gains.shape)
+        if gains[a, b] <= 0:
+            break
+        r = fit.responsibilities.copy()
+        r[:, a] += r[:, b]
+        fit = evaluate(points, search, np.delete(r, b, axis=1))
+    return fit
+
+
+class Components(NamedTuple):
+    """Groups of components; at first each is alone. Merging writes into the place of the first.
+
+    Attributes
+    ----------
+    members : (group,); counts : (group, level), summed over the group.
+    lost : (group, group), entropy lost in a merge; −inf where a merge is not allowed.
+    levels, alpha : the priors.
+    """
+
+    members: Floats
+    counts: Floats
+    lost: Floats
+    levels: Levels
+    alpha: float
+
+    def gain(self, a: int, others: Ints) -> Floats:
+        """Return the rise of the bound when a group takes each of some others: (other,).
+
+        g(n_a + n_b) − g(n_a) − g(n_b) + ln Γ(α + N_a + N_b) Γ(α) / [Γ(α + N_a) Γ(α + N_b)], less
+        the entropy lost. That is exact for two components, and for more never less than the true
+        one, so that no merge is taken that lowers the bound.
+        """
+        g, counts, shapes = self.levels.evidence, self.counts, self.alpha + self.members
+        profiles = g(counts[a] + counts[others]) - g(counts[a]) - g(counts[others])
+        joint = gammaln(shapes[a] + self.members[others]) + gammaln(self.alpha)
+        gains = profiles + joint - gammaln(shapes[a]) - gammaln(shapes[others])
+        return np.asarray(gains + self.lost[a, others])
+
+    def gains(self) -> Floats:
+        """Return the gains of all pairs: (group, group), −inf where the second comes first."""
+        gains = np.full_like(self.lost, -np.inf)
+        for a in range(len(gains) - 1):
+            gains[a, a + 1 :] = self.gain(a, np.arange(a + 1, len(gains)))
+        return gains
+
+    def join(self, a: int, b: int) -> None:
+        """Add group b to group a, in place."""
+        self.members[a] += self.members[b]
+        self.counts[a] += self.counts[b]
+        self.lost[a] += self.lost[b]
+        self.lost[:, a] = self.lost[a]
+
+
+def entropy_lost(points: Points, r: Floats) -> Floats:
+    """Return what the entropy falls by when two components merge: (component, component), ≤ 0.
+
+    −Σ_i [(r_ik + r_il) ln(r_ik + r_il) − r_ik ln r_ik − r_il ln r_il]; zero where k = l.
+    """
+    components = r.shape[1]
+    own = points.counts @ xlogy(r, r)
+    lost = np.zeros((components, components))
+    for k in range(components - 1):
+        both = r[:, k, None] + r[:, k + 1 :]
+        change = own[k] + own[k + 1 :] - points.counts @ xlogy(both, both)
+        lost[k, k + 1 :] = lost[k + 1 :, k] = np.minimum(change, 0.0)
+    return lost
+
+
+def delete_one(points: Points, search: Search, fit: Fit) -> Fit:
+    """Empty the smallest component whose rows do better elsewhere, if there is one."""
+    if len(fit.members) == 1:
+        return fit
+    for component in np.argsort(fit.members, kind="stable"):
+        trial = fit
+        members, counts = (np.delete(part, component, axis=0) for part in (fit.members, fit.counts))
+        for _ in range(search.refine):
+            trial = update(points, search, members, counts)
+            members, counts = trial.members, trial.counts
+        if trial.bound > fit.bound + search.tolerance:
+            return trial
+    return fit

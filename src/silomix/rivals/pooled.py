@@ -1,42 +1,32 @@
-"""The gold standard: one sampler on the rows of all silos."""
+"""Methods that need all rows in one place: one sampler, and latent class analysis."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.data import read_table
-from silomix.rivals.federation import COMBINING, MATCHING, open_silos, refuse_unused
-from silomix.rivals.record import RivalResult, Stopwatch
-from silomix.roster import choose_variables, read_roster
+from silomix.aggregation.oracles import distinct_rows
+from silomix.families.dirichlet import draw_levels
+from silomix.rivals.federation import COMBINING, MATCHING, RivalResult, open_silos
+from silomix.rivals.points import Levels, points_of
+from silomix.sampler import at_least
 from silomix.silo import sample_locally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from numpy.random import Generator
 
     from silomix.data.reading import Table
-    from silomix.silo import Silo
-    from silomix.types import Missing
+    from silomix.rivals.points import Floats, Points
+
+STEPS = 20_000
+TOLERANCE = 1e-9  # a step that adds less to the log-likelihood is the last
+SAME = 1e-3  # starts whose log-likelihoods differ by less have reached the same maximum
+LEAST = 1e-300  # stands for a probability of zero, whose logarithm is not a number to add
 
 
-class Pooled(NamedTuple):
-    """All rows in one silo, and the bytes that left each of the silos they are from."""
-
-    silo: Silo
-    bytes_sent: Mapping[str, Mapping[str, int]]
-
-
-def pooled_mcmc(
-    table: Table,
-    silo: str | None = None,
-    *,
-    seed: int = 0,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    **settings: Any,
-) -> RivalResult:
+def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> RivalResult:
     """Sample the posterior of one mixture on all rows, as if there were no silos.
 
     The reference of Fendler et al. (2026), section 5.4 ("Full MCMC"): the sampler that a silo of
@@ -45,9 +35,9 @@ def pooled_mcmc(
 
     Parameters
     ----------
-    table, silo, seed, threads, variables, missing : as for `silomix.fit`.
-    settings : of the sampler and the partition, as for `silomix.fit`; `preset="paper"` for the
-        paper's.
+    table, silo : as for `silomix.fit`.
+    settings : seed, threads, variables, missing, and those of the sampler and the partition, as
+        for `silomix.fit`; `preset="paper"` for the paper's.
 
     Examples
     --------
@@ -55,59 +45,121 @@ def pooled_mcmc(
     >>> result.n_clusters
     5
     """
-    refuse_unused(settings, (*COMBINING, *MATCHING, "assign", "tier"))
-    watch = Stopwatch()
-    pooled = pool_rows(
-        table,
-        silo,
-        seed=seed,
-        threads=threads,
-        variables=variables,
-        missing=missing,
-        **settings,
-    )
-    with watch.stage("sample"):
-        local = sample_locally(pooled.silo)
-    return RivalResult(
-        name="pooled_mcmc",
-        labels=local.partition.labels,
-        weights=local.weights,
-        probabilities=local.probabilities,
-        levels=local.levels,
-        seconds=watch.seconds,
-        bytes_sent=pooled.bytes_sent,
-        notes=(local.draws.diagnostics.verdict,),
+    unused = (*COMBINING, *MATCHING, "assign", "tier")
+    federation = open_silos(table, silo, pooled=True, unused=unused, **settings)
+    with federation.stage("sample"):
+        local = sample_locally(federation.silos.silos[0])
+    labels, note = local.partition.labels, local.draws.diagnostics.verdict
+    return federation.result("pooled_mcmc", local.weights, local.probabilities, note, labels=labels)
+
+
+@dataclass(frozen=True, eq=False)
+class LatentClasses(RivalResult):
+    """The classes at the largest likelihood that was found.
+
+    Attributes
+    ----------
+    log_likelihood : there.
+    parameters : free ones, of weights and probabilities.
+    reached : how many of the starts reached it.
+
+    Examples
+    --------
+    >>> two, five = [
+    ...     silomix.rivals.latent_classes(table, "silo", classes=classes) for classes in (2, 5)
+    ... ]
+    >>> five.bic < two.bic
+    True
+    """
+
+    log_likelihood: float = float("nan")
+    parameters: int = 0
+    reached: int = 0
+
+    @property
+    def bic(self) -> float:
+        """Bayesian information criterion, the smaller the better."""
+        return float(-2 * self.log_likelihood + np.log(len(self.labels)) * self.parameters)
+
+
+class Maximum(NamedTuple):
+    """Where EM came to rest: (class,), (class, level), and the log-likelihood there."""
+
+    weights: Floats
+    probabilities: Floats
+    log_likelihood: float
+
+
+def latent_classes(
+    table: Table, silo: str | None = None, *, classes: int, starts: int = 50, **settings: Any
+) -> LatentClasses:
+    """Fit a latent class model to all rows by maximum likelihood, with a given number of classes.
+
+    EM (Dempster, Laird and Rubin, 1977) from random starts, as poLCA does (Linzer and Lewis,
+    2011). For those who compare with published classes: it needs all rows in one place, and has no
+    intervals.
+
+    Parameters
+    ----------
+    table, silo : as for `silomix.fit`.
+    classes : how many.
+    starts : random ones; the likelihood may have many maxima, and the largest is wanted.
+    settings : seed, variables, missing, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.latent_classes(table, "silo", classes=5, seed=1)
+    >>> result.weights.shape, round(result.log_likelihood), result.parameters
+    ((1, 5), -2233, 84)
+    """
+    for name, value in (("classes", classes), ("starts", starts)):
+        at_least(name, value, 1)
+    federation = open_silos(table, silo, pooled=True, unused=settings, **settings)
+    codes, study = federation.silos.silos[0].shard.codes, federation.study
+    levels, rows = Levels(study.table_schema.offsets), distinct_rows(codes)
+    points = points_of(rows.codes, levels, rows.counts)
+    with federation.stage("local"):
+        found = [
+            climb(points, *random_start(classes, levels, rng))
+            for rng in np.random.default_rng(study.seed).spawn(starts)
+        ]
+    best = max(found, key=lambda maximum: maximum.log_likelihood)
+    order = np.argsort(-best.weights, kind="stable")
+    weights, probabilities = best.weights[order], best.probabilities[order]
+    labels = log_joint(points_of(codes, levels), weights, probabilities).argmax(axis=1)
+    result = federation.result("latent_classes", weights[None], probabilities[None], labels=labels)
+    return LatentClasses(
+        **vars(result),
+        log_likelihood=best.log_likelihood,
+        parameters=classes * int((levels.n_levels - 1).sum()) + classes - 1,
+        reached=sum(best.log_likelihood - other.log_likelihood < SAME for other in found),
     )
 
 
-def pool_rows(
-    table: Table,
-    silo: str | None,
-    *,
-    seed: int,
-    threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    **settings: Any,
-) -> Pooled:
-    """Make one silo of a table, and count what its silos had to send for that."""
-    frame = read_table(table)
-    columns = choose_variables(frame, variables, silo)
-    everyone = open_silos(
-        frame,
-        None,
-        seed=seed,
-        threads=threads,
-        variables=columns,
-        missing=missing,
-        **settings,
-    )
-    (one,) = everyone.silos.silos
-    width = one.shard.codes[0].nbytes
-    names, places = everyone.tally.names, everyone.places
-    if silo is not None:
-        roster = read_roster(frame, silo)
-        names, places = roster.names, roster.places
-    sizes = np.bincount(places, minlength=len(names))
-    sent = {name: {"rows": int(size) * width} for name, size in zip(names, sizes, strict=True)}
-    return Pooled(one, sent)
+def random_start(classes: int, levels: Levels, rng: Generator) -> tuple[Floats, Floats]:
+    """Return equal weights, and level probabilities drawn evenly: (class,), (class, level)."""
+    flat = np.ones((classes, int(levels.offsets[-1])))
+    return np.full(classes, 1 / classes), draw_levels(flat, levels.offsets, rng)
+
+
+def climb(points: Points, weights: Floats, probabilities: Floats) -> Maximum:
+    """Return the maximum of the likelihood that EM climbs to from here."""
+    last = -np.inf
+    for _ in range(STEPS):
+        logs = log_joint(points, weights, probabilities)
+        totals = np.logaddexp.reduce(logs, axis=1, keepdims=True)
+        reached = float(points.counts @ totals[:, 0])
+        if reached - last < TOLERANCE:
+            break
+        last = reached
+        responsibilities = np.exp(logs - totals) * points.counts[:, None]
+        weights = responsibilities.sum(axis=0) / points.counts.sum()
+        counts = responsibilities.T @ points.cells
+        probabilities = counts / np.maximum(points.levels.totals(counts), LEAST)
+    return Maximum(weights, probabilities, last)
+
+
+def log_joint(points: Points, weights: Floats, probabilities: Floats) -> Floats:
+    """Return log π_c Π_q p_cqx for each row and class: (row, class)."""
+    profiles = np.log(np.maximum(probabilities, LEAST))
+    return np.asarray(points.cells @ profiles.T + np.log(np.maximum(weights, LEAST)))

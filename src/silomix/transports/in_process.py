@@ -25,7 +25,8 @@ class InProcess:
     """The silos of one table; satisfies `silomix.messages.Silos`.
 
     Each question is answered by all silos at once, `threads` of them at a time; with fewer silos
-    than threads, a silo uses several.
+    than threads, a silo uses several. Kinds of questions that silomix itself does not ask come
+    with `handlers` that answer them.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class InProcess:
         silos: Sequence[Silo],
         threads: int = 1,
         report: Callable[[Progress], None] | None = None,
+        handlers: Mapping[type, Callable[[Any, Silo], Any]] | None = None,
     ) -> None:
         each = max(1, threads // len(silos))
         self._progress: dict[str, Progress] = {}
         self._stop = threading.Event()
         self._threads, self._report = min(threads, len(silos)), report
         self.names = tuple(silo.name for silo in silos)
+        self._handlers = handlers or {}
         self.silos = tuple(
             replace(silo, threads=each, progress=self._listen(silo.name)) for silo in silos
         )
@@ -49,11 +52,11 @@ class InProcess:
         queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
         asked = [silo for silo in self.silos if silo.name in queries]
         if self._threads == 1 and not isinstance(query, SampleLocally):
-            return {silo.name: answer(queries[silo.name], silo) for silo in asked}
+            return {silo.name: self._answer(queries[silo.name], silo) for silo in asked}
         with ThreadPoolExecutor(max_workers=self._threads) as pool:
             try:
                 replies = {
-                    silo.name: pool.submit(answer, queries[silo.name], silo) for silo in asked
+                    silo.name: pool.submit(self._answer, queries[silo.name], silo) for silo in asked
                 }
                 waiting = set(replies.values())
                 while waiting:
@@ -67,6 +70,10 @@ class InProcess:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {name: reply.result() for name, reply in replies.items()}
+
+    def _answer(self, query: Query, silo: Silo) -> Any:
+        handler: Callable[[Any, Silo], Any] = self._handlers.get(type(query), answer)
+        return handler(query, silo)
 
     def _listen(self, name: str) -> Callable[[Progress], None]:
         def note(progress: Progress) -> None:

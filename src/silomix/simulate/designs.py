@@ -1,8 +1,4 @@
-"""Tables with a known truth: the designs of Fendler et al. (2026), and tables from a schema.
-
-`import silomix` always imports this module, because `silomix.simulate` is the function: imported
-later, the module would take its place. So whatever is slow to import is imported in the functions.
-"""
+"""Tables of the designs of Fendler et al. (2026), and tables like a schema."""
 
 from __future__ import annotations
 
@@ -15,32 +11,31 @@ from silomix.errors import SettingsError
 from silomix.types import MISSING_LEVEL, Schema, Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pandas as pd
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
-SILO_COLUMN = "silo"
-"""Name of the column that says which silo a row belongs to."""
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
 
+SILO_COLUMN = "silo"  # says which silo a row belongs to
+
+# Concentration of the symmetric Dirichlet that the level probabilities are drawn from.
 SEPARABILITIES: Mapping[str, float] = {"easy": 0.3, "poor": 1.0}
-"""Concentration of the symmetric Dirichlet that the level probabilities are drawn from."""
 
+# Clusters of each silo, equally likely within it: Fendler et al. (2026), table 1.
 _PRESENT: Mapping[str, tuple[range, ...]] = {
     "homogeneous": (range(5),) * 4,
     "nested": (range(6), range(5), range(3), range(2)),
     "non-nested": (range(5), range(1, 6), range(3), range(2)),
 }
-"""Clusters of each silo, equally likely within it: Fendler et al. (2026), table 1."""
+DESIGNS = (*_PRESENT, "appendix-b")
 
 _DRIFT_STREAM = 0x647266
-
-DESIGNS = (*_PRESENT, "appendix-b")
-"""The designs `simulate` knows."""
-
 _VARIABLES = Schema(
-    tuple(Variable(f"x{q}", ("1", "2")) for q in range(1, 5))
-    + tuple(Variable(f"x{q}", ("1", "2", "3")) for q in range(5, 11))
+    tuple(Variable(f"x{q}", ("1", "2") if q <= 4 else ("1", "2", "3")) for q in range(1, 11))
 )
 
 
@@ -61,13 +56,13 @@ class Truth:
         shared ones.
     """
 
-    labels: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    weights_by_silo: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    labels: Ints
+    weights: Floats
+    weights_by_silo: Floats
+    probabilities: Floats
     levels: list[tuple[str, str]]
     silos: tuple[str, ...]
-    probabilities_by_silo: NDArray[np.float64]
+    probabilities_by_silo: Floats
 
 
 def simulate(
@@ -122,19 +117,17 @@ def simulate(
     if design == "cohort":
         raise SettingsError("design='cohort': call silomix.simulate_cohort, which draws one")
     one_of("design", design, DESIGNS)
-    appendix = design == "appendix-b"
+    appendix, word = design == "appendix-b", separability or "easy"
     if appendix and separability is not None:
-        raise SettingsError(
-            f"separability={separability!r}: the design 'appendix-b' has its own; leave it out"
-        )
-    word = "easy" if separability is None else separability
+        raise SettingsError("separability: the design 'appendix-b' has its own; leave it out")
     one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
     check_whole("silos", silos, least=1)
-    _silo_names(silos, rows)
-    kappa = _check_drift(drift, _VARIABLES)
-    rng = _generator(seed)
+    sizes = _balanced(rows, _silo_names(silos, rows))
+    kappa = _check_drift(drift)
+    check_whole("seed", seed, least=0)
+    rng = np.random.default_rng(seed)
     if appendix:
         weights = np.tile(rng.dirichlet(np.full(20, 0.5)), (silos, 1))
     else:
@@ -144,16 +137,16 @@ def simulate(
     # a stream of its own: drift changes no cluster and no label
     own = np.random.default_rng([seed, _DRIFT_STREAM])
     by_silo = draw_drift(own, _VARIABLES, probabilities, kappa, silos)
-    return draw_silos(rng, _VARIABLES, _balanced(rows, silos), weights, probabilities, by_silo)
+    return draw_silos(rng, _VARIABLES, sizes, weights, probabilities, by_silo)
 
 
 def draw_silos(
-    rng: np.random.Generator,
+    rng: Generator,
     schema: Schema,
-    sizes: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    by_silo: NDArray[np.float64],
+    sizes: Ints,
+    weights: Floats,
+    probabilities: Floats,
+    by_silo: Floats,
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -170,30 +163,19 @@ def draw_silos(
     truth : what it was drawn from.
     """
     names = _silo_names(len(sizes), int(sizes.sum()))
-    silo = np.repeat(np.arange(len(sizes)), sizes)
-    labels = draw_categories(rng, weights, silo)
     silos, clusters, levels = by_silo.shape
+    silo = np.repeat(np.arange(silos), sizes)
+    labels = draw_categories(rng, weights, silo)
     profiles = by_silo.reshape(silos * clusters, levels)
     cells = _draw_cells(rng, schema, profiles, silo * clusters + labels)
-    truth = Truth(
-        labels=labels,
-        weights=sizes @ weights / sizes.sum(),
-        weights_by_silo=weights,
-        probabilities=probabilities,
-        levels=list(schema.levels),
-        silos=names,
-        probabilities_by_silo=by_silo,
-    )
-    return _table(schema, cells, _silo_of_rows(names, sizes)), truth
+    overall, names_of_levels = sizes @ weights / sizes.sum(), list(schema.levels)
+    truth = Truth(labels, overall, weights, probabilities, names_of_levels, names, by_silo)
+    return _table(schema, cells, np.repeat(names, sizes)), truth
 
 
 def draw_drift(
-    rng: np.random.Generator,
-    schema: Schema,
-    probabilities: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-    silos: int,
-) -> NDArray[np.float64]:
+    rng: Generator, schema: Schema, probabilities: Floats, kappa: Floats, silos: int
+) -> Floats:
     """Draw each silo's own profiles from Dirichlet(κ_q p) around shared ones.
 
     Parameters
@@ -212,7 +194,7 @@ def draw_drift(
     return by_silo
 
 
-def _draw_dirichlets(rng: np.random.Generator, shapes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _draw_dirichlets(rng: Generator, shapes: Floats) -> Floats:
     """Draw from a Dirichlet along the last axis, (…, level); a shape of 0 gives 0.
 
     By the logarithm of gamma variables, which themselves underflow where shapes are tiny.
@@ -223,15 +205,13 @@ def _draw_dirichlets(rng: np.random.Generator, shapes: NDArray[np.float64]) -> N
     return np.asarray(gammas / gammas.sum(axis=-1, keepdims=True))
 
 
-def _check_drift(drift: float | Sequence[float] | None, schema: Schema) -> NDArray[np.float64]:
+def _check_drift(drift: float | Sequence[float] | None) -> Floats:
     """Return κ of each variable: (variable,)."""
-    variables = len(schema.variables)
+    variables = (len(_VARIABLES.variables),)
     kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
-    if kappa.shape not in ((), (variables,)) or not (kappa > 0).all():
-        raise SettingsError(
-            f"drift={drift!r}: give a number above 0, or one for each of the {variables} variables"
-        )
-    return np.broadcast_to(kappa, (variables,))
+    if kappa.shape not in ((), variables) or not (kappa > 0).all():
+        raise SettingsError(f"drift={drift!r}: give a number above 0, or one for each variable")
+    return np.broadcast_to(kappa, variables)
 
 
 def simulate_like(
@@ -275,41 +255,31 @@ def simulate_like(
         raise SettingsError(f"missing={missing}: give a share of the cells, 0 ≤ missing < 1")
     names = _silo_names(1 if silos is None else silos, rows)
     if silos is not None and any(v.name == SILO_COLUMN for v in schema.variables):
-        raise SettingsError(
-            f"the schema has a variable {SILO_COLUMN!r}, the name of the silo column; "
-            "rename the variable or leave silos out"
-        )
-    rng = _generator(seed)
+        raise SettingsError(f"a variable is named {SILO_COLUMN!r}: rename it, or leave silos out")
+    check_whole("seed", seed, least=0)
+    rng = np.random.default_rng(seed)
     probabilities = _draw_profiles(rng, schema, clusters, SEPARABILITIES["easy"])
     labels = rng.integers(clusters, size=rows)
     cells = _draw_cells(rng, schema, probabilities, labels)
     emptied = rng.random(cells.shape) < missing
-    silo = None if silos is None else _silo_of_rows(names, _balanced(rows, len(names)))
+    silo = None if silos is None else np.repeat(names, _balanced(rows, names))
     return _table(schema, np.where(emptied, -1, cells), silo)
 
 
-def _weights_of_table_1(present: tuple[range, ...], silos: int) -> NDArray[np.float64]:
+def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
     """Return (silo, cluster): equal weights for the clusters each silo has."""
-    weights = np.zeros((silos, max(clusters.stop for clusters in present)))
-    for silo in range(silos):
-        clusters = present[silo % len(present)]
-        weights[silo, clusters.start : clusters.stop] = 1 / len(clusters)
-    return weights
+    clusters = range(max(held.stop for held in present))
+    weights = [[(c in held) / len(held) for c in clusters] for held in present]
+    return np.array([weights[silo % len(present)] for silo in range(silos)])
 
 
-def _draw_profiles(
-    rng: np.random.Generator, schema: Schema, clusters: int, concentration: float
-) -> NDArray[np.float64]:
+def _draw_profiles(rng: Generator, schema: Schema, clusters: int, concentration: float) -> Floats:
     """Draw level probabilities: (cluster, level)."""
-    return np.concatenate(
-        [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes],
-        axis=1,
-    )
+    drawn = [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes]
+    return np.concatenate(drawn, axis=1)
 
 
-def draw_categories(
-    rng: np.random.Generator, probabilities: NDArray[np.float64], group: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def draw_categories(rng: Generator, probabilities: Floats, group: Ints) -> Ints:
     """Draw one category per row from the distribution of its group.
 
     Parameters
@@ -321,50 +291,31 @@ def draw_categories(
     return np.sum(rng.random((len(group), 1)) >= edges[group, :-1], axis=1, dtype=np.int64)
 
 
-def _draw_cells(
-    rng: np.random.Generator,
-    schema: Schema,
-    probabilities: NDArray[np.float64],
-    labels: NDArray[np.int64],
-) -> NDArray[np.int64]:
+def _draw_cells(rng: Generator, schema: Schema, probabilities: Floats, labels: Ints) -> Ints:
     """Draw each row's levels given its cluster: (row, variable)."""
     columns = np.split(probabilities, schema.offsets[1:-1], axis=1)
     return np.stack([draw_categories(rng, of_variable, labels) for of_variable in columns], axis=1)
 
 
-def _balanced(rows: int, silos: int) -> NDArray[np.int64]:
+def _balanced(rows: int, silos: Sequence[str]) -> Ints:
     """Return the rows of each silo, as equal as possible, the first silos one longer."""
-    return rows // silos + (np.arange(silos) < rows % silos).astype(np.int64)
+    return rows // len(silos) + (np.arange(len(silos)) < rows % len(silos)).astype(np.int64)
 
 
-def _silo_of_rows(names: tuple[str, ...], sizes: NDArray[np.int64]) -> NDArray[np.object_]:
-    return np.repeat(np.array(names, dtype=object), sizes)
-
-
-def _table(
-    schema: Schema, cells: NDArray[np.int64], silo: NDArray[np.object_] | None
-) -> pd.DataFrame:
+def _table(schema: Schema, cells: Ints, silo: NDArray[np.str_] | None = None) -> pd.DataFrame:
     """Put level numbers, (row, variable), into words; a negative one is an empty cell."""
     import pandas as pd
 
-    variables = {
-        variable.name: _in_words(variable, cells[:, q])
-        for q, variable in enumerate(schema.variables)
-    }
-    table = pd.DataFrame(variables)
+    table = pd.DataFrame(index=range(len(cells)))
     if silo is not None:
-        table.insert(0, SILO_COLUMN, pd.Series(silo, dtype="str"))
+        table[SILO_COLUMN] = pd.Series(silo, dtype="str")
+    for variable, codes in zip(schema.variables, cells.T, strict=True):
+        observed = np.array([level != MISSING_LEVEL for level in variable.levels])
+        # the extra last entry is where the code -1 of an empty cell looks itself up
+        places = np.append(np.where(observed, observed.cumsum() - 1, -1), -1)
+        words = pd.Index(np.array(variable.levels)[observed], dtype="str")
+        table[variable.name] = pd.Categorical.from_codes(places[codes], categories=words)
     return table
-
-
-def _in_words(variable: Variable, codes: NDArray[np.int64]) -> pd.Categorical:
-    import pandas as pd
-
-    observed = [level for level in variable.levels if level != MISSING_LEVEL]
-    # the extra last entry is where the code -1 of an empty cell looks itself up
-    place = [-1 if level == MISSING_LEVEL else observed.index(level) for level in variable.levels]
-    places: NDArray[np.int64] = np.array([*place, -1])[codes]
-    return pd.Categorical.from_codes(places, categories=pd.Index(observed, dtype="str"))
 
 
 def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
@@ -374,32 +325,23 @@ def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
         raise SettingsError(f"silos={silos!r}: give a number or a list of names")
     if isinstance(silos, int | float | np.number):
         check_whole("silos", silos, least=1)
-        names = tuple(f"silo {s}" for s in range(1, int(silos) + 1))
-    else:
-        names = tuple(silos)
+        silos = [f"silo {s}" for s in range(1, int(silos) + 1)]
+    names = tuple(silos)
     if not names or len(set(names)) < len(names):
         raise SettingsError(f"silos={list(names)}: give at least one name, and each name once")
     if rows < len(names):
-        raise SettingsError(
-            f"rows={rows} is fewer than the {len(names)} silos; give each at least one row"
-        )
+        raise SettingsError(f"rows={rows}: give each of the {len(names)} silos at least one row")
     return names
 
 
-def _generator(seed: int) -> np.random.Generator:
-    check_whole("seed", seed, least=0)
-    return np.random.default_rng(seed)
-
-
-def one_of(setting: str, word: str, choices: Iterable[str]) -> None:
+def one_of(setting: str, word: str, choices: Collection[str]) -> None:
     """Refuse a word that is none of the choices."""
-    known = list(choices)
-    if word not in known:
+    if word not in choices:
         from silomix.study.problems import nearest
 
-        listed = ", ".join(repr(choice) for choice in known)
-        near = nearest(str(word), known)
+        near = nearest(str(word), choices)
         hint = f" (did you mean {near!r}?)" if near else ""
+        listed = ", ".join(repr(choice) for choice in choices)
         raise SettingsError(f"{setting}={word!r} is not known{hint}; choose one of {listed}")
 
 

@@ -10,8 +10,8 @@ import silomix
 from silomix.errors import SettingsError
 from silomix.metrics import adjusted_rand_index
 from silomix.rivals import latent_classes
-from silomix.rivals.kmodes import Points
-from silomix.rivals.latent_classes import climb, log_shares, random_start
+from silomix.rivals.points import Levels, Points
+from silomix.rivals.pooled import climb, log_joint, random_start
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ def points(seed):
     for first, end in ((0, 2), (2, 4), (4, 7)):
         cells[np.arange(20), rng.integers(first, end, 20)] = 1.0
     cells[0, :2] = 0.0
-    return Points(cells, rng.integers(1, 9, 20), offsets)
+    return Points(cells, rng.integers(1, 9, 20), Levels(offsets))
 
 
 def likelihood(points, weights, probabilities):
-    masses = np.exp(log_shares(points.cells, weights, probabilities))
+    masses = np.exp(log_joint(points, weights, probabilities))
     return float(points.counts @ np.log(masses.sum(axis=1)))
 
 
 def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
     rng = np.random.default_rng(seed)
-    there = climb(points, *random_start(2, points.offsets, rng))
+    there = climb(points, *random_start(2, points.levels, rng))
 
     def unpack(free):
         weights = np.exp(free[:2])
@@ -51,15 +51,18 @@ def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
 
 
 def test_one_class_is_the_shares_of_the_levels(points, seed):
-    found = climb(points, *random_start(1, points.offsets, np.random.default_rng(seed)))
+    found = climb(points, *random_start(1, points.levels, np.random.default_rng(seed)))
     counts = points.counts @ points.cells
     np.testing.assert_allclose(found.probabilities[0, :2], counts[:2] / counts[:2].sum())
     np.testing.assert_allclose(found.probabilities[0, 4:], counts[4:] / counts[4:].sum())
 
 
-def test_it_finds_what_was_planted(seed):
+def test_it_finds_what_was_planted_and_prefers_its_number(seed):
     table, truth = silomix.simulate("homogeneous", rows=2000, seed=seed)
-    found = latent_classes(table, "silo", classes=5, starts=10, seed=seed)
+    fits = [latent_classes(table, "silo", classes=k, starts=10, seed=seed) for k in (4, 5, 6)]
+    found = min(fits, key=lambda fit: fit.bic)
+    assert found is fits[1]
+    assert [fit.parameters for fit in fits] == [4 * 16 + 3, 5 * 16 + 4, 6 * 16 + 5]
     assert adjusted_rand_index(found.labels, truth.labels) > 0.9
     assert 1 <= found.reached <= 10
     assert found.bytes_sent["silo 1"] == {"rows": 500 * 10}
@@ -69,15 +72,10 @@ def test_it_finds_what_was_planted(seed):
     assert min(gaps) < 5 * 0.5 / np.sqrt(400)
 
 
-def test_the_criterion_prefers_the_planted_number(seed):
-    table, _ = silomix.simulate("homogeneous", rows=2000, seed=seed)
-    fits = [latent_classes(table, "silo", classes=k, starts=10, seed=seed) for k in (4, 5, 6)]
-    assert min(fits, key=lambda fit: fit.bic) is fits[1]
-    assert [fit.parameters for fit in fits] == [4 * 16 + 3, 5 * 16 + 4, 6 * 16 + 5]
-
-
-@pytest.mark.parametrize("wrong", [{"classes": 0}, {"classes": 2, "starts": 0}])
-def test_at_least_one(wrong):
+@pytest.mark.parametrize(
+    "wrong", [{"classes": 0}, {"classes": 2, "starts": 0}, {"classes": 2, "components": 3}]
+)
+def test_wrong_settings_are_refused(wrong):
     table, _ = silomix.simulate("nested", rows=100, seed=1)
-    with pytest.raises(SettingsError, match="is 0; it must be a whole number, at least 1"):
+    with pytest.raises(SettingsError, match=list(wrong)[-1]):
         latent_classes(table, "silo", **wrong)

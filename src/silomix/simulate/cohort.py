@@ -1,0 +1,517 @@
+"""A synthetic cohort like the application of Fendler et al. (2026), with known clusters.
+
+Published figures become the probabilities to plant, without randomness: one answer for every
+cohort. Rows are drawn in blocks, each from a generator of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.special import expit, gammainc, logit
+
+from silomix.atomic import replace_file, whole_file
+from silomix.data import encode
+from silomix.errors import DataError, FileError, MissingDependency, SettingsError
+from silomix.simulate.designs import check_whole, draw_categories
+from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_facts
+from silomix.types import Schema, Variable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.random import Generator
+    from numpy.typing import NDArray
+
+    from silomix.data.reading import Table
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.int64]
+
+FLAG_CHANCE = 0.95
+NAMED_POWER, MEMBER_POWER = 1 / 6, 1 / 3
+LOW_FACTOR = 0.5
+NAMED_ROOM, MARKED_ROOM = 0.5, 0.8
+SEX_ROOM = 0.5
+EXACT = 1e-10  # how close planted prevalences come to the published ones, of three digits
+
+STUDY_YEARS = 7  # 1 January 2010 to 1 January 2017: who dies does so within these
+# By year of age at entry: the odds of death rise by 8 %, and the years to it become fewer, as many
+# fewer as make the standard deviation of the age at death that of table 6.
+DEATH_BY_AGE, SOONER_BY_AGE = np.log(1.08), 0.027
+
+PUBLISHED_ROWS = int(read_facts().clusters["size"].sum())
+# The 94 conditions, in the order of table 10 and of the columns: what to cluster on.
+CONDITIONS = tuple(read_facts().conditions.index)
+# The other columns of a cohort, which come first.
+OUTSIDE = ("age_at_entry", "sex", "region", "died", "age_at_death")
+BLOCK = 10_000
+BATCH = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class CohortTruth:
+    """What a cohort was drawn from.
+
+    Attributes
+    ----------
+    labels : (row,), the cluster of each row, from 0 on: published cluster 1 is 0.
+    weights : (cluster,), share of each cluster.
+    conditions : names of the conditions.
+    chances : (cluster, condition), of independent conditions, before anyone with fewer than two
+        of them is drawn again.
+    at_least_two : (cluster,), share of people who are not.
+    prevalence : (cluster, condition), share of a cluster's people with the condition: what a
+        fit estimates.
+    """
+
+    labels: Labels
+    weights: Floats
+    conditions: tuple[str, ...]
+    chances: Floats
+    at_least_two: Floats
+    prevalence: Floats
+
+    @property
+    def levels(self) -> list[tuple[str, str]]:
+        """What each column of `probabilities` stands for: (condition, "0" or "1")."""
+        return [(name, level) for name in self.conditions for level in "01"]
+
+    @property
+    def probabilities(self) -> Floats:
+        """(cluster, level): `prevalence` as level probabilities, columns as in `levels`."""
+        both = np.stack([1.0 - self.prevalence, self.prevalence], axis=2)
+        return both.reshape(len(self.weights), -1)
+
+    def count_mean_and_sd(self) -> tuple[float, float]:
+        """Return mean and standard deviation of the number of conditions of a person."""
+        means, squares = count_moments(self.chances)
+        mean = float(self.weights @ means)
+        return mean, float(np.sqrt(self.weights @ squares - mean**2))
+
+
+def simulate_cohort(
+    rows: int = PUBLISHED_ROWS, *, seed: int = 0
+) -> tuple[pd.DataFrame, CohortTruth]:
+    """Draw people like those of the application of Fendler et al. (2026), with known clusters.
+
+    People over 80 with at least two of 94 long-term conditions, in 27 clusters. The shares of
+    the clusters, the prevalence of each condition, which conditions are frequent or rare in
+    which cluster, the mean and spread of their number, sex, death, ages and regions are those
+    of the paper's tables 6, 7, 8, 10 and 11. Within a cluster conditions are independent, and
+    who has fewer than two is drawn again.
+
+    Parameters
+    ----------
+    rows : people; as many as in the paper by default.
+    seed : the same seed gives the same people, and a smaller cohort is the beginning of a
+        larger one.
+
+    Returns
+    -------
+    table : age_at_entry, sex, region, died, age_at_death (NaN for who lives), then a column of
+        0 and 1 for each of `silomix.simulate.cohort.CONDITIONS`.
+    truth : what it was drawn from.
+
+    See Also
+    --------
+    silomix.simulate.cohort.write_cohort : straight to a file, of any number of rows.
+    silomix.simulate.cohort.best_labels : the clusters that the truth itself would guess.
+
+    Examples
+    --------
+    >>> from silomix.simulate.cohort import CONDITIONS
+    >>> people, truth = silomix.simulate_cohort(2000, seed=1)
+    >>> people.shape, len(CONDITIONS), truth.weights.round(3).tolist()[:3]
+    ((2000, 99), 94, [0.478, 0.013, 0.039])
+    >>> int(people[list(CONDITIONS)].sum(axis=1).min())
+    2
+    """
+    check_whole("rows", rows, least=1)
+    check_whole("seed", seed, least=0)
+    table, labels = draw_people(0, rows, seed)
+    return table, replace(planted(), labels=labels)
+
+
+def write_cohort(
+    path: str | Path,
+    *,
+    rows: int = PUBLISHED_ROWS,
+    seed: int = 0,
+    chunk: int = 100_000,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Path, Path, Path]:
+    """Write the cohort of `simulate_cohort` to Parquet files, and return their paths.
+
+    The rows are the same whatever the chunk. Files that are there are replaced, each once it
+    is complete.
+
+    Parameters
+    ----------
+    path : the table, such as cohort.parquet. Beside it go cohort.truth.parquet, with the
+        column cluster (from 0 on) of the same rows, and cohort.truth.json, with what they were
+        drawn from: weights by cluster, chances and prevalence by cluster and condition.
+    rows, seed : as for `simulate_cohort`.
+    chunk : rows in memory at a time, and in a row group of the files.
+    progress : a function of the rows that are done and of all rows, called after each chunk.
+
+    Examples
+    --------
+    >>> from silomix.simulate.cohort import write_cohort
+    >>> [file.name for file in write_cohort("cohort.parquet", rows=500, seed=1)]
+    ['cohort.parquet', 'cohort.truth.parquet', 'cohort.truth.json']
+    """
+    target = Path(path)
+    if target.suffix != ".parquet":
+        raise SettingsError(f"{target} does not end in .parquet; give a name that does")
+    for name, value, least in (("rows", rows, 1), ("seed", seed, 0), ("chunk", chunk, 1)):
+        check_whole(name, value, least=least)
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        advice = "pip install 'silomix[data]', or draw the cohort in memory with simulate_cohort"
+        raise MissingDependency(f"a Parquet file needs pyarrow: {advice}") from None
+    labels, truth = truth_files(target)
+    kinds = [pa.Table.from_pandas(frame).schema for frame in _frames(0, 1, seed)]
+    try:
+        with (
+            whole_file(target) as table_file,
+            whole_file(labels) as label_file,
+            parquet.ParquetWriter(table_file, kinds[0]) as table_writer,
+            parquet.ParquetWriter(label_file, kinds[1]) as label_writer,
+        ):
+            writers = (table_writer, label_writer)
+            for start in range(0, rows, chunk):
+                stop = min(start + chunk, rows)
+                frames = _frames(start, stop, seed)
+                for writer, kind, frame in zip(writers, kinds, frames, strict=True):
+                    group = pa.Table.from_pandas(frame, schema=kind, preserve_index=False)
+                    writer.write_table(group, row_group_size=len(frame))
+                if progress is not None:
+                    progress(stop, rows)
+        replace_file(truth, _truth_text(rows, seed).encode())
+    except OSError as error:
+        why = f"{error.strerror or error}; choose a folder that exists, with enough space"
+        raise FileError(f"{target} cannot be written: {why}") from None
+    return target, labels, truth
+
+
+def truth_files(path: Path) -> tuple[Path, Path]:
+    """Return where the labels and the parameters of a cohort go."""
+    return path.with_suffix(".truth.parquet"), path.with_suffix(".truth.json")
+
+
+def _frames(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    table, labels = draw_people(start, stop, seed)
+    return table, pd.DataFrame({"cluster": labels})
+
+
+def _truth_text(rows: int, seed: int) -> str:
+    content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}
+    for name in ("weights", "at_least_two", "chances", "prevalence"):
+        content[name] = getattr(planted(), name).tolist()
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> NDArray[np.int64]:
+    """Return the most probable cluster of each row, (row,), if the planted truth were known.
+
+    No fit can expect to tell more rows right; other labels may have a higher adjusted Rand
+    index. The posterior of cluster c is proportional to
+    w_c Π_q p_cq^x_q (1 − p_cq)^(1 − x_q) / P(two or more | c).
+
+    Parameters
+    ----------
+    rows : a table with the columns `truth.conditions`, or an array of 0 and 1,
+        (row, condition).
+    truth : as `simulate_cohort` returns it; its labels are not used.
+    """
+    if isinstance(rows, np.ndarray):
+        rows = pd.DataFrame(rows, columns=list(truth.conditions))
+    schema = Schema(tuple(Variable(name, ("0", "1")) for name in truth.conditions))
+    cells = encode(rows, schema).codes
+    empty = np.argwhere(cells > 1)
+    if empty.size:
+        row, q = empty[0]
+        name = truth.conditions[q]
+        raise DataError(f"column {name!r} has a missing cell in data row {row + 1}; give 0 or 1")
+    odds = np.log(truth.chances) - np.log1p(-truth.chances)
+    start = np.log(truth.weights / truth.at_least_two) + np.log1p(-truth.chances).sum(axis=1)
+    batches = (cells[first : first + BATCH] for first in range(0, len(cells), BATCH))
+    return np.concatenate([np.argmax(batch @ odds.T + start, axis=1) for batch in batches])
+
+
+@cache
+def planted() -> CohortTruth:
+    """Return the planted mixture, without labels.
+
+    A cell of (cluster, condition) that table 8 of Fendler et al. (2026) marks has the chance
+    that `marked_chances` gives it. Of the others, with b_q for the condition, d_c for the
+    deaths of the cluster above the average (table 11) and s_cq for the share of the sex that
+    can have the condition,
+
+        logit chance = b_q + k · d_c + log s_cq.
+
+    The b_q are such that each condition is as frequent in the cohort as in table 10, after
+    people with fewer than two conditions are drawn again. The excess of deaths stands in for
+    how ill a cluster is otherwise, which is not published, and k makes the standard deviation
+    of the number of conditions that of table 6. Their mean is the sum of table 10.
+    """
+    facts = read_facts()
+    mortality = facts.clusters["mortality"].to_numpy()
+    excess = mortality - facts.weights @ mortality
+    fixed, shares = marked_chances(), np.log(_relative(_able()))
+
+    def mixture(k: float) -> CohortTruth:
+        return _with_prevalences(fixed, shares + k * excess[:, np.newaxis])
+
+    def too_wide(k: float) -> float:
+        return mixture(k).count_mean_and_sd()[1] - float(facts.summary["conditions"]["sd"])
+
+    return mixture(brentq(too_wide, 0.0, 10.0))
+
+
+def marked_chances() -> Floats:
+    """Return the chances of the marked cells: (cluster, condition), NaN elsewhere.
+
+    With π for the prevalence in the cohort: π/2 for a low condition, less where few are of the
+    sex that can have it; π^(1/6) for one that is named; 0.95 for one that stands for a group, or
+    that nearly everyone has; π^(1/3) for the other members of a group. The roots lift rare
+    conditions most. No more than half of a cluster's men, or women, have a condition that only
+    they can have. Of all people with a condition, at most half are in clusters that name it, and
+    four fifths in clusters where it is high: the chances that would need more shrink by a common
+    factor, those of members first, then those of flags.
+    """
+    facts = read_facts()
+    marks, share, able = facts.marks, facts.conditions["planted"].to_numpy(), _able()
+    most = np.where(able < 1.0, SEX_ROOM * able, 1.0)
+    chances, used = np.full(marks.shape, np.nan), np.zeros_like(share)
+    for mark, aim, room in (
+        (NAMED, share**NAMED_POWER, NAMED_ROOM),
+        (FLAG, np.full_like(share, FLAG_CHANCE), MARKED_ROOM),
+        (MEMBER, share**MEMBER_POWER, MARKED_ROOM),
+    ):
+        wanted = np.where(marks == mark, np.minimum(aim, most), 0.0)
+        people = facts.weights @ wanted
+        left = room * share - used
+        factor = np.minimum(1.0, np.divide(left, people, out=np.ones_like(left), where=people > 0))
+        chances = np.where(marks == mark, factor * wanted, chances)
+        used += factor * people
+    return np.where(marks == LOW, LOW_FACTOR * share * np.minimum(_relative(able), 1.0), chances)
+
+
+def _able() -> Floats:
+    """Return the share of each cluster that can have the condition: (cluster, condition)."""
+    facts = read_facts()
+    women = facts.clusters["female"].to_numpy()[:, np.newaxis]
+    return np.select([facts.only("male"), facts.only("female")], [1.0 - women, women], 1.0)
+
+
+def _relative(able: Floats) -> Floats:
+    """Return that share relative to the one in the cohort: (cluster, condition)."""
+    return able / (read_facts().weights @ able)
+
+
+def _with_prevalences(fixed: Floats, offsets: Floats) -> CohortTruth:
+    """Return the mixture whose unmarked cells are expit(b_q + offset), b_q by Newton's method.
+
+    Parameters
+    ----------
+    fixed, offsets : (cluster, condition).
+    """
+    facts = read_facts()
+    weights, share = facts.weights, facts.conditions["planted"].to_numpy()
+    unmarked, base = facts.marks == UNMARKED, logit(share)
+    while True:
+        chances = np.where(unmarked, expit(base + offsets), fixed)
+        found = prevalence(chances)
+        gap = share - weights @ found
+        if np.abs(gap).max() < EXACT:
+            nobody = np.zeros(0, dtype=np.int64)
+            return CohortTruth(nobody, weights, CONDITIONS, chances, at_least_two(chances), found)
+        slope = weights @ np.where(unmarked, chances * (1.0 - chances), 0.0)
+        # the slope leaves out the drawing again, which is weak; a long first step may overshoot
+        base += np.clip(gap / slope, -1.0, 1.0)
+
+
+def at_least_two(chances: Floats) -> Floats:
+    """Return the probability of two conditions or more: (cluster,) from (cluster, condition)."""
+    return 1.0 - _none(chances) - _exactly_one(chances)
+
+
+def prevalence(chances: Floats) -> Floats:
+    """Return the share with each condition among those with at least two: (cluster, condition).
+
+    Who has a condition has at least two if one of the others is there as well.
+    """
+    no_other = _none(chances)[:, np.newaxis] / (1.0 - chances)
+    return chances * (1.0 - no_other) / at_least_two(chances)[:, np.newaxis]
+
+
+def count_moments(chances: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and the mean square of the number of conditions, at least two: (cluster,)."""
+    mean, variance = chances.sum(axis=1), (chances * (1.0 - chances)).sum(axis=1)
+    one, share = _exactly_one(chances), at_least_two(chances)
+    return (mean - one) / share, (variance + mean**2 - one) / share
+
+
+def _none(chances: Floats) -> Floats:
+    return np.prod(1.0 - chances, axis=1)
+
+
+def _exactly_one(chances: Floats) -> Floats:
+    return _none(chances) * (chances / (1.0 - chances)).sum(axis=1)
+
+
+class Lives(NamedTuple):
+    """Distributions of what is known of a person beside the conditions, given the cluster.
+
+    Attributes
+    ----------
+    ages : (age,), in years, those at entry.
+    entry : (cluster, age), probability of each age at entry.
+    died : (cluster, age), probability of death by age at entry.
+    years : (cluster, age, year), probability of each number of years from entry to death.
+    female : (cluster,), probability of a woman where no condition tells the sex.
+    """
+
+    ages: Labels
+    entry: Floats
+    died: Floats
+    years: Floats
+    female: Floats
+
+
+@cache
+def lives() -> Lives:
+    """Return the distributions, such that each cluster has the figures of table 11.
+
+    Age at entry is a gamma variable above 80, in whole years, with the mean and standard
+    deviation of table 6 in the cohort; a cluster that dies older by a year enters older by a
+    year. Death is logistic in the age at entry, and the years to it are exponentially tilted
+    over 0 … 7, less for the old; the intercept and the tilt of a cluster give its mortality
+    and its mean age at death.
+    """
+    facts = read_facts()
+    at_entry, oldest = facts.summary["age_at_entry"], facts.summary["age_at_death"]["most"]
+    ages = np.arange(at_entry["least"], at_entry["most"] + 1)
+    older, years = ages - at_entry["mean"], np.arange(STUDY_YEARS + 1)
+
+    deaths = facts.clusters["age_at_death"].to_numpy()
+    shift = deaths - facts.weights @ deaths
+    # whole years: half a year lower than the age itself, and a twelfth more variance
+    mean = (at_entry["mean"] - ages[0] + 0.5 + shift)[:, np.newaxis]
+    variance = at_entry["sd"] ** 2 - 1 / 12 - facts.weights @ shift**2
+    edges = np.arange(len(ages) + 1)
+    below = gammainc(mean**2 / variance, edges * mean / variance)
+    entry = _normalised(np.diff(below, axis=1))
+
+    def death(intercept: Floats) -> Floats:
+        chance = expit(intercept[:, np.newaxis] + DEATH_BY_AGE * older)
+        return np.where(ages <= oldest, chance, 0.0)
+
+    mortality = facts.clusters["mortality"].to_numpy()
+    died = death(_solve(lambda intercept: (entry * death(intercept)).sum(axis=1), mortality))
+
+    at_death = ages[:, np.newaxis] + years
+    # who is too old to die within the range has no death to draw, and may have any years
+    possible = (at_death <= oldest) | (years == 0)
+
+    def until_death(tilt: Floats) -> Floats:
+        sooner = SOONER_BY_AGE * older[:, np.newaxis]
+        exponent = (tilt[:, np.newaxis, np.newaxis] - sooner) * years
+        return _normalised(np.where(possible, np.exp(exponent), 0.0))
+
+    def age_at_death(tilt: Floats) -> Floats:
+        return np.einsum("ca,cat,at->c", _normalised(entry * died), until_death(tilt), at_death)
+
+    return Lives(ages, entry, died, until_death(_solve(age_at_death, deaths)), _open_female())
+
+
+def _open_female() -> Floats:
+    """Return the share of women where no condition tells the sex: (cluster,).
+
+    Who has a condition of men is one, who has one of women and none of men is a woman; the
+    others make the share of women in the cluster that of table 11.
+    """
+    facts, chances = read_facts(), planted().chances
+    men, women = facts.only("male"), facts.only("female")
+
+    def without(some: NDArray[np.bool_]) -> Floats:
+        none = np.prod(1.0 - chances[:, some], axis=1)
+        return none * at_least_two(chances[:, ~some]) / planted().at_least_two
+
+    open_to_both = without(men | women)
+    surely = without(men) - open_to_both
+    return (facts.clusters["female"].to_numpy() - surely) / open_to_both
+
+
+def _solve(function: Callable[[Floats], Floats], target: Floats) -> Floats:
+    """Return the arguments, (cluster,), where an increasing function takes its targets."""
+    lower, upper = np.full(len(target), -5.0), np.full(len(target), 5.0)
+    for _ in range(50):
+        middle = (lower + upper) / 2
+        short = function(middle) < target
+        lower, upper = np.where(short, middle, lower), np.where(short, upper, middle)
+    return upper
+
+
+def _normalised(masses: Floats) -> Floats:
+    return masses / masses.sum(axis=-1, keepdims=True)
+
+
+def draw_people(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, Labels]:
+    """Return the rows from `start` to before `stop` of the endless cohort of a seed."""
+    first, last = start // BLOCK, (stop - 1) // BLOCK
+    tables, labels = zip(*[_draw_block(b, seed) for b in range(first, last + 1)], strict=True)
+    kept = slice(start - first * BLOCK, stop - first * BLOCK)
+    table = pd.concat(tables, ignore_index=True).iloc[kept]
+    return table.reset_index(drop=True), np.concatenate(labels)[kept]
+
+
+def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Labels]:
+    rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
+    facts, everyone = read_facts(), np.zeros(BLOCK, dtype=np.int64)
+    labels = draw_categories(rng, facts.weights[np.newaxis], everyone)
+    cells = _draw_cells(rng, labels)
+    man, woman = (cells[:, facts.only(sex)].any(axis=1) for sex in ("male", "female"))
+    female = ~man & (woman | (rng.random(BLOCK) < lives().female[labels]))
+    shares = np.array([list(facts.summary["regions"].values())])
+    region = draw_categories(rng, shares, everyone)
+    given = lives()
+    age = draw_categories(rng, given.entry, labels)
+    died = rng.random(BLOCK) < given.died[labels, age]
+    by_group = given.years.reshape(-1, given.years.shape[-1])
+    years = draw_categories(rng, by_group, labels * len(given.ages) + age)
+    entry = given.ages[age]
+    regions = pd.Index(list(facts.summary["regions"]), dtype="str")
+    sexes = pd.Index(["female", "male"], dtype="str")
+    outside = {
+        "age_at_entry": entry,
+        "sex": pd.Categorical.from_codes(1 - female, sexes),
+        "region": pd.Categorical.from_codes(region, regions),
+        "died": died,
+        "age_at_death": np.where(died, entry + years, np.nan),
+    }
+    conditions = pd.DataFrame(cells, columns=list(CONDITIONS))
+    return pd.concat([pd.DataFrame(outside), conditions], axis=1), labels
+
+
+def _draw_cells(rng: Generator, labels: Labels) -> NDArray[np.uint8]:
+    """Draw conditions, again and again for who has fewer than two: (row, condition)."""
+    chances = planted().chances
+    cells = np.empty((len(labels), chances.shape[1]), dtype=np.uint8)
+    todo = np.arange(len(labels))
+    while todo.size:
+        drawn = rng.random((len(todo), chances.shape[1])) < chances[labels[todo]]
+        cells[todo] = drawn
+        todo = todo[np.count_nonzero(drawn, axis=1) < 2]
+    return cells

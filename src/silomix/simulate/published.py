@@ -1,0 +1,130 @@
+"""What Fendler et al. (2026) publish on their cohort, and how near a drawn one comes to it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from silomix.simulate.cohort import CohortTruth
+
+    Figure = tuple[int, str, int | None, float, float]
+
+# How table 8 marks a condition in a cluster; the last three are high, the strongest last.
+LOW, UNMARKED, MEMBER, NAMED, FLAG = -1, 0, 1, 2, 3
+
+
+class Facts(NamedTuple):
+    """The published figures.
+
+    Attributes
+    ----------
+    summary : of the cohort (table 6): mortality, female, regions (shares); age_at_entry,
+        age_at_death, conditions (mean, sd, least, most; of the number of a person's conditions).
+    conditions : one row for each of table 10, by name: prevalence, as printed; planted, another one
+        only where 0.000 is printed; sex, "female" or "male" where only they can have it.
+    clusters : one row for each of tables 7, 8 and 11: size, mortality, female, age_at_death (of
+        those who died), low and high (what marks it, in the words of table 8).
+    wordings : the words of table 8, each with the names of table 10 by kind of mark.
+    weights : (cluster,), share of each cluster.
+    marks : (cluster, condition), from LOW to FLAG; the strongest mark holds where several words of
+        a cluster name one condition.
+    """
+
+    summary: Mapping[str, Any]
+    conditions: pd.DataFrame
+    clusters: pd.DataFrame
+    wordings: Mapping[str, Mapping[str, list[str]]]
+    weights: NDArray[np.float64]
+    marks: NDArray[np.int64]
+
+    def only(self, sex: str) -> NDArray[np.bool_]:
+        """Return which conditions only that sex can have: (condition,)."""
+        return (self.conditions["sex"] == sex).to_numpy()
+
+
+@cache
+def read_facts() -> Facts:
+    """Return the published figures, as they are in `facts.json`."""
+    file = resources.files("silomix.simulate") / "facts.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    conditions = pd.DataFrame(content["conditions"]["items"]).set_index("name")
+    conditions["planted"] = conditions["planted"].fillna(conditions["prevalence"])
+    items, wordings = content["clusters"]["items"], content["wordings"]["items"]
+    clusters = pd.DataFrame(items)
+    marks = np.zeros((len(clusters), len(conditions)), dtype=np.int64)
+
+    def mark(c: int, words: list[str], kind: str, value: int) -> None:
+        names = [name for word in words for name in wordings[word].get(kind, ())]
+        marks[c, conditions.index.isin(names)] = value
+
+    for c, cluster in enumerate(items):
+        mark(c, cluster["high"], "members", MEMBER)
+        mark(c, cluster["high"], "named", NAMED)
+        mark(c, cluster["high"], "flags", FLAG)
+        marks[c, conditions.index.isin(cluster.get("nearly_all", ()))] = FLAG
+        mark(c, cluster["low"], "named", LOW)
+    weights = (clusters["size"] / clusters["size"].sum()).to_numpy()
+    return Facts(content["summary"], conditions, clusters, wordings, weights, marks)
+
+
+def compare_with_published(table: pd.DataFrame, truth: CohortTruth) -> pd.DataFrame:
+    """Return the figures of the paper's tables beside those of a drawn cohort.
+
+    Parameters
+    ----------
+    table, truth : as `simulate_cohort` returns them.
+
+    Returns
+    -------
+    One row per figure: table (its number in Fendler et al., 2026), figure, cluster (from 1 on,
+    or none), published, drawn, difference. A cluster that nobody was drawn from has NaN.
+    """
+    frame = pd.DataFrame(
+        [*_overall(table), *_by_cluster(table, truth)],
+        columns=["table", "figure", "cluster", "published", "drawn"],
+    )
+    frame = frame.astype({"cluster": "Int64", "published": "float64", "drawn": "float64"})
+    return frame.assign(difference=frame["drawn"] - frame["published"])
+
+
+def _overall(table: pd.DataFrame) -> Iterator[Figure]:
+    facts = read_facts()
+    summary, cells = facts.summary, table[list(facts.conditions.index)]
+    yield 6, "died", None, summary["mortality"], table["died"].mean()
+    yield 6, "female", None, summary["female"], (table["sex"] == "female").mean()
+    numbers = table[["age_at_entry", "age_at_death"]].assign(conditions=cells.sum(axis=1))
+    for name in map(str, numbers):
+        drawn = numbers[name].agg(["mean", "std", "min", "max"])
+        for (word, published), value in zip(summary[name].items(), drawn, strict=True):
+            yield 6, f"{name.replace('_', ' ')}: {word}", None, published, value
+    for region, share in summary["regions"].items():
+        yield 6, region, None, share, (table["region"] == region).mean()
+    for condition, share in facts.conditions["prevalence"].items():
+        yield 10, str(condition), None, share, cells[condition].mean()
+
+
+def _by_cluster(table: pd.DataFrame, truth: CohortTruth) -> Iterator[Figure]:
+    facts = read_facts()
+    clusters, rows = facts.clusters, np.bincount(truth.labels, minlength=len(facts.clusters))
+    figures = [
+        (figure, clusters[column], drawn.groupby(truth.labels).mean().reindex(clusters.index))
+        for figure, column, drawn in (
+            ("died", "mortality", table["died"]),
+            ("age at death: mean", "age_at_death", table["age_at_death"]),
+            ("female", "female", table["sex"] == "female"),
+        )
+    ]
+    for c in range(len(clusters)):
+        yield 7, "share", c + 1, facts.weights[c], rows[c] / len(table)
+        for figure, published, means in figures:
+            yield 11, figure, c + 1, published[c], means[c]
