@@ -97,23 +97,26 @@ def read_codes(codes: Codes) -> CodeList:
     >>> ehr.read_codes("codes.csv").conditions
     ('asthma', 'hypertension')
     """
-    if isinstance(codes, CodeList):
-        found = codes
-    elif isinstance(codes, Mapping):
-        found = _from_mapping(codes)
-    else:
-        found = _from_file(Path(codes))
-    refuse(found.source, _problems(found))
-    return found
+    if isinstance(codes, Mapping):
+        codes = _from_mapping(codes)
+    elif not isinstance(codes, CodeList):
+        codes = _from_file(Path(codes))
+    refuse(codes.source, _problems(codes))
+    return codes
 
 
 def refuse(source: str, problems: Iterable[str]) -> None:
     """Raise an error with the first few problems of a code list, if there are any."""
     found = list(problems)
+    if len(found) > MOST_SHOWN:
+        found[MOST_SHOWN:] = [f"and {len(found) - MOST_SHOWN} more; correct the code list"]
     if found:
-        more = len(found) - MOST_SHOWN
-        rest = [f"and {more} more; correct the code list"] if more > 0 else []
-        raise DataError(f"{source}: " + "\n".join(found[:MOST_SHOWN] + rest))
+        raise DataError(f"{source}: " + "\n".join(found))
+
+
+def refuse_codes(codes: CodeList, wrong: Iterable[Code], why: str) -> None:
+    """Refuse a list for some of its codes."""
+    refuse(codes.source, (f"{code.place}: the code {code.code!r} {why}" for code in wrong))
 
 
 def _from_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:

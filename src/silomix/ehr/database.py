@@ -137,14 +137,11 @@ class Records:
         """Return the SQL of a column: text trimmed, a whole float as text without .0."""
         column, kind = self.find(name)
         if _is_text(kind):
-            text = f"regexp_replace(CAST({column} AS VARCHAR), '^{WHITE}|{WHITE}$', '', 'g')"
-            return f"CASE WHEN {text} NOT IN {MISSING_TEXTS} THEN {text} END"
+            text = f"regexp_replace({column}::VARCHAR, '^{WHITE}|{WHITE}$', '', 'g')"
+            return f"if({text} NOT IN {MISSING_TEXTS}, {text}, NULL)"
         if kind in {"DOUBLE", "FLOAT"}:
-            whole = f"CAST(TRY_CAST({column} AS BIGINT) AS VARCHAR)"
-            return (
-                f"CASE WHEN isnan({column}) THEN NULL WHEN {column} = floor({column}) THEN {whole} "
-                f"ELSE CAST({column} AS VARCHAR) END"
-            )
+            whole = f"TRY_CAST({column} AS BIGINT)::VARCHAR"  # null where there is no number
+            return f"if({column} = floor({column}), {whole}, {column}::VARCHAR)"
         return column
 
     def select(self, cells: Mapping[str, str]) -> str:
@@ -228,8 +225,8 @@ def opened(engine: Engine, source: str) -> Iterator[Connection]:
             yield connection
         except duckdb.OutOfMemoryException:
             raise SettingsError(
-                f"{source}: {engine.memory} of memory, or the space in {Path(folder).parent}, is "
-                "not enough; allow more memory, or another folder"
+                f"{source}: {engine.memory} of memory, or the space in {folder}, is not enough; "
+                "allow more memory, or another folder"
             ) from None
         except duckdb.Error as error:
             # what DuckDB says may quote the records: not even a traceback shows it
@@ -357,8 +354,7 @@ def _read_header(path: Path) -> tuple[list[str], str]:
     if not columns or len({name.casefold() for name in columns}) < len(columns):
         # a file without header has a record there, which is not shown
         raise DataError(
-            f"{path}: the first line must name the columns, each once (capitals do not count), "
-            "and is empty or has a name twice; correct it"
+            f"{path}: the first line must name the columns, each once (capitals do not count)"
         )
     return columns, separator
 

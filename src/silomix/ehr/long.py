@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from silomix.ehr.code_list import read_codes, refuse
+from silomix.ehr.code_list import read_codes, refuse_codes
 from silomix.ehr.counting import Request, count, set_codes, set_people
 from silomix.ehr.database import DEFAULT_ENGINE, Engine, load_duckdb, name_of, open_source, opened
 from silomix.errors import DataError, SettingsError
@@ -133,23 +133,16 @@ def read_long(
 
 
 def _check_settings(codes: CodeList, columns: LongColumns, between: tuple[object, object]) -> None:
-    refuse(
-        codes.source,
-        (
-            f"{code.place}: include_descendants is for OMOP; list the codes below {code.code!r}"
-            for code in codes.codes
-            if code.include_descendants
-        ),
-    )
+    below = [code for code in codes.codes if code.include_descendants]
+    refuse_codes(codes, below, "has include_descendants, which is for OMOP; list those below it")
     if columns.date is None and between != (None, None):
         raise SettingsError("a first or last date needs the column of dates; name it")
-    without = [code.place for code in codes.codes if not code.vocabulary]
-    if columns.vocabulary is not None and without:
-        raise DataError(f"{codes.source}: {without[0]} has no vocabulary, as the events have one")
-    if columns.vocabulary is None and len(without) < len(codes.codes):
+    without = [code for code in codes.codes if not code.vocabulary]
+    if columns.vocabulary is not None:
+        refuse_codes(codes, without, "has no vocabulary, as the events have; fill it in")
+    elif len(without) < len(codes.codes):
         raise SettingsError(
-            f"{codes.source} names vocabularies; name the column of the events that has them too, "
-            "or drop them from the code list"
+            f"{codes.source} names vocabularies; name the column of them too, or drop them"
         )
 
 
@@ -158,8 +151,7 @@ def _check_format(connection: Connection, date_format: str | None) -> None:
         connection.execute("SELECT try_strptime('', coalesce($1, '%Y'))", [date_format])
     except load_duckdb().InvalidInputException:
         raise SettingsError(
-            f"the date format is {date_format!r}; write it as '%d/%m/%Y', with %d, %m and %Y for "
-            "day, month and year"
+            f"the date format is {date_format!r}; write it as '%d/%m/%Y' for day, month and year"
         ) from None
 
 

@@ -5,10 +5,11 @@ Tables and columns are those of https://ohdsi.github.io/CommonDataModel/cdm54.ht
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silomix.ehr.code_list import read_codes, refuse
+from silomix.ehr.code_list import read_codes, refuse_codes
 from silomix.ehr.counting import Request, count, set_codes, set_people
 from silomix.ehr.database import (
     DEFAULT_ENGINE,
@@ -37,6 +38,7 @@ SILOS = {"care_site": "care_site_id", "location": "location_id"}
 
 CLINICAL = ("person", "observation_period", "condition_occurrence", "death")
 ANCESTORS = "concept_ancestor"
+CONCEPT = re.compile(r"0*[1-9][0-9]*")
 ANY_AGE = 10_000
 
 TESTS = {
@@ -115,14 +117,8 @@ def read_omop(
     2  outside the person's observation periods       1       1
     """
     listed = read_codes(codes)
-    refuse(
-        listed.source,
-        (
-            f"{code.place}: {code.code!r} is not a concept id, which is a whole number above 0"
-            for code in listed.codes
-            if not (code.code.isascii() and code.code.isdigit() and 0 < int(code.code) < 2**63)
-        ),
-    )
+    wrong = [c for c in listed.codes if not CONCEPT.fullmatch(c.code) or int(c.code) >= 2**63]
+    refuse_codes(listed, wrong, "is not a concept id, which is a whole number above 0")
     youngest = whole_at_least("the youngest age", ages[0] or 0, 0)
     oldest = whole_at_least("the oldest age", ANY_AGE if ages[1] is None else ages[1], youngest)
     if silo is not None and silo not in SILOS:
