@@ -180,6 +180,8 @@ class TestSchemas:
         write_schema(path, "cdm_a", ALIVE)
         write_schema(path, "words", ["concept_ancestor"])
         below = ehr.CodeList("codes", (ehr.Code("a", "9", "line 2", include_descendants=True),))
+        with pytest.raises(DataError, match="schema new: has no table 'person'"):
+            ehr.read_omop(ehr.InDatabase(path, "new"), below, engine=SMALL)
         for cdm in (path, ehr.InDatabase(path, "CDM_a")):
             assert ehr.read_omop(cdm, below, engine=SMALL).table["a"].tolist() == [1, 1]
         write_schema(path, "words2", ["concept_ancestor"])
