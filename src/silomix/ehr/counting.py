@@ -163,9 +163,9 @@ class Request:
     ----------
     codes : the conditions.
     columns : the person's id and what is carried along, in the order of carried_0, carried_1, ...
-    between : the first and the last day that count; `first` and `last` when read.
+    between : the first and the last day that count, or None; read as `first` and `last`.
     at_least : conditions a person must have.
-    out : the Parquet file to write, or None for a frame.
+    out : the Parquet file to write, or None for a frame; read as `file`.
     """
 
     codes: CodeList
@@ -193,9 +193,8 @@ class Request:
             raise SettingsError(
                 f"at_least is {self.at_least}; ask for at most the {len(conditions)} conditions"
             )
-        if self.out and not (
-            Path(self.out).suffix == ".parquet" and Path(self.out).parent.is_dir()
-        ):
+        self.file = None if self.out is None else Path(self.out)
+        if self.file and not (self.file.suffix == ".parquet" and self.file.parent.is_dir()):
             raise SettingsError(
                 f"out is {self.out}; name a file that ends in .parquet, in a folder that exists"
             )
@@ -240,11 +239,7 @@ def set_people(connection: Connection, query: str, where: str) -> None:
 
 
 def count(
-    connection: Connection,
-    request: Request,
-    where: str,
-    tests: Mapping[str, str],
-    more: str = "",
+    connection: Connection, request: Request, where: str, tests: Mapping[str, str], more: str = ""
 ) -> EhrTable:
     """Count every event once, and give each person a row.
 
@@ -277,7 +272,7 @@ def count(
     ]
     return EhrTable(
         table=_finish(connection, request),
-        file=None if request.out is None else Path(request.out),
+        file=request.file,
         people=people,
         zeros=account.get("zeros", (0, 0))[1],
         events_read=sum(events for events, _ in account.values()),
@@ -350,16 +345,14 @@ def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
         f"LEFT JOIN (SELECT person, {wide} FROM flags GROUP BY person) USING (person) "
         "WHERE reason IS NULL ORDER BY o.person"
     )
-    if request.out is None:
+    if request.file is None:
         return connection.execute(query).df()
     try:
-        with whole_file(Path(request.out)) as file:
+        with whole_file(request.file) as file:
             connection.execute(
                 f"COPY ({query}) TO $1 (FORMAT parquet, USE_TMP_FILE false)", [str(file.name)]
             )
     except (OSError, load_duckdb().IOException) as error:
         why = getattr(error, "strerror", None) or "DuckDB does not succeed"
-        raise SettingsError(
-            f"{request.out} cannot be written: {why}; choose another place, with enough space"
-        ) from None
+        raise SettingsError(f"{request.file} cannot be written: {why}; choose another") from None
     return None

@@ -152,13 +152,12 @@ def _open_tables(
     """Return the tables that are there; refuse if one is missing that is needed."""
     below = any(code.include_descendants for code in codes.codes)
     wanted = [*CLINICAL, ANCESTORS] if below else list(CLINICAL)
-    found: Mapping[str, Source]
-    if isinstance(cdm, InDatabase):
-        found = _in_database(connection, cdm.file, cdm.name, wanted)
-    elif Path(cdm).is_dir():
-        found = _in_folder(Path(cdm), wanted)
-    else:
-        found = _in_database(connection, cdm, None, wanted)
+    file, schema = (cdm.file, cdm.name) if isinstance(cdm, InDatabase) else (cdm, None)
+    found: Mapping[str, Source] = (
+        _in_folder(Path(file), wanted)
+        if Path(file).is_dir()
+        else _in_database(connection, file, schema, wanted)
+    )
     for name in wanted:
         if name not in found and name != "death":
             why = "include_descendants needs it" if name == ANCESTORS else "which is needed"
