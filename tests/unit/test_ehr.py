@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-import silomix
 from silomix import ehr
-from silomix.ehr.record import REASONS
+from silomix.ehr.counting import REASONS
 from silomix.errors import DataError, MissingDependency, SettingsError
 
 DAY = timedelta(days=1)
@@ -27,6 +25,12 @@ SMALL = ehr.Engine(memory="200MB", threads=1)
 
 def quote(name):
     return '"' + name.replace('"', '""') + '"'
+
+
+def lines(tmp_path, text, name="codes.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def write_cdm(path, tables, schema="main"):
@@ -47,76 +51,65 @@ def counted(dropped):
     return {keys[r]: (e, p) for r, e, p, _ in dropped.itertuples(index=False)}
 
 
-def person_frame(rows):
-    frame = pd.DataFrame(
-        rows, columns=["person_id", "gender_concept_id", "year_of_birth", "care_site_id"]
-    )
-    return frame.astype("Int64")
+def omop(people, periods, events, deaths=(), ancestors=()):
+    """Frames of the OMOP tables; deaths and ancestors are pairs."""
 
+    def frame(rows, *columns):
+        return pd.DataFrame(rows, columns=columns)
 
-def period_frame(rows):
-    columns = ["person_id", "observation_period_start_date", "observation_period_end_date"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def event_frame(rows):
-    frame = pd.DataFrame(
-        rows, columns=["person_id", "condition_concept_id", "condition_start_date"]
-    )
-    return frame.astype({"person_id": "Int64", "condition_concept_id": "Int64"})
+    whole = {"person_id": "Int64", "condition_concept_id": "Int64"}
+    period = "observation_period_start_date", "observation_period_end_date"
+    person = frame(people, "person_id", "gender_concept_id", "year_of_birth", "care_site_id")
+    event = frame(events, *whole, "condition_start_date")
+    return {
+        "person": person.astype("Int64"),
+        "observation_period": frame(periods, "person_id", *period),
+        "condition_occurrence": event.astype(whole),
+        "concept_ancestor": frame(ancestors, "ancestor_concept_id", "descendant_concept_id"),
+        "death": frame(deaths, "person_id", "death_date"),
+    }
 
 
 @pytest.fixture
 def planted(tmp_path):
     """Six people and one event of every kind that is dropped, in a DuckDB file."""
     inside, outside = date(2016, 5, 1), date(2013, 5, 1)
-    periods = [(p, START, date(2018, 12, 31)) for p in (1, 2, 3, 4)]
-    tables = {
-        "person": person_frame(
-            [
-                (3, 8507, 1930, 7),
-                (1, 8532, 1925, 8),
-                (2, 8507, 1934, 7),
-                (4, 8507, 1980, 7),
-                (5, 8532, 1930, 8),
-                (6, 8532, 1930, None),
-            ]
-        ),
-        "observation_period": period_frame(
-            [*periods, (6, START, date(2018, 12, 31)), (1, date(2019, 6, 1), date(2019, 1, 1))]
-        ),
-        "condition_occurrence": event_frame(
-            [
-                (1, 10, inside),  # asthma and stroke
-                (1, 10, inside),  # again
-                (1, 10, inside),  # and again
-                (1, 101, inside),  # a descendant of 20: gout
-                (1, 20, outside),
-                (2, 20, inside + DAY),
-                (2, 999, inside),  # unknown concepts
-                (2, 999, inside + DAY),
-                (2, 998, inside),
-                (2, 0, inside),  # no concept
-                (2, None, inside),
-                (2, 20, None),
-                (2, 20, date(2018, 6, 1)),  # after death
-                (4, 10, inside),  # too young
-                (5, 10, inside),  # never observed
-                (6, 10, inside),  # no care site
-                (77, 10, inside),  # unknown people
-                (78, 10, inside),
-                (None, 10, inside),
-            ]
-        ),
-        "concept_ancestor": pd.DataFrame(
-            {"ancestor_concept_id": [20, 20, 20, 10], "descendant_concept_id": [20, 101, 102, 103]}
-        ),
-        "death": pd.DataFrame({"person_id": [2], "death_date": [date(2018, 1, 1)]}),
-    }
-    codes = tmp_path / "codes.csv"
-    codes.write_text(
+    people = [
+        (3, 8507, 1930, 7),
+        (1, 8532, 1925, 8),
+        (2, 8507, 1934, 7),
+        (4, 8507, 1980, 7),
+        (5, 8532, 1930, 8),
+        (6, 8532, 1930, None),
+    ]
+    periods = [(p, START, date(2018, 12, 31)) for p in (1, 2, 3, 4, 6)]
+    periods.append((1, date(2019, 6, 1), date(2019, 1, 1)))
+    events = [
+        (1, 10, inside),  # asthma and stroke
+        (1, 10, inside),  # again
+        (1, 10, inside),  # and again
+        (1, 101, inside),  # a descendant of 20: gout
+        (1, 20, outside),
+        (2, 20, inside + DAY),
+        (2, 999, inside),  # unknown concepts
+        (2, 999, inside + DAY),
+        (2, 998, inside),
+        (2, 0, inside),  # no concept
+        (2, None, inside),
+        (2, 20, None),
+        (2, 20, date(2018, 6, 1)),  # after death
+        (4, 10, inside),  # too young
+        (5, 10, inside),  # never observed
+        (6, 10, inside),  # no care site
+        (77, 10, inside),  # unknown people
+        (78, 10, inside),
+        (None, 10, inside),
+    ]
+    ancestors = [(20, 20), (20, 101), (20, 102), (10, 103)]
+    tables = omop(people, periods, events, [(2, date(2018, 1, 1))], ancestors)
+    codes = lines(
+        tmp_path,
         "condition,code,include_descendants\nasthma,10,no\ngout,20,yes\nstroke,30,\nstroke,10,\n",
-        encoding="utf-8",
     )
     return write_cdm(tmp_path / "cdm.duckdb", tables), codes
 
@@ -161,16 +154,11 @@ def test_every_planted_event_is_accounted_for(planted):
 
 def test_people_may_have_to_have_several_conditions(planted):
     cdm, codes = planted
+    before = cdm.read_bytes()
     found = ehr.read_omop(cdm, codes, at_least=2, engine=SMALL)
     assert found.table["person_id"].tolist() == [1, 4, 6]
     assert counted(found.dropped)["too-few"] == (1, 2)  # 2 has gout alone, 3 nothing
     assert found.events_read == found.events_kept + found.dropped["events"].sum()
-
-
-def test_the_database_is_left_as_it_was(planted):
-    cdm, codes = planted
-    before = cdm.read_bytes()
-    ehr.read_omop(cdm, codes, engine=SMALL)
     assert cdm.read_bytes() == before
     assert sorted(path.name for path in cdm.parent.iterdir()) == ["cdm.duckdb", "codes.csv"]
 
@@ -274,19 +262,12 @@ def by_hand(cohort, listed, window, ages, at_least):
 )
 def test_a_random_database_agrees_with_plain_loops(tmp_path, seed, window, ages, at_least):
     cohort = random_cohort(seed)
-    tables = {
-        "person": person_frame(cohort.people),
-        "observation_period": period_frame(cohort.periods),
-        "condition_occurrence": event_frame(cohort.events),
-        "death": pd.DataFrame(cohort.deaths.items(), columns=["person_id", "death_date"]),
-        "concept_ancestor": pd.DataFrame(
-            {"ancestor_concept_id": [20, 20], "descendant_concept_id": [101, 102]}
-        ),
-    }
+    ancestors = [(20, 101), (20, 102)]
+    tables = omop(cohort.people, cohort.periods, cohort.events, cohort.deaths.items(), ancestors)
     codes = ehr.CodeList(
         "codes",
         tuple(
-            ehr.Code(name, str(code), "here", include_descendants=code == 20)
+            ehr.Code(name, str(code), f"entry {name} {code}", include_descendants=code == 20)
             for name, its in CODES.items()
             for code in its
         ),
@@ -334,7 +315,7 @@ def test_a_folder_gives_what_the_database_gives(planted, tmp_path, ending):
     assert one.table.astype(float).equals(other.table.astype(float))
 
 
-def test_people_without_a_year_of_birth_have_no_age(planted, tmp_path):
+def test_people_without_a_year_of_birth_have_no_age(planted):
     cdm, codes = planted
     with duckdb.connect(str(cdm)) as connection:
         connection.execute("UPDATE person SET year_of_birth = NULL WHERE person_id = 1")
@@ -342,79 +323,35 @@ def test_people_without_a_year_of_birth_have_no_age(planted, tmp_path):
     assert counted(found.dropped)["no-birth-year"] == (5, 1)
 
 
-def test_a_schema_is_named(planted, tmp_path):
+def test_the_file_has_what_the_frame_has(planted, tmp_path):
     cdm, codes = planted
-    plain = ehr.read_omop(cdm, codes, engine=SMALL)
-    with duckdb.connect(str(cdm)) as connection:
-        connection.execute("CREATE SCHEMA old")
-        connection.execute("CREATE VIEW old.person AS FROM main.person WHERE person_id < 3")
-    said = r"are in the schemas main, old; say in which one to look \(InDatabase, or --schema\)"
-    with pytest.raises(DataError, match=said):
-        ehr.read_omop(cdm, codes, engine=SMALL)
-    assert ehr.read_omop(ehr.InDatabase(cdm, "Main"), codes, engine=SMALL).people == plain.people
-    said = "schema old: has no table 'observation_period', which is needed; found concept_ancestor,"
-    with pytest.raises(DataError, match=said):
-        ehr.read_omop(ehr.InDatabase(cdm, "old"), codes, engine=SMALL)
-    with pytest.raises(
-        DataError, match=r"has no schema 'new' with tables; its schemas are main, o"
-    ):
-        ehr.read_omop(ehr.InDatabase(cdm, "new"), codes, engine=SMALL)
-
-
-def test_the_file_feeds_a_fit(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    people = [(p, 8507, 1930, 1 + p % 2) for p in range(120)]
-    sick = [(p, code) for p in range(120) for code in (10, 20, 30) if rng.random() < 0.5]
-    tables = {
-        "person": person_frame(people),
-        "observation_period": period_frame([(p, START, START + 900 * DAY) for p, *_ in people]),
-        "condition_occurrence": event_frame([(p, code, START + DAY) for p, code in sick]),
-    }
-    cdm = write_cdm(tmp_path / "cdm.duckdb", tables)
-    codes = {"asthma": [10], "gout": [20], "stroke": [30]}
     out = tmp_path / "people.parquet"
     found = ehr.read_omop(cdm, codes, silo="care_site", out=out, engine=SMALL)
-    assert found.table is None
-    assert found.file == out
+    assert (found.table, found.file) == (None, out)
     again = ehr.read_omop(cdm, codes, silo="care_site", engine=SMALL)
     assert pd.read_parquet(out).equals(again.table)
-    posterior = silomix.fit(
-        out, silo="care_site", variables=list(codes), components=3, iterations=200, seed=seed
-    )
-    assert posterior.silos == ("1", "2")
-    assert len(posterior.labels) == found.people == 120
 
 
 @pytest.mark.slow
 def test_two_million_events_in_little_memory(tmp_path):
     events, people = 2_000_000, 100_000
-    cdm = tmp_path / "cdm.duckdb"
+    cdm, out, scratch = (tmp_path / name for name in ("cdm.duckdb", "people.parquet", "scratch"))
+    scratch.mkdir()
     with duckdb.connect(str(cdm)) as connection:
         connection.execute(
-            "CREATE TABLE condition_occurrence AS SELECT range % $1 AS person_id, "
-            "range % 50 AS condition_concept_id, "
-            "DATE '2015-01-01' + CAST(range // $1 AS INTEGER) AS condition_start_date "
-            "FROM range($2)",
-            [people, events],
+            f"""
+            CREATE TABLE condition_occurrence AS SELECT range % {people} AS person_id,
+                range % 50 AS condition_concept_id,
+                DATE '2015-01-01' + CAST(range // {people} AS INTEGER) AS condition_start_date
+            FROM range({events});
+            CREATE TABLE person AS SELECT range AS person_id FROM range({people});
+            CREATE TABLE observation_period AS SELECT person_id,
+                DATE '2015-01-03' AS observation_period_start_date,
+                DATE '2016-01-01' AS observation_period_end_date FROM person
+            """
         )
-        connection.execute(
-            "CREATE TABLE person AS SELECT range AS person_id, range % 3 AS care_site_id "
-            "FROM range($1)",
-            [people],
-        )
-        connection.execute(
-            "CREATE TABLE observation_period AS SELECT person_id, "
-            "DATE '2015-01-03' AS observation_period_start_date, "
-            "DATE '2016-01-01' AS observation_period_end_date FROM person"
-        )
-    out, scratch = tmp_path / "people.parquet", tmp_path / "scratch"
-    scratch.mkdir()
-    found = ehr.read_omop(
-        cdm,
-        {f"condition {c}": [c] for c in range(1, 41)},
-        out=out,
-        engine=ehr.Engine("100MB", scratch, 2),
-    )
+    codes = {f"condition {c}": [c] for c in range(1, 41)}
+    found = ehr.read_omop(cdm, codes, out=out, engine=ehr.Engine("100MB", scratch, 2))
     # 50 divides the number of people: each person has one concept, on twenty days
     assert counted(found.dropped) == {
         "no-code": (events // 50, people // 50),
@@ -429,7 +366,7 @@ def test_two_million_events_in_little_memory(tmp_path):
 
 def test_memory_that_is_too_small_says_so(planted, tmp_path):
     cdm, codes = planted
-    with pytest.raises(SettingsError, match=r"cdm.duckdb: 1MB of memory, or the space in .+ allow"):
+    with pytest.raises(SettingsError, match="1MB of memory"):
         ehr.read_omop(cdm, codes, engine=ehr.Engine(memory="1MB"))
 
 
@@ -447,7 +384,8 @@ EVENTS = pd.DataFrame(
     ],
     columns=["person", "code", "date", "hospital"],
 )
-LONG = {"hypertension": ["I10"], "asthma": ["J45", "J46"]}
+HYPERTENSION = {"hypertension": ["I10"]}
+LONG = HYPERTENSION | {"asthma": ["J45", "J46"]}
 
 
 class TestLong:
@@ -514,18 +452,10 @@ class TestLong:
         )
         columns = ehr.LongColumns("pat ID", "icd", "day", date_format="%d/%m/%Y")
         people = pd.DataFrame({"Pat id": np.array([1, 2, 3], dtype=np.int32)})
-        found = ehr.read_long(
-            events,
-            {"hypertension": ["I10"]},
-            people=people,
-            columns=columns,
-            between=("2020-12-31", "2020-12-31"),
-            engine=SMALL,
-        )
-        assert found.table.to_dict("list") == {
-            "pat ID": ["1", "2", "3"],
-            "hypertension": [1, 1, 0],
-        }
+        day = ("2020-12-31", "2020-12-31")
+        choices = {"people": people, "columns": columns, "between": day}
+        found = ehr.read_long(events, HYPERTENSION, **choices, engine=SMALL)
+        assert found.table.to_dict("list") == {"pat ID": ["1", "2", "3"], "hypertension": [1, 1, 0]}
 
     @pytest.mark.parametrize(
         ("dates", "date_format"),
@@ -540,13 +470,9 @@ class TestLong:
     def test_days_are_read_alike_everywhere(self, monkeypatch, dates, date_format):
         monkeypatch.setenv("TZ", "America/New_York")
         events = pd.DataFrame({"person": [1, 2], "code": "I10", "date": dates})
-        found = ehr.read_long(
-            events,
-            {"hypertension": ["I10"]},
-            columns=ehr.LongColumns(date_format=date_format),
-            between=("2020-01-01", None),
-            engine=SMALL,
-        )
+        columns = ehr.LongColumns(date_format=date_format)
+        choices = {"columns": columns, "between": ("2020-01-01", None)}
+        found = ehr.read_long(events, HYPERTENSION, **choices, engine=SMALL)
         assert found.table["hypertension"].tolist() == [1, 0]
 
     def test_whole_numbers_stay_numbers(self):
@@ -560,15 +486,14 @@ class TestLong:
         events = pd.DataFrame(
             {"person": [1, 2], "code": ["E10", "E10"], "system": ["ICD10", "local"]}
         )
-        path = tmp_path / "codes.csv"
-        path.write_text("condition,code,vocabulary\ndiabetes,E10,ICD10\n")
+        path = lines(tmp_path, "condition,code,vocabulary\ndiabetes,E10,ICD10\n")
         columns = ehr.LongColumns(date=None, vocabulary="system")
         found = ehr.read_long(events, path, columns=columns, engine=SMALL)
         assert found.table["diabetes"].tolist() == [1, 0]
         assert found.unlisted.values.tolist() == [["local:E10", 1]]
-        with pytest.raises(SettingsError, match="says of which vocabulary its codes are; name the"):
+        with pytest.raises(SettingsError, match="names vocabularies"):
             ehr.read_long(events, path, columns=ehr.LongColumns(date=None))
-        with pytest.raises(DataError, match=r"entry 1 has no vocabulary, and .+ 'system'; fill it"):
+        with pytest.raises(DataError, match=r"entry 1: .+has no vocabulary"):
             ehr.read_long(events, {"diabetes": "E10"}, columns=columns)
 
     @pytest.mark.parametrize("name", ['a"; DROP TABLE people; --', "new\nline", "it's $1 ?", "p.*"])
@@ -589,12 +514,6 @@ def test_nobody_left_is_an_answer():
     assert found.conditions["prevalence"].isna().all()
 
 
-def lines(tmp_path, text, name="codes.csv"):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 class TestCodes:
     def test_a_list_keeps_its_order(self, tmp_path):
         path = lines(
@@ -608,208 +527,150 @@ class TestCodes:
         assert [code.include_descendants for code in found.codes] == [True, False, False]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "named"),
         [
-            ("", "has no column 'condition'; its first line is '' and must name condition and c"),
-            ("condition,kode\n", "has no column 'code'; its first line is 'condition,kode'"),
-            (
-                "condition,code,include_descendents\n",
-                r"a column 'include_descendents' \(did you mean 'include_descendants'\?\); it may",
-            ),
-            ("condition,code,code\n", "a column of the code list stands twice; drop one of them"),
-            ("condition,code\n", "the list has no code; add at least one line"),
-            ("condition,code\n\n,1\n", "line 3: the condition has no name"),
-            ("condition,code\na\0,1\n", "line 2: the condition has no name, or one with a NUL"),
-            ("condition,code\na,\n", "line 2: 'a' has an empty code"),
-            ("condition,code\na,1,2\n", "line 2: 3 cells, where the header has 2"),
-            ("condition,code\na,1\nb,1\na, 1\n", "line 4: the code '1' of 'a' stands in line 2 al"),
-            ("condition,code\na,1\nA,2\n", r"line 3: 'A' and 'a' \(line 2\) differ only in capi"),
-            (
-                "condition,code,include_descendants\na,1,maybe\n",
-                "line 2: include_descendants is 'maybe'; write true or false",
-            ),
-            ("condition,code\n" + "a,\n" * 7, "and 8 more; correct the code list"),
-            ('condition,code\na,"1', "the code list cannot be read: .+; save it as CSV in UTF-8"),
+            ("", "the first line"),
+            ("condition,kode\n", "the first line .+'condition,kode'"),
+            ("condition,code,include_descendents\n", "include_descendents"),
+            ("condition,code,code\n", "once"),
+            ("condition,code\n", "has no code"),
+            ("condition,code\n\n,1\n", "line 3: .+empty"),
+            ("condition,code\na\0,1\n", "line 2: .+NUL"),
+            ("condition,code\na,\n", "line 2: .+'a' .+empty"),
+            ("condition,code\na,1,2\n", "line 2: 3 cells"),
+            ("condition,code\na,1\nb,1\na, 1\n", "line 4: .+'1' of 'a' .+line 2"),
+            ("condition,code\na,1\nA,2\n", "line 3: 'A' and 'a'"),
+            ("condition,code,include_descendants\na,1,maybe\n", "line 2: .+'maybe'"),
+            ("condition,code\n" + "a,\n" * 7, "and 8 more"),
+            ('condition,code\na,"1', "cannot be read"),
         ],
     )
-    def test_a_wrong_list_is_refused_by_line(self, tmp_path, text, said):
-        with pytest.raises(DataError, match=rf"codes.csv: (.|\n)*{said}"):
+    def test_a_wrong_list_is_refused_by_line(self, tmp_path, text, named):
+        with pytest.raises(DataError, match=rf"codes.csv: (.|\n)*{named}"):
             ehr.read_codes(lines(tmp_path, text))
 
-    def test_a_list_that_is_not_there(self, tmp_path):
-        with pytest.raises(DataError, match="no such file; check the path of the code list"):
+    def test_lists_that_do_not_fit_are_refused(self, tmp_path):
+        with pytest.raises(DataError, match="No such file"):
             ehr.read_codes(tmp_path / "codes.csv")
-
-    def test_a_mapping_is_checked_alike(self):
-        with pytest.raises(DataError, match="the code list: entry 2: 'b' has an empty code"):
+        with pytest.raises(DataError, match=r"entry 2: .+'b' .+empty"):
             ehr.read_codes({"a": ["1"], "b": []})
-
-    def test_concepts_are_whole_numbers(self, tmp_path):
-        with pytest.raises(DataError, match="line 2: the code 'I10' of 'a' is no concept id, whi"):
-            ehr.read_omop("cdm", lines(tmp_path, "condition,code\na,I10\n"))
-        with pytest.raises(DataError, match="entry 1: the code '0' of 'a' is no concept id"):
-            ehr.read_omop("cdm", {"a": [0]})
-
-    def test_a_long_table_knows_no_descendants(self, tmp_path):
-        path = lines(tmp_path, "condition,code,include_descendants\na,I10,1\n")
-        with pytest.raises(DataError, match="line 2: include_descendants is for OMOP; list the co"):
-            ehr.read_long(EVENTS, path)
+        for codes, named in (
+            ({"a": ["1", "I10"]}, "entry 2: the code 'I10'"),
+            ({"a": [0]}, "entry 1: the code '0'"),
+        ):
+            with pytest.raises(DataError, match=f"{named} is not a concept id"):
+                ehr.read_omop("cdm", codes)
+        below = lines(tmp_path, "condition,code,include_descendants\na,I10,1\n")
+        with pytest.raises(DataError, match=r"line 2: .+for OMOP"):
+            ehr.read_long(EVENTS, below)
 
 
 @pytest.mark.parametrize(
-    ("choices", "said"),
+    ("choices", "named"),
     [
-        ({"between": ("2020-13-01", None)}, "the first date is '2020-13-01'; write it as YYYY-MM"),
-        ({"between": (None, 2020)}, "the last date is 2020; write it as YYYY-MM-DD"),
-        ({"between": ("2021-01-01", "2020-01-01")}, "2021-01-01 is after the last date 2020-01-"),
-        ({"at_least": -1}, "at_least is -1; it must be a whole number, at least 0"),
-        ({"at_least": 3}, "at_least is 3, and the code list has 2 conditions; ask for fewer"),
-        ({"out": "people.csv"}, "people.csv does not end in .parquet, .+; name it people.parquet$"),
-        ({"out": "nowhere/p.parquet"}, "there is no folder nowhere; make it first"),
-        ({"carry": ["Person"]}, "the column 'person' would stand twice in the result"),
-        ({"engine": ehr.Engine(memory="lots")}, "memory is 'lots'; give an amount such as '500M"),
-        ({"engine": ehr.Engine(threads=0)}, "threads is 0; it must be a whole number"),
-        ({"engine": ehr.Engine(scratch="nowhere")}, "nowhere cannot hold temporary files: No su"),
-        (
-            {"columns": ehr.LongColumns(date=None), "between": ("2020-01-01", None)},
-            "a first or last date needs the column of dates; name it",
-        ),
-        ({"columns": ehr.LongColumns(date_format="%Q")}, "the date format is '%Q'; write it as"),
+        ({"between": ("2020-13-01", None)}, "first date is '2020-13-01'"),
+        ({"between": (None, 2020)}, "last date is 2020"),
+        ({"between": ("2021-01-01", "2020-01-01")}, "2021-01-01 is after .+ 2020-01-01"),
+        ({"at_least": -1}, "at_least is -1"),
+        ({"at_least": 3}, "at_least is 3; .+ 2 conditions"),
+        ({"out": "people.csv"}, "people.csv"),
+        ({"out": "nowhere/p.parquet"}, "nowhere"),
+        ({"carry": ["Person"]}, "'person' would be in the result twice"),
+        ({"engine": ehr.Engine(memory="lots")}, "memory is 'lots'"),
+        ({"engine": ehr.Engine(threads=0)}, "threads is 0"),
+        ({"engine": ehr.Engine(scratch="nowhere")}, "scratch is nowhere"),
+        ({"columns": ehr.LongColumns(date=None), "between": ("2020-01-01", None)}, "needs the col"),
+        ({"columns": ehr.LongColumns(date_format="%Q")}, "date format is '%Q'"),
+        ({"silo": "ward"}, "silo is 'ward'; .+ care_site, location"),
+        ({"ages": (80, 70)}, "the oldest age is 70"),
+        ({"ages": (-1, None)}, "the youngest age is -1"),
     ],
 )
-def test_wrong_settings_are_named(tmp_path, monkeypatch, choices, said):
+def test_wrong_settings_are_named(tmp_path, monkeypatch, choices, named):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError, match=said):
-        ehr.read_long(EVENTS, LONG, **choices)
-
-
-@pytest.mark.parametrize(
-    ("choices", "said"),
-    [
-        ({"silo": "ward"}, "silo is 'ward'; for OMOP it must be one of care_site, location"),
-        ({"ages": (80, 70)}, "the oldest age is 70; it must be a whole number, at least 80"),
-        ({"ages": (-1, None)}, "the youngest age is -1; it must be a whole number, at least 0"),
-    ],
-)
-def test_wrong_settings_of_omop_are_named(choices, said):
-    with pytest.raises(SettingsError, match=said):
-        ehr.read_omop("cdm", CODES, **choices)
+    with pytest.raises(SettingsError, match=named):
+        if choices.keys() & {"silo", "ages"}:
+            ehr.read_omop("cdm", CODES, **choices)
+        else:
+            ehr.read_long(EVENTS, LONG, **choices)
 
 
 TWICE = pd.DataFrame({"person": ["p1", "p1"]})
 NAMELESS = pd.DataFrame({"person": ["p1", None]})
+HOSPITALS = EVENTS.assign(hospital=list("abcdefghi"))
 
 
 @pytest.mark.parametrize(
-    ("events", "choices", "said"),
+    ("events", "choices", "named"),
     [
-        (EVENTS, {"columns": ehr.LongColumns(code="codes")}, r"the events: has no column 'codes' "),
+        (EVENTS, {"columns": ehr.LongColumns(code="codes")}, "the events: has no column 'codes' "),
         (EVENTS, {"carry": ["sex"]}, "no column 'sex'; its columns are 'person', 'code', 'date'"),
-        (EVENTS.head(0), {}, "the events: has no event; check that it is the right table"),
-        (EVENTS, {"people": TWICE}, "the people: the person 'p1' has 2 rows; keep one row for"),
-        (EVENTS, {"people": NAMELESS}, "the people: 1 of 2 rows have no person id that can be re"),
-        (EVENTS, {"people": TWICE.head(0)}, "the people: has no row; give a table with the people"),
+        (EVENTS.head(0), {}, "the events: has no event"),
+        (EVENTS, {"people": TWICE}, "the people: 2 of its rows have the person id 'p1'"),
+        (EVENTS, {"people": NAMELESS}, "the people: 1 of its rows have no person id"),
+        (EVENTS, {"people": TWICE.head(0)}, "no event is of a person in the table of people"),
         (EVENTS, {"people": TWICE.head(1) + "0x"}, "no event is of a person in the table of peo"),
-        (EVENTS.assign(code="x"), {}, "no event has a code of the list; .+ ones are 'x'"),
-        (
-            EVENTS.assign(date="5.1.2020"),
-            {},
-            "of listed events can be read; .+ date_format='%d/%m/%Y'",
-        ),
-        (
-            EVENTS.assign(hospital=list("abcdefghi")),
-            {"carry": ["hospital"]},
-            "'hospital' of the person 'p1' is 'g' in one row and 'i' in another; carry it from a t",
-        ),
-        ("events.xlsx", {}, "events.xlsx: unknown kind of file; give one that ends in .csv, .csv"),
-        ("events.csv", {}, "events.csv: no such file; check the path"),
-        ("events.duckdb", {}, "events.duckdb: is a database; say which of its tables to read"),
-        (ehr.InDatabase("e.duckdb", "t"), {}, "e.duckdb: no such file; check the path of the data"),
+        (EVENTS.assign(code="x"), {}, "no event has a code of the list; .+ 'x'"),
+        (EVENTS.assign(date="5.1.2020"), {}, "5 with one that cannot be read.+date_format="),
+        (HOSPITALS, {"carry": ["hospital"]}, "'hospital' of the person 'p1' is 'g' .+ 'i'"),
+        ("events.xlsx", {}, "events.xlsx: unknown kind of file; .+.csv"),
+        ("events.csv", {}, "events.csv: no such file"),
+        ("events.duckdb", {}, "events.duckdb: .+ --table"),
+        (ehr.InDatabase("e.duckdb", "t"), {}, "e.duckdb: no such file"),
     ],
 )
-def test_events_that_cannot_be_used_are_refused(tmp_path, monkeypatch, events, choices, said):
+def test_events_that_cannot_be_used_are_refused(tmp_path, monkeypatch, events, choices, named):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=named):
         ehr.read_long(events, LONG, **choices, engine=SMALL)
 
 
 def test_a_condition_with_the_name_of_a_column_is_refused():
-    with pytest.raises(DataError, match="the condition 'Hospital' has the name of the column 'hos"):
+    with pytest.raises(DataError, match="'hospital' would be in the result twice"):
         ehr.read_long(EVENTS, {"Hospital": ["I10"]}, carry=["hospital"])
-    with pytest.raises(DataError, match="'care_site' has the name of the column 'care_site', whi"):
+    with pytest.raises(DataError, match="'care_site' would be in the result twice"):
         ehr.read_omop("cdm", {"care_site": [1]}, silo="care_site")
 
 
-def test_damaged_files_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"bad.duckdb, table t: cannot be read: .+ repair or repla"):
-        ehr.read_long(ehr.InDatabase(lines(tmp_path, "x", "bad.duckdb"), "t"), LONG, engine=SMALL)
-    ragged = lines(tmp_path, "person,code,date\n1,secret\n", "ragged.csv")
-    with pytest.raises(DataError, match=r"ragged.csv: cannot be read: line 2: it has") as caught:
-        ehr.read_long(ragged, LONG, engine=SMALL)
-    assert "secret" not in str(caught.value)
-    header = lines(tmp_path, "person,code,Code\n", "header.csv")
-    with pytest.raises(
-        DataError, match=r"first line must name the columns, each once .+ columns 2, 3 share a name"
-    ):
-        ehr.read_long(header, LONG, engine=SMALL)
-    torn = tmp_path / "torn.csv.gz"
-    torn.write_bytes(gzip.compress(b"person,code,date\n" * 9)[:20])
-    with pytest.raises(
-        DataError, match=r"torn.csv.gz: cannot be read: .+; repair or replace the f"
-    ):
-        ehr.read_long(torn, LONG, engine=SMALL)
-
-
 def test_tables_of_a_database_are_named(tmp_path):
-    path = write_cdm(tmp_path / "r.duckdb", {"events": EVENTS})
-    with pytest.raises(DataError, match=r"has no table 'event'.*; its tables are main.events"):
+    path = write_cdm(tmp_path / "r.duckdb", {"events": EVENTS, "people": EVENTS.head(1)})
+    with pytest.raises(DataError, match=r"no tables .+'event'.+main.events"):
         ehr.read_long(ehr.InDatabase(path, "event"), LONG, engine=SMALL)
     write_cdm(path, {"events": EVENTS}, schema="old")
-    with pytest.raises(DataError, match=r"several tables are called 'events'; say which, as schem"):
+    with pytest.raises(DataError, match=r"2 tables .+'events'.+schema.table"):
         ehr.read_long(ehr.InDatabase(path, "events"), LONG, engine=SMALL)
-    both = ehr.InDatabase(path, "old.events")
-    people = write_cdm(path, {"people": EVENTS.head(1)}) and ehr.InDatabase(path, "people")
-    assert ehr.read_long(both, LONG, people=people, engine=SMALL).people == 1
+    people = ehr.InDatabase(path, "people")
+    old = ehr.InDatabase(path, "old.events")
+    assert ehr.read_long(old, LONG, people=people, engine=SMALL).people == 1
 
 
 def test_omop_tables_that_are_missing_are_named(planted, tmp_path):
     cdm, codes = planted
-    with duckdb.connect(str(cdm)) as connection:
-        connection.execute("DROP TABLE concept_ancestor")
-    said = r"has no table 'concept_ancestor', and .+codes.csv asks for descendants \(line 3\); add"
-    with pytest.raises(DataError, match=said):
-        ehr.read_omop(cdm, codes, engine=SMALL)
-    with duckdb.connect(str(cdm)) as connection:
-        connection.execute("DROP TABLE observation_period")
-    said = "no table 'observation_period', which is needed; found condition_occurrence, death, pers"
-    with pytest.raises(DataError, match=said):
-        ehr.read_omop(cdm, codes, engine=SMALL)
-    with pytest.raises(DataError, match="cdm: no such file; check the path of the database"):
+    for table in ("concept_ancestor", "observation_period"):
+        with duckdb.connect(str(cdm)) as connection:
+            connection.execute(f"DROP TABLE {table}")
+        with pytest.raises(DataError, match=f"has no table '{table}'.+found"):
+            ehr.read_omop(cdm, codes, engine=SMALL)
+    with pytest.raises(DataError, match="cdm: no such file"):
         ehr.read_omop(tmp_path / "cdm", codes, engine=SMALL)
     folder = tmp_path / "both"
     folder.mkdir()
     for name in ("person.csv", "PERSON.tsv"):
-        (folder / name).write_text("person_id\n1\n")
-    with pytest.raises(DataError, match=r"PERSON.tsv and person.csv are one table; keep one"):
+        lines(folder, "person_id\n1\n", name)
+    with pytest.raises(DataError, match=r"PERSON.tsv and person.csv are one table"):
         ehr.read_omop(folder, codes, engine=SMALL)
 
 
 def test_omop_columns_that_are_missing_are_named(planted):
     cdm, codes = planted
-    with pytest.raises(DataError, match="table person: has no column 'location_id'; its columns a"):
+    with pytest.raises(DataError, match=r"table main.person: has no column 'location_id'"):
         ehr.read_omop(cdm, codes, silo="location", engine=SMALL)
-    with duckdb.connect(str(cdm)) as connection:
-        connection.execute("INSERT INTO person (person_id) VALUES (NULL)")
-    with pytest.raises(DataError, match="table person: 1 of 7 rows have no person id that can be"):
-        ehr.read_omop(cdm, codes, engine=SMALL)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     out = tmp_path / "people.parquet"
     (out / "in the way").mkdir(parents=True)
-    with pytest.raises(
-        SettingsError, match=r"people.parquet cannot be written: .+; choose another"
-    ):
+    with pytest.raises(SettingsError, match=r"people.parquet cannot be written"):
         ehr.read_long(EVENTS, LONG, out=out, engine=SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["people.parquet"]
 
@@ -817,14 +678,12 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 @pytest.mark.parametrize("package", ["duckdb", "pyarrow"])
 def test_without_its_packages_the_extra_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(
-        MissingDependency, match=r"needs duckdb and pyarrow: pip install 'silomix\[data\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"silomix\[data\]"):
         ehr.read_long(EVENTS, LONG)
 
 
 def test_nothing_is_fetched_and_nothing_left_behind(tmp_path):
-    from silomix.ehr.engine import opened
+    from silomix.ehr.database import opened
 
     with opened(ehr.Engine(scratch=tmp_path, memory="100MB"), "x") as connection:
         rows = connection.execute("SELECT name, value FROM duckdb_settings()").fetchall()

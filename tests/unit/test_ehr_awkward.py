@@ -13,14 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from silomix import cli, ehr
-from silomix.ehr.problems import BY_CLASS, BY_WORDS, explain
-from silomix.ehr.record import REASONS
+from silomix.ehr.counting import REASONS
+from silomix.ehr.database import ADVICE, explain
 from silomix.errors import DataError, SettingsError
 
 SMALL = ehr.Engine(memory="200MB", threads=1)
 CODES = {"hypertension": ["I10"]}
 HEADER = "person,code,date\n"
 ROW = "ROWS,I10,2020-01-01\n"
+FORGED = '"SECRET\nInvalid Input Error: CSV Error on Line: 77\n  file = JOHN","I10"\n'
 KEYS = {words: key for key, (words, _) in REASONS.items()}
 
 
@@ -53,17 +54,14 @@ class TestRecordsAreNotQuoted:
     @pytest.mark.parametrize(
         ("body", "said"),
         [
-            (ROW * 4 + '"JOHN,I10,2020-01-01\n' + ROW * 2995, "line 6: a quote is opened and not"),
-            (ROW * 4 + '"JOHN" SECRET,I10,2020-01-01\n', "line 6: a quote is opened and not clo"),
-            ('"JOHN\nSECRET","I10"\n', "line 2: it has more or fewer cells than the first line"),
-            ("JOHN,SECRET,I10,2020-01-01\n", "line 2: it has more or fewer cells than the first"),
-            (
-                '"SECRET\nInvalid Input Error: CSV Error on Line: 77\n  file = JOHN","I10"\n',
-                "line 2: it has more or fewer cells",
-            ),
-            ("JOHN" * 600_000 + ",I10,2020-01-01\n", "line 2: it is longer than 2 MB; look for a"),
-            (ROW + "JOHN,I10,2020\r-01-01\r\n", "it is not as CSV has to be; look for odd quot"),
-            (ROW.encode() * 9000 + b"JOHN\xe9,I10,2020-01-01\n", "line 9002: it is not in UTF-8; "),
+            (ROW * 4 + '"JOHN,I10,2020-01-01\n' + ROW * 2995, "line 6: a quote is opened"),
+            (ROW * 4 + '"JOHN" SECRET,I10,2020-01-01\n', "line 6: a quote is opened"),
+            ('"JOHN\nSECRET","I10"\n', "line 2: it has more or fewer cells"),
+            ("JOHN,SECRET,I10,2020-01-01\n", "line 2: it has more or fewer cells"),
+            (FORGED, "line 2: it has more or fewer cells"),
+            ("JOHN" * 600_000 + ",I10,2020-01-01\n", "line 2: it is longer than 2 MB"),
+            (ROW + "JOHN,I10,2020\r-01-01\r\n", "it is not valid CSV"),
+            (ROW.encode() * 9000 + b"JOHN\xe9,I10,2020-01-01\n", "line 9002: it is not in UTF-8"),
         ],
         ids=["stray", "inside", "newline", "many", "forged", "huge", "line ends", "latin"],
     )
@@ -90,8 +88,8 @@ class TestRecordsAreNotQuoted:
     @pytest.mark.parametrize(
         ("view", "said"),
         [
-            ("SELECT CAST(person AS INTEGER) AS person", "a value cannot be converted to the type"),
-            ("SELECT error(person) AS person", "DuckDB gives up on it (InvalidInputException); re"),
+            ("SELECT CAST(person AS INTEGER) AS person", "a value does not fit the type"),
+            ("SELECT error(person) AS person", "DuckDB refuses it (InvalidInputException)"),
         ],
     )
     def test_of_a_database(self, tmp_path, view, said):
@@ -105,37 +103,27 @@ class TestRecordsAreNotQuoted:
     @pytest.mark.parametrize(
         ("name", "content", "said"),
         [
-            ("a.csv", "JOHN,SECRET,john\n", "the first line .+; the columns 1, 3 share a name$"),
-            ("a.csv", "", r"the first line must name the columns, each once .+; it is empty$"),
-            ("a.csv", b"JOHN\xe9,code\n", "is not in UTF-8; save it as UTF-8$"),
-            ("a.csv.gz", "JOHN", "cannot be read: it is not as .gz files have to be; repair or"),
-            ("a.csv.gz", gzip.compress(HEADER.encode())[:12] + b"JOHN" * 9, "it is not as .gz fi"),
-            ("a.parquet", "JOHN" * 9, "cannot be read: it is no Parquet file, or not all of one"),
+            ("a.csv", "JOHN,SECRET,john\n", "the first line must name the columns"),
+            ("a.csv", "", "the first line must name the columns"),
+            ("a.csv", b"JOHN\xe9,code\n", "it is not in UTF-8"),
+            ("a.csv.gz", "JOHN", "a damaged .gz file"),
+            ("a.csv.gz", gzip.compress(HEADER.encode())[:12] + b"JOHN" * 9, "a damaged .gz file"),
+            ("a.csv.gz", gzip.compress(HEADER.encode() * 9)[:20], "a damaged .gz file"),
+            ("a.parquet", "JOHN" * 9, "DuckDB refuses it"),
         ],
     )
     def test_of_a_first_line_or_a_damaged_file(self, tmp_path, name, content, said):
-        with pytest.raises(DataError, match=said):
-            raise DataError(refusal_of(written(tmp_path / name, content)))
+        assert said in refusal_of(written(tmp_path / name, content))
 
-    @pytest.mark.parametrize(
-        ("words", "said"),
-        [
-            ('IO Error: Could not set lock on file "JOHN"', "another program has it open; close"),
-            ("IO Error: The file is not a valid DuckDB database file!", "it is no DuckDB database"),
-            ("IO Error: Trying to read a database file with version number 9", "another version"),
-            ("IO Error: JOHN", "it cannot be opened; check that it is whole, and that you may"),
-        ],
-    )
-    def test_databases_that_cannot_be_opened(self, words, said):
-        assert explain(duckdb.IOException(words), "r.duckdb").startswith(
-            f"r.duckdb: cannot be read: {said}"
-        )
+    def test_of_a_damaged_database(self, tmp_path):
+        path = written(tmp_path / "bad.duckdb", "JOHN")
+        assert "bad.duckdb, table t: cannot be read" in refusal_of(ehr.InDatabase(path, "t"))
 
-    def test_every_class_of_error_is_one_of_duckdb(self):
-        assert all(issubclass(getattr(duckdb, name), duckdb.Error) for name in BY_CLASS)
-        for name, words in BY_CLASS.items():
-            assert explain(getattr(duckdb, name)("JOHN"), "r") == f"r: cannot be read: {words}"
-        assert all(";" in words for words in (*BY_CLASS.values(), *BY_WORDS.values()))
+    @pytest.mark.parametrize("words", [*ADVICE, "JOHN"])
+    def test_errors_are_explained_without_their_text(self, words):
+        said = explain(duckdb.IOException(f"IO Error: {words} JOHN"), "r.duckdb")
+        assert said.startswith("r.duckdb: cannot be read: " + ADVICE.get(words, "DuckDB refuses"))
+        assert "JOHN" not in said
 
 
 def write_schema(path, schema, only=(), person=(1, 2), dies="2030-01-01"):
@@ -176,7 +164,7 @@ class TestSchemas:
         path = tmp_path / "cdm.duckdb"
         write_schema(path, "cdm_a", [name for name in ALIVE if name != table])
         write_schema(path, "cdm_b")
-        with pytest.raises(DataError, match=f"cdm.duckdb, schema cdm_a: has no table '{table}', "):
+        with pytest.raises(DataError, match=f"schema cdm_a: has no table '{table}'"):
             ehr.read_omop(ehr.InDatabase(path, "cdm_a"), {"a": 10}, engine=SMALL)
 
     @pytest.mark.parametrize("table", ["death", "observation_period"])
@@ -184,8 +172,7 @@ class TestSchemas:
         path = tmp_path / "cdm.duckdb"
         write_schema(path, "cdm_a", [name for name in (*ALIVE, "death") if name != table])
         write_schema(path, "cdm_b", [table])
-        said = r"in the schemas cdm_a, cdm_b; say in which one to look \(InDatabase, or --schema\)"
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match="in the schemas cdm_a, cdm_b"):
             ehr.read_omop(path, {"a": 10}, engine=SMALL)
 
     def test_the_vocabulary_may_have_a_schema_of_its_own(self, tmp_path):
@@ -193,12 +180,13 @@ class TestSchemas:
         write_schema(path, "cdm_a", ALIVE)
         write_schema(path, "words", ["concept_ancestor"])
         below = ehr.CodeList("codes", (ehr.Code("a", "9", "line 2", include_descendants=True),))
+        with pytest.raises(DataError, match="schema new: has no table 'person'"):
+            ehr.read_omop(ehr.InDatabase(path, "new"), below, engine=SMALL)
         for cdm in (path, ehr.InDatabase(path, "CDM_a")):
             assert ehr.read_omop(cdm, below, engine=SMALL).table["a"].tolist() == [1, 1]
         write_schema(path, "words2", ["concept_ancestor"])
         assert ehr.read_omop(path, {"a": 10}, engine=SMALL).people == 2  # nobody asks for it
-        said = "table 'concept_ancestor' is in the schemas words, words2; make a view of one of th"
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=r"2 tables are called 'concept_ancestor'.+words2"):
             ehr.read_omop(path, below, engine=SMALL)
         write_schema(path, "cdm_a", ["concept_ancestor"])
         assert ehr.read_omop(path, below, engine=SMALL).table["a"].tolist() == [1, 1]
@@ -206,7 +194,7 @@ class TestSchemas:
     def test_a_database_without_tables_says_so(self, tmp_path):
         path = tmp_path / "cdm.duckdb"
         write_schema(path, "words", ["concept_ancestor"])
-        with pytest.raises(DataError, match="has no table 'person', which is needed; found none"):
+        with pytest.raises(DataError, match="has no table 'person'"):
             ehr.read_omop(path, {"a": 10}, engine=SMALL)
 
 
@@ -365,18 +353,14 @@ PEOPLE = pd.DataFrame({"person": ["a", "b"]})
 @pytest.mark.parametrize(
     ("events", "choices", "said"),
     [
-        (long(person=[None, " "]), {}, "no event has a person id; check the column of person ids$"),
-        (long(person=[None, ""]), {"people": PEOPLE}, "no event has a person id; check the colum"),
-        (long(code=[None, "NA"]), {}, "no event has a code that can be used; check the column of"),
-        (
-            long(date=[None, ""]),
-            {},
-            "none of the 2 listed events counts: 2 without a date, .+; check the column of dates,",
-        ),
+        (long(person=[None, " "]), {}, "no event has a person id"),
+        (long(person=[None, ""]), {"people": PEOPLE}, "no event has a person id"),
+        (long(code=[None, "NA"]), {}, "no event has a code that can be used"),
+        (long(date=[None, ""]), {}, "none of the 2 listed events counts: 2 without a date"),
         (
             long(date=["2020-01-31", "", "x", "2019-01-01"]),
             {"between": ("2021-01-01", None)},
-            "none of the 4 listed events counts: 1 without a date, 1 with .+ read, 2 before the fi",
+            "none of the 4 listed events counts: 1 without a date, 1 with .+ read, 2 before",
         ),
     ],
 )
@@ -387,6 +371,6 @@ def test_a_table_of_zeros_is_refused(events, choices, said):
 
 @pytest.mark.parametrize("memory", ["-5GB", "0GB", "0.0MB", "", "GB"])
 def test_memory_is_more_than_nothing(memory):
-    with pytest.raises(SettingsError, match=f"memory is '{memory}'; give an amount such as '500MB"):
+    with pytest.raises(SettingsError, match=f"memory is '{memory}'"):
         ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine(memory))
     assert ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine("0.2GB")).people == 1

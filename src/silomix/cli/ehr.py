@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
 from silomix import options as opt
 from silomix.cli.examples import epilog
@@ -18,72 +20,34 @@ from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, re
 from silomix.results import check_free, table_view, write_table
 from silomix.terminal import explaining, show
 
-Events = Annotated[
-    Path, typer.Argument(metavar="EVENTS", help="A row per event: CSV, TSV, Parquet or DuckDB.")
-]
-Cdm = Annotated[
-    Path, typer.Argument(metavar="CDM", help="A DuckDB file, or a folder with a file per table.")
-]
-CodesFile = Annotated[
-    Path, typer.Option("--codes", help="The code list: a CSV with columns condition and code.")
-]
-PeopleOut = Annotated[
-    Path,
-    typer.Option(
-        "--out", help="Such as people.parquet; people.dropped.csv says what is not in it."
-    ),
-]
-Carry = Annotated[
-    str | None, typer.Option("--carry", help="Columns of each person that go along, as a,b,c.")
-]
-FirstDate = Annotated[
-    str | None, typer.Option("--first-date", help="Earlier events do not count: YYYY-MM-DD.")
-]
-LastDate = Annotated[
-    str | None, typer.Option("--last-date", help="Later events do not count: YYYY-MM-DD.")
-]
-AtLeast = Annotated[
-    int, typer.Option("--at-least", help="Conditions a person must have to be kept; 2 is common.")
-]
-Memory = Annotated[str, typer.Option("--memory", help="Most memory to use; the rest goes to disk.")]
+Word = str | None
+CodesFile = Annotated[Path, Option(help="The code list: a CSV with columns condition and code.")]
+Out = Annotated[Path, Option(help="Such as p.parquet; p.dropped.csv says what is not in it.")]
+Carry = Annotated[Word, Option(help="Columns of each person that go along, as a,b,c.")]
+FirstDate = Annotated[Word, Option(help="Earlier events do not count: YYYY-MM-DD.")]
+LastDate = Annotated[Word, Option(help="Later events do not count: YYYY-MM-DD.")]
+AtLeast = Annotated[int, Option(help="Conditions a person must have to be kept; 2 is common.")]
+Memory = Annotated[str, Option(help="Most memory to use; the rest goes to disk.")]
 Scratch = Annotated[
-    Path | None,
-    typer.Option("--scratch", help="Folder for that; the system's temporary one by default."),
+    Path | None, Option(help="Folder for it; the system's temporary one by default.")
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option("--threads", help="Cores to use (default all); the result is the same."),
-]
+Threads = Annotated[int | None, Option(help="Cores to use (default all); the result is the same.")]
+DROPPED = ".dropped.csv"
 
 
 def long_command(
-    events: Events,
+    events: Annotated[Path, Argument(metavar="EVENTS", help="Events: CSV, TSV, Parquet, DuckDB.")],
     *,
     codes: CodesFile,
-    out: PeopleOut,
-    table: Annotated[
-        str | None, typer.Option("--table", help="Which table, if EVENTS is a DuckDB file.")
-    ] = None,
-    people: Annotated[
-        Path | None,
-        typer.Option("--people", help="A row per person to keep; all who have events if left out."),
-    ] = None,
-    people_table: Annotated[
-        str | None, typer.Option("--people-table", help="Which table, if that is a DuckDB file.")
-    ] = None,
-    person: Annotated[
-        str, typer.Option("--person", help="Column of person ids.")
-    ] = LongColumns.person,
-    code: Annotated[str, typer.Option("--code", help="Column of codes.")] = LongColumns.code,
-    date: Annotated[
-        str, typer.Option("--date", help="Column of dates; '' if there is none.")
-    ] = "date",
-    date_format: Annotated[
-        str | None, typer.Option("--date-format", help="Of other dates than YYYY-MM-DD: %d/%m/%Y.")
-    ] = None,
-    vocabulary: Annotated[
-        str | None, typer.Option("--vocabulary", help="Column of code systems, if codes name them.")
-    ] = None,
+    out: Out,
+    table: Annotated[Word, Option(help="Which table, if EVENTS is a DuckDB file.")] = None,
+    people: Annotated[Path | None, Option(help="People to keep; else all with events.")] = None,
+    people_table: Annotated[Word, Option(help="Which table, if that is a DuckDB file.")] = None,
+    person: Annotated[str, Option(help="Column of person ids.")] = LongColumns.person,
+    code: Annotated[str, Option(help="Column of codes.")] = LongColumns.code,
+    date: Annotated[str, Option(help="Column of dates; '' if there is none.")] = "date",
+    date_format: Annotated[Word, Option(help="Of dates unlike YYYY-MM-DD: %d/%m/%Y.")] = None,
+    vocabulary: Annotated[Word, Option(help="Column of code systems, if codes have one.")] = None,
     carry: Carry = None,
     first_date: FirstDate = None,
     last_date: LastDate = None,
@@ -99,13 +63,11 @@ def long_command(
     with explaining(debug=debug):
         if people_table is not None and people is None:
             raise typer.BadParameter("--people-table names a table of --people; give both")
-        check_free([out, _dropped_file(out)], force=force)
+        check_free([out, out.with_suffix(DROPPED)], force=force)
         found = read_long(
-            events if table is None else InDatabase(events, table),
+            _source(events, table),
             codes,
-            people=people
-            if people is None or people_table is None
-            else InDatabase(people, people_table),
+            people=None if people is None else _source(people, people_table),
             columns=LongColumns(person, code, date or None, vocabulary, date_format),
             carry=split(carry) or (),
             between=(first_date, last_date),
@@ -113,30 +75,21 @@ def long_command(
             out=out,
             engine=Engine(memory, scratch, threads),
         )
-        _tell(found, out, as_json=as_json)
+        _show(found, out, as_json=as_json)
 
 
 def omop_command(
-    cdm: Cdm,
+    cdm: Annotated[Path, Argument(metavar="CDM", help="DuckDB file, or folder of a file a table.")],
     *,
     codes: CodesFile,
-    out: PeopleOut,
-    schema: Annotated[
-        str | None, typer.Option("--schema", help="Where the tables are, if several have them.")
-    ] = None,
-    silo: Annotated[
-        str | None,
-        typer.Option("--silo", help="care_site or location: adds a column with each person's."),
-    ] = None,
+    out: Out,
+    schema: Annotated[Word, Option(help="Where the tables are, if several have them.")] = None,
+    silo: Annotated[Word, Option(help="care_site or location: adds a column of it.")] = None,
     carry: Carry = None,
     first_date: FirstDate = None,
     last_date: LastDate = None,
-    age_from: Annotated[
-        int | None, typer.Option("--age-from", help="Youngest age when first observed.")
-    ] = None,
-    age_to: Annotated[
-        int | None, typer.Option("--age-to", help="Oldest age when first observed.")
-    ] = None,
+    age_from: Annotated[int | None, Option(help="Youngest age when first observed.")] = None,
+    age_to: Annotated[int | None, Option(help="Oldest age when first observed.")] = None,
     at_least: AtLeast = 0,
     memory: Memory = Engine.memory,
     scratch: Scratch = None,
@@ -147,9 +100,9 @@ def omop_command(
 ) -> None:
     """Read OMOP tables into a row per person, a 0/1 column per condition."""
     with explaining(debug=debug):
-        check_free([out, _dropped_file(out)], force=force)
+        check_free([out, out.with_suffix(DROPPED)], force=force)
         found = read_omop(
-            cdm if schema is None else InDatabase(cdm, schema),
+            _source(cdm, schema),
             codes,
             silo=silo,
             carry=split(carry) or (),
@@ -159,29 +112,27 @@ def omop_command(
             out=out,
             engine=Engine(memory, scratch, threads),
         )
-        _tell(found, out, as_json=as_json)
+        _show(found, out, as_json=as_json)
 
 
-def _dropped_file(out: Path) -> Path:
-    return out.with_suffix(".dropped.csv")
+def _source(file: Path, name: str | None) -> Path | InDatabase:
+    return file if name is None else InDatabase(file, name)
 
 
-def _tell(found: EhrTable, out: Path, *, as_json: bool) -> None:
+def _show(found: EhrTable, out: Path, *, as_json: bool) -> None:
     """Write what was dropped, and print the account."""
-    beside = _dropped_file(out)
+    beside = out.with_suffix(DROPPED)
     write_table(found.dropped, beside)
+    frames = {name: getattr(found, name) for name in ("conditions", "dropped", "unlisted")}
     record = {
         "people": found.people,
         "people_without_condition": found.zeros,
         "events_read": found.events_read,
         "events_kept": found.events_kept,
-        "conditions": _rows(found.conditions),
-        "dropped": _rows(found.dropped),
-        "unlisted": _rows(found.unlisted),
+        **{name: _rows(frame) for name, frame in frames.items()},
         "files": [str(out), str(beside)],
     }
-    last = f"People: {out}\nDropped: {beside}"
-    show(record, _view(found), as_json=as_json, last=last)
+    show(record, _view(found), as_json=as_json, last=f"People: {out}\nDropped: {beside}")
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -190,32 +141,28 @@ def _rows(frame: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _view(found: EhrTable) -> RenderableType:
-    told = Text(
+    kept = (
         f"{found.people:,} people, {found.zeros:,} of them without any condition; "
-        f"{found.events_kept:,} of {found.events_read:,} events kept",
-        style="bold",
+        f"{found.events_kept:,} of {found.events_read:,} events kept"
     )
-    have = table_view("condition", "people", "prevalence", "events")
-    for name, people, share, events in found.conditions.itertuples(index=False):
-        have.add_row(
-            Text(_printable(name)),
-            f"{people:,}",
-            "" if pd.isna(share) else f"{share:.1%}",
-            f"{events:,}",
-        )
-    dropped = table_view("dropped", "events", "people", "what to do", left=("what to do",))
-    for reason, events, people, advice in found.dropped.itertuples(index=False):
-        dropped.add_row(reason, f"{events:,}", f"{people:,}", advice)
-    parts: list[RenderableType] = [told, have]
+    parts: list[RenderableType] = [Text(kept, style="bold"), _table(found.conditions)]
     if len(found.dropped):
-        parts.append(dropped)
+        heads = {"reason": "dropped", "what_to_do": "what to do"}
+        parts.append(_table(found.dropped.rename(columns=heads)))
     if len(found.unlisted):
-        frequent = [
-            f"{_printable(code)} ({events:,})"
-            for code, events in found.unlisted.itertuples(index=False)
-        ]
-        parts.append(Text(f"Most frequent codes that are not in the list: {', '.join(frequent)}"))
+        pairs = (f"{code} ({events:,})" for code, events in found.unlisted.itertuples(index=False))
+        frequent = f"Most frequent codes that are not in the list: {', '.join(pairs)}"
+        parts.append(Text(_printable(frequent)))
     return Group(*parts)
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    shares = frame.select_dtypes(float).map("{:.1%}".format, na_action="ignore").astype(object)
+    counts = frame.select_dtypes(int).map("{:,}".format)
+    view = table_view(*frame.columns, left=("what to do",))
+    for row in frame.assign(**counts, **shares.fillna("")).itertuples(index=False):
+        view.add_row(*(Text(_printable(cell)) for cell in row))
+    return view
 
 
 def _printable(name: str) -> str:

@@ -6,11 +6,11 @@ DuckDB and out of core. Nothing is left out in silence: each record says what wa
 
 from __future__ import annotations
 
-from silomix.ehr.codes import Code, CodeList, read_codes
-from silomix.ehr.engine import Engine, InDatabase
+from silomix.ehr.code_list import Code, CodeList, read_codes
+from silomix.ehr.counting import EhrTable
+from silomix.ehr.database import Engine, InDatabase
 from silomix.ehr.long import LongColumns, read_long
 from silomix.ehr.omop import read_omop
-from silomix.ehr.record import EhrTable
 
 __all__ = [
     "Code",

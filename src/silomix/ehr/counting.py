@@ -4,377 +4,355 @@ The tables it works on are made by `silomix.ehr.long` and `silomix.ehr.omop`:
 
 events : person, code, uncoded (a key of `REASONS` where the code is null), date, dated (whether
     the source says a date at all)
-people : person, fate (a key of `REASONS`, or null to stay), carried_0, carried_1, ...
-
-Names of columns are quoted; values reach the database as parameters, never as text.
+people : person, reason (a key of `REASONS`, or null to stay), carried_0, carried_1, ...
+codes : condition (its position in the list), code
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import TYPE_CHECKING
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
 from silomix.atomic import whole_file
-from silomix.ehr.engine import load_duckdb, single_row
-from silomix.ehr.record import OF_PEOPLE, REASONS, EhrTable
-from silomix.ehr.sql import quote
+from silomix.ehr.database import load_duckdb, quote
 from silomix.errors import DataError, SettingsError
+from silomix.sampler import at_least as whole_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection as Connection
 
+    from silomix.ehr.code_list import CodeList
+
+Between: TypeAlias = tuple[str | date | None, str | date | None]
 MOST_UNLISTED = 10
-KEPT = "kept"
-UNCODED = ("no-code", "bad-code", "no-vocabulary")
+
+REASONS = {
+    "no-person": ("no person id", "fill in whose events they are"),
+    "unknown-person": ("the person is not in the table of people", "nothing, or add them to it"),
+    "bad-period": ("an observation period with unreadable or reversed dates", "repair its dates"),
+    "no-observation": ("the person has no observation period", "nothing, or fill in the period"),
+    "unobserved": ("the person was not observed between the dates", "nothing, or change the dates"),
+    "no-silo": ("the person has no silo", "fill in the care site or location, or read without"),
+    "no-birth-year": ("the person has no year of birth", "fill it in, or set no age limit"),
+    "age": ("the person's age is outside the limits", "nothing, or choose other ages"),
+    "no-code": ("no code, or concept 0", "map the source codes, if some are of a listed condition"),
+    "bad-code": ("the concept is not a whole number", "correct it: concept ids are whole numbers"),
+    "no-vocabulary": ("no vocabulary", "fill in of which code system the code is"),
+    "unlisted": ("the code is not in the code list", "add the frequent ones of a condition to it"),
+    "no-date": ("no date", "fill in when it happened"),
+    "bad-date": ("the date cannot be read", "write YYYY-MM-DD, or say the format, as %d/%m/%Y"),
+    "outside-window": ("before the first or after the last date", "nothing, or change the dates"),
+    "outside-observation": ("outside the person's observation periods", "nothing, or correct them"),
+    "after-death": ("after the person's death", "nothing, or correct the date of death"),
+    "duplicate": ("the same person, code and date again", "nothing: each is counted once"),
+    "too-few": ("the person has fewer conditions than asked for", "nothing, or ask for fewer"),
+}
+"""Why events and people are left out, by key, in the order of the tests; and what to do."""
 
 CLASSIFIED = """
-SELECT e.person, e.code, e.date, CASE
+CREATE TEMP VIEW classified AS SELECT e.person, e.code, e.date, CASE
     WHEN e.person IS NULL THEN 'no-person'
     WHEN p.person IS NULL THEN 'unknown-person'
-    WHEN p.fate IS NOT NULL THEN p.fate
+    WHEN p.reason IS NOT NULL THEN p.reason
     WHEN e.code IS NULL THEN e.uncoded
     WHEN c.code IS NULL THEN 'unlisted'
     WHEN e.date IS NULL AND e.dated THEN 'bad-date'
     WHEN e.date IS NULL THEN 'no-date'
-    WHEN e.date NOT BETWEEN bounds.first AND bounds.last THEN 'outside-window'
-END AS fate
-FROM events e CROSS JOIN bounds
-LEFT JOIN people p ON p.person = e.person
+    WHEN e.date NOT BETWEEN DATE '{first}' AND DATE '{last}' THEN 'outside-window'
+END AS reason
+FROM events e LEFT JOIN people p ON p.person = e.person
 LEFT JOIN (SELECT DISTINCT code FROM codes) c ON c.code = e.code
 """
-
-# two steps, since a grouping can go to disk and a count of distinct people cannot
-FATES = """
-SELECT coalesce(fate, 'kept'), sum(events), count(person) FROM (
-    SELECT fate, person, sum(times) AS events FROM {table} GROUP BY fate, person
-) GROUP BY fate
+# Of dropped events, which are most, only the person is kept: the table must not be large.
+JUDGED = """
+CREATE TEMP TABLE judged AS
+SELECT * REPLACE (CASE WHEN reason IS NOT NULL THEN reason {tests} END AS reason) FROM (
+    SELECT reason, person, CASE WHEN reason IS NULL THEN code END AS code,
+        CASE WHEN reason IS NULL THEN date END AS date, count(*) AS times
+    FROM classified GROUP BY ALL
+) e
+"""
+FLAGS = """
+CREATE TEMP TABLE flags AS SELECT person, condition, count(*) AS events
+FROM judged JOIN codes USING (code) WHERE reason IS NULL GROUP BY person, condition
+"""
+OUTCOMES = """
+CREATE TEMP TABLE outcomes AS SELECT p.* REPLACE (
+    coalesce(reason, CASE WHEN coalesce(conditions, 0) < $1 THEN 'too-few' END) AS reason
+), conditions
+FROM people p LEFT JOIN (SELECT person, count(*) AS conditions FROM flags GROUP BY person)
+USING (person)
+"""
+# Two groupings, since one can go to disk and a count of distinct people cannot.
+ACCOUNT = """
+SELECT reason, sum(events)::BIGINT, count(person) FROM (
+    SELECT reason, person, sum(times) AS events FROM (
+        SELECT reason, person, times FROM judged WHERE reason IS NOT NULL
+        UNION ALL SELECT 'duplicate', person, times - 1 FROM judged
+            WHERE reason IS NULL AND times > 1
+        UNION ALL SELECT coalesce(o.reason, 'kept'), person, 1
+            FROM judged e JOIN outcomes o USING (person) WHERE e.reason IS NULL
+        UNION ALL SELECT coalesce(reason, 'kept'), person, 0 FROM outcomes
+        UNION ALL SELECT 'zeros', person, 0 FROM outcomes
+            WHERE reason IS NULL AND conditions IS NULL
+        {more}
+    ) GROUP BY reason, person
+) GROUP BY reason
 """
 
 
-@dataclass(frozen=True)
-class Request:
-    """What is asked of the records, whatever form they have.
+@dataclass(frozen=True, eq=False)
+class EhrTable:
+    """People × conditions, and an account of every event that was read.
+
+    Each event counts once: in `events_kept`, or in one row of `dropped`, for the first reason
+    that applies.
 
     Attributes
     ----------
-    conditions : names, in the order of the columns.
-    person : the name of the column of ids.
-    carried : the names of the columns that go along, in the order of carried_0, carried_1, ...
-    at_least : conditions a person must have.
-    out : the Parquet file to write, or None for a frame.
+    table : a row per person in the order of their ids: the id, the columns carried along, and a
+        0/1 column per condition; None if it was written to a file instead.
+    file : the Parquet file it was written to, or None.
+    people : rows of the table.
+    zeros : those of them who have no condition.
+    events_read : events in the source.
+    events_kept : distinct events behind the ones of the table.
+    conditions : condition, people, prevalence (their share), events; in the order of the list.
+    dropped : reason, events, people, what_to_do; in the order in which reasons are tried.
+    unlisted : code, events: the most frequent codes that the list does not have.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from silomix import ehr
+    >>> events = pd.DataFrame(
+    ...     {"person": [1, 1, 2], "code": ["I10", "J45", "Z00"], "date": ["2020-01-31"] * 3}
+    ... )
+    >>> found = ehr.read_long(events, {"hypertension": ["I10"], "asthma": ["J45"]})
+    >>> found.people, found.zeros, found.events_read, found.events_kept
+    (2, 1, 3, 2)
+    >>> found.dropped["reason"].tolist()
+    ['the code is not in the code list']
+    >>> found.unlisted["code"].tolist()
+    ['Z00']
     """
 
-    conditions: tuple[str, ...]
-    person: str
-    carried: tuple[str, ...]
+    table: pd.DataFrame | None
+    file: Path | None
+    people: int
+    zeros: int
+    events_read: int
+    events_kept: int
+    conditions: pd.DataFrame
+    dropped: pd.DataFrame
+    unlisted: pd.DataFrame
+
+
+@dataclass
+class Request:
+    """What is asked of the records, whatever form they have; refused if it cannot be given.
+
+    Attributes
+    ----------
+    codes : the conditions.
+    columns : the person's id and what is carried along, in the order of carried_0, carried_1, ...
+    between : the first and the last day that count, or None; read as `first` and `last`.
+    at_least : conditions a person must have.
+    out : the Parquet file to write, or None for a frame; read as `file`.
+    """
+
+    codes: CodeList
+    columns: Sequence[str]
+    between: Between
     at_least: int
-    out: Path | None
+    out: str | Path | None
 
-
-def set_bounds(
-    connection: DuckDBPyConnection, between: tuple[str | date | None, str | date | None]
-) -> None:
-    """Make the table of one row `bounds`: the first and the last day that count."""
-    first, last = (_as_day(end, word) for end, word in zip(between, ("first", "last"), strict=True))
-    if first and last and first > last:
-        raise SettingsError(
-            f"the first date {first} is after the last date {last}; exchange or correct them"
-        )
-    connection.execute(
-        "CREATE TEMP TABLE bounds AS SELECT "
-        "coalesce($1::DATE, DATE '-infinity') AS first, "
-        "coalesce($2::DATE, DATE 'infinity') AS last",
-        [first, last],
-    )
+    def __post_init__(self) -> None:
+        """Check what is asked for."""
+        conditions = self.codes.conditions
+        names = [name.casefold() for name in (*self.columns, *conditions)]
+        twice = [position for position, name in enumerate(names) if name in names[:position]]
+        if twice:
+            wrong = SettingsError if twice[0] < len(self.columns) else DataError
+            raise wrong(
+                f"the column {names[twice[0]]!r} would be in the result twice (capitals do not "
+                "count); carry it along once, or rename the condition"
+            )
+        self.first = _as_day(self.between[0], "first", date.min)
+        self.last = _as_day(self.between[1], "last", date.max)
+        if self.first > self.last:
+            raise SettingsError(f"the first date {self.first} is after the last date {self.last}")
+        if whole_at_least("at_least", self.at_least, 0) > len(conditions):
+            raise SettingsError(
+                f"at_least is {self.at_least}; ask for at most the {len(conditions)} conditions"
+            )
+        self.file = None if self.out is None else Path(self.out)
+        if self.file and not (self.file.suffix == ".parquet" and self.file.parent.is_dir()):
+            raise SettingsError(
+                f"out is {self.out}; name a file that ends in .parquet, in a folder that exists"
+            )
 
 
 def set_codes(
-    connection: DuckDBPyConnection, kind: str, pairs: Sequence[tuple[int, str | int]]
+    connection: Connection, codes: CodeList, kind: str, spelled: list[str], more: str = ""
 ) -> None:
-    """Make the table `codes` from pairs of a condition's place and a code.
+    """Make the table `codes`.
 
     Parameters
     ----------
-    kind : the SQL type of the codes: VARCHAR or BIGINT.
+    kind : the SQL type of the codes.
+    spelled : the codes as the events have them, in the order of the list.
+    more : SQL that adds to `given`, the table of condition, code and below (its descendants too).
     """
+    positions = {name: n for n, name in enumerate(codes.conditions)}
     connection.execute(
-        "CREATE TEMP TABLE codes AS "
-        f"SELECT DISTINCT unnest($1::INTEGER[]) AS condition, unnest($2::{kind}[]) AS code",
-        [[place for place, _ in pairs], [code for _, code in pairs]],
+        "CREATE TEMP TABLE codes AS WITH given AS (SELECT unnest($1::INTEGER[]) AS condition, "
+        f"unnest($2::{kind}[]) AS code, unnest($3::BOOLEAN[]) AS below) "
+        f"SELECT DISTINCT condition, code FROM given {more}",
+        [
+            [positions[code.condition] for code in codes.codes],
+            spelled,
+            [code.include_descendants for code in codes.codes],
+        ],
     )
 
 
-def check_ids(connection: DuckDBPyConnection, table: str, where: str) -> None:
-    """Refuse a table of people in which somebody has no id, or two rows."""
-    rows, nameless = single_row(
-        connection, f"SELECT count(*), count(*) FILTER (person IS NULL) FROM {table}"
-    )
-    if rows == 0:
-        raise DataError(f"{where}: has no row; give a table with the people to keep")
-    if nameless:
-        raise DataError(
-            f"{where}: {nameless:,} of {rows:,} rows have no person id that can be read; fill it "
-            "in, or drop them"
-        )
-    again = connection.execute(
-        f"SELECT person, count(*) FROM {table} GROUP BY person HAVING count(*) > 1 "
-        "ORDER BY person LIMIT 1"
+def set_people(connection: Connection, query: str, where: str) -> None:
+    """Make the table `people`; refuse if somebody has no id in it, or two rows."""
+    connection.execute(f"CREATE TEMP TABLE people AS {query}")
+    wrong = connection.execute(
+        "SELECT person, count(*) FROM people GROUP BY person HAVING person IS NULL OR count(*) > 1 "
+        "ORDER BY person NULLS FIRST LIMIT 1"
     ).fetchone()
-    if again:
+    if wrong:
+        who = "no person id that can be read" if wrong[0] is None else f"the person id {wrong[0]!r}"
         raise DataError(
-            f"{where}: the person {again[0]!r} has {again[1]} rows; keep one row for each person"
+            f"{where}: {wrong[1]:,} of its rows have {who}; each person needs an id and one row"
         )
 
 
 def count(
-    connection: DuckDBPyConnection,
-    request: Request,
-    where: str,
-    *,
-    late: Mapping[str, str] | None = None,
-    noticed: Mapping[str, tuple[int, int]] | None = None,
+    connection: Connection, request: Request, where: str, tests: Mapping[str, str], more: str = ""
 ) -> EhrTable:
     """Count every event once, and give each person a row.
 
     Parameters
     ----------
     where : what messages call the events.
-    late : SQL of further reasons to drop an event `e` that has passed all others, by key.
-    noticed : events and people of reasons that were counted before, by key.
+    tests : SQL of further reasons to drop an event `e` that has passed all others, by key.
+    more : SQL that adds reason, person and events to the account.
     """
-    connection.execute(f"CREATE TEMP VIEW classified AS {CLASSIFIED}")
-    connection.execute(
-        "CREATE TEMP TABLE tally AS "
-        "SELECT fate, person, count(*) AS times FROM classified GROUP BY fate, person"
-    )
-    dropped = _fates(connection, "tally")
-    events_read = sum(events for events, _ in dropped.values())
-    passed, _ = dropped.pop(KEPT, (0, 0))
-    unlisted = _unlisted(connection)
-    _check_meeting(dropped, passed, events_read, unlisted, where)
-    _judge(connection, late or {})
-    dropped |= dict(noticed or {})
-    dropped |= _fates(connection, "judged")
-    dropped["duplicate"] = single_row(
-        connection,
-        "SELECT coalesce(sum(again), 0), count(person) FROM ("
-        "SELECT person, sum(times - 1) AS again FROM judged "
-        "WHERE fate IS NULL AND times > 1 GROUP BY person)",
-    )
-    _leave_out(connection, request.at_least)
-    dropped |= _fates_of_people(connection, dropped)
-    people, zeros, events_kept = single_row(
-        connection,
-        "SELECT count(*), count(*) FILTER (conditions = 0), coalesce(sum(events), 0) "
-        "FROM fates WHERE fate IS NULL",
-    )
+    whens = " ".join(f"WHEN {test} THEN '{reason}'" for reason, test in tests.items())
+    connection.execute(CLASSIFIED.format(first=request.first, last=request.last))
+    connection.execute(JUDGED.format(tests=whens))
+    unlisted = connection.execute(
+        "SELECT code::VARCHAR, count(*) AS events FROM classified "
+        f"WHERE reason = 'unlisted' GROUP BY code ORDER BY events DESC, code LIMIT {MOST_UNLISTED}"
+    ).fetchall()
+    rows = connection.execute("SELECT reason, sum(times)::BIGINT FROM judged GROUP BY reason")
+    lost = Counter(dict(rows.fetchall()))
+    if not any(lost[reason] for reason in (None, *tests)):
+        _check_meeting(lost, [code for code, _ in unlisted], where)
+    connection.execute(FLAGS)
+    connection.execute(OUTCOMES, [request.at_least])
+    rows = connection.execute(ACCOUNT.format(more=more))
+    account = {reason: (events, people) for reason, events, people in rows.fetchall()}
+    events_kept, people = account.get("kept", (0, 0))
+    dropped = [
+        (words, *account[reason], advice)
+        for reason, (words, advice) in REASONS.items()
+        if any(account.get(reason, ()))
+    ]
     return EhrTable(
         table=_finish(connection, request),
-        file=request.out,
+        file=request.file,
         people=people,
-        zeros=zeros,
-        events_read=events_read,
-        events_kept=int(events_kept),
-        conditions=_conditions(connection, request.conditions, people),
-        dropped=_dropped_frame(dropped),
-        unlisted=unlisted,
+        zeros=account.get("zeros", (0, 0))[1],
+        events_read=sum(events for events, _ in account.values()),
+        events_kept=events_kept,
+        conditions=_conditions(connection, request.codes.conditions, people),
+        dropped=pd.DataFrame(dropped, columns=["reason", "events", "people", "what_to_do"]),
+        unlisted=pd.DataFrame(unlisted, columns=["code", "events"]),
     )
 
 
-def _as_day(value: str | date | None, word: str) -> date | None:
-    if isinstance(value, datetime):
-        return value.date()
-    if value is None or isinstance(value, date):
-        return value
+def _as_day(value: str | date | None, word: str, default: date) -> date:
+    if value is None:
+        return default
     try:
-        return date.fromisoformat(value)
-    except (TypeError, ValueError):
-        raise SettingsError(
-            f"the {word} date is {value!r}; write it as YYYY-MM-DD, such as 2020-12-31"
-        ) from None
+        return date.fromisoformat(value if isinstance(value, str) else value.isoformat()[:10])
+    except (AttributeError, ValueError):
+        raise SettingsError(f"the {word} date is {value!r}; write it as YYYY-MM-DD") from None
 
 
-def _fates(connection: DuckDBPyConnection, table: str) -> dict[str, tuple[int, int]]:
-    """Return events and people by fate; `KEPT` is for what goes on."""
-    rows = connection.execute(FATES.format(table=table)).fetchall()
-    return {fate: (int(events), people) for fate, events, people in rows}
-
-
-def _unlisted(connection: DuckDBPyConnection) -> pd.DataFrame:
-    rows = connection.execute(
-        "SELECT CAST(code AS VARCHAR), count(*) AS events FROM classified "
-        "WHERE fate = 'unlisted' GROUP BY code ORDER BY events DESC, code LIMIT $1",
-        [MOST_UNLISTED],
-    ).fetchall()
-    return pd.DataFrame(rows, columns=["code", "events"])
-
-
-def _check_meeting(
-    dropped: dict[str, tuple[int, int]],
-    passed: int,
-    events: int,
-    unlisted: pd.DataFrame,
-    where: str,
-) -> None:
-    """Refuse records that share no person, no code or no date with what was asked for.
+def _check_meeting(lost: Counter[str | None], unlisted: Sequence[str], where: str) -> None:
+    """Refuse events that share no person, no code or no date with what was asked for.
 
     One spelling or type is then wrong throughout, and a table of zeros would hide it.
     """
-    lost = Counter({key: count for key, (count, _) in dropped.items()})
-    if not events:
-        raise DataError(f"{where}: has no event; check that it is the right table")
-    if lost["no-person"] == events:
-        raise DataError(f"{where}: no event has a person id; check the column of person ids")
-    if lost["no-person"] + lost["unknown-person"] == events:
-        raise DataError(
-            f"{where}: no event is of a person in the table of people; check that both have the "
-            "same kind of person id"
-        )
-    coded = passed + lost["no-date"] + lost["bad-date"] + lost["outside-window"]
-    if not coded:
-        _check_codes(lost, unlisted, where)
-    elif not passed:
-        _refuse_dates(lost, coded, where)
-
-
-def _check_codes(lost: Counter[str], unlisted: pd.DataFrame, where: str) -> None:
-    """Refuse events none of which has a code of the list, unless their people are left out."""
-    if lost["unlisted"]:
-        frequent = ", ".join(map(repr, unlisted["code"]))
-        raise DataError(
-            f"{where}: no event has a code of the list; check the column of codes and how they are "
-            f"spelled: the most frequent ones are {frequent}"
-        )
-    if any(lost[key] for key in UNCODED):
-        raise DataError(
-            f"{where}: no event has a code that can be used; check the column of codes, and that "
-            "of vocabularies if there is one"
-        )
-
-
-def _refuse_dates(lost: Counter[str], coded: int, where: str) -> None:
-    if lost["bad-date"] == coded:
-        raise DataError(
-            f"{where}: none of the {coded:,} dates of listed events can be read; write dates as "
-            "YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'"
-        )
-    raise DataError(
-        f"{where}: none of the {coded:,} listed events counts: {lost['no-date']:,} without a date, "
+    events, nobody = lost.total(), lost["no-person"]
+    undated = lost["no-date"] + lost["bad-date"] + lost["outside-window"]
+    problems = {
+        "has no event; check that it is the right table": not events,
+        "no event has a person id; check the column of person ids": nobody == events,
+        "no event is of a person in the table of people; check that both have the same kind of "
+        "person id": nobody + lost["unknown-person"] == events,
+        f"none of the {undated:,} listed events counts: {lost['no-date']:,} without a date, "
         f"{lost['bad-date']:,} with one that cannot be read, {lost['outside-window']:,} before the "
-        "first or after the last date; check the column of dates, and the first and the last date"
-    )
-
-
-def _judge(connection: DuckDBPyConnection, late: Mapping[str, str]) -> None:
-    """Make the table `judged`: each distinct event, how often it stands there, and its fate."""
-    connection.execute(
-        "CREATE TEMP TABLE candidates AS SELECT person, code, date, count(*) AS times "
-        "FROM classified WHERE fate IS NULL GROUP BY person, code, date"
-    )
-    whens = " ".join(f"WHEN {test} THEN '{key}'" for key, test in late.items())
-    fate = f"CASE {whens} END" if late else "NULL::VARCHAR"
-    connection.execute(f"CREATE TEMP TABLE judged AS SELECT *, {fate} AS fate FROM candidates e")
-    connection.execute("DROP TABLE candidates")
-
-
-def _leave_out(connection: DuckDBPyConnection, at_least: int) -> None:
-    """Make the tables `flags`, of people and their conditions, and `fates`, of all people."""
-    connection.execute(
-        "CREATE TEMP TABLE flags AS SELECT person, condition, count(*) AS events "
-        "FROM judged JOIN codes USING (code) WHERE fate IS NULL GROUP BY person, condition"
-    )
-    connection.execute(
-        """
-        CREATE TEMP TABLE fates AS
-        SELECT person, coalesce(f.conditions, 0) AS conditions, coalesce(j.events, 0) AS events,
-            CASE WHEN p.fate IS NOT NULL THEN p.fate
-                 WHEN coalesce(f.conditions, 0) < $1 THEN 'too-few' END AS fate
-        FROM people p
-        LEFT JOIN (SELECT person, count(*) AS conditions FROM flags GROUP BY person) f
-            USING (person)
-        LEFT JOIN (SELECT person, count(*) AS events FROM judged WHERE fate IS NULL
-                   GROUP BY person) j USING (person)
-        """,
-        [at_least],
-    )
-
-
-def _fates_of_people(
-    connection: DuckDBPyConnection, dropped: dict[str, tuple[int, int]]
-) -> dict[str, tuple[int, int]]:
-    """Count people left out also where they have no event."""
-    rows = connection.execute(
-        "SELECT fate, count(*), sum(events) FROM fates WHERE fate IS NOT NULL GROUP BY fate"
-    ).fetchall()
-    return {
-        fate: (int(events) if fate == "too-few" else dropped.get(fate, (0, 0))[0], people)
-        for fate, people, events in rows
-        if fate in OF_PEOPLE
+        "first or after the last date; check the column of dates and these two, and write dates "
+        "as YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'": undated,
+        "no event has a code of the list; check the column of codes and how they are spelled: the "
+        f"most frequent ones are {', '.join(map(repr, unlisted))}": unlisted,
+        "no event has a code that can be used; check the column of codes, and that of "
+        "vocabularies if there is one": lost["no-code"] + lost["bad-code"] + lost["no-vocabulary"],
     }
+    for problem, applies in problems.items():
+        if applies:
+            raise DataError(f"{where}: {problem}")
 
 
-def _finish(connection: DuckDBPyConnection, request: Request) -> pd.DataFrame | None:
+def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
+    """Return people and events by condition."""
+    rows = connection.execute(
+        "SELECT condition, count(*), sum(events)::BIGINT FROM flags "
+        "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
+    ).fetchall()
+    found = {position: counts for position, *counts in rows}
+    made = [(name, *found.get(position, (0, 0))) for position, name in enumerate(names)]
+    frame = pd.DataFrame(made, columns=["condition", "people", "events"])
+    frame.insert(2, "prevalence", frame["people"] / people)
+    return frame
+
+
+def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
     """Write the table, or return it."""
+    person, *carried = map(quote, request.columns)
     flags = [
-        f"CAST(coalesce(w.c{place}, FALSE) AS UTINYINT) AS {quote(name)}"
-        for place, name in enumerate(request.conditions)
+        f"CAST(coalesce(c{n}, FALSE) AS UTINYINT) AS {quote(name)}"
+        for n, name in enumerate(request.codes.conditions)
     ]
-    carried = [f"p.carried_{place} AS {quote(name)}" for place, name in enumerate(request.carried)]
-    wide = ", ".join(
-        f"bool_or(condition = {place}) AS c{place}" for place in range(len(request.conditions))
-    )
+    columns = [f"person AS {person}", *(f"carried_{n} AS {c}" for n, c in enumerate(carried))]
+    wide = ", ".join(f"bool_or(condition = {n}) AS c{n}" for n in range(len(flags)))
     query = (
-        f"SELECT {', '.join([f'p.person AS {quote(request.person)}', *carried, *flags])} "
-        "FROM people p JOIN fates f ON f.person = p.person AND f.fate IS NULL "
-        f"LEFT JOIN (SELECT person, {wide} FROM flags GROUP BY person) w ON w.person = p.person "
-        "ORDER BY p.person"
+        f"SELECT {', '.join([*columns, *flags])} FROM outcomes o "
+        f"LEFT JOIN (SELECT person, {wide} FROM flags GROUP BY person) USING (person) "
+        "WHERE reason IS NULL ORDER BY o.person"
     )
-    if request.out is None:
+    if request.file is None:
         return connection.execute(query).df()
-    duckdb = load_duckdb()
     try:
-        with whole_file(request.out) as file:
+        with whole_file(request.file) as file:
             connection.execute(
                 f"COPY ({query}) TO $1 (FORMAT parquet, USE_TMP_FILE false)", [str(file.name)]
             )
-    except (OSError, duckdb.IOException) as error:
+    except (OSError, load_duckdb().IOException) as error:
         why = getattr(error, "strerror", None) or "DuckDB does not succeed"
-        raise SettingsError(
-            f"{request.out} cannot be written: {why}; choose another place, with enough space"
-        ) from None
+        raise SettingsError(f"{request.file} cannot be written: {why}; choose another") from None
     return None
-
-
-def _conditions(
-    connection: DuckDBPyConnection, conditions: Sequence[str], people: int
-) -> pd.DataFrame:
-    rows = connection.execute(
-        "SELECT condition, count(*), sum(g.events) FROM flags g "
-        "JOIN fates f ON f.person = g.person AND f.fate IS NULL GROUP BY condition"
-    ).fetchall()
-    found = {place: (have, int(events)) for place, have, events in rows}
-    have = [found.get(place, (0, 0))[0] for place in range(len(conditions))]
-    return pd.DataFrame(
-        {
-            "condition": list(conditions),
-            "people": have,
-            "prevalence": [count / people if people else float("nan") for count in have],
-            "events": [found.get(place, (0, 0))[1] for place in range(len(conditions))],
-        }
-    )
-
-
-def _dropped_frame(dropped: dict[str, tuple[int, int]]) -> pd.DataFrame:
-    rows = [
-        (REASONS[key][0], int(dropped[key][0]), dropped[key][1], REASONS[key][1])
-        for key in REASONS
-        if any(dropped.get(key, (0, 0)))
-    ]
-    return pd.DataFrame(rows, columns=["reason", "events", "people", "what_to_do"])

@@ -5,38 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from silomix.ehr.asked import make_request
-from silomix.ehr.codes import check_flat, read_codes
-from silomix.ehr.counting import check_ids, count, set_bounds, set_codes
-from silomix.ehr.engine import (
-    DEFAULT_ENGINE,
-    Engine,
-    find_column,
-    load_duckdb,
-    name_of,
-    opened,
-    relation_of,
-)
-from silomix.ehr.sql import day, formatted_day, identifier
+from silomix.ehr.code_list import read_codes, refuse_codes
+from silomix.ehr.counting import Request, count, set_codes, set_people
+from silomix.ehr.database import DEFAULT_ENGINE, Engine, load_duckdb, name_of, open_source, opened
 from silomix.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+    from duckdb import DuckDBPyConnection as Connection
 
-    from silomix.ehr.codes import CodeList, Codes
-    from silomix.ehr.engine import Source
-    from silomix.ehr.record import EhrTable
+    from silomix.ehr.code_list import CodeList, Codes
+    from silomix.ehr.counting import Between, EhrTable
+    from silomix.ehr.database import Records, Source
 
 WITHOUT_DATE = "DATE '2000-01-01'"
-WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")} | {
-    "INTEGER",
-    "UINTEGER",
-}
-"""The types of whole numbers in DuckDB."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +59,7 @@ def read_long(
     people: Source | None = None,
     columns: LongColumns = DEFAULT_COLUMNS,
     carry: Sequence[str] = (),
-    between: tuple[str | date | None, str | date | None] = (None, None),
+    between: Between = (None, None),
     at_least: int = 0,
     out: str | Path | None = None,
     engine: Engine = DEFAULT_ENGINE,
@@ -127,148 +111,92 @@ def read_long(
     0  before the first or after the last date       1       1
     """
     listed = read_codes(codes)
-    check_flat(listed)
     _check_settings(listed, columns, between)
-    request = make_request(listed, columns.person, carry, at_least, out)
-    where = name_of(events, "the events")
+    request = Request(listed, [columns.person, *carry], between, at_least, out)
+    where = name_of(events, "events")
     with opened(engine, where) as connection:
         _check_format(connection, columns.date_format)
-        set_bounds(connection, between)
-        _read_codes(connection, listed)
-        source = relation_of(connection, events, "the events")
-        source.create_view("event_source")
-        ids = identifier(*find_column(source, columns.person, where))
+        spelled = [f"{c.vocabulary}:{c.code}" if c.vocabulary else c.code for c in listed.codes]
+        set_codes(connection, listed, "VARCHAR", spelled)
+        source = open_source(connection, events, "events")
+        person = source.cell(columns.person)
         if people is None:
-            _people_of_events(connection, source, ids, carry, where)
+            _people_of_events(connection, source, person, carry)
         else:
-            _read_people(connection, people, columns.person, carry)
-            ids = _one_kind(connection, ids)
-        _events_view(connection, source, ids, columns, where)
-        return count(connection, request, where)
+            table = open_source(connection, people, "people")
+            cells = {f"carried_{n}": table.cell(name) for n, name in enumerate(carry)}
+            cells |= {"person": table.cell(columns.person), "reason": "NULL::VARCHAR"}
+            set_people(connection, table.select(cells), table.where)
+            person = _one_kind(connection, source, person)
+        _set_events(connection, source, person, columns)
+        return count(connection, request, where, tests={})
 
 
 def _check_settings(codes: CodeList, columns: LongColumns, between: tuple[object, object]) -> None:
-    if columns.date is None and any(end is not None for end in between):
+    below = [code for code in codes.codes if code.include_descendants]
+    refuse_codes(codes, below, "has include_descendants, which is for OMOP; list those below it")
+    if columns.date is None and between != (None, None):
         raise SettingsError("a first or last date needs the column of dates; name it")
     without = [code for code in codes.codes if not code.vocabulary]
-    if columns.vocabulary is not None and without:
-        raise DataError(
-            f"{codes.source}: {without[0].place} has no vocabulary, and the events are told apart "
-            f"by their column {columns.vocabulary!r}; fill it in"
-        )
-    if columns.vocabulary is None and len(without) < len(codes.codes):
+    if columns.vocabulary is not None:
+        refuse_codes(codes, without, "has no vocabulary, as the events have; fill it in")
+    elif len(without) < len(codes.codes):
         raise SettingsError(
-            f"{codes.source} says of which vocabulary its codes are; name the column of the events "
-            "that says so too, or drop it from the code list"
+            f"{codes.source} names vocabularies; name the column of them too, or drop them"
         )
 
 
-def _check_format(connection: DuckDBPyConnection, date_format: str | None) -> None:
-    duckdb = load_duckdb()
+def _check_format(connection: Connection, date_format: str | None) -> None:
     try:
         connection.execute("SELECT try_strptime('', coalesce($1, '%Y'))", [date_format])
-    except duckdb.InvalidInputException:
+    except load_duckdb().InvalidInputException:
         raise SettingsError(
-            f"the date format is {date_format!r}; write it as '%d/%m/%Y', with %d, %m and %Y for "
-            "day, month and year"
+            f"the date format is {date_format!r}; write it as '%d/%m/%Y' for day, month and year"
         ) from None
 
 
-def _read_codes(connection: DuckDBPyConnection, codes: CodeList) -> None:
-    places = {name: place for place, name in enumerate(codes.conditions)}
-    pairs = [
-        (places[code.condition], f"{code.vocabulary}:{code.code}" if code.vocabulary else code.code)
-        for code in codes.codes
-    ]
-    set_codes(connection, "VARCHAR", pairs)
-
-
-def _one_kind(connection: DuckDBPyConnection, ids: str) -> str:
+def _one_kind(connection: Connection, source: Records, person: str) -> str:
     """Make the ids of people and events comparable; return the SQL of those of the events."""
     kinds = {
-        str(connection.sql(f"SELECT {ids} FROM event_source").types[0]),
+        str(connection.sql(f"SELECT {person} FROM {source.view}").types[0]),
         str(connection.sql("SELECT person FROM people").types[0]),
     }
-    if len(kinds) == 1 or kinds <= WHOLE:
-        return ids
+    if len(kinds) == 1 or all("INT" in kind for kind in kinds):
+        return person
     connection.execute("ALTER TABLE people ALTER person TYPE VARCHAR")
-    return f"CAST({ids} AS VARCHAR)"
-
-
-def _carried(source: DuckDBPyRelation, carry: Sequence[str], where: str) -> list[str]:
-    return [identifier(*find_column(source, name, where)) for name in carry]
-
-
-def _read_people(
-    connection: DuckDBPyConnection, people: Source, person: str, carry: Sequence[str]
-) -> None:
-    """Make the table `people` from one of their own."""
-    where = name_of(people, "the people")
-    source = relation_of(connection, people, "the people")
-    source.create_view("people_source")
-    ids = identifier(*find_column(source, person, where))
-    carried = [
-        f"{column} AS carried_{place}"
-        for place, column in enumerate(_carried(source, carry, where))
-    ]
-    made = ", ".join([f"{ids} AS person", "NULL::VARCHAR AS fate", *carried])
-    connection.execute(f"CREATE TEMP TABLE people AS SELECT {made} FROM people_source")
-    check_ids(connection, "people", where)
+    return f"CAST({person} AS VARCHAR)"
 
 
 def _people_of_events(
-    connection: DuckDBPyConnection,
-    source: DuckDBPyRelation,
-    ids: str,
-    carry: Sequence[str],
-    where: str,
+    connection: Connection, source: Records, person: str, carry: Sequence[str]
 ) -> None:
     """Make the table `people` from the events; what is carried must be one value per person."""
-    columns = _carried(source, carry, where)
-    carried = [f"min({column}) AS carried_{place}" for place, column in enumerate(columns)]
-    made = ", ".join([f"{ids} AS person", "NULL::VARCHAR AS fate", *carried])
-    for name, column in zip(carry, columns, strict=True):
+    cells = {"person": person, "reason": "NULL::VARCHAR"}
+    for n, name in enumerate(carry):
+        cells[f"carried_{n}"] = f"min({source.cell(name)})"
+        cells[f"largest_{n}"] = f"max({source.cell(name)})"
+    query = f"{source.select(cells)} WHERE {person} IS NOT NULL GROUP BY {person}"
+    set_people(connection, query, source.where)
+    for n, name in enumerate(carry):
         torn = connection.execute(
-            f"SELECT {ids} AS person, min({column}), max({column}) FROM event_source "
-            f"WHERE {ids} IS NOT NULL GROUP BY ALL HAVING min({column}) <> max({column}) "
-            "ORDER BY person LIMIT 1"
+            f"SELECT person, carried_{n}, largest_{n} FROM people "
+            f"WHERE carried_{n} <> largest_{n} ORDER BY person LIMIT 1"
         ).fetchone()
         if torn:
             raise DataError(
-                f"{where}: the column {name!r} of the person {torn[0]!r} is {torn[1]!r} in one row "
-                f"and {torn[2]!r} in another; carry it from a table of people instead"
+                f"{source.where}: the column {name!r} of the person {torn[0]!r} is {torn[1]!r} in "
+                f"one row and {torn[2]!r} in another; carry it from a table of people instead"
             )
-    connection.execute(
-        f"CREATE TEMP TABLE people AS SELECT {made} FROM event_source "
-        f"WHERE {ids} IS NOT NULL GROUP BY {ids}"
-    )
 
 
-def _events_view(
-    connection: DuckDBPyConnection,
-    source: DuckDBPyRelation,
-    ids: str,
-    columns: LongColumns,
-    where: str,
-) -> None:
+def _set_events(connection: Connection, source: Records, person: str, columns: LongColumns) -> None:
     """Make the view `events` that `silomix.ehr.counting` reads."""
-    code = f"CAST({identifier(*find_column(source, columns.code, where))} AS VARCHAR)"
-    uncoded = "'no-code'"
+    code = f"CAST({source.cell(columns.code)} AS VARCHAR)"
+    cells = {"person": person, "code": code, "date": WITHOUT_DATE, "dated": "TRUE"}
+    cells["uncoded"] = f"CASE WHEN {code} IS NULL THEN 'no-code' ELSE 'no-vocabulary' END"
     if columns.vocabulary is not None:
-        vocabulary = identifier(*find_column(source, columns.vocabulary, where))
-        uncoded = f"CASE WHEN {code} IS NULL THEN 'no-code' ELSE 'no-vocabulary' END"
-        code = f"CAST({vocabulary} AS VARCHAR) || ':' || {code}"
-    given, when = WITHOUT_DATE, WITHOUT_DATE
-    params = {}
+        cells["code"] = f"{source.cell(columns.vocabulary)} || ':' || {code}"
     if columns.date is not None:
-        column, kind = find_column(source, columns.date, where)
-        given = identifier(column, kind)
-        when = day(given, kind)
-        if columns.date_format is not None and not kind.startswith(("DATE", "TIMESTAMP")):
-            when = formatted_day(given, "$format")
-            params = {"format": columns.date_format}
-    query = (
-        f"SELECT {ids} AS person, {code} AS code, {uncoded} AS uncoded, {when} AS date, "
-        f"({given}) IS NOT NULL AS dated FROM event_source"
-    )
-    connection.sql(query, params=params).create_view("events")
+        cells["date"] = source.day(columns.date, columns.date_format)
+        cells["dated"] = f"({source.cell(columns.date)}) IS NOT NULL"
+    connection.execute(f"CREATE TEMP VIEW events AS {source.select(cells)}")

@@ -1,0 +1,176 @@
+"""The code list: which codes mean which condition, checked when it is read."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from silomix.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+COLUMNS = ("condition", "code", "vocabulary", "include_descendants", "description")
+YES, NO = {"true", "yes", "1"}, {"false", "no", "0", ""}
+MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Code:
+    """One code of one condition.
+
+    Attributes
+    ----------
+    condition, code : as they are spelled in the list, without spaces around them.
+    place : where the code is in the list, such as "line 2".
+    vocabulary : the code system, or "" if the list does not say.
+    include_descendants : whether all concepts below it count too (OMOP).
+
+    Examples
+    --------
+    >>> from silomix import ehr
+    >>> ehr.Code("asthma", "317009", "line 2", include_descendants=True).condition
+    'asthma'
+    """
+
+    condition: str
+    code: str
+    place: str
+    vocabulary: str = ""
+    include_descendants: bool = False
+
+
+@dataclass(frozen=True)
+class CodeList:
+    """The codes of all conditions; a code of several conditions counts for each of them.
+
+    Attributes
+    ----------
+    source : the file it came from, or "the code list".
+    codes : in the order of the list.
+
+    Examples
+    --------
+    >>> from silomix import ehr
+    >>> codes = (ehr.Code("asthma", "J45", "line 2"), ehr.Code("asthma", "J46", "line 3"))
+    >>> ehr.CodeList("codes.csv", codes).conditions
+    ('asthma',)
+    """
+
+    source: str
+    codes: tuple[Code, ...]
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions, in the order in which they first appear."""
+        return tuple(dict.fromkeys(code.condition for code in self.codes))
+
+
+Codes: TypeAlias = CodeList | Mapping[str, "Iterable[str | int] | int"] | str | Path
+
+
+def read_codes(codes: Codes) -> CodeList:
+    r"""Read a code list and check it.
+
+    Parameters
+    ----------
+    codes : the path of a CSV file with the columns condition and code, and if wanted vocabulary,
+        include_descendants (true or false) and description; or a mapping from each condition to
+        its codes, or its only one.
+
+    Returns
+    -------
+    CodeList
+        With at least one code, no name empty and no code twice under one condition.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from silomix import ehr
+    >>> lines = ["condition,code", "asthma,J45", "asthma,J46", "hypertension,I10"]
+    >>> _ = Path("codes.csv").write_text("\n".join(lines), encoding="utf-8")
+    >>> ehr.read_codes("codes.csv").conditions
+    ('asthma', 'hypertension')
+    """
+    if isinstance(codes, Mapping):
+        codes = _from_mapping(codes)
+    elif not isinstance(codes, CodeList):
+        codes = _from_file(Path(codes))
+    refuse(codes.source, _problems(codes))
+    return codes
+
+
+def refuse(source: str, problems: Iterable[str]) -> None:
+    """Raise an error with the first few problems of a code list, if there are any."""
+    found = list(problems)
+    if len(found) > MOST_SHOWN:
+        found[MOST_SHOWN:] = [f"and {len(found) - MOST_SHOWN} more; correct the code list"]
+    if found:
+        raise DataError(f"{source}: " + "\n".join(found))
+
+
+def refuse_codes(codes: CodeList, wrong: Iterable[Code], why: str) -> None:
+    """Refuse a list for some of its codes."""
+    refuse(codes.source, (f"{code.place}: the code {code.code!r} {why}" for code in wrong))
+
+
+def _from_mapping(codes: Mapping[str, Iterable[str | int] | int]) -> CodeList:
+    pairs = [
+        (name.strip(), str(code).strip())
+        for name, its in codes.items()
+        for code in ([its] if isinstance(its, str | int | np.integer) else [*its] or [""])
+    ]
+    made = (Code(*pair, f"entry {n}") for n, pair in enumerate(pairs, start=1))
+    return CodeList("the code list", tuple(made))
+
+
+def _from_file(path: Path) -> CodeList:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            header = [name.strip().casefold() for name in next(reader, [])]
+            lines = [(reader.line_num, cells) for cells in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read: {error}; give a CSV file in UTF-8") from None
+    unique = len(set(header)) == len(header)
+    if not (unique and {"condition", "code"} <= set(header) <= set(COLUMNS)):
+        raise DataError(
+            f"{path}: the first line of the code list is {','.join(header)!r}; it must name the "
+            f"columns condition and code, and of {', '.join(COLUMNS[2:])} those there are, once"
+        )
+    made, problems = [], []
+    for last, cells in lines:
+        place = f"line {last - ''.join(cells).count(chr(10))}"
+        row = dict(zip(header, map(str.strip, cells), strict=False))
+        below = row.get("include_descendants", "").casefold()
+        if any(row.values()) and len(cells) != len(header):
+            problems.append(f"{place}: {len(cells)} cells, where the first line has {len(header)}")
+        elif below not in YES | NO:
+            problems.append(f"{place}: include_descendants is {below!r}; write true or false")
+        elif any(row.values()):
+            vocabulary = row.get("vocabulary", "")
+            made.append(Code(row["condition"], row["code"], place, vocabulary, below in YES))
+    refuse(str(path), problems)
+    return CodeList(str(path), tuple(made))
+
+
+def _problems(found: CodeList) -> Iterator[str]:
+    if not found.codes:
+        yield "the list has no code; add at least one line with a condition and a code"
+    places: dict[tuple[str, str, str], str] = {}
+    spelled: dict[str, str] = {}
+    for code in found.codes:
+        name, place = code.condition, code.place
+        if not (name and code.code) or "\0" in name:
+            yield f"{place}: the condition {name!r} or its code {code.code!r} is empty or a NUL"
+        before = places.setdefault((name, code.code, code.vocabulary), place)
+        if before != place:
+            yield f"{place}: the code {code.code!r} of {name!r} is already in {before}"
+        first = spelled.setdefault(name.casefold(), name)
+        if first != name:
+            yield f"{place}: {name!r} and {first!r} differ only in capitals; spell them one way"

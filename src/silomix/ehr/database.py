@@ -1,0 +1,378 @@
+"""DuckDB, opened with care (no network, bounded memory, sources read-only), and its cells as SQL.
+
+A cell that says nothing, or nothing of its type, is null. Names of columns are quoted.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import re
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from silomix.data import read_table
+from silomix.data.reading import SEPARATORS
+from silomix.errors import DataError, MissingDependency, SettingsError
+from silomix.roster import did_you_mean
+from silomix.sampler import cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+    import narwhals as nw
+    import pyarrow
+    from duckdb import DuckDBPyConnection as Connection
+    from duckdb import DuckDBPyRelation as Relation
+    from narwhals.typing import IntoFrame
+
+FILES = (*SEPARATORS, ".parquet")
+MEMORY = r"(?=.*[1-9])\d*\.?\d+ *[KMGT]i?B"
+
+MISSING_TEXTS = ("", "NA", "NaN", "NULL")
+"""What an empty cell looks like in text."""
+WHITE = r"[\t-\r\x1c-\x1f\x{85}\pZ]+"
+"""A pattern of what `str.strip` takes off the ends of a code in the list."""
+YEAR_FIRST = r"^([1-9]\d{3}[-/]\d\d?[-/]\d\d?)"
+DATED = YEAR_FIRST + r"($|Z$|[+-]\d\d:\d\d$|[T ]\d)"
+ZONED = YEAR_FIRST + r"[T ]\d.*:.*(Z|[A-Z]{3,4}|[+-]\d\d?(:?\d\d)?|[A-Za-z]+/\w+)$"
+
+ADVICE = {
+    "unterminated quote": "a quote is opened and not closed, or not at the end of its cell; close "
+    'it, or write "" for a quote inside a quoted cell',
+    "Expected Number of Columns": "it has more or fewer cells than the first line names columns; "
+    "correct it, or put quotes around a cell that has a separator in it",
+    "Maximum line size": "it is longer than 2 MB; look for a quote that is not closed",
+    "Invalid unicode": "it is not in UTF-8; save the file as UTF-8",
+    "CSV Parser": "it is not valid CSV; look for odd quotes and line ends, and correct them",
+    "Could not set lock": "another program has it open; close it there",
+    "database file with version": "another version of DuckDB wrote it; update DuckDB here or there",
+    "Catalog Error": "a view in it needs a table that is not there; repair the view",
+    "Conversion Error": "a value does not fit the type of its column; correct it, or the view",
+}
+"""What is wrong and what to do, by words of DuckDB's errors; the first that fits counts."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How much of the machine DuckDB may use.
+
+    Attributes
+    ----------
+    memory : most memory it may take, such as "500MB" or "8GB"; what does not fit goes to disk.
+    scratch : folder for that, emptied at the end; the system's temporary folder if left out.
+    threads : cores to use; all when left out.
+
+    Examples
+    --------
+    >>> from silomix import ehr
+    >>> ehr.Engine(memory="500MB").memory
+    '500MB'
+    """
+
+    memory: str = "2GB"
+    scratch: str | Path | None = None
+    threads: int | None = None
+
+
+DEFAULT_ENGINE = Engine()
+
+
+@dataclass(frozen=True)
+class InDatabase:
+    """A table inside a DuckDB file or, for OMOP, the schema that has the tables.
+
+    Attributes
+    ----------
+    file : the database; it is opened read-only.
+    name : of the table, as table or schema.table; or of the schema.
+
+    Examples
+    --------
+    >>> from silomix import ehr
+    >>> ehr.InDatabase("registry.duckdb", "diagnoses").name
+    'diagnoses'
+    """
+
+    file: str | Path
+    name: str
+
+
+Source: TypeAlias = Union["IntoFrame", InDatabase, str, Path]
+
+
+@dataclass(frozen=True)
+class Records:
+    """A table of records as a view of the database.
+
+    Attributes
+    ----------
+    view : its name.
+    where : what messages call it.
+    columns : type of DuckDB by name.
+    """
+
+    view: str
+    where: str
+    columns: dict[str, str]
+
+    def find(self, name: str) -> tuple[str, str]:
+        """Return a column's quoted name and its type; capitals do not matter."""
+        for column, kind in self.columns.items():
+            if column.casefold() == name.casefold():
+                return quote(column), kind
+        raise DataError(
+            f"{self.where}: has no column {name!r}{did_you_mean(name, self.columns)}; its columns "
+            f"are {', '.join(map(repr, self.columns))}"
+        )
+
+    def cell(self, name: str) -> str:
+        """Return the SQL of a column: text trimmed, a whole float as text without .0."""
+        column, kind = self.find(name)
+        if _is_text(kind):
+            text = f"regexp_replace({column}::VARCHAR, '^{WHITE}|{WHITE}$', '', 'g')"
+            return f"if({text} NOT IN {MISSING_TEXTS}, {text}, NULL)"
+        if kind in {"DOUBLE", "FLOAT"}:
+            whole = f"TRY_CAST({column} AS BIGINT)::VARCHAR"  # null where there is no number
+            return f"if({column} = floor({column}), {whole}, {column}::VARCHAR)"
+        return column
+
+    def select(self, cells: Mapping[str, str]) -> str:
+        """Return the query of some cells by their new names."""
+        made = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
+        return f"SELECT {made} FROM {self.view}"
+
+    def whole(self, name: str) -> str:
+        """Return the SQL of a column of whole numbers; others are null, since a cast rounds."""
+        cell = self.cell(name)
+        number = f"TRY_CAST({cell} AS DOUBLE)"
+        return f"CASE WHEN {number} = floor({number}) THEN TRY_CAST({cell} AS BIGINT) END"
+
+    def label(self, name: str) -> str:
+        """Return the SQL of a column of ids that may be words; 7.0 in text is 7."""
+        if not _is_text(self.find(name)[1]):
+            return self.cell(name)
+        return f"coalesce(CAST({self.whole(name)} AS VARCHAR), {self.cell(name)})"
+
+    def day(self, name: str, date_format: str | None = None) -> str:
+        """Return the SQL of a column of dates; a format is for text and numbers.
+
+        Text must start with a year of four digits, since DuckDB takes 05-06-19 for a day of the
+        year 5. A time with a zone is on the day that it is in UTC; a day with a zone is itself.
+        """
+        cell, kind = self.cell(name), self.find(name)[1]
+        if date_format is not None and not kind.startswith(("DATE", "TIMESTAMP")):
+            escaped = date_format.replace("'", "''")
+            made = f"try_strptime(CAST({cell} AS VARCHAR), '{escaped}')"
+            # DuckDB's %Y takes a year of two digits for one of the first century
+            return f"CASE WHEN year({made}) >= 1000 THEN CAST({made} AS DATE) END"
+        if not _is_text(kind):
+            made = f"TRY_CAST({cell} AS DATE)"
+            return f"CASE WHEN isfinite({made}) THEN {made} END"
+        instant = rf"TRY_CAST(regexp_replace({cell}, '\s+([Z+-])', '\1') AS TIMESTAMPTZ)"
+        return (
+            f"CASE WHEN regexp_matches({cell}, '{ZONED}') THEN CAST({instant} AS DATE) "
+            f"ELSE TRY_CAST(regexp_extract({cell}, '{DATED}', 1) AS DATE) END"
+        )
+
+
+def load_duckdb() -> ModuleType:
+    """Return the package duckdb, or say which extra brings it, and pyarrow for frames."""
+    try:
+        duckdb, _ = import_module("duckdb"), import_module("pyarrow")
+    except ImportError:
+        raise MissingDependency(
+            "reading health records needs duckdb and pyarrow: pip install 'silomix[data]'"
+        ) from None
+    return duckdb
+
+
+@contextmanager
+def opened(engine: Engine, source: str) -> Iterator[Connection]:
+    """Open an empty database in memory that spills to a folder of its own.
+
+    Parameters
+    ----------
+    source : what messages call the records that are read.
+    """
+    duckdb = load_duckdb()
+    if not re.fullmatch(MEMORY, engine.memory, re.IGNORECASE):
+        raise SettingsError(f"memory is {engine.memory!r}; give an amount such as '500MB' or '8GB'")
+    settings = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "memory_limit": engine.memory,
+        "threads": str(cores(engine.threads)),
+    }
+    try:
+        scratch = TemporaryDirectory(prefix="silomix-ehr-", dir=engine.scratch)
+    except OSError as error:
+        raise SettingsError(f"scratch is {engine.scratch}: {error.strerror}") from None
+    with (
+        scratch as folder,
+        duckdb.connect(":memory:", config=settings | {"temp_directory": folder}) as connection,
+    ):
+        # the day of a time with a zone must not depend on where this computer is
+        connection.execute("SET TimeZone = 'UTC'")
+        try:
+            yield connection
+        except duckdb.OutOfMemoryException:
+            raise SettingsError(
+                f"{source}: {engine.memory} of memory, or the space in {folder}, is not enough; "
+                "allow more memory, or another folder"
+            ) from None
+        except duckdb.Error as error:
+            # what DuckDB says may quote the records: not even a traceback shows it
+            raise DataError(explain(error, source)) from None
+
+
+def explain(error: Exception, source: str) -> str:
+    """Return the message for an error of DuckDB, with no text of the records in it.
+
+    Only a line number and the name of a file that is there are taken from the error.
+
+    Parameters
+    ----------
+    source : what the message calls the records, unless the error names a file.
+    """
+    said = str(error)
+    line = re.match(r"[\w ]+: CSV Error on Line: (\d+)\n", said)
+    files = re.findall(r"^  file = (.+)$", said, re.MULTILINE)
+    where = files[-1] if files and Path(files[-1]).is_file() else source
+    unknown = f"DuckDB refuses it ({type(error).__name__}); check that it is complete and as named"
+    meant = next((advice for words, advice in ADVICE.items() if words in said), unknown)
+    return f"{where}: cannot be read: {f'line {line[1]}: ' if line else ''}{meant}"
+
+
+def quote(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def name_of(source: Source, label: str) -> str:
+    """Return what messages call a source; a frame has no name but its label."""
+    if isinstance(source, InDatabase):
+        return f"{source.file}, table {source.name}"
+    return str(source) if isinstance(source, str | Path) else f"the {label}"
+
+
+def open_source(connection: Connection, source: Source, label: str) -> Records:
+    """Open a source of any form as the view source_`label`."""
+    if isinstance(source, InDatabase):
+        relation = connection.sql(f"SELECT * FROM {_find_table(connection, source)}")
+    elif isinstance(source, str | Path):
+        relation = _read_file(connection, Path(source))
+    else:
+        relation = connection.from_arrow(_as_arrow(read_table(source)))
+    view = f"source_{label}"
+    relation.create_view(view)
+    kinds = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    return Records(view, name_of(source, label), kinds)
+
+
+def tables_in(connection: Connection, file: str | Path) -> dict[str, str]:
+    """Attach a database file read-only; return its tables and views, quoted, by schema.table."""
+    if not Path(file).is_file():
+        raise DataError(f"{file}: no such file; check the path of the database")
+    catalog = quote(str(file))
+    connection.execute(f"ATTACH IF NOT EXISTS $1 AS {catalog} (READ_ONLY)", [str(file)])
+    query = (
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = $1"
+    )
+    rows = connection.execute(f"{query} ORDER BY ALL", [str(file)]).fetchall()
+    return {f"{schema}.{name}": f"{catalog}.{quote(schema)}.{quote(name)}" for schema, name in rows}
+
+
+def file_kind(path: Path) -> str | None:
+    """Return the ending of a file that can be read as one table, or None."""
+    return next((end for end in FILES if path.name.lower().endswith(end)), None)
+
+
+def _is_text(kind: str) -> bool:
+    return kind == "VARCHAR" or kind.startswith("ENUM")
+
+
+def _find_table(connection: Connection, source: InDatabase) -> str:
+    tables = tables_in(connection, source.file)
+    wanted = f".{source.name}".casefold()
+    found = [quoted for name, quoted in tables.items() if f".{name}".casefold().endswith(wanted)]
+    if len(found) != 1:
+        raise DataError(
+            f"{source.file}: {len(found) or 'no'} tables are called {source.name!r}; name one, as "
+            f"schema.table, or make a view of it: there are {', '.join(tables) or 'none'}"
+        )
+    return found[0]
+
+
+def _read_file(connection: Connection, path: Path) -> Relation:
+    kind = file_kind(path)
+    if kind is None:
+        raise DataError(
+            f"{path}: unknown kind of file; give one that ends in {', '.join(FILES)}, or say which "
+            "table of a DuckDB file to read (InDatabase, or --table)"
+        )
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; check the path")
+    literal = glob.escape(str(path))  # DuckDB expands patterns
+    if kind == ".parquet":
+        return connection.read_parquet(literal, hive_partitioning=False)
+    columns, separator = _read_header(path)
+    # every cell as text: "007" and "E11.10" are not numbers
+    return connection.read_csv(
+        literal,
+        header=True,
+        sep=separator,
+        na_values=list(MISSING_TEXTS),
+        columns=dict.fromkeys(columns, "VARCHAR"),
+        auto_detect=False,
+        hive_partitioning=False,
+    )
+
+
+def _read_header(path: Path) -> tuple[list[str], str]:
+    """Return the columns of a text file and what separates them.
+
+    Vocabulary files of OMOP are called .csv and separated by tabs, so the name does not tell.
+    """
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+            line = file.readline()
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or "it is not in UTF-8, or a damaged .gz file"
+        raise DataError(f"{path}: cannot be read: {why}; repair or replace the file") from None
+    separator = max(",\t;", key=line.count)
+    cells = next(csv.reader([line], delimiter=separator), [])
+    columns = [name or f"(column {n})" for n, name in enumerate(cells, start=1)]
+    if not columns or len({name.casefold() for name in columns}) < len(columns):
+        # a file without header has a record there, which is not shown
+        raise DataError(
+            f"{path}: the first line must name the columns, each once (capitals do not count)"
+        )
+    return columns, separator
+
+
+def _as_arrow(frame: nw.DataFrame[Any]) -> pyarrow.Table:
+    """Return a frame as Arrow; a column of mixed types, as in spreadsheets, becomes text."""
+    arrow = import_module("pyarrow")
+    try:
+        return frame.to_arrow()
+    except (arrow.ArrowException, OverflowError):
+        table = frame.to_pandas().copy(deep=False)
+    for name in table.select_dtypes(object).columns:
+        try:
+            arrow.array(table[name], from_pandas=True)
+        except (arrow.ArrowException, OverflowError):
+            table[name] = table[name].map(_as_text, na_action="ignore")
+    return arrow.Table.from_pandas(table, preserve_index=False)
+
+
+def _as_text(value: object) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
