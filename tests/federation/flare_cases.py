@@ -17,18 +17,27 @@ from silomix.roster import rows_of, table_schema
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
-from silomix.transports.flare.enrol import enrol_site, request_certificate, sign_request
-from silomix.transports.flare.kit import ServerSettings, SiteSettings
-from silomix.transports.flare.launch import environment, server_command, site_command
-from silomix.transports.flare.provision import provision, root_fingerprint
+from silomix.transports.flare.provision import (
+    enrol_site,
+    provision,
+    request_certificate,
+    sign_request,
+)
 from silomix.transports.flare.session import stop_all
+from silomix.transports.flare.startup_kit import (
+    NOBODY_ELSE,
+    SiteSettings,
+    environment,
+    server_command,
+    site_command,
+)
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ("site-1", "site-2", "site-3")
-WORKER = "silomix.transports.flare.worker"
+WORKER = "--multiprocessing-fork"
 JOB_PROCESS = "nvflare.private.fed.app.client.worker_process"
 
 
@@ -74,11 +83,10 @@ def enrol_all(kits, hospitals):
     """Let each site make its key in its own folder, and its kit from what comes back."""
     for name in NAMES:
         place = hospitals / name
-        asked = request_certificate(name, place / "request")
-        post = {"key": asked.fingerprint, "out": hospitals / f"{name}.signed.zip"}
-        signed = sign_request(asked.file, kits / "authority", name, **post)
-        told = root_fingerprint(kits)
-        enrol_site(signed.file, place / "request", place / name, authority=told)
+        request, key = request_certificate(name, place / "request")
+        signed = hospitals / f"{name}.signed.zip"
+        authority = sign_request(request, kits / "authority", name, key=key, out=signed)
+        enrol_site(signed, place / "request", place / name, authority=authority)
     return {name: hospitals / name for name in NAMES}
 
 
@@ -106,12 +114,12 @@ class Federation:
                 stdout=log,
                 stderr=log,
                 env=environment(),
+                umask=NOBODY_ELSE,
                 start_new_session=True,
             )
 
     def start_server(self):
-        journals = ServerSettings(str(self.root / "journals"))
-        self.start("server", server_command(self.kits / "server", journals))
+        self.start("server", server_command(self.kits / "server", self.root / "journals"))
 
     def start_site(self, name, study, kits=None, data=None, **settings):
         file = write_study(study, self.root / f"{name}-{digest(study)[:8]}.toml")

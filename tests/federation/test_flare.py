@@ -31,7 +31,7 @@ from federation.flare_cases import (
 from silomix.errors import SiloError
 from silomix.posterior import load
 from silomix.study import Psgd
-from silomix.transports.flare.job import Manners
+from silomix.transports.flare.job import AskingRules
 from silomix.transports.flare.provision import provision
 from silomix.transports.flare.session import connected, run_live, wait_for
 
@@ -83,10 +83,10 @@ def asked(out):
 def test_the_same_result_as_in_one_process(federation, tmp_path):
     study = study_of(federation.table, NAMES[:2], polish=2, **FEDERATED)
     federation.restart_sites(study, NAMES[:2])
-    posterior, outcome = run_live(study, federation.admin, Manners())
+    posterior, outcome = run_live(study, federation.admin, AskingRules())
     posterior.save(tmp_path / "posterior.silomix")
     check_same(federation, study, tmp_path)
-    kinds = {question.kind for question in outcome.asked}
+    kinds = {question["kind"] for question in outcome.asked}
     assert kinds == {"SampleLocally", "ShareReleases", "LogLikelihood", "PolishRound", "AssignRows"}
     if sys.platform != "win32":
         check_logs(federation)
