@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,7 +37,7 @@ from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.flare import session, startup_kit
 from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import Worker
-from silomix.transports.flare.job import AskingRules, Outcome, read_outcome, without, write_job
+from silomix.transports.flare.job import AskingRules, Outcome, without, write_job
 from silomix.transports.flare.provision import check_names
 from silomix.transports.flare.startup_kit import SiteSettings, read_json, site_command
 from silomix.transports.flare.worker import open_site, respond
@@ -174,14 +175,6 @@ def test_a_job_carries_the_study_and_no_code(tmp_path):
     assert "north" not in (folder / "silo" / "config" / "config_fed_client.json").read_text()
 
 
-def test_an_outcome_is_found_in_a_download(tmp_path):
-    assert read_outcome(tmp_path).code == "stopped"
-    (tmp_path / "deep").mkdir()
-    content = {"code": "away", "asked": [{"number": 1}]}
-    (tmp_path / "deep" / "outcome.json").write_text(json.dumps(content))
-    assert read_outcome(tmp_path) == Outcome("away", asked=[{"number": 1}])
-
-
 @pytest.fixture
 def kit(tmp_path):
     """A site's kit, as far as we look at it."""
@@ -317,7 +310,35 @@ def fail(*_, **__):
     raise ConnectionError
 
 
+class FinishedSession:
+    """A server on which every job is finished, and leaves one file."""
+
+    def __init__(self, name, content):
+        self.name, self.content = name, content
+
+    def submit_job(self, folder):
+        assert Path(folder, "meta.json").exists()
+        return "job"
+
+    def get_job_meta(self, job):
+        return {"status": "FINISHED:COMPLETED"}
+
+    def download_job_result(self, job, folder):
+        path = Path(folder, "workspace", self.name)
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(self.content))
+        return folder
+
+
 class TestSession:
+    def test_what_a_run_leaves(self):
+        content = {"code": "away", "asked": [{"number": 1}]}
+        ended = FinishedSession("outcome.json", content)
+        found = session._run_once(ended, STUDY, AskingRules(), None)
+        assert found == (Outcome("away", asked=[{"number": 1}]), None)
+        ended = FinishedSession("log.json", {})
+        assert session._run_once(ended, STUDY, AskingRules(), None)[0].code == "stopped"
+
     def run(self, monkeypatch, ends, retries=2):
         """Run a study whose submissions end like this, one after the other."""
         ends = iter(ends)

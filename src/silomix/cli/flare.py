@@ -12,8 +12,13 @@ from silomix import options as opt
 from silomix.cli.examples import EXAMPLES, epilog
 from silomix.cli.once import OnceCommand
 from silomix.progress import showing
-from silomix.results import check_free, posterior_files, posterior_record, posterior_view
-from silomix.results import write_posterior as write_results
+from silomix.results import (
+    check_free,
+    posterior_files,
+    posterior_record,
+    posterior_view,
+    write_posterior,
+)
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 from silomix.transports.flare import provision as kits
@@ -24,30 +29,30 @@ from silomix.transports.flare.worker import open_site
 RUN_FILE = "run.json"
 
 
-def _option(name: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(name, help=text)
+def _option(name: str, text: str, metavar: str | None = None) -> typer.models.OptionInfo:
+    return typer.Option(name, help=text, metavar=metavar)
 
 
+AGREE = "Go on without this silo: another study, in which every silo left has to agree."
 Kit = Annotated[Path, typer.Argument(metavar="KIT", help="The start-up kit of this process.")]
 AdminKit = Annotated[Path, _option("--admin", "The start-up kit `admin`.")]
-LeftOut = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--without",
-        metavar="NAME",
-        help="Go on without this silo: another study, in which every silo left has to agree.",
-    ),
-]
+KitsOut = Annotated[Path, _option("--out", "A new folder for the start-up kits.")]
+Host = Annotated[str, _option("--host", "Name by which the sites reach the server.")]
+Port = Annotated[int, _option("--port", "Where the server listens.")]
+Journals = Annotated[Path | None, _option("--journals", "Folder of the answers; by default, KIT.")]
+Store = Annotated[Path | None, _option("--store", "Folder of what it keeps; in KIT by default.")]
+LeftOut = Annotated[list[str] | None, _option("--without", AGREE, "NAME")]
+Deadline = Annotated[float, _option("--deadline", "Seconds for each question; sampling is one.")]
+Retries = Annotated[int, _option("--retries", "How often to ask again after a failure.")]
+Wait = Annotated[float, _option("--wait", "Seconds to wait for the silos to be connected.")]
 
 
 def provision(
     study: opt.SharedStudy,
     *,
-    out: Annotated[Path, _option("--out", "A new folder for the start-up kits.")],
-    host: Annotated[str, _option("--host", "Name by which the sites reach the server.")] = (
-        "localhost"
-    ),
-    port: Annotated[int, _option("--port", "Where the server listens.")] = 8002,
+    out: KitsOut,
+    host: Host = "localhost",
+    port: Port = 8002,
     by_request: opt.ByRequest = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
@@ -57,16 +62,13 @@ def provision(
         silos = read_study(study).silos
         kits.provision(silos, out, host=host, port=port, by_request=by_request)
         fingerprint = kits.authority_fingerprint(out)
-        handed = () if by_request else silos
-        made = [str(out / name) for name in (kits.SERVER, kits.ADMIN, *handed)]
-        told = (
-            "The silos make their own keys: sign their requests with authority/, and tell them its "
-            "fingerprint."
-            if by_request
-            else "Hand each silo its own kit, by a channel you trust: it holds a private key."
-        )
-        last = "\n".join([*made, f"Fingerprint of the authority: {fingerprint}"])
+        made = [str(out / name) for name in (kits.SERVER, kits.ADMIN)]
+        told = "Sign the silos' requests with authority/, and tell them its fingerprint."
+        if not by_request:
+            made += [str(out / name) for name in silos]
+            told = "Hand each silo its own, by a channel you trust: it holds a private key."
         view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
+        last = "\n".join([*made, f"Fingerprint of the authority: {fingerprint}"])
         show({"kits": made, "fingerprint": fingerprint}, view, as_json=as_json, last=last)
 
 
@@ -81,14 +83,13 @@ def request(
     """Make this silo's private key, which stays here, and a request for its certificate."""
     with explaining(debug=debug):
         check_roster(read_study(study), [silo])
-        file, fingerprint = kits.request_certificate(silo, out)
+        file, key = kits.request_certificate(silo, out)
         view = Text(
             "Send the request to whoever signs, and tell them the fingerprint of the key by "
             "another channel. The key stays here."
         )
-        last = f"Request: {file}\nFingerprint of the key: {fingerprint}"
-        record = {"request": str(file), "fingerprint": fingerprint}
-        show(record, view, as_json=as_json, last=last)
+        last = f"Request: {file}\nFingerprint of the key: {key}"
+        show({"request": str(file), "fingerprint": key}, view, as_json=as_json, last=last)
 
 
 def sign(
@@ -108,12 +109,10 @@ def sign(
         check_roster(read_study(study), [silo])
         check_free([out], force=force)
         signer = kits.sign_request(request, authority, silo, key=fingerprint, out=out, again=force)
-        view = Text(
-            f"Send it back to {silo}, and tell them the fingerprint of the authority by another "
-            "channel."
-        )
+        told = f"Send it back to {silo}, and tell them the fingerprint by another channel."
         last = f"Signed: {out}\nFingerprint of the authority: {signer}"
-        show({"signed": str(out), "fingerprint": signer}, view, as_json=as_json, last=last)
+        record = {"signed": str(out), "fingerprint": signer}
+        show(record, Text(told), as_json=as_json, last=last)
 
 
 def enrol(
@@ -128,22 +127,12 @@ def enrol(
     """Make this silo's start-up kit from its own key and what was signed."""
     with explaining(debug=debug):
         silo, server = kits.enrol_site(signed, request, out, authority=fingerprint)
-        view = Text(
-            f"The kit of {silo}, which calls the server {server}. It has a copy of the key: "
-            f"{request} is not needed any more."
-        )
+        told = f"{silo} calls the server {server}. The kit has a copy of the key in {request}."
         record = {"kit": str(out), "silo": silo, "server": server}
-        show(record, view, as_json=as_json, last=f"Kit: {out}")
+        show(record, Text(told), as_json=as_json, last=f"Kit: {out}")
 
 
-def server(
-    kit: Kit,
-    *,
-    journals: Annotated[
-        Path | None, _option("--journals", "Folder of the answers; in the kit by default.")
-    ] = None,
-    debug: opt.Debug = False,
-) -> None:
+def server(kit: Kit, *, journals: Journals = None, debug: opt.Debug = False) -> None:
     """Run the coordinator's server, until it is stopped."""
     with explaining(debug=debug):
         startup_kit.become(startup_kit.server_command(kit, journals))
@@ -155,9 +144,7 @@ def site(
     data: opt.OwnTable,
     study: opt.ReleaseStudy,
     policy: opt.PolicyFile = None,
-    store: Annotated[
-        Path | None, _option("--store", "Folder of what it keeps; in the kit by default.")
-    ] = None,
+    store: Store = None,
     silo_column: opt.SiloColumn = None,
     frequency: opt.Frequency = None,
     ledger: opt.LedgerFile = None,
@@ -168,7 +155,6 @@ def site(
 ) -> None:
     """Run a silo's site, until it is stopped: it answers the questions of this one study."""
     with explaining(debug=debug):
-        name = startup_kit.read_startup(kit, "client")["fqsn"]
         rules = policy or "default"
         settings = startup_kit.SiteSettings(
             data=str(data.resolve()),
@@ -182,9 +168,9 @@ def site(
             ledger=str(ledger.resolve()) if ledger else None,
             table=table_name,
         )
-        silo, _ = open_site(settings, name)
+        silo, _ = open_site(settings, startup_kit.read_startup(kit, "client")["fqsn"])
         about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
-        typer.echo(f"{name}: {about}", err=True)
+        typer.echo(f"{silo.name}: {about}", err=True)
         startup_kit.become(startup_kit.site_command(kit, settings))
 
 
@@ -193,16 +179,10 @@ def run(
     *,
     admin: AdminKit,
     out: opt.ResultsOut,
-    deadline: Annotated[
-        float, _option("--deadline", "Seconds for each question; sampling is one.")
-    ] = AskingRules.deadline,
-    retries: Annotated[
-        int, _option("--retries", "How often to ask again after a failure.")
-    ] = AskingRules.retries,
+    deadline: Deadline = AskingRules.deadline,
+    retries: Retries = AskingRules.retries,
     without_silos: LeftOut = None,
-    wait: Annotated[
-        float, _option("--wait", "Seconds to wait for the silos to be connected.")
-    ] = 120.0,
+    wait: Wait = 120.0,
     force: opt.Force = False,
     quiet: opt.Quiet = False,
     as_json: opt.Json = False,
@@ -215,7 +195,7 @@ def run(
         plan = without(read_study(study), rules.left_out)
         with showing(quiet=quiet) as report:
             posterior, outcome = session.run_live(plan, admin, rules, wait=wait, report=report)
-        files = [*write_results(out, posterior), out / RUN_FILE]
+        files = [*write_posterior(out, posterior), out / RUN_FILE]
         startup_kit.write_json(out / RUN_FILE, asdict(outcome))
         record = posterior_record(posterior) | {"files": [str(file) for file in files]}
         last = f"Results: {out}"
@@ -235,11 +215,8 @@ def stop(*, admin: AdminKit, as_json: opt.Json = False, debug: opt.Debug = False
         show({"stopped": True}, view, as_json=as_json, last=f"Federation: {admin}")
 
 
-flare_app = typer.Typer(
-    help="A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+TITLE = "A live federation on NVIDIA FLARE: separate processes, mutual TLS."
+flare_app = typer.Typer(help=TITLE, no_args_is_help=True, pretty_exceptions_enable=False)
 EXAMPLES |= {
     "flare request": "silomix flare request study.toml --silo north --out north-request",
     "flare sign": "silomix flare sign study.toml north.request.zip --silo north --authority "
@@ -248,5 +225,4 @@ EXAMPLES |= {
     "SHA256:A3:... --out north-kit",
 }
 for command in (provision, request, sign, enrol, server, site, run, stop):
-    example = epilog(f"flare {command.__name__}")
-    flare_app.command(cls=OnceCommand, epilog=example)(command)
+    flare_app.command(cls=OnceCommand, epilog=epilog(f"flare {command.__name__}"))(command)

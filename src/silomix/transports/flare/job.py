@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.errors import SettingsError
 from silomix.study import write_study
-from silomix.transports.flare.startup_kit import CONTROLLER, EXECUTOR, read_json, write_json
+from silomix.transports.flare.startup_kit import CONTROLLER, EXECUTOR, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,18 +60,6 @@ class Outcome:
     message: str = ""
     seconds: float = 0.0
     asked: Sequence[dict[str, Any]] = ()
-
-
-def read_outcome(folder: Path) -> Outcome:
-    """Return the outcome in a downloaded run, wherever FLARE has put it.
-
-    There is none where FLARE stopped the run, as it does when it loses a site's process.
-    """
-    for path in folder.rglob(OUTCOME_FILE):
-        return Outcome(**read_json(path))
-    return Outcome(
-        STOPPED, "FLARE ended the run without a result; the logs of server and sites say why"
-    )
 
 
 def check_roster(study: Study, silos: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from silomix.errors import SiloError, SilomixError
 from silomix.posterior import load
 from silomix.sampler import Progress
 from silomix.transports.flare import job
-from silomix.transports.flare.startup_kit import read_startup
+from silomix.transports.flare.startup_kit import read_json, read_startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -140,5 +140,8 @@ def _run_once(
                 session.abort_job(submitted)
             raise
         folder = Path(session.download_job_result(submitted, str(Path(scratch, "result"))))
-        saved = next(folder.rglob(job.POSTERIOR_FILE), None)
-        return job.read_outcome(folder), load(saved) if saved is not None else None
+        left = {path.name: path for path in folder.rglob("*")}
+        outcome = job.Outcome(job.STOPPED, "FLARE ended the run without a result; its logs say why")
+        if job.OUTCOME_FILE in left:
+            outcome = job.Outcome(**read_json(left[job.OUTCOME_FILE]))
+        return outcome, load(left[job.POSTERIOR_FILE]) if job.POSTERIOR_FILE in left else None

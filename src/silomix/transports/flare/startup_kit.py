@@ -36,11 +36,13 @@ RUN_JOBS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "op
 AT_A_SITE = dict.fromkeys(RUN_JOBS, "any") | {"shell_commands": "none", "byoc": "none"}
 """What the coordinator's user may do at a site: run and stop jobs; read no file, bring no code."""
 
-SERVER_VARIABLES = {
+VARIABLES = {
     # a dead site's outcome never comes: do not keep the job open for it
     "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
     "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "1",
+    "PYTHONUNBUFFERED": "1",
 }
+"""Environment of FLARE's processes, which their children inherit."""
 
 
 @dataclass(frozen=True)
@@ -140,16 +142,11 @@ def site_command(kit: Path, settings: SiteSettings) -> list[str]:
     return _command(folder, "client", "client_train", f"uid={name}", beat)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of FLARE's processes, which their children inherit."""
-    return {**os.environ, **SERVER_VARIABLES, "PYTHONUNBUFFERED": "1"}
-
-
 def become(command: list[str]) -> None:
     """Turn this process into FLARE's, so that signals reach it."""
     # FLARE's logs and job folders may quote a row: they are their owner's alone
     os.umask(NOBODY_ELSE)
-    os.execve(command[0], command, environment())
+    os.execve(command[0], command, os.environ | VARIABLES)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -173,6 +170,6 @@ def _close(folder: Path) -> Path:
 
 
 def _command(folder: Path, kind: str, module: str, *more: str) -> list[str]:
-    program = [sys.executable, "-u", "-m", f"nvflare.private.fed.app.{kind}.{module}"]
+    program = [sys.executable, "-m", f"nvflare.private.fed.app.{kind}.{module}"]
     settings = ["secure_train=true", f"org={ORGANISATION}", "config_folder=config", *more]
     return [*program, "-m", str(folder), "-s", f"fed_{kind}.json", "--set", *settings]
