@@ -8,6 +8,7 @@ the silos, and an empty folder, and returns what comes of it. One that cannot an
 from __future__ import annotations
 
 from functools import cache
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
@@ -16,14 +17,16 @@ from numpy.testing import assert_array_equal
 
 import silomix
 from silomix.data import load
-from silomix.errors import PolicyRefusal, SiloError
+from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
 from silomix.pipeline import run_study
 from silomix.policy import OPEN, Exchanges
 from silomix.roster import read_roster
 from silomix.silo import Silo, answer
 from silomix.study import make_study
+from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
+from silomix.transports.journal import open_journal
 from silomix.transports.parallel import Joblib
 from silomix.types import Shard
 
@@ -79,14 +82,85 @@ def cluster(processes):
     return Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None)
 
 
+class Prompt(FileExchange):
+    """Silos that answer by file as soon as they are asked; the coordinator never stops."""
+
+    def __init__(self, silos, folder):
+        super().__init__(folder, silos[0].study)
+        self.silos = {silo.name: silo for silo in silos}
+
+    def ask(self, query):
+        try:
+            return super().ask(query)
+        except Unanswered as waiting:
+            for name in waiting.open.missing:
+                list(answer_questions(self.folder, self.silos[name]))
+        self.asked -= 1
+        return super().ask(query)
+
+
+def by_file(use, silos, folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)  # a second each
+        return use(Prompt(silos, folder / "exchange"))
+
+
+def on_flare(use, silos, folder):
+    """Our controller and our executors, with FLARE's tasks and its serialisation between them."""
+    pytest.importorskip("nvflare", reason="the extra flare is not installed")
+    from nvflare.apis.client import Client
+    from nvflare.apis.controller_spec import ClientTask
+    from nvflare.apis.utils.decomposers import flare_decomposers
+    from nvflare.fuel.utils import fobs
+
+    from silomix.transports.flare.controller import RemoteSilos, StudyController
+    from silomix.transports.flare.executor import SiloExecutor
+    from silomix.transports.flare.job import AskingRules
+    from silomix.transports.flare.worker import respond
+
+    flare_decomposers.register()
+
+    class AtOnce(StudyController):
+        """Sends no task to another process: each is answered before the next."""
+
+        def broadcast(self, task, fl_ctx, targets, min_responses):
+            [name] = targets
+            sent = ClientTask(Client(name, ""), task)
+            question = fobs.loads(fobs.dumps(task.data))
+            answer = executors[name].execute(task.name, question, fl_ctx, None)
+            sent.result, sent.result_received_time = fobs.loads(fobs.dumps(answer)), 1.0
+            task.client_tasks.append(sent)
+
+        def cancel_all_tasks(self, fl_ctx):
+            pass
+
+    def executor_of(silo):
+        site = silo, np.arange(silo.shard.rows)
+        made = SiloExecutor()
+        worker = SimpleNamespace(ask=lambda question, _: respond(question, silo.name, site))
+        made._ready = lambda _: worker
+        return made
+
+    executors = {silo.name: executor_of(silo) for silo in silos}
+    clients = [Client(name, "") for name in executors]
+    controller = AtOnce(60.0, 0, ())
+    controller._abort = SimpleNamespace(triggered=False)
+    engine = SimpleNamespace(get_clients=lambda: clients)
+    controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
+    study = silos[0].study
+    journal = open_journal(folder / "journal", study)
+    return use(RemoteSilos(study, controller, journal, AskingRules()))
+
+
 TRANSPORTS = {
     "in-process": in_process,
+    "flare": on_flare,
     "joblib, loky": on_joblib("loky", 2),
     "joblib, threads": on_joblib("threading", 3),
     "joblib, one": joblib_as_it_is,
     "dask": on_dask(processes=False),
 }
-SLOW_TRANSPORTS = {"dask, processes": on_dask(processes=True)}
+SLOW_TRANSPORTS = {"dask, processes": on_dask(processes=True), "files": by_file}
 
 every_transport = pytest.mark.parametrize(
     "transport",
@@ -163,8 +237,8 @@ def test_only_the_named_silos_are_asked_and_a_question_may_come_twice(transport,
 
     def use(asked):
         names = asked.names
-        some = asked.ask({names[2]: query, names[0]: AssignRows(weights, profiles)})
-        return names, some, asked.ask(query)
+        asked.ask({names[0]: AssignRows(weights, profiles)})
+        return names, asked.ask({names[2]: query, names[0]: query}), asked.ask(query)
 
     names, some, polished = transport(use, silos, tmp_path)
     assert names == tuple(silo.name for silo in silos)
@@ -185,7 +259,7 @@ def test_a_policy_holds_and_its_limits_are_counted(transport, tmp_path):
     profiles = np.tile(even, (1, 2, 1))
 
     def polish(place):
-        return PolishRound(place, np.full((1, 2), 0.5), profiles, None, 1)
+        return PolishRound(place, np.full((1, 2), 0.5), profiles, 0.5, 1)
 
     answered = []
 
@@ -194,7 +268,8 @@ def test_a_policy_holds_and_its_limits_are_counted(transport, tmp_path):
             asked.ask(query)
             answered.append(type(query))
 
-    with pytest.raises((PolicyRefusal, SiloError), match=r"polish|limit|no more questions"):
+    refusals = (PolicyRefusal, SiloError, OpenQuestion)
+    with pytest.raises(refusals, match=r"polish|limit|no more questions"):
         transport(use, silos, tmp_path)
     assert answered == [PolishRound, PolishRound, CountDistinctRows]
 

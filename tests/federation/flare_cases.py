@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -17,27 +17,14 @@ from silomix.roster import rows_of, table_schema
 from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
-from silomix.transports.flare.enrol import enrol_site, request_certificate, sign_request
-from silomix.transports.flare.kit import ServerSettings, SiteSettings
-from silomix.transports.flare.launch import environment, server_command, site_command
-from silomix.transports.flare.provision import provision, root_fingerprint
+from silomix.transports.flare import provision as kits
+from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import stop_all
 from silomix.transports.in_process import InProcess
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NAMES = ("site-1", "site-2", "site-3")
-WORKER = "silomix.transports.flare.worker"
+WORKER = "--multiprocessing-fork"
 JOB_PROCESS = "nvflare.private.fed.app.client.worker_process"
-
-
-def make_table(path):
-    """Write the table of all three silos; each site reads its own rows of it."""
-    table, _ = simulate("non-nested", separability="easy", rows=600, silos=3, seed=1)
-    table["silo"] = table["silo"].astype(str).str.replace("silo ", "site-")
-    table.to_csv(path, index=False)
-    return path
 
 
 def study_of(table, names=NAMES, **settings):
@@ -47,12 +34,7 @@ def study_of(table, names=NAMES, **settings):
 def run_in_process(table, study, out):
     """Save what the same study gives in one process, and return the file."""
     silos = [
-        Silo(
-            name=name,
-            place=place,
-            shard=load(rows_of(table, "silo", name), schema=study.table_schema),
-            study=study,
-        )
+        Silo(name, place, load(rows_of(table, "silo", name), schema=study.table_schema), study)
         for place, name in enumerate(study.silos)
     ]
     return run_study(study, InProcess(silos, threads=2), threads=2).save(out)
@@ -64,39 +46,41 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def descendants(process):
+def kill_tree(process):
+    """Kill a process and all those it has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(process.pid).children(recursive=True)
-    return []
-
-
-def enrol_all(kits, hospitals):
-    """Let each site make its key in its own folder, and its kit from what comes back."""
-    for name in NAMES:
-        place = hospitals / name
-        asked = request_certificate(name, place / "request")
-        post = {"key": asked.fingerprint, "out": hospitals / f"{name}.signed.zip"}
-        signed = sign_request(asked.file, kits / "authority", name, **post)
-        told = root_fingerprint(kits)
-        enrol_site(signed.file, place / "request", place / name, authority=told)
-    return {name: hospitals / name for name in NAMES}
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
+    process.wait()
 
 
 class Federation:
-    """A server and sites, each its own process.
+    """A server and sites, each its own process; the table has the rows of all three.
 
     `by_request`: the sites have made their own keys, each in a folder of its own.
     """
 
-    def __init__(self, root: Path, *, by_request: bool = False) -> None:
-        self.root, self.port = root, free_port()
-        self.table = make_table(root / "table.csv")
-        self.kits = provision(NAMES, root / "kits", port=self.port, by_request=by_request)
-        self.sites = dict.fromkeys(NAMES, self.kits)
+    def __init__(self, root, *, by_request=False):
+        self.root, self.port, self.table = root, free_port(), root / "table.csv"
+        table, _ = simulate("non-nested", separability="easy", rows=600, silos=3, seed=1)
+        table["silo"] = table["silo"].astype(str).str.replace("silo ", "site-")
+        table.to_csv(self.table, index=False)
+        self.kits = kits.provision(NAMES, root / "kits", port=self.port, by_request=by_request)
+        self.sites = {name: self.kits / name for name in NAMES}
         if by_request:
-            self.sites = enrol_all(self.kits, root / "hospitals")
+            self.sites = {name: self.enrol(name, root / "hospitals" / name) for name in NAMES}
         self.admin = self.kits / "admin"
-        self.processes: dict[str, subprocess.Popen] = {}
+        self.processes = {}
+
+    def enrol(self, name, place):
+        """Let a site make its key in its own folder, and its kit from what comes back."""
+        request, key = kits.request_certificate(name, place / "request")
+        signed, authority = self.root / f"{name}.signed.zip", self.kits / "authority"
+        fingerprint = kits.sign_request(request, authority, name, key=key, out=signed)
+        kits.enrol_site(signed, place / "request", place / name, authority=fingerprint)
+        return place / name
 
     def start(self, name, command):
         with (self.root / f"{name}.log").open("ab") as log:
@@ -105,26 +89,23 @@ class Federation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env=os.environ | startup_kit.VARIABLES,
+                umask=startup_kit.NOBODY_ELSE,
                 start_new_session=True,
             )
 
     def start_server(self):
-        journals = ServerSettings(str(self.root / "journals"))
-        self.start("server", server_command(self.kits / "server", journals))
+        command = startup_kit.server_command(self.kits / "server", self.root / "journals")
+        self.start("server", command)
 
-    def start_site(self, name, study, kits=None, data=None, **settings):
+    def start_site(self, name, study, kit=None, data=None, **settings):
         file = write_study(study, self.root / f"{name}-{digest(study)[:8]}.toml")
-        chosen = SiteSettings(
-            data=str(data or self.table),
-            study=str(file),
-            policy="open",
-            store=str(self.root / "stores" / name),
-            silo_column="silo",
-            threads=1,
-            **settings,
+        store = str(self.root / "stores" / name)
+        settings |= {"silo_column": "silo", "threads": 1}
+        chosen = startup_kit.SiteSettings(
+            str(data or self.table), str(file), "open", store, **settings
         )
-        self.start(name, site_command((kits or self.sites[name]) / name, chosen))
+        self.start(name, startup_kit.site_command(kit or self.sites[name], chosen))
 
     def restart_sites(self, study, names=NAMES, **settings):
         for name in NAMES:
@@ -149,49 +130,40 @@ class Federation:
         folder = self.root / "journals" / digest(study)[:16]
         return len(list(folder.glob("*.reply")))
 
-    def wait_for_answers(self, run, study, count, seconds=60):
+    def wait_for_answers(self, run, study, count):
         """Return when a run's journal has so many answers."""
-        latest = time.monotonic() + seconds
+        latest = time.monotonic() + 120
         while self.answers(study) < count:
             assert run.poll() is None, run.communicate()[0]
-            assert time.monotonic() < latest, f"{self.answers(study)} answers after {seconds} s"
+            assert time.monotonic() < latest, f"only {self.answers(study)} answers"
             time.sleep(0.02)
 
-    def process(self, name, module):
-        """The process that runs this module at a site."""
-        return next(
-            child for child in descendants(self.processes[name]) if module in child.cmdline()
-        )
+    def kill_process(self, name, module):
+        """Kill the process that runs this module at a site."""
+        children = psutil.Process(self.processes[name].pid).children(recursive=True)
+        next(child for child in children if module in child.cmdline()).kill()
 
     def kill(self, name):
         """Kill a participant and all processes it has started."""
-        process = self.processes.pop(name, None)
-        if process is None:
-            return
-        for child in descendants(process):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        process.kill()
-        process.wait()
+        if name in self.processes:
+            kill_tree(self.processes.pop(name))
 
-    def stop(self, seconds=30):
-        """Stop the federation with its own command; return what it had to be killed for."""
+    def stop(self):
+        """Stop the federation with its own command; return who does not end in time."""
         stop_all(self.admin)
-        latest = time.monotonic() + seconds
-        while time.monotonic() < latest and self._running():
+        latest = time.monotonic() + 30
+        running = list(self.processes)
+        while running and time.monotonic() < latest:
             time.sleep(0.1)
-        return self._running()
-
-    def _running(self):
-        return [name for name, process in self.processes.items() if process.poll() is None]
+            running = [name for name in running if self.processes[name].poll() is None]
+        return running
 
 
-def finish(process, seconds=120):
+def finish(process, seconds=240):
     """Wait for a command; return its exit code and what it printed."""
     try:
         printed, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        printed, _ = process.communicate()
-        printed += f"killed after {seconds} s"
+        printed = process.communicate()[0] + f"killed after {seconds} s"
     return process.returncode, printed

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import runpy
 import stat
+import subprocess
 import sys
 
 import numpy as np
@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import silomix
 from silomix import cli
 from silomix.results import write_posterior, write_silo, write_table
-from silomix.transports.flare import launch
-from silomix.transports.flare.kit import ServerSettings, SiteSettings, write_json, write_settings
+from silomix.transports.flare import startup_kit
+from silomix.transports.flare.startup_kit import SiteSettings, write_json
 from unit.posteriors import make_posterior
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
@@ -86,53 +86,45 @@ def test_assigned_rows(posterior, tmp_path):
     assert mode(out) == 0o600
 
 
-def make_kit(folder, kind):
-    for part in ("startup", "local"):
-        (folder / part).mkdir(parents=True)
-    content = {"client": {"fqsn": "north"}}
-    write_json(folder / "startup" / f"fed_{kind}.json", content)
-    return folder
-
-
-def test_settings_of_a_kit(tmp_path):
-    kit = make_kit(tmp_path / "kit", "client")
-    write_settings(kit, SiteSettings(data="t.csv", study="s.toml", policy="open", store="store"))
-    assert mode(kit / "local" / "silomix.json") == 0o600
-
-
 @pytest.mark.parametrize("kind", ["client", "server"])
-def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, monkeypatch, kind):
-    kit = make_kit(tmp_path / "kit", kind)
-    monkeypatch.setattr(launch, "settle_site", lambda _: None)
-    monkeypatch.setattr(launch, "settle_server", lambda _: None)
+def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, kind):
+    kit = tmp_path / "kit"
+    for part in ("startup", "local"):
+        (kit / part).mkdir(parents=True)
+    write_json(kit / "startup" / f"fed_{kind}.json", {kind: {"fqsn": "north"}})
+    storage = {"args": {"storage": {"args": {}}}}
+    resources = {"components": [], "servers": [{}], "snapshot_persistor": storage}
+    write_json(kit / "local" / "resources.json.default", resources)
+    write_json(kit / "local" / "authorization.json.default", {})
     logs = ["log.txt", "error_log.txt", "audit.log", "silomix-worker.log", "log.json"]
     for name in logs:
         (kit / name).write_text("old")
     if kind == "client":
-        settings = SiteSettings(data="t", study="s", policy="open", store="store")
-        command = launch.site_command(kit, settings)
+        startup_kit.site_command(kit, SiteSettings("t.csv", "s.toml", "open", "store"))
     else:
-        command = launch.server_command(kit, ServerSettings("journals"))
+        startup_kit.server_command(kit)
     assert mode(kit) == 0o700
     assert {mode(kit / name) for name in logs} == {0o600}
     assert {(kit / name).read_text() for name in logs} == {"old"}
     assert mode(kit / "local" / "silomix.json") == 0o600
-    assert command[command.index("-m") + 1] == launch.START
 
 
 def test_what_flare_writes(tmp_path, monkeypatch):
     """Its processes, and those they start, make files and folders for their owner alone."""
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "as_flare_does.py").write_text(
         "import pathlib, subprocess, sys\n"
-        "assert __name__ == '__main__'\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "folder.mkdir()\n"
         "(folder / 'log.txt').write_text('a row')\n"
         "subprocess.run([sys.executable, '-c', 'import sys; open(sys.argv[1], \"w\")',"
         " str(folder / 'worker.txt')], check=True)\n"
     )
-    monkeypatch.setattr(sys, "argv", [launch.START, "as_flare_does", str(tmp_path / "run")])
-    runpy.run_module(launch.START, run_name="__main__")
+
+    def execve(_, command, environment):
+        subprocess.run(command, env=environment, check=True)
+
+    monkeypatch.setattr("os.execve", execve)
+    command = [sys.executable, str(tmp_path / "as_flare_does.py"), str(tmp_path / "run")]
+    startup_kit.become(command)
     assert mode(tmp_path / "run") == 0o700
     assert {mode(path) for path in (tmp_path / "run").iterdir()} == {0o600}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import stat
-import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+
+from nvflare.fuel.flare_api import flare_api
 
 from silomix.cli import flare as commands
 from silomix.data import load
@@ -26,38 +28,18 @@ from silomix.errors import (
     SiloError,
     StudyMismatch,
 )
-from silomix.messages import (
-    AssignReply,
-    CountDistinctRows,
-    DistinctRows,
-    Refused,
-    SampleLocally,
-)
+from silomix.messages import AssignReply, CountDistinctRows, DistinctRows, Refused, SampleLocally
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_question
-from silomix.silo import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
-from silomix.transports.flare import session
-from silomix.transports.flare.asking import AWAY, DEADLINE, NoAnswer, RemoteSilos, Silence
-from silomix.transports.flare.child import Worker
-from silomix.transports.flare.frames import LETTER, REFUSED, read_frame, write_frame
-from silomix.transports.flare.job import Manners, write_job
-from silomix.transports.flare.kit import (
-    SiteSettings,
-    admin_name,
-    kit_folder,
-    read_json,
-    read_site_settings,
-    site_name,
-    write_json,
-    write_settings,
-)
-from silomix.transports.flare.outcome import Outcome, read_outcome
-from silomix.transports.flare.provision import check_names, provision, require_flare
-from silomix.transports.flare.settle import settle_site
-from silomix.transports.flare.site import open_site, without
-from silomix.transports.flare.worker import respond
+from silomix.transports.flare import session, startup_kit
+from silomix.transports.flare.controller import NoAnswer, RemoteSilos
+from silomix.transports.flare.executor import Worker
+from silomix.transports.flare.job import AskingRules, Outcome, without, write_job
+from silomix.transports.flare.provision import check_names
+from silomix.transports.flare.startup_kit import SiteSettings, read_json, site_command
+from silomix.transports.flare.worker import open_site, respond
 from silomix.transports.journal import open_journal
 from silomix.types import Schema, Variable
 
@@ -65,10 +47,11 @@ SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
 ROWS = DistinctRows(np.array([[0, 1], [1, 2]], dtype=np.uint8), np.array([3, 4]))
 QUERY = CountDistinctRows()
+AWAY = Outcome("away", "north is away")
 
 
-def letter(record, silo="north", number=1, study=STUDY):
-    return encode(Envelope(digest(study), silo, number, type(record).__name__), record)
+def question(record, silo="north", study=STUDY):
+    return encode(Envelope(digest(study), silo, 1, type(record).__name__), record)
 
 
 def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
@@ -76,122 +59,119 @@ def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
     return encode(Envelope(digest(study), silo, number, kind, answers), record)
 
 
-class ScriptedPost:
-    """Gives each silo's answers in turn; an answer is bytes or a `Silence`."""
+class ScriptedChannel:
+    """Gives each silo's answers in turn: messages, or codes."""
 
     def __init__(self, **answers):
         self.answers = {name: list(given) for name, given in answers.items()}
         self.sent = []
 
-    def exchange(self, letters, deadline):
-        for name in letters:
+    def exchange(self, questions, deadline):
+        for name in questions:
             self.sent.append(name)
             yield name, self.answers[name].pop(0)
 
 
-def ask(post, folder, retries=2, query=QUERY, times=1):
-    notes = []
-    journal = open_journal(folder, STUDY)
-    silos = RemoteSilos(STUDY, post, journal, deadline=1, retries=retries, note=notes.append)
-    for _ in range(times):
-        replies = silos.ask(query)
-    return replies, notes
+def ask(folder, **answers):
+    channel = ScriptedChannel(**answers)
+    silos = RemoteSilos(STUDY, channel, open_journal(folder, STUDY), AskingRules(retries=2))
+    return silos.ask(QUERY), silos.log[0], channel.sent
 
 
 class TestAsking:
-    def test_one_answer_from_each(self, tmp_path):
-        south = reply(ROWS, "south")
-        replies, notes = ask(ScriptedPost(north=[reply(ROWS)], south=[south]), tmp_path)
+    def test_one_answer_from_each_and_none_is_asked_twice(self, tmp_path):
+        both = {"north": [reply(ROWS)], "south": [reply(ROWS, "south")]}
+        replies, log, _ = ask(tmp_path, **both)
         assert list(replies) == ["north", "south"]
         assert replies["south"].counts.tolist() == [3, 4]
-        assert (notes[0].number, notes[0].kind, notes[0].replayed) == (1, "CountDistinctRows", 0)
-        assert notes[0].received == len(south) + len(reply(ROWS))
-
-    def test_the_journal_answers_first(self, tmp_path):
-        ask(ScriptedPost(north=[reply(ROWS)], south=[reply(ROWS, "south")]), tmp_path)
-        replies, notes = ask(ScriptedPost(), tmp_path)
+        assert (log["number"], log["kind"], log["replayed"]) == (1, "CountDistinctRows", 0)
+        assert log["received"] == sum(len(given[0]) for given in both.values())
+        replies, log, sent = ask(tmp_path)
         assert replies["north"].counts.tolist() == [3, 4]
-        assert notes[0].replayed == 2
+        assert (log["replayed"], log["sent"], sent) == (2, 0, [])
 
-    @pytest.mark.parametrize("failure", [Silence("died"), Silence(DEADLINE)])
+    @pytest.mark.parametrize("failure", ["died", "deadline"])
     def test_a_passing_failure_is_asked_again(self, tmp_path, failure):
-        post = ScriptedPost(north=[reply(ROWS)], south=[failure, failure, reply(ROWS, "south")])
-        ask(post, tmp_path)
-        assert post.sent == ["north", "south", "south", "south"]
+        south = [failure, failure, reply(ROWS, "south")]
+        _, _, sent = ask(tmp_path, north=[reply(ROWS)], south=south)
+        assert sent == ["north", "south", "south", "south"]
 
     def test_retries_end_and_what_was_answered_is_kept(self, tmp_path):
-        post = ScriptedPost(north=[reply(ROWS)], south=[Silence("died")] * 3)
-        with pytest.raises(NoAnswer, match=r"south has no answer to question 1 .*worker died"):
-            ask(post, tmp_path)
-        post = ScriptedPost(south=[reply(ROWS, "south")])
-        _, notes = ask(post, tmp_path)
-        assert notes[0].replayed == 1
+        with pytest.raises(NoAnswer, match=r"question 1 .*worker died") as caught:
+            ask(tmp_path, north=[reply(ROWS)], south=["died"] * 3)
+        assert (caught.value.silo, caught.value.code) == ("south", "died")
+        _, log, _ = ask(tmp_path, south=[reply(ROWS, "south")])
+        assert log["replayed"] == 1
 
     @pytest.mark.parametrize(
-        ("answer", "code", "words"),
+        ("answer", "code"),
         [
-            (reply(Refused("policy")), "policy", "its policy does not allow"),
-            (reply(Refused("study")), "study", "takes part in another study"),
-            (Silence(AWAY), "away", "its site is not connected any more"),
-            (Silence("rm -rf"), "failed", "something went wrong there"),
+            (reply(Refused("policy")), "policy"),
+            (reply(Refused("study")), "study"),
+            ("away", "away"),
+            ("rm -rf", "failed"),
         ],
     )
-    def test_a_lasting_failure_names_the_silo_at_once(self, tmp_path, answer, code, words):
-        post = ScriptedPost(north=[answer])
-        with pytest.raises(NoAnswer, match=words) as caught:
-            ask(post, tmp_path)
+    def test_a_lasting_failure_names_the_silo_at_once(self, tmp_path, answer, code):
+        with pytest.raises(NoAnswer, match="--without north") as caught:
+            ask(tmp_path, north=[answer])
         assert (caught.value.silo, caught.value.code) == ("north", code)
-        assert "--without north" in str(caught.value)
+        assert "rm -rf" not in str(caught.value)
 
     @pytest.mark.parametrize(
-        ("answer", "words"),
+        "answer",
         [
-            (reply(ROWS, "south"), "of silo 'south'"),
-            (reply(ROWS, number=2), "of question 2"),
-            (reply(ROWS, query=SampleLocally()), "answers another question 1"),
-            (reply(ROWS, study=STUDY.model_copy(update={"seed": 9})), "is of study"),
-            (reply(AssignReply(np.array([1]))), "the answer AssignReply to CountDistinctRows"),
-            (b"nonsense", "no message of at most"),
+            reply(ROWS, "south"),
+            reply(ROWS, number=2),
+            reply(ROWS, query=SampleLocally()),
+            reply(ROWS, study=STUDY.model_copy(update={"seed": 9})),
+            reply(AssignReply(np.array([1]))),
+            b"nonsense",
         ],
+        ids=["silo", "number", "question", "study", "kind", "nonsense"],
     )
-    def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer, words):
-        with pytest.raises(MessageError, match=words):
-            ask(ScriptedPost(north=[answer], south=[reply(ROWS, "south")]), tmp_path)
+    def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer):
+        with pytest.raises(MessageError):
+            ask(tmp_path, north=[answer], south=[reply(ROWS, "south")])
         assert not list(tmp_path.glob("*-0-*.reply"))
 
 
-class TestNames:
-    @pytest.mark.parametrize("name", ["Saint Mary's", "Zürich", "a" * 61, "north.west"])
-    def test_names_that_no_certificate_can_have(self, name):
-        with pytest.raises(SettingsError, match="cannot have a certificate by that name"):
-            check_names(["south", name])
-
-    @pytest.mark.parametrize("name", ["server", "Admin", "authority"])
-    def test_names_of_other_folders(self, name):
-        with pytest.raises(SettingsError, match="has the name of another folder"):
-            check_names([name])
-
-    def test_names_that_differ_in_capitals(self):
-        with pytest.raises(SettingsError, match="differ only in capitals"):
-            check_names(["North", "north"])
-
-    def test_good_names_pass(self):
-        check_names(["north-1", "South_2"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["south", name] for name in ("Saint Mary's", "Zürich", "a" * 61, "north.west", "")),
+        *([name] for name in ("server", "Admin", "authority", "localhost")),
+        ["North", "north"],
+    ],
+)
+def test_names_that_no_kit_can_have(names):
+    check_names(["north-1", "South_2"], "localhost")
+    with pytest.raises(SettingsError, match="cannot have a kit by that name"):
+        check_names(names, "localhost")
 
 
-class TestWithout:
-    def test_it_is_another_study_that_says_so(self):
-        fewer = without(STUDY, ["south"])
-        assert fewer.silos == ("north",)
-        assert fewer.title == "Both (without south)"
-        assert digest(fewer) != digest(STUDY)
-        assert without(STUDY, []) is STUDY
+def test_a_study_without_a_silo_is_another_that_says_so():
+    fewer = without(STUDY, ["south"])
+    assert (fewer.silos, fewer.title) == (("north",), "Both (without south)")
+    assert digest(fewer) != digest(STUDY)
+    assert without(STUDY, []) is STUDY
+    for left_out in (["east"], ["north", "south"]):
+        with pytest.raises(SettingsError):
+            without(STUDY, left_out)
 
-    def test_unknown_and_all_silos(self):
-        with pytest.raises(SettingsError, match="has no silo 'east' to go on without"):
-            without(STUDY, ["east"])
-        with pytest.raises(SettingsError, match="no silo is left"):
-            without(STUDY, ["north", "south"])
+
+def test_a_job_carries_the_study_and_no_code(tmp_path):
+    folder = write_job(tmp_path / "job", STUDY, AskingRules(60.0, 1, ("east",)))
+    meta = read_json(folder / "meta.json")
+    assert meta["deploy_map"] == {"coordinator": ["server"], "silo": ["north", "south"]}
+    config = folder / "coordinator" / "config"
+    assert digest(read_study(config / "study.toml")) == digest(STUDY)
+    server = read_json(config / "config_fed_server.json")
+    arguments = {"deadline": 60.0, "retries": 1, "left_out": ["east"]}
+    assert server["workflows"][0]["args"] == arguments
+    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".toml"}
+    assert "north" not in (folder / "silo" / "config" / "config_fed_client.json").read_text()
 
 
 @pytest.fixture
@@ -208,82 +188,6 @@ def kit(tmp_path):
     return tmp_path / "north"
 
 
-class TestKit:
-    def test_the_silo_is_the_name_in_the_kit(self, kit):
-        assert site_name(kit) == "north"
-
-    def test_another_folder_is_no_kit(self, kit):
-        with pytest.raises(FileError, match=r"no start-up kit of the server"):
-            kit_folder(kit, "server")
-        with pytest.raises(FileError, match=r"no start-up kit of an admin"):
-            admin_name(kit)
-
-    def test_a_damaged_file_is_named(self, tmp_path):
-        (tmp_path / "x.json").write_text("[1]")
-        with pytest.raises(FileError, match=r"x\.json is missing or damaged"):
-            read_json(tmp_path / "x.json")
-
-    def test_settings_come_back(self, kit):
-        settings = SiteSettings("t.csv", "s.toml", "open", "store", without=("south",), threads=2)
-        write_settings(kit, settings)
-        assert read_site_settings(kit / "local") == settings
-
-    def test_a_site_builds_our_class_only_and_shows_no_files(self, kit):
-        settle_site(kit)
-        resources = read_json(kit / "local" / "resources.json")
-        assert resources["class_allow_list"] == ["silomix.transports.flare.executor.SiloExecutor"]
-        assert resources["allow_log_streaming"] is False
-        assert [part["id"] for part in resources["components"]] == ["launcher"]
-        rules = read_json(kit / "local" / "authorization.json")["permissions"]["project_admin"]
-        assert (rules["byoc"], rules["shell_commands"]) == ("none", "none")
-
-
-class TestJob:
-    def test_it_carries_the_study_and_no_code(self, tmp_path):
-        folder = write_job(tmp_path / "job", STUDY, Manners(60.0, 1, ("east",)))
-        meta = read_json(folder / "meta.json")
-        assert meta["deploy_map"] == {"coordinator": ["server"], "silo": ["north", "south"]}
-        config = folder / "coordinator" / "config"
-        assert digest(read_study(config / "study.toml")) == digest(STUDY)
-        server = read_json(config / "config_fed_server.json")
-        assert server["workflows"][0]["args"] == {
-            "deadline": 60.0,
-            "retries": 1,
-            "left_out": ["east"],
-        }
-        suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
-        assert suffixes == {".json", ".toml"}
-        site = (folder / "silo" / "config" / "config_fed_client.json").read_text()
-        assert "north" not in site
-
-
-class TestOutcome:
-    def test_it_is_found_in_a_download(self, tmp_path):
-        assert read_outcome(tmp_path) is None
-        entry = {"number": 1, "kind": "X", "seconds": 0.1, "sent": 1, "received": 2, "replayed": 0}
-        content = {"status": "failed", "code": "away", "silo": "north", "asked": [entry]}
-        (tmp_path / "deep").mkdir()
-        (tmp_path / "deep" / "outcome.json").write_text(json.dumps(content))
-        found = read_outcome(tmp_path)
-        assert found.passing
-        assert found.asked[0].received == 2
-        assert not Outcome("failed", "policy").passing
-
-
-class TestFrames:
-    def test_frames_come_back_and_an_end_is_an_end(self):
-        stream = io.BytesIO()
-        write_frame(stream, LETTER, b"abc")
-        write_frame(stream, REFUSED, b"died")
-        content = stream.getvalue()
-        stream.seek(0)
-        assert read_frame(stream) == (LETTER, b"abc")
-        assert read_frame(stream) == (REFUSED, b"died")
-        assert read_frame(stream) is None
-        for cut in (3, 10):
-            assert read_frame(io.BytesIO(content[:cut])) is None
-
-
 @pytest.fixture
 def site(tmp_path):
     """Settings of the silo north, its files written."""
@@ -292,75 +196,79 @@ def site(tmp_path):
     table.to_csv(tmp_path / "table.csv", index=False)
     schema = load(table.drop(columns="silo")).schema
     study = make_study(schema, ["north", "south"], iterations=40, seed=1)
+    paths = {name: str(tmp_path / name) for name in ("table.csv", "study.toml", "store")}
     write_study(study, tmp_path / "study.toml")
     return SiteSettings(
-        data=str(tmp_path / "table.csv"),
-        study=str(tmp_path / "study.toml"),
-        policy="open",
-        store=str(tmp_path / "store"),
-        silo_column="silo",
+        paths["table.csv"], paths["study.toml"], "open", paths["store"], silo_column="silo"
     )
 
 
-class TestSite:
+class TestKit:
+    @pytest.mark.parametrize("kind", ["server", "admin"])
+    def test_another_folder_is_no_kit(self, kit, kind):
+        with pytest.raises(FileError, match=f"start-up kit of a FLARE {kind}"):
+            startup_kit.read_startup(kit, kind)
+
+    def test_a_site_builds_our_class_only_and_shows_no_files(self, kit, site):
+        command = site_command(kit, site)
+        assert "uid=north" in command
+        resources = read_json(kit / "local" / "resources.json")
+        assert resources["class_allow_list"] == ["silomix.transports.flare.executor.SiloExecutor"]
+        assert resources["allow_log_streaming"] is False
+        assert [part["id"] for part in resources["components"]] == ["launcher"]
+        rules = read_json(kit / "local" / "authorization.json")["permissions"]["project_admin"]
+        assert (rules["byoc"], rules["shell_commands"]) == ("none", "none")
+        assert SiteSettings(**read_json(kit / "local" / "silomix.json")) == SiteSettings(
+            **(vars(site) | {"without": []})
+        )
+
+    def test_a_full_disk_leaves_the_old_settings(self, tmp_path, monkeypatch):
+        startup_kit.write_json(tmp_path / "settings.json", {"threads": 1})
+        monkeypatch.setattr("os.fsync", fail)
+        with pytest.raises(ConnectionError):
+            startup_kit.write_json(tmp_path / "settings.json", {"threads": 2})
+        assert read_json(tmp_path / "settings.json") == {"threads": 1}
+
+
+class TestWorker:
     def test_the_silo_has_its_own_rows_and_a_store_for_this_study(self, site):
         silo, _ = open_site(site, "north")
-        assert isinstance(silo, Silo)
         assert (silo.name, silo.place, silo.shard.rows) == ("north", 0, 40)
         assert silo.store.folder.name == digest(silo.study)[:16]
-
-    def test_a_name_that_is_not_in_the_study(self, site):
-        with pytest.raises(StudyMismatch, match="the study has no silo 'east'; its roster is"):
+        with pytest.raises(StudyMismatch):
             open_site(site, "east")
 
-    def test_a_letter_is_answered(self, site):
-        silo, rows = open_site(site, "north")
-        kind, answer = respond(letter(QUERY, study=silo.study), "north", (silo, rows))
-        envelope, reply = decode(answer)
-        assert kind == LETTER
+    def test_a_question_is_answered(self, site):
+        opened = open_site(site, "north")
+        study = opened[0].study
+        envelope, answer = decode(respond(question(QUERY, study=study), "north", opened))
         asked = digest_question(QUERY)
-        assert envelope == Envelope(digest(silo.study), "north", 1, "DistinctRows", asked)
-        assert reply.counts.sum() == 40
-
-    @pytest.mark.parametrize(
-        ("content", "code"),
-        [
-            (letter(SampleLocally()), "study"),
-            (letter(SampleLocally(), "south"), "study"),
-        ],
-    )
-    def test_a_letter_of_another_study_is_refused(self, site, content, code):
-        _, answer = respond(content, "north", open_site(site, "north"))
-        assert decode(answer)[1] == Refused(code)
-
-    def test_a_letter_to_another_silo_is_refused(self, site):
-        silo, rows = open_site(site, "north")
-        _, answer = respond(letter(QUERY, "south", study=silo.study), "north", (silo, rows))
-        assert decode(answer)[1] == Refused("question")
-
-    def test_what_is_no_letter_is_refused(self, site):
-        assert respond(b"?", "north", open_site(site, "north")) == (REFUSED, b"question")
+        assert envelope == Envelope(digest(study), "north", 1, "DistinctRows", asked)
+        assert answer.counts.sum() == 40
+        for wrong in (question(QUERY), question(QUERY, "south", study=study)):
+            assert decode(respond(wrong, "north", opened))[1] == Refused("study")
+        assert respond(b"?", "north", opened) == b""
 
     def test_a_silo_that_could_not_open_says_only_a_code(self):
-        _, answer = respond(letter(QUERY), "north", "data")
-        assert decode(answer)[1] == Refused("data")
+        assert decode(respond(question(QUERY), "north", "data"))[1] == Refused("data")
 
-    def test_the_worker_answers_over_its_pipes_and_ends_with_them(self, site, kit):
-        write_settings(kit, site)
-        command = [sys.executable, "-m", "silomix.transports.flare.worker", kit / "local", "north"]
-        study = read_study(site.study)
-        asked = io.BytesIO()
-        write_frame(asked, LETTER, letter(QUERY, study=study))
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as worker:
-            worker.stdin.write(asked.getvalue())
-            worker.stdin.flush()
-            kind, answer = read_frame(worker.stdout)
-            worker.stdin.close()
-            assert worker.wait(10) == 0
-        assert kind == LETTER
-        assert decode(answer)[1].counts.sum() == 40
+    def test_it_answers_from_a_process_of_its_own_with_a_private_log(self, site, kit):
+        site_command(kit, site)
+        running = SimpleNamespace(triggered=False)
+        before = os.umask(0o022)
+        try:
+            worker = Worker(kit, "north")
+            asked = question(QUERY, study=read_study(site.study))
+            assert decode(worker.ask(asked, running))[1].counts.sum() == 40
+            assert worker.ask(b"?", running) == b""
+        finally:
+            os.umask(before)
+        worker.process.kill()
+        assert worker.ask(asked, running) is None
+        log = kit / "silomix-worker.log"
+        assert "a question cannot be read" in log.read_text()
+        if sys.platform != "win32":
+            assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 class TestCommands:
@@ -369,58 +277,86 @@ class TestCommands:
 
     def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
         started = []
-        monkeypatch.setattr(commands, "_become", started.append)
-        done = self.run(
-            "site", kit, "--data", site.data, "--study", site.study, "--policy", "open",
-            "--silo-column", "silo",
-        )  # fmt: skip
+        monkeypatch.setattr(startup_kit, "become", started.append)
+        words = ["--study", site.study, "--policy", "open", "--silo-column", "silo"]
+        done = self.run("site", kit, "--data", site.data, *words)
         assert done.exit_code == 0, done.output
         assert "north: 40 rows, policy open, study" in done.output
         assert "nvflare.private.fed.app.client.client_train" in started[0]
-        assert "uid=north" in started[0]
-        assert read_site_settings(kit / "local").data == site.data
-
-        failed = self.run("site", kit, "--data", "absent.csv", "--study", site.study)
-        assert failed.exit_code == 3
+        assert read_json(kit / "local" / "silomix.json")["data"] == site.data
+        assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
         assert len(started) == 1
 
-    def test_going_on_without_an_unknown_silo(self, site, tmp_path):
-        failed = self.run(
-            "run", site.study, "--admin", tmp_path, "--out", tmp_path / "out", "--without", "east"
-        )
+    def test_wrong_settings(self, site, tmp_path):
+        out = ["--out", tmp_path / "out"]
+        failed = self.run("run", site.study, "--admin", tmp_path, *out, "--without", "east")
         assert failed.exit_code == 4
-        assert "has no silo 'east' to go on without" in failed.output
-
-    def test_a_folder_in_use_is_not_provisioned(self, site, tmp_path):
+        assert "has no silo 'east'" in failed.output
         failed = self.run("provision", site.study, "--out", tmp_path)
         assert failed.exit_code == 4
         assert "is not empty" in failed.output
 
+    def test_without_flare_the_extra_is_named(self, site, tmp_path, monkeypatch):
+        monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
+        failed = self.run("provision", site.study, "--out", tmp_path / "kits")
+        assert failed.exit_code == 4
+        assert "silomix[flare]" in failed.output
+        with pytest.raises(MissingDependency), session.connected(tmp_path):
+            pass
+
+
+def fail(*_, **__):
+    raise ConnectionError
+
+
+class FinishedSession:
+    """A server on which every job is finished, and leaves one file."""
+
+    def __init__(self, name, content):
+        self.name, self.content = name, content
+
+    def submit_job(self, folder):
+        assert Path(folder, "meta.json").exists()
+        return "job"
+
+    def get_job_meta(self, job):
+        return {"status": "FINISHED:COMPLETED"}
+
+    def download_job_result(self, job, folder):
+        path = Path(folder, "workspace", self.name)
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(self.content))
+        return folder
+
 
 class TestSession:
+    def test_what_a_run_leaves(self):
+        content = {"code": "away", "asked": [{"number": 1}]}
+        ended = FinishedSession("outcome.json", content)
+        found = session._run_once(ended, STUDY, AskingRules(), None)
+        assert found == (Outcome("away", asked=[{"number": 1}]), None)
+        ended = FinishedSession("log.json", {})
+        assert session._run_once(ended, STUDY, AskingRules(), None)[0].code == "stopped"
+
     def run(self, monkeypatch, ends, retries=2):
         """Run a study whose submissions end like this, one after the other."""
         ends = iter(ends)
-        monkeypatch.setattr(session, "connected", lambda kit: nullcontext(kit))
+        monkeypatch.setattr(session, "connected", nullcontext)
         monkeypatch.setattr(session, "wait_for", lambda *_: None)
         monkeypatch.setattr(session, "_run_once", lambda *_: next(ends))
-        return session.run_live(STUDY, "kit", Manners(retries=retries))
+        return session.run_live(STUDY, "kit", AskingRules(retries=retries))
 
     def test_a_site_that_went_away_is_waited_for(self, monkeypatch):
-        away = (Outcome("failed", "away", "north", "north is away"), None)
-        stopped = (Outcome("failed", "stopped", None, "stopped"), None)
-        done = (Outcome("done"), "posterior")
-        assert self.run(monkeypatch, [away, stopped, done]) == ("posterior", Outcome("done"))
-        with pytest.raises(SiloError, match="north is away"):
-            self.run(monkeypatch, [away, away], retries=1)
+        ends = [(AWAY, None), (Outcome("stopped"), None), (Outcome(), "posterior")]
+        assert self.run(monkeypatch, ends) == ("posterior", Outcome())
 
-    def test_a_refusal_ends_it(self, monkeypatch):
-        with pytest.raises(SiloError, match="its policy"):
-            self.run(monkeypatch, [(Outcome("failed", "policy", "north", "its policy"), None)])
-
-    def test_runs_without_any_outcome(self, monkeypatch):
-        with pytest.raises(SiloError, match="FLARE ended the run without a result each time"):
-            self.run(monkeypatch, [(None, None)] * 3)
+    @pytest.mark.parametrize(
+        "end", [AWAY, Outcome("policy", "its policy"), Outcome("stopped", "ended")]
+    )
+    def test_it_ends_with_a_refusal_or_the_retries(self, monkeypatch, end):
+        ends = [(end, None)] * (1 if end.code == "policy" else 2)
+        with pytest.raises(SiloError, match=end.message):
+            self.run(monkeypatch, ends, retries=1)
 
     def test_a_silo_that_is_not_connected_is_named(self):
         present = SimpleNamespace(get_connected_client_list=lambda: [SimpleNamespace(name="north")])
@@ -428,60 +364,13 @@ class TestSession:
         with pytest.raises(SiloError, match=r"not connected after 0 s: south; start .*--without"):
             session.wait_for(present, ["north", "south"], 0)
 
-    def test_a_server_that_is_lost(self):
-        def fail():
-            raise ConnectionError
-
-        gone = SimpleNamespace(get_connected_client_list=fail)
-        with pytest.raises(SiloError, match=r"lost in mid-run \(ConnectionError\); start it again"):
-            session.wait_for(gone, ["north"], 0)
-
-    def test_a_server_that_cannot_be_reached(self, tmp_path, monkeypatch):
-        api = pytest.importorskip("nvflare.fuel.flare_api.flare_api")
+    def test_a_server_that_cannot_be_reached_or_is_lost(self, tmp_path, monkeypatch):
         (tmp_path / "startup").mkdir()
         (tmp_path / "startup" / "fed_admin.json").write_text('{"admin": {"username": "me"}}')
-
-        def fail(*_, **__):
-            raise ConnectionError
-
-        monkeypatch.setattr(api, "new_secure_session", fail)
-        with (
-            pytest.raises(SiloError, match=r"the server cannot be reached with the kit .*host"),
-            session.connected(tmp_path),
-        ):
-            pass
-
-
-class TestProvision:
-    def test_a_host_that_is_no_name(self, tmp_path):
-        pytest.importorskip("nvflare")
-        with pytest.raises(SettingsError, match=r"FLARE cannot provision this federation: .*host"):
-            provision(["north"], tmp_path / "kits", host="not a host")
-        assert not list((tmp_path / "kits").iterdir())
-
-    def test_without_flare_the_extra_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "nvflare", None)
-        with pytest.raises(MissingDependency, match=r"silomix\[flare\]"):
-            require_flare()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
-def test_only_its_owner_may_read_the_log_of_a_worker(tmp_path):
-    log = tmp_path / "silomix-worker.log"
-    before = os.umask(0o022)
-    try:
-        Worker(tmp_path, "north", log).stop()
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(log.stat().st_mode) == 0o600
-
-
-def test_a_full_disk_leaves_the_old_settings(tmp_path, monkeypatch):
-    def refuse(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    write_json(tmp_path / "settings.json", {"threads": 1})
-    monkeypatch.setattr("os.fsync", refuse)
-    with pytest.raises(OSError, match="No space left"):
-        write_json(tmp_path / "settings.json", {"threads": 2})
-    assert read_json(tmp_path / "settings.json") == {"threads": 1}
+        monkeypatch.setattr(flare_api, "new_secure_session", fail)
+        with pytest.raises(SiloError, match=r"cannot be reached .*host"):
+            session.stop_all(tmp_path)
+        lost = SimpleNamespace(list_jobs=fail, close=fail)
+        monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
+        with pytest.raises(SiloError, match=r"lost in mid-run \(ConnectionError\)"):
+            session.stop_all(tmp_path)

@@ -38,8 +38,8 @@ from silomix.roster import table_schema
 from silomix.silo import HANDLERS, Silo, answer, answer_or_refuse
 from silomix.site import digest_cells, load_rows, open_account
 from silomix.study import digest, make_study, write_study
-from silomix.transports.flare.kit import SiteSettings
-from silomix.transports.flare.site import open_site
+from silomix.transports.flare.startup_kit import SiteSettings
+from silomix.transports.flare.worker import open_site
 
 DEFAULT = policy_named("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7

@@ -28,8 +28,8 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, xlogy
 
-from silomix.aggregation.oracles import distinct_rows
 from silomix.families.dirichlet import log_allocation_prior
+from silomix.kernels.likelihood import distinct_rows
 from silomix.matching.local_clusters import by_appearance
 from silomix.rivals.federation import keep_labels, one_of, open_silos, positive
 from silomix.rivals.kmodes import k_modes

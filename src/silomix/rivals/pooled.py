@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.aggregation.oracles import distinct_rows
 from silomix.families.dirichlet import draw_levels
+from silomix.kernels.likelihood import distinct_rows
 from silomix.rivals.federation import COMBINING, MATCHING, RivalResult, open_silos
 from silomix.rivals.points import Levels, points_of
 from silomix.sampler import at_least

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import time
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,51 +15,135 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
-from silomix.errors import SilomixError
+from silomix.errors import SiloError, SilomixError
+from silomix.messages import REFUSALS, Refused
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.door import check_envelope, check_reply
 from silomix.pipeline import run_study
-from silomix.sampler import cores
+from silomix.sampler import Progress, cores
 from silomix.study import digest, read_study
-from silomix.transports.flare.asking import AWAY, DEADLINE, NoAnswer, RemoteSilos, Silence
-from silomix.transports.flare.job import (
-    ALIVE_TOPIC,
-    CODE_KEY,
-    LETTER_KEY,
-    PROGRESS_TOPIC,
-    STUDY_FILE,
-    TASK,
-    Manners,
-)
-from silomix.transports.flare.kit import read_server_settings, write_json
-from silomix.transports.flare.outcome import OUTCOME_FILE, POSTERIOR_FILE, STOPPED, Outcome
+from silomix.transports.flare import job
+from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
 from silomix.transports.journal import open_journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from nvflare.apis.client import Client
-    from nvflare.apis.controller_spec import ClientTask
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
+    from silomix.messages import Query
     from silomix.posterior import Posterior
-    from silomix.sampler import Progress
     from silomix.study import Study
-    from silomix.transports.flare.asking import Asked
+    from silomix.transports.journal import Journal
 
-    Inbox = queue.SimpleQueue[tuple[str, bytes | Silence]]
-
-LOOK_EVERY = 0.2
+LOOK_EVERY = 0.005
 SILENT_AFTER, START_WITHIN = 15.0, 120.0
 """Seconds without a sign of life after which a site is away: in a run, and before its first.
 
 FLARE itself does not notice a site that is killed and back within seconds, in none of its runs.
 """
+WHY = REFUSALS | {
+    job.DEADLINE: "it did not answer before the deadline",
+    job.AWAY: "its site is not connected any more",
+    job.STOPPED: "the run was stopped from outside",
+}
+PASSING = {job.DIED, job.DEADLINE}
+"""Worth asking again at once: the site starts a new worker, or has the answer by then."""
 
 log = logging.getLogger("silomix.coordinator")
 
 
-class Stopped(Exception):
-    """The run was aborted from outside."""
+class NoAnswer(SiloError):
+    """A silo did not answer, or refused to.
+
+    Attributes
+    ----------
+    silo : which.
+    code : why: one of `WHY`.
+    """
+
+    def __init__(self, silo: str, code: str, question: str) -> None:
+        self.silo, self.code = silo, code if code in WHY else "failed"
+        super().__init__(
+            f"{silo} has no answer to question {question}: {WHY[self.code]}; its own log says "
+            "more. What was answered is kept: the same command goes on from there, and --without "
+            f"{silo} goes on without it"
+        )
+
+
+@dataclass(frozen=True)
+class RemoteSilos:
+    """The silos of a study behind a channel; satisfies `silomix.messages.Silos`.
+
+    Attributes
+    ----------
+    channel : its `exchange` carries messages to the silos and back.
+    log : an entry for each question so far, as in `Outcome.asked`.
+    """
+
+    study: Study
+    channel: StudyController
+    journal: Journal
+    rules: job.AskingRules
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The roster, in order."""
+        return self.study.silos
+
+    def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
+        """Ask every silo one query, or each of the named silos its own.
+
+        Raises
+        ------
+        NoAnswer
+            When a silo does not answer, after as many retries as there are.
+        """
+        start, number, about = time.monotonic(), len(self.log) + 1, digest(self.study)
+        queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        replies = {name: self.journal.find(number, name, one) for name, one in queries.items()}
+        questions = {
+            name: encode(Envelope(about, name, number, type(one).__name__), one)
+            for name, one in queries.items()
+            if replies[name] is None
+        }
+        received, attempts, waiting = 0, 0, questions
+        while waiting:
+            attempts, failed = attempts + 1, {}
+            for name, answer in self.channel.exchange(waiting, self.rules.deadline):
+                try:
+                    replies[name] = self._accept(number, name, queries[name], answer)
+                    received += len(answer)
+                except NoAnswer as error:
+                    if error.code not in PASSING or attempts > self.rules.retries:
+                        raise
+                    failed[name] = questions[name]
+            waiting = failed
+        entry = {
+            "number": number,
+            "kind": type(next(iter(queries.values()))).__name__,
+            "seconds": round(time.monotonic() - start, 4),
+            "sent": sum(map(len, questions.values())),
+            "received": received,
+            "replayed": len(queries) - len(questions),
+        }
+        self.log.append(entry)
+        return replies
+
+    def _accept(self, number: int, name: str, query: Query, answer: bytes | str) -> Any:
+        """Check and keep one answer, and return it."""
+        if isinstance(answer, bytes):
+            envelope, reply = decode(answer)
+            check_envelope(envelope, self.study, name, number, query)
+            check_reply(reply, query, self.study, name)
+            if not isinstance(reply, Refused):
+                self.journal.keep(number, name, query, answer)
+                return reply
+            answer = reply.code
+        raise NoAnswer(name, answer, f"{number} ({type(query).__name__})")
 
 
 class StudyController(Controller):
@@ -67,23 +151,23 @@ class StudyController(Controller):
 
     Parameters
     ----------
-    deadline, retries, left_out : as in `Manners`.
+    deadline, retries, left_out : as in `AskingRules`.
     """
 
-    def __init__(
-        self, deadline: float = 3600.0, retries: int = 2, left_out: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, deadline: float, retries: int, left_out: Sequence[str]) -> None:
         super().__init__(task_check_period=0.05)
-        self._manners = Manners(deadline, retries, tuple(left_out))
-        self._asked: list[Asked] = []
-        self._at: Progress | None = None
-        self._seen: dict[str, float] = {}
+        self._rules = job.AskingRules(deadline, retries, left_out)
+        self._asked: list[dict[str, Any]] = []
+        self._progress = Progress("sampling", 0, 0)
+        self._start, self._seen = time.monotonic(), dict[str, float]()
+        self._abort: Any = None
+        self._fl_ctx: Any = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Hear the sites' signs of life, and let the coordinator's user ask how far the run is."""
         engine = fl_ctx.get_engine()
-        engine.register_app_command(PROGRESS_TOPIC, self._tell)
-        engine.register_aux_message_handler(ALIVE_TOPIC, self._hear)
+        engine.register_app_command(job.PROGRESS_TOPIC, lambda *_: asdict(self._progress))
+        engine.register_aux_message_handler(job.ALIVE_TOPIC, self._hear)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing is left to stop."""
@@ -93,158 +177,80 @@ class StudyController(Controller):
         log.info("%s answered after the deadline", client.name)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Run the study; whatever happens, say so in the run's outcome."""
-        workspace, job = fl_ctx.get_workspace(), fl_ctx.get_job_id()
-        folder = Path(workspace.get_run_dir(job))
-        start = time.monotonic()
+        """Run the study; unless the run is stopped, say in its outcome what came of it."""
+        self._abort, self._fl_ctx, self._start = abort_signal, fl_ctx, time.monotonic()
+        workspace = fl_ctx.get_workspace()
+        folder = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
         try:
-            study = read_study(Path(workspace.get_app_config_dir(job)) / STUDY_FILE)
-            journals = Path(read_server_settings(Path(workspace.get_site_config_dir())).journals)
-            post = FlarePost(self, self._seen, abort_signal, fl_ctx)
-            posterior = self._run(study, post, journals)
-            posterior.save(folder / POSTERIOR_FILE)
-            outcome = Outcome("done")
-        except NoAnswer as error:
-            outcome = Outcome("failed", error.code, error.silo, str(error))
-        except Stopped:
-            outcome = Outcome("failed", STOPPED, None, "the run was stopped from outside")
-        except SilomixError as error:
-            log.exception("the study failed")
-            outcome = Outcome("failed", type(error).__name__, None, str(error))
+            config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
+            local = read_json(Path(workspace.get_site_config_dir()) / SETTINGS_FILE)
+            posterior = self._run(read_study(config / job.STUDY_FILE), Path(local["journals"]))
+            posterior.save(folder / job.POSTERIOR_FILE)
+            outcome = job.Outcome()
         except Exception as error:
             log.exception("the study failed")
-            message = f"{type(error).__name__} at the coordinator; the server's log says more"
-            outcome = Outcome("failed", "failed", None, message)
-        outcome = replace(
-            outcome, seconds=round(time.monotonic() - start, 3), asked=tuple(self._asked)
-        )
-        write_json(folder / OUTCOME_FILE, asdict(outcome))
+            kind = type(error).__name__
+            told = f"{kind} at the coordinator; the server's log says more"
+            message = str(error) if isinstance(error, SilomixError) else told
+            outcome = job.Outcome(getattr(error, "code", kind), message)
+        seconds = round(time.monotonic() - self._start, 3)
+        outcome = replace(outcome, seconds=seconds, asked=self._asked)
+        write_json(folder / job.OUTCOME_FILE, asdict(outcome))
 
-    def _run(self, study: Study, post: FlarePost, journals: Path) -> Posterior:
+    def exchange(
+        self, questions: Mapping[str, bytes], deadline: float
+    ) -> Iterator[tuple[str, bytes | str]]:
+        """Send each silo its question as a task; yield answers, or codes of why there is none."""
+        present = {client.name for client in self._fl_ctx.get_engine().get_clients()}
+        tasks = {}
+        for name, question in questions.items():
+            content = Shareable({job.PAYLOAD: question})
+            tasks[name] = task = Task(job.TASK, content, timeout=math.ceil(deadline))
+            if name in present:
+                self.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
+            else:
+                task.completion_status = TaskCompletionStatus.CLIENT_DEAD
+        try:
+            while tasks:
+                for name, task in list(tasks.items()):
+                    answer = self._look(name, task)
+                    if answer is not None:
+                        del tasks[name]
+                        yield name, answer
+                time.sleep(LOOK_EVERY)
+        finally:
+            if tasks:
+                self.cancel_all_tasks(fl_ctx=self._fl_ctx)
+
+    def _look(self, name: str, task: Task) -> bytes | str | None:
+        """Return what has come of a task so far: an answer, a code, or nothing yet."""
+        if self._abort.triggered:
+            return job.STOPPED
+        for client_task in task.client_tasks:
+            if client_task.result_received_time is not None:
+                answer = client_task.result.get(job.PAYLOAD, client_task.result.get(job.CODE))
+                return answer if isinstance(answer, bytes | str) else "failed"
+        latest = self._start + START_WITHIN
+        if name in self._seen:
+            latest = self._seen[name] + SILENT_AFTER
+        if time.monotonic() > latest or task.completion_status == TaskCompletionStatus.CLIENT_DEAD:
+            return job.AWAY
+        return None if task.completion_status is None else job.DEADLINE
+
+    def _run(self, study: Study, journals: Path) -> Posterior:
         journal = open_journal(journals / digest(study)[:16], study)
-        silos = RemoteSilos(
-            study,
-            post,
-            journal,
-            deadline=self._manners.deadline,
-            retries=self._manners.retries,
-            note=self._asked.append,
-        )
+        silos = RemoteSilos(study, self, journal, self._rules, self._asked)
         posterior = run_study(study, silos, threads=cores(None), report=self._report)
-        if not self._manners.left_out:
+        if not self._rules.left_out:
             return posterior
-        note = f"By decision of the coordinator without {', '.join(self._manners.left_out)}."
+        note = f"By decision of the coordinator without {', '.join(self._rules.left_out)}."
         notes = (*posterior.diagnostics.notes, note)
         return replace(posterior, diagnostics=replace(posterior.diagnostics, notes=notes))
+
+    def _report(self, progress: Progress) -> None:
+        self._progress = progress
 
     def _hear(self, fl_ctx: FLContext, **_: object) -> Shareable:
         """Note a site's sign of life."""
         self._seen[fl_ctx.get_peer_context().get_identity_name()] = time.monotonic()
         return make_reply(ReturnCode.OK)
-
-    def _report(self, progress: Progress) -> None:
-        self._at = progress
-
-    def _tell(self, _topic: str, _data: object, _fl_ctx: FLContext) -> dict[str, Any]:
-        """Return how far the run is."""
-        at = self._at
-        return {
-            "questions": len(self._asked),
-            "stage": at.stage if at else "sampling",
-            "done": at.done if at else 0,
-            "total": at.total if at else 0,
-        }
-
-
-class FlarePost:
-    """Carries letters as tasks, one for each silo; satisfies `Post` of the module `asking`.
-
-    Parameters
-    ----------
-    seen : when each site gave its last sign of life; others keep it up to date.
-    """
-
-    def __init__(
-        self, controller: Controller, seen: Mapping[str, float], abort: Signal, fl_ctx: FLContext
-    ) -> None:
-        self._controller, self._seen = controller, seen
-        self._abort, self._fl_ctx = abort, fl_ctx
-        self._start = time.monotonic()
-
-    def exchange(
-        self, letters: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | Silence]]:
-        """Send each silo its letter; yield what comes back, once for each, as it comes."""
-        inbox: Inbox = queue.SimpleQueue()
-        present = {client.name for client in self._fl_ctx.get_engine().get_clients()}
-        waiting = set(letters)
-        for name, letter in letters.items():
-            if name in present:
-                self._send(name, letter, deadline, inbox)
-            else:
-                inbox.put((name, Silence(AWAY)))
-        try:
-            while waiting:
-                name, answer = self._next(inbox, waiting)
-                if name in waiting:
-                    waiting.remove(name)
-                    yield name, answer
-        finally:
-            if waiting:
-                self._controller.cancel_all_tasks(fl_ctx=self._fl_ctx)
-
-    def _next(self, inbox: Inbox, waiting: set[str]) -> tuple[str, bytes | Silence]:
-        """Return the next answer, or the first silo that is away."""
-        while True:
-            if self._abort.triggered:
-                raise Stopped
-            try:
-                return inbox.get(timeout=LOOK_EVERY)
-            except queue.Empty:
-                away = next((name for name in sorted(waiting) if self._is_away(name)), None)
-            if away is not None:
-                return away, Silence(AWAY)
-
-    def _is_away(self, name: str) -> bool:
-        now = time.monotonic()
-        if name not in self._seen:
-            return now - self._start > START_WITHIN
-        return now - self._seen[name] > SILENT_AFTER
-
-    def _send(
-        self,
-        name: str,
-        letter: bytes,
-        deadline: float,
-        inbox: Inbox,
-    ) -> None:
-        def received(client_task: ClientTask, **_: object) -> None:
-            inbox.put((name, _open(client_task.result)))
-
-        def ended(task: Task, **_: object) -> None:
-            if task.completion_status == TaskCompletionStatus.CLIENT_DEAD:
-                inbox.put((name, Silence(AWAY)))
-            elif task.completion_status != TaskCompletionStatus.OK:
-                inbox.put((name, Silence(DEADLINE)))
-
-        content = Shareable()
-        content[LETTER_KEY] = letter
-        task = Task(
-            TASK,
-            content,
-            timeout=math.ceil(deadline),
-            result_received_cb=received,
-            task_done_cb=ended,
-        )
-        self._controller.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
-
-
-def _open(result: Any) -> bytes | Silence:
-    """Return the letter in what a site sent, or why there is none."""
-    if isinstance(result, Shareable) and result.get_return_code() == ReturnCode.OK:
-        letter, code = result.get(LETTER_KEY), result.get(CODE_KEY)
-        if isinstance(letter, bytes):
-            return letter
-        if isinstance(code, str):
-            return Silence(code)
-    return Silence("failed")

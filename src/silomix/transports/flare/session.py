@@ -10,37 +10,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.errors import SiloError
+from silomix.errors import SiloError, SilomixError
 from silomix.posterior import load
 from silomix.sampler import Progress
-from silomix.transports.flare.job import PROGRESS_TOPIC, write_job
-from silomix.transports.flare.kit import admin_name, kit_folder
-from silomix.transports.flare.outcome import find_posterior, read_outcome
+from silomix.transports.flare import job
+from silomix.transports.flare.startup_kit import read_json, read_startup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from silomix.posterior import Posterior
     from silomix.study import Study
-    from silomix.transports.flare.job import Manners
-    from silomix.transports.flare.outcome import Outcome
 
-    Report = Callable[[Progress], None]
-
-LOOK_EVERY, REPORT_EVERY = 0.5, 2.0
-"""Seconds between questions to the server."""
-CONNECT_WITHIN = 20.0
+LOOK_EVERY, CONNECT_WITHIN = 0.5, 20.0
+"""Seconds between questions to the server, and for it to answer at first."""
 
 
 @contextmanager
 def connected(kit: Path) -> Iterator[Any]:
     """Yield a session of the coordinator's user with the server."""
+    user = read_startup(kit, "admin")["username"]
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    folder = kit_folder(kit, "admin")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            session = new_secure_session(admin_name(folder), str(folder), timeout=CONNECT_WITHIN)
+            session = new_secure_session(user, str(kit.resolve()), timeout=CONNECT_WITHIN)
     except Exception as error:
         raise SiloError(
             f"the server cannot be reached with the kit {kit} ({type(error).__name__}); start it "
@@ -48,6 +42,13 @@ def connected(kit: Path) -> Iterator[Any]:
         ) from error
     try:
         yield session
+    except SilomixError:
+        raise
+    except Exception as error:  # FLARE has many kinds
+        raise SiloError(
+            f"the server was lost in mid-run ({type(error).__name__}); start it again and give "
+            "the same command: what was answered is kept"
+        ) from error
     finally:
         with contextlib.suppress(Exception):
             session.close()
@@ -63,8 +64,7 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
     """
     latest = time.monotonic() + seconds
     while True:
-        with _talking():
-            present = {client.name for client in session.get_connected_client_list()}
+        present = {client.name for client in session.get_connected_client_list()}
         absent = [name for name in silos if name not in present]
         if not absent:
             return
@@ -79,15 +79,15 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
 def run_live(
     study: Study,
     kit: Path,
-    manners: Manners,
+    rules: job.AskingRules,
     *,
     wait: float = 120.0,
-    report: Report | None = None,
-) -> tuple[Posterior, Outcome]:
+    report: Callable[[Progress], None] | None = None,
+) -> tuple[Posterior, job.Outcome]:
     """Run a study over the connected sites; return its posterior and how it went.
 
     A site that goes away ends FLARE's job, since a site cannot join one that runs: the study is
-    then submitted again when the site is back, as often as `manners.retries` says, and goes on
+    then submitted again when the site is back, as often as `rules.retries` says, and goes on
     from the journal.
 
     Parameters
@@ -101,68 +101,47 @@ def run_live(
     SiloError
         When a silo stays away, refuses, or does not answer.
     """
-    for attempt in range(manners.retries + 1):
+    outcome = job.Outcome()
+    for _ in range(rules.retries + 1):
         with connected(kit) as session:
             wait_for(session, study.silos, wait)
-            outcome, posterior = _run_once(session, study, manners, report)
-        if outcome is not None and posterior is not None:
+            outcome, posterior = _run_once(session, study, rules, report)
+        if posterior is not None:
             return posterior, outcome
-        if outcome is not None and (not outcome.passing or attempt == manners.retries):
-            raise SiloError(outcome.message or "the run failed; the server's log says why")
-    raise SiloError(
-        "FLARE ended the run without a result each time it was started; the logs of the server and "
-        "of the sites say why"
-    )
+        if outcome.code not in {job.AWAY, job.STOPPED}:
+            break
+    raise SiloError(outcome.message)
 
 
 def stop_all(kit: Path) -> None:
     """Stop the jobs, the sites and the server."""
     with connected(kit) as session:
-        for job in session.list_jobs():
-            if not str(job["status"]).startswith("FINISHED"):
-                with contextlib.suppress(Exception):
-                    session.abort_job(job["job_id"])
+        for known in session.list_jobs():
+            with contextlib.suppress(Exception):  # it has ended
+                session.abort_job(known["job_id"])
         session.shutdown_system()
 
 
 def _run_once(
-    session: Any, study: Study, manners: Manners, report: Report | None
-) -> tuple[Outcome | None, Posterior | None]:
+    session: Any, study: Study, rules: job.AskingRules, report: Callable[[Progress], None] | None
+) -> tuple[job.Outcome, Posterior | None]:
     """Submit once, follow to the end, and read what the run left."""
     with tempfile.TemporaryDirectory(prefix="silomix-") as scratch:
-        definition = write_job(Path(scratch, "job"), study, manners)
-        with _talking():
-            job = session.submit_job(str(definition))
-            try:
-                _follow(session, job, report)
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    session.abort_job(job)
-                raise
-            folder = Path(session.download_job_result(job, str(Path(scratch, "result"))))
-        outcome, saved = read_outcome(folder), find_posterior(folder)
-        return outcome, load(saved) if saved is not None else None
-
-
-@contextmanager
-def _talking() -> Iterator[None]:
-    """Turn what FLARE raises in a session, errors of many kinds, into one of ours."""
-    try:
-        yield
-    except Exception as error:
-        raise SiloError(
-            f"the server was lost in mid-run ({type(error).__name__}); start it again and give "
-            "the same command: what was answered is kept"
-        ) from error
-
-
-def _follow(session: Any, job: str, report: Report | None) -> None:
-    """Return when FLARE has closed the job; on the way, ask how far it is."""
-    next_report = time.monotonic() + REPORT_EVERY
-    while not str(session.get_job_meta(job).get("status", "")).startswith("FINISHED"):
-        if report is not None and time.monotonic() > next_report:
-            next_report = time.monotonic() + REPORT_EVERY
-            with contextlib.suppress(Exception):  # not started yet, or just finished
-                at = session.do_app_command(job, PROGRESS_TOPIC, None)
-                report(Progress(str(at["stage"]), int(at["done"]), int(at["total"])))
-        time.sleep(LOOK_EVERY)
+        submitted = session.submit_job(str(job.write_job(Path(scratch, "job"), study, rules)))
+        try:
+            while not str(session.get_job_meta(submitted).get("status")).startswith("FINISHED"):
+                if report is not None:
+                    with contextlib.suppress(Exception):  # not started yet, or just finished
+                        progress = session.do_app_command(submitted, job.PROGRESS_TOPIC, None)
+                        report(Progress(**progress))
+                time.sleep(LOOK_EVERY)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                session.abort_job(submitted)
+            raise
+        folder = Path(session.download_job_result(submitted, str(Path(scratch, "result"))))
+        left = {path.name: path for path in folder.rglob("*")}
+        outcome = job.Outcome(job.STOPPED, "FLARE ended the run without a result; its logs say why")
+        if job.OUTCOME_FILE in left:
+            outcome = job.Outcome(**read_json(left[job.OUTCOME_FILE]))
+        return outcome, load(left[job.POSTERIOR_FILE]) if job.POSTERIOR_FILE in left else None

@@ -1,106 +1,120 @@
-"""The process that works on a silo's rows: questions in on standard input, answers out.
+"""The process that works on a silo's rows: questions come through a pipe, answers go back.
 
 It is apart from FLARE's own process, whose death would end the whole run: this one's is one failed
-answer. It ends when its input does. What goes wrong is logged here, and leaves as a code.
+answer. What goes wrong is logged here, and leaves as a code.
 """
 
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
-import queue
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from silomix.atomic import private_file
+from silomix.errors import MessageError
 from silomix.messages import AssignReply, Refused
 from silomix.messages.container import decode, encode
 from silomix.messages.container import digest as digest_question
+from silomix.policy import find_policy
+from silomix.sampler import cores
 from silomix.silo import answer_or_refuse, refusal_code
-from silomix.site import write_labels
-from silomix.study import digest
-from silomix.transports.flare.frames import LETTER, REFUSED, read_frame, write_frame
-from silomix.transports.flare.kit import read_site_settings
-from silomix.transports.flare.site import open_site
+from silomix.site import load_rows, open_account, open_silo, write_labels
+from silomix.study import digest, read_study
+from silomix.transports.flare.job import without
+from silomix.transports.flare.startup_kit import SETTINGS_FILE, SiteSettings, read_json
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from multiprocessing.connection import Connection
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.messages.container import Envelope
     from silomix.silo import Silo
 
-    Opened = tuple[Silo, NDArray[np.int64]]
+    Site = tuple[Silo, NDArray[np.int64]]
+
+WORKER_LOG = "silomix-worker.log"
 
 log = logging.getLogger("silomix.worker")
 
 
-def main(local: str, name: str) -> None:
-    """Answer questions until the input ends."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what any package prints must not end up among the answers
+def work(pipe: Connection, kit: Path, name: str) -> None:
+    """Answer questions for as long as somebody asks; the body of the worker's process."""
+    private_file(kit / WORKER_LOG)  # what went wrong may quote a row
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+        filename=kit / WORKER_LOG, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
-    letters: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, letters), daemon=True).start()
-    opened = _open(Path(local), name)
-    while True:
-        write_frame(answers, *respond(letters.get(), name, opened))
-
-
-def _listen(stream: BinaryIO, letters: queue.SimpleQueue[bytes]) -> None:
-    while (frame := read_frame(stream)) is not None:
-        letters.put(frame[1])
-    os._exit(0)  # nobody waits for an answer any more, however long the work still takes
-
-
-def _open(local: Path, name: str) -> Opened | str:
-    """Return the silo and its rows' numbers, or the code of why there is none."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    site: Site | str
     try:
-        silo, rows = open_site(read_site_settings(local), name)
+        site = open_site(SiteSettings(**read_json(kit / "local" / SETTINGS_FILE)), name)
     except Exception as error:
         log.exception("%s cannot answer questions", name)
-        return refusal_code(error)
-    log.info("%s: %d rows, study %s", name, silo.shard.rows, digest(silo.study))
-    return silo, rows
+        site = refusal_code(error)
+    while True:
+        pipe.send_bytes(respond(pipe.recv_bytes(), name, site))
 
 
-def respond(letter: bytes, name: str, opened: Opened | str) -> tuple[bytes, bytes]:
-    """Return the frame that answers a letter."""
+def open_site(settings: SiteSettings, name: str) -> Site:
+    """Read what the site decided, and open its store: a folder for each study.
+
+    Returns the silo, and the number that each of its rows has in its table.
+
+    Raises
+    ------
+    SilomixError
+        When something does not fit; the text stays here.
+    """
+    study = without(read_study(settings.study), settings.without)
+    policy, column = find_policy(settings.policy), settings.silo_column
+    loaded = load_rows(settings.data, study, name, column=column, frequency=settings.frequency)
+    account = open_account(
+        loaded,
+        study,
+        name,
+        policy=policy,
+        data=Path(settings.data),
+        column=column,
+        table=settings.table,
+        ledger=Path(settings.ledger) if settings.ledger else None,
+    )
+    store = Path(settings.store) / digest(study)[:16]
+    silo = open_silo(loaded.shard, study, name, policy=policy, store=store, account=account)
+    return replace(silo, threads=cores(settings.threads)), loaded.rows
+
+
+def respond(question: bytes, name: str, site: Site | str) -> bytes:
+    """Return the message that answers a question; nothing where the question cannot be read.
+
+    Parameters
+    ----------
+    site : of `open_site`, or the code of why there is none.
+    """
     try:
-        envelope, query = decode(letter)
-    except Exception:
-        log.exception("%s: a letter cannot be read", name)
-        return REFUSED, b"question"
-    if isinstance(opened, str):
-        return _seal(Refused(opened), envelope, query)
-    silo, rows = opened
-    if envelope.study != digest(silo.study):
-        log.error("%s: asked about the study %s, in which it takes no part", name, envelope.study)
-        reply: object = Refused("study")
-    elif envelope.silo != name:
-        log.error("%s: a letter to %r came here", name, envelope.silo)
-        reply = Refused("question")
+        envelope, query = decode(question)
+    except MessageError:
+        log.exception("%s: a question cannot be read", name)
+        return b""
+    reply: Any
+    if isinstance(site, str):
+        reply = Refused(site)
+    elif (envelope.study, envelope.silo) != (digest(site[0].study), name):
+        log.error("%s: asked as %r about the study %s", name, envelope.silo, envelope.study)
+        reply = Refused("study")
     else:
-        reply = answer_or_refuse(query, silo)
+        reply = answer_or_refuse(query, site[0])
         if isinstance(reply, AssignReply):
-            write_labels(silo, rows)
-    return _seal(reply, envelope, query)
+            write_labels(*site)
+    kind, answers = type(reply).__name__, digest_question(query)
+    return encode(replace(envelope, kind=kind, answers=answers), reply)
 
 
-def _seal(reply: object, asked: Envelope, query: object) -> tuple[bytes, bytes]:
-    kind = type(reply).__name__
-    try:
-        return LETTER, encode(replace(asked, kind=kind, answers=digest_question(query)), reply)
-    except Exception:
-        log.exception("%s: a %s cannot be sent", asked.silo, kind)
-        return REFUSED, b"failed"
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(0)  # nobody waits for an answer any more, however long the work still takes
