@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from silomix.cohort import simulate_cohort
     from silomix.estimator import FederatedMixture
     from silomix.outside import compare_outside
-    from silomix.policy import Policy, read_policy, write_policy
     from silomix.posterior import Posterior, load
     from silomix.relabel import local_posterior
     from silomix.study import (
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         read_study,
         write_study,
     )
+    from silomix.study.policy import Policy, read_policy, write_policy
 
 __version__ = "0.1.0"
 
@@ -91,7 +91,7 @@ _HOMES = {
     "FewRounds": "study",
     "Hungarian": "study",
     "Lbfgs": "study",
-    "Policy": "policy",
+    "Policy": "study.policy",
     "Posterior": "posterior",
     "Psgd": "study",
     "compare_outside": "outside",
@@ -99,11 +99,11 @@ _HOMES = {
     "load": "posterior",
     "local_posterior": "relabel",
     "make_study": "study",
-    "read_policy": "policy",
+    "read_policy": "study.policy",
     "read_study": "study",
     "sample": "api",
     "simulate_cohort": "cohort",
-    "write_policy": "policy",
+    "write_policy": "study.policy",
     "write_study": "study",
 }
 """Modules of the names that are slow to import, or need an extra."""

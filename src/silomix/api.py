@@ -15,16 +15,17 @@ import numpy as np
 from silomix.data import expand, load, read_table
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.pipeline import run_study
-from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
 from silomix.roster import choose_variables, random_shards, read_roster, warn_tiny
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
-from silomix.study import KEYWORDS, make_study
-from silomix.study.problems import nearest
+from silomix.study import SETTINGS as KEYWORDS
+from silomix.study import make_study
+from silomix.study.policy import OPEN, Policy, find_policy, read_policy
 from silomix.transports.in_process import InProcess
 from silomix.types import Shard
+from silomix.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -176,7 +177,7 @@ def fit(
     checkpoint : a folder; a run stopped in any way samples on from there.
     transport : "in-process", or "joblib" for the workers of the caller's
         `joblib.parallel_config`, a Dask cluster among them; the result is the same.
-    policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
+    policy : what each silo lets out: a `silomix.study.policy.Policy`, the word of a preset, or a
         policy file; anything when left out, since the rows are here already.
     settings : of the method, by word or record: components, iterations, adaptive, burn_in, chains,
         kept, thin, alpha, beta, fractionate, drift, partition, one_cluster, threshold, subsample,

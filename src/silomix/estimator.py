@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from sklearn.utils import Tags
 
-    from silomix.policy import Policy
     from silomix.study import Aggregation, Matching, Polish, Solver
+    from silomix.study.policy import Policy
     from silomix.types import Missing
 
 PASSED_ON = (

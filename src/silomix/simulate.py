@@ -395,7 +395,7 @@ def one_of(setting: str, word: str, choices: Iterable[str]) -> None:
     """Refuse a word that is none of the choices."""
     known = list(choices)
     if word not in known:
-        from silomix.study.problems import nearest
+        from silomix.words import nearest
 
         listed = ", ".join(repr(choice) for choice in known)
         near = nearest(str(word), known)

@@ -67,7 +67,7 @@ EXITS = (
 )
 UNEXPECTED = 1
 
-REFUSAL = "the study cannot be used:"
+REFUSAL = "these settings cannot be used:"
 IN_SHELL = {
     r"\bvariables=\.\.\.": "--exclude or --variables",
     r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])": r"--\1 ",
@@ -148,7 +148,9 @@ def _explanation(error: BaseException) -> tuple[str, str]:
 
 def in_shell(text: str) -> str:
     """Say in options and files what a message of the library says in keywords and calls."""
-    from silomix.study import KEYWORDS  # not needed for the help page, and slow to import
+    from silomix.study import (
+        SETTINGS as KEYWORDS,  # not needed for the help page, and slow to import
+    )
 
     ours = text.startswith(REFUSAL)  # one of a study file speaks of what is in it
     places = r"(?<=^  - )" if ours else r"\A"

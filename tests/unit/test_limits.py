@@ -6,9 +6,17 @@ import pytest
 
 from silomix.errors import PolicyRefusal
 from silomix.messages import SampleLocally
-from silomix.policy import OPEN, PRESETS, Limits, Policy, check_study, read_policy, write_policy
 from silomix.silo import Silo, answer
 from silomix.study import FewRounds, make_study
+from silomix.study.policy import (
+    OPEN,
+    PRESETS,
+    Limits,
+    Policy,
+    check_study,
+    read_policy,
+    write_policy,
+)
 from silomix.types import Schema, Variable
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")),))

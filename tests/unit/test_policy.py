@@ -5,7 +5,7 @@ import re
 import pytest
 
 from silomix.errors import SettingsError
-from silomix.policy import (
+from silomix.study.policy import (
     GIVES_AWAY,
     OPEN,
     PRESETS,
@@ -173,5 +173,5 @@ def test_a_digest_is_of_the_rules_alone():
 def test_a_file_of_a_few_values_is_told_of_presets(tmp_path):
     path = tmp_path / "policy.toml"
     path.write_text("minimum_count = 20\n")
-    with pytest.raises(SettingsError, match='begin the file with preset = "default"'):
+    with pytest.raises(SettingsError, match='begin with preset = "default"'):
         read_policy(path)

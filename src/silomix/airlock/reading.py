@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,12 +36,11 @@ from silomix.airlock.format import (
 )
 from silomix.disclosure import Check
 from silomix.errors import FileError, SettingsError, StudyMismatch
-from silomix.policy import Policy, echo, policy_digest
 from silomix.release import Release, ReleasedDiagnostics, effective_counts, release_medians
 from silomix.study import digest
 from silomix.study.names import has_controls
-from silomix.study.problems import file_place
-from silomix.study.record import validate
+from silomix.study.policy import Policy, echo, policy_digest
+from silomix.study.validation import validate
 from silomix.types import Schema, Variable
 
 if TYPE_CHECKING:
@@ -198,9 +196,8 @@ def _read_contents(folder: Path, manifest: Manifest, largest: int) -> Contents:
 
 
 def _read_policy(path: Path, manifest: Manifest) -> Policy:
-    place = partial(file_place, manifest.policy)
     try:
-        policy = validate(Policy, manifest.policy, source="its policy", place=place, complete=True)
+        policy = validate(Policy, manifest.policy, source="its policy", complete=True)
     except SettingsError as error:
         raise FileError(f"{path} is damaged, or of another version: {error}") from None
     if manifest.policy_digest != policy_digest(policy):

@@ -19,7 +19,6 @@ from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatc
 from silomix.ledger import Account
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
-from silomix.policy import echo, find_policy, policy_named
 from silomix.progress import showing
 from silomix.results import (
     check_free,
@@ -34,6 +33,7 @@ from silomix.sampler import cores
 from silomix.silo import Silo
 from silomix.site import load_rows, open_account, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
+from silomix.study.policy import echo, find_policy, policy_named
 from silomix.terminal import exit_code, explaining, show
 from silomix.transports.files import (
     ANSWERS,

@@ -13,12 +13,12 @@ from silomix.airlock import check_target, explain, read_contents, write_release
 from silomix.apply import apply_to
 from silomix.disclosure import check_tier, outgoing
 from silomix.ledger import note_left
-from silomix.policy import find_policy
 from silomix.progress import showing
 from silomix.release import Release, prepare_release
 from silomix.results import table_view
 from silomix.site import load_rows, open_account
 from silomix.study import digest, read_study
+from silomix.study.policy import find_policy
 from silomix.terminal import explaining, show
 from silomix.types import Schema
 

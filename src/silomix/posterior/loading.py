@@ -8,7 +8,6 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,7 @@ from silomix.posterior.record import Assignment, Posterior
 from silomix.posterior.shapes import check_ranges, check_shapes
 from silomix.release import ReleasedDiagnostics
 from silomix.study import Study, digest
-from silomix.study.problems import file_place
-from silomix.study.record import validate
+from silomix.study.validation import validate
 from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 if TYPE_CHECKING:
@@ -145,9 +143,8 @@ def _read_manifest(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipIn
 
 
 def _read_study(manifest: Manifest) -> Study:
-    place = partial(file_place, manifest.study)
     try:
-        study = validate(Study, manifest.study, source="its study", place=place, complete=True)
+        study = validate(Study, manifest.study, source="its study", complete=True)
     except SettingsError as error:
         raise FileError(f"is damaged, or of another version: {error}") from None
     if digest(study) != manifest.provenance.study:

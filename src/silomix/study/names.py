@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from silomix.study.problems import quote, rule
+from silomix.study.validation import quote, rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,7 @@ from silomix.atomic import read_file, replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.documents import LARGEST_DOCUMENT, read_document
 from silomix.study import Study, digest
-from silomix.study.problems import file_place
-from silomix.study.record import validate
+from silomix.study.validation import validate
 from silomix.transports.files.layout import (
     ANSWERS,
     QUESTIONS,
@@ -114,8 +112,7 @@ def read_exchange(folder: Path) -> Study:
     try:
         document = read_document(content)
         settings = _settings(document)
-        place = partial(file_place, settings)
-        study = validate(Study, settings, source=str(path), place=place, complete=True)
+        study = validate(Study, settings, source=str(path), complete=True)
     except (MessageError, SettingsError) as error:
         raise FileError(f"{path} is damaged: {error}\n{_bring(STUDY)}") from None
     if digest(study) != document["digest"]:
