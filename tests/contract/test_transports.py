@@ -19,10 +19,10 @@ from silomix.data import load
 from silomix.errors import PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
 from silomix.pipeline import run_study
-from silomix.policy import OPEN, Exchanges
 from silomix.roster import read_roster
 from silomix.silo import Silo, answer
 from silomix.study import make_study
+from silomix.study.policy import OPEN, Exchanges
 from silomix.transports.in_process import InProcess
 from silomix.transports.parallel import Joblib
 from silomix.types import Shard

@@ -15,7 +15,7 @@ from silomix.aggregation.product import multiply
 from silomix.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from silomix.policy import echo, policy_named
+from silomix.study.policy import echo, policy_named
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 from silomix.types import Correspondence, Prior
 from unit.aggregation_cases import conjugate_release, make_case

@@ -20,12 +20,12 @@ from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
 from silomix.cli.release import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
-from silomix.policy import OPEN, PRESETS, Policy, policy_digest, write_policy
 from silomix.posterior.provenance import fingerprint
 from silomix.release import Release, make_release
 from silomix.roster import read_roster, table_schema
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study
+from silomix.study.policy import OPEN, PRESETS, Policy, policy_digest, write_policy
 from silomix.types import Schema, Shard, Variable
 from unit.release_cases import clustered
 

@@ -17,8 +17,8 @@ from silomix.airlock.writing import release_files
 from silomix.disclosure import least_units
 from silomix.messages.binary import encode
 from silomix.messages.envelope import Envelope
-from silomix.policy import OPEN, PRESETS
 from silomix.release import make_release, whole_counts
+from silomix.study.policy import OPEN, PRESETS
 from silomix.types import Prior, Schema, Variable
 from unit.aggregation_cases import dirichlet_levels
 from unit.release_cases import known_local

@@ -15,8 +15,8 @@ from federation.exchange_cases import STUDIES, assert_same, in_process, make_cas
 from silomix import cli
 from silomix.cli.exchange import LEAVES
 from silomix.messages.checks import REPLIES
-from silomix.policy import Exchanges, policy_named, write_policy
 from silomix.study import digest, make_study, write_study
+from silomix.study.policy import Exchanges, policy_named, write_policy
 from silomix.terminal import EXITS
 
 USAGE, WRONG, SETTING, FOREIGN, REFUSED, OPEN = 2, 3, 4, 5, 6, 7

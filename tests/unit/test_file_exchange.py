@@ -31,8 +31,8 @@ from silomix.messages.documents import LARGEST_DOCUMENT
 from silomix.messages.envelope import Envelope
 from silomix.messages.files import read, write
 from silomix.pipeline import run_study
-from silomix.policy import Exchanges
 from silomix.study import FewRounds, digest, make_study
+from silomix.study.policy import Exchanges
 from silomix.transports.files import (
     FileExchange,
     Unanswered,

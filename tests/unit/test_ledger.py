@@ -33,11 +33,11 @@ from silomix.ledger import (
     read_ledger,
 )
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
-from silomix.policy import Policy, policy_named, write_policy
 from silomix.roster import table_schema
 from silomix.silo import HANDLERS, Silo, answer, answer_or_refuse
 from silomix.site import digest_cells, load_rows, open_account
 from silomix.study import digest, make_study, write_study
+from silomix.study.policy import Policy, policy_named, write_policy
 from silomix.transports.flare.kit import SiteSettings
 from silomix.transports.flare.site import open_site
 

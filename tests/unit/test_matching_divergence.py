@@ -27,9 +27,9 @@ from silomix.matching.divergence import (
     update,
 )
 from silomix.messages import DivergenceCost, DivergenceReply
-from silomix.policy import echo, policy_named
 from silomix.release import random_order, release_draws
 from silomix.study import Divergence
+from silomix.study.policy import echo, policy_named
 from unit.aggregation_cases import dirichlet_levels
 from unit.matching_cases import (
     PRIOR,

@@ -33,7 +33,7 @@ from silomix.messages.binary import PREFIX, decode, digest, encode
 from silomix.messages.documents import DEEPEST, LARGEST_DOCUMENT
 from silomix.messages.envelope import Envelope
 from silomix.messages.schema import RECORDS
-from silomix.policy import PRESETS, echo
+from silomix.study.policy import PRESETS, echo
 from silomix.types import MatchedDraws
 
 EXCHANGES = exchanges()

@@ -32,7 +32,6 @@ from silomix.messages import (
 )
 from silomix.messages.binary import decode, encode
 from silomix.messages.envelope import Envelope
-from silomix.policy import OPEN, policy_named
 from silomix.silo import (
     HANDLERS,
     LIMITED,
@@ -45,6 +44,7 @@ from silomix.silo import (
 )
 from silomix.store import Store, digest_rows, open_store
 from silomix.study import FewRounds, make_study
+from silomix.study.policy import OPEN, policy_named
 
 NAMES = ["north", "south"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.policy import Policy
+    from silomix.study.policy import Policy
     from silomix.types import Schema
 
 WHOLE = re.compile(r"[0-9]{1,15}")

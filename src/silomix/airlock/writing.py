@@ -43,8 +43,8 @@ from silomix.airlock.picture import draw_profiles
 from silomix.airlock.words import NOT_INCLUDED_TEXT, readme
 from silomix.disclosure import UNIFORM, profile_basis, profile_rows
 from silomix.errors import FileError
-from silomix.policy import Policy, policy_digest
 from silomix.spreadsheet import for_spreadsheet
+from silomix.study.policy import Policy, policy_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

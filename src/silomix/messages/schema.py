@@ -47,8 +47,8 @@ from silomix.messages.records import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.policy import Policy, echo
 from silomix.release import Release, ReleasedDiagnostics
+from silomix.study.policy import Policy, echo
 
 if TYPE_CHECKING:
     from silomix.messages.fields import Arrays, Take
@@ -58,7 +58,7 @@ MOST_SILOS = 10_000
 
 @dataclass(frozen=True)
 class PolicyEcho:
-    """The plain values of a `silomix.policy.Policy`."""
+    """The plain values of a `silomix.study.policy.Policy`."""
 
     def pack(self, value: Any, place: Place, _: Arrays) -> Any:
         """Return it as JSON holds it."""

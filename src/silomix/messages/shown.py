@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.policy import Policy
     from silomix.release import Release
+    from silomix.study.policy import Policy
 
 SAME = 1e-6
 """How far a count may be from a whole number, floating point being what it is."""

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages import DistinctRows, Query
-    from silomix.policy import Policy
     from silomix.store import Kept
     from silomix.study import Study
+    from silomix.study.policy import Policy
     from silomix.types import Schema
 
 LOST = (BrokenExecutor, CancelledError)

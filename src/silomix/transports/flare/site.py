@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silomix.errors import SettingsError
-from silomix.policy import find_policy
 from silomix.sampler import cores
 from silomix.site import load_rows, open_account, open_silo
 from silomix.study import digest, read_study
+from silomix.study.policy import find_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
