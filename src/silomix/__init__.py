@@ -84,27 +84,15 @@ __all__ = [
 
 
 _HOMES = {
-    "Ball": "study",
-    "Divergence": "study",
-    "Evidence": "study",
+    **dict.fromkeys(("fit", "sample"), "api"),
+    **dict.fromkeys(("Ball", "Divergence", "Evidence", "FewRounds", "Hungarian"), "study"),
+    **dict.fromkeys(("Lbfgs", "Psgd", "make_study", "read_study", "write_study"), "study"),
+    **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
+    **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
-    "FewRounds": "study",
-    "Hungarian": "study",
-    "Lbfgs": "study",
-    "Policy": "study.policy",
-    "Posterior": "posterior",
-    "Psgd": "study",
     "compare_outside": "outside",
-    "fit": "api",
-    "load": "posterior",
     "local_posterior": "relabel",
-    "make_study": "study",
-    "read_policy": "study.policy",
-    "read_study": "study",
-    "sample": "api",
     "simulate_cohort": "cohort",
-    "write_policy": "study.policy",
-    "write_study": "study",
 }
 """Modules of the names that are slow to import, or need an extra."""
 

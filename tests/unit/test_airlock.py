@@ -18,7 +18,7 @@ from silomix.airlock import explain, read_contents, read_release, write_release
 from silomix.airlock.format import LARGEST_FILE, MANIFEST, MOST_LINES
 from silomix.airlock.reading import _read_schema
 from silomix.airlock.writing import release_files
-from silomix.cli.release import inspect_command, release_command
+from silomix.cli.silo_side import inspect_command, release_command
 from silomix.errors import FileError, StudyMismatch
 from silomix.posterior.provenance import fingerprint
 from silomix.release import Release, make_release
@@ -585,7 +585,7 @@ class TestCommands:
         assert record["explanation"] == told["explanation"]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("silomix.cli.release.apply_to", None)  # refused before it samples
+            patch.setattr("silomix.cli.silo_side.apply_to", None)  # refused before it samples
             again = commands(*self.options(place), "--out", out)
         assert again.exit_code == 5
         assert "exists already" in again.stderr

@@ -21,9 +21,10 @@ from silomix import cli
 from silomix.cli import whole
 from silomix.cli.examples import EXAMPLES
 from silomix.demo import compare, run_demo
+from silomix.errors import SettingsError
 from silomix.posterior.diagnosis import sentences
 from silomix.sampler import Progress
-from silomix.terminal import EXITS, in_shell
+from silomix.terminal import EXITS, as_option
 
 SHORT = ["--iterations", "400", "--threads", "1"]
 NO_WARNING = ["--relabel", "average"]
@@ -197,8 +198,8 @@ def test_labels_say_which_row_they_are_of(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option gives"),
-        (["--id", "silo"], 2, "--id names 'silo', which another option gives a task; give it one"),
+        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
+        (["--id", "silo"], 2, "--id names 'silo', which another option uses too"),
         (["--id", "Patient"], 3, "no column 'Patient' to name its rows (did you mean 'patient'?)"),
     ],
 )
@@ -234,38 +235,14 @@ def test_a_study_file_says_which_columns(tmp_path, table):
 
 
 def test_messages_speak_in_options():
-    library = (
-        "give silo='ward', or leave it out with variables=...; preset=\"paper\" and design='x'"
+    """Each front door words the settings that a message names."""
+    error = SettingsError("{burn_in} is 9; give {silo}, without {variables}, {method} or {x}",
+                          burn_in=None, silo="ward", variables=..., method=None)  # fmt: skip
+    assert str(error) == "burn_in is 9; give silo='ward', without variables=..., method or {x}"
+    assert error.worded(as_option) == (
+        "--burn-in is 9; give --silo 'ward', without --exclude or --variables, "
+        "--outside-method or {x}"
     )
-    assert in_shell(library) == (
-        "give --silo 'ward', or leave it out with --exclude or --variables; "
-        "--preset \"paper\" and design='x'"
-    )
-
-
-@pytest.mark.parametrize(
-    ("library", "command"),
-    [
-        ("the study cannot be used:\n  - burn_in is 9; it must be less",
-         "these settings cannot be used:\n  - --burn-in is 9; it must be less"),
-        ("study.toml cannot be used:\n  - seed is -1; it", None),
-        ("threads is 0; it must be", "--threads is 0; it must be"),
-        ("method is 'x'; it must be", "--outside-method is 'x'; it must be"),
-        ('averaging needs two; give method="labels"',
-         'averaging needs two; give --outside-method "labels"'),
-        ("compare it without silo=, or", "compare it without --silo, or"),
-        ("give a file that posterior.save wrote", "give a posterior.silomix that fit wrote"),
-        ("give the file as posterior.save wrote it", "give the file as it was written"),
-        ("here: posterior.profiles() describes it", "here: profiles.csv describes it"),
-        ("bin it, declare its levels in a schema, or",
-         "bin it, declare its levels in a study file ([[variables]]), or"),
-        ("add it to the schema of all silos, or",
-         "add it to the study file of all silos ([[variables]]), or"),
-        ("or a schema if this is one silo", "or use a study file if this is one silo"),
-    ],
-)  # fmt: skip
-def test_messages_speak_of_files_and_commands(library, command):
-    assert in_shell(library) == (command or library)
 
 
 def test_a_silo_column_that_was_forgotten_is_named_as_an_option(tmp_path, table):

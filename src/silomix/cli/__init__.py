@@ -9,7 +9,6 @@ from typer.core import TyperCommand
 
 import silomix
 from silomix.cli.examples import epilog
-from silomix.cli.once import OnceCommand
 from silomix.terminal import EPILOG
 
 COMMANDS = {
@@ -26,15 +25,15 @@ COMMANDS = {
         "Find the cluster of each row of a table, old or new, under a saved posterior.",
     ),
     "report": (
-        "report.report_command",
+        "whole.report_command",
         "Write one HTML page that says what was found, and whether to trust it; opens offline.",
     ),
     "simulate": (
-        "tables.simulate_command",
+        "prepare.simulate_command",
         "Draw a table whose clusters are known, to try things on.",
     ),
     "study": (
-        "tables.study_command",
+        "prepare.study_command",
         "Write a study file: every setting of a study, for all silos to work from.",
     ),
     "coordinate": (
@@ -46,19 +45,19 @@ COMMANDS = {
         "Answer a silo's open questions from its own table, as far as its own policy allows.",
     ),
     "sample": (
-        "silo.sample_command",
+        "silo_side.sample_command",
         "Cluster the rows of one silo: sample its posterior, partition, relabel, summarise.",
     ),
     "release": (
-        "release.release_command",
+        "silo_side.release_command",
         "Cluster one silo's rows and write what its policy lets out, for its data officer to read.",
     ),
     "inspect": (
-        "release.inspect_command",
+        "silo_side.inspect_command",
         "Explain a release in plain words, and what a recipient could infer from it.",
     ),
     "ledger": (
-        "ledger.ledger_command",
+        "silo_side.ledger_command",
         "Show which studies were answered from a table, and let its owner allow another.",
     ),
     "ehr": ("ehr.ehr_app", "Health records into a table to fit: people × conditions."),
@@ -86,6 +85,8 @@ class ListedCommand(TyperCommand):
 @cache
 def find_command(name: str) -> Any:
     """Import one of the commands, or groups of commands."""
+    from silomix.cli.command import OnceCommand  # slow to import, with all settings
+
     module, attribute = COMMANDS[name][0].split(".")
     found = getattr(import_module(f"silomix.cli.{module}"), attribute)
     alone = typer.Typer()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import Parameter, Signature, signature
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
@@ -12,10 +13,12 @@ from silomix.study.validation import Problem, Record, quote, refusal, validate
 from silomix.words import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from silomix.study.validation import KeyPath
     from silomix.types import Schema
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 KEPT = 2_000
 """Draws that each silo keeps, about, when neither `kept` nor `thin` is given."""
@@ -44,8 +47,14 @@ class Setting(NamedTuple):
     @property
     def words(self) -> tuple[str, ...]:
         """The words that it takes, the default first."""
-        found = dict.fromkeys([self.default, *_words(self.type)])
+        found = dict.fromkeys([self.default, *_inside(self.type)])
         return tuple(word for word in found if isinstance(word, str))
+
+    @property
+    def kind(self) -> type:
+        """The type of a value that is no record; int where it may be a number or a word."""
+        inside = [self.type, *_inside(self.type)]
+        return next((kind for kind in (int, float, bool) if kind in inside), str)
 
     @property
     def help(self) -> str:
@@ -56,13 +65,13 @@ class Setting(NamedTuple):
         return f"{self.text.removesuffix('.')} ({', '.join(told)})." if told else self.text
 
 
-def _words(annotation: Any) -> Iterator[Any]:
-    """Yield what stands inside an annotation; of a record, the words of its main setting."""
+def _inside(annotation: Any) -> Iterator[Any]:
+    """Yield what stands inside an annotation; of a record, inside that of its main setting."""
     if isinstance(annotation, type) and issubclass(annotation, Record):
         annotation = annotation.model_fields[annotation.main].annotation
     for inner in get_args(annotation) or ():
         yield inner
-        yield from _words(inner)
+        yield from _inside(inner)
 
 
 def _plainly(value: object) -> str:
@@ -110,6 +119,22 @@ and many chains make few rounds."""
 
 def _path(name: str) -> KeyPath:
     return SETTINGS[name].path
+
+
+def show_keywords(function: F, keywords: Mapping[str, object] | None = None) -> F:
+    """Show what a function takes as `**settings` in its signature and docstring.
+
+    `keywords` are names with their defaults; when left out, the settings of a study.
+    """
+    own = [one for one in signature(function).parameters.values() if one.kind != one.VAR_KEYWORD]
+    named = {one.name for one in own}
+    defaults = keywords or {name: one.default for name, one in SETTINGS.items()}
+    shown = {name: default for name, default in defaults.items() if name not in named}
+    own += [Parameter(name, Parameter.KEYWORD_ONLY, default=shown[name]) for name in shown]
+    function.__signature__ = Signature(own)  # type: ignore[attr-defined]
+    lines = [f"    {name} : {SETTINGS[name].help}" for name in shown if name in SETTINGS]
+    function.__doc__ = (function.__doc__ or "").replace("    **settings", "\n".join(lines))
+    return function
 
 
 def default_thin(iterations: int, burn_in: int, chains: int, kept: int = KEPT) -> int:

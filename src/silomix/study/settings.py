@@ -89,7 +89,7 @@ class ScheduleSettings(Record):
         Schedule.thin, "Keep one sweep in N; by default about 2000 draws.", SAMPLER, derived=True
     )
     adaptive: bool = keyword(
-        True, "Whether a silo stops as soon as its chains agree; burn-in is half.", paper=False
+        True, "Whether a silo stops when its chains agree; not with burn_in or thin.", paper=False
     )
 
     @model_validator(mode="after")
