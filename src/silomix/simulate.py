@@ -125,7 +125,8 @@ def simulate(
     appendix = design == "appendix-b"
     if appendix and separability is not None:
         raise SettingsError(
-            f"separability={separability!r}: the design 'appendix-b' has its own; leave it out"
+            "{separability}: the design 'appendix-b' has its own; leave it out",
+            separability=separability,
         )
     word = "easy" if separability is None else separability
     one_of("separability", word, SEPARABILITIES)
@@ -400,7 +401,8 @@ def one_of(setting: str, word: str, choices: Iterable[str]) -> None:
         listed = ", ".join(repr(choice) for choice in known)
         near = nearest(str(word), known)
         hint = f" (did you mean {near!r}?)" if near else ""
-        raise SettingsError(f"{setting}={word!r} is not known{hint}; choose one of {listed}")
+        text = f"{{{setting}}} is not known{hint}; choose one of {listed}"
+        raise SettingsError(text, (), **{setting: word})
 
 
 def check_whole(setting: str, value: float, *, least: int) -> None:

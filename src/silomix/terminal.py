@@ -72,6 +72,7 @@ IN_SHELL = {
     "variables": "--exclude or --variables",
     "method": "--outside-method",
     "design": "DESIGN",
+    "schema": "study file ([[variables]])",
 }
 """Settings that the commands do not call by their own name."""
 

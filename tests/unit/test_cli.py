@@ -533,7 +533,7 @@ def test_settings_errors(tmp_path, table):
     assert "cannot be written: Not a directory; choose another place" in blocked.stderr
     unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
     assert unknown.exit_code == 4
-    assert "design='nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
+    assert "DESIGN 'nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
     assert "'appendix-b', 'cohort'" in unknown.stderr
 
 
@@ -813,7 +813,7 @@ def test_assign_refuses(tmp_path, fitted):
     foreign = run("assign", table, table, "--out", out)
     assert foreign.exit_code == 5
     assert "is no saved posterior" in foreign.stderr
-    assert "give a posterior.silomix that fit wrote" in foreign.stderr
+    assert "give a file that posterior.save or silomix fit wrote" in foreign.stderr
     empty = run("assign", tmp_path, table, "--out", out)
     assert empty.exit_code == 5
     assert f"{tmp_path} has no posterior.silomix; give a folder that" in empty.stderr

@@ -489,7 +489,7 @@ def test_p_values_are_written_as_in_tables():
         (["age"], {"method": "soft"}, r"method is 'soft'; it must be one of \('averaged', 'lab"),
         (["age"], {"level": 95}, r"level is 95; give a share between 0 and 1, such as 0\.95"),
         (["age"], {"draws": 1}, r"draws is 1; it must be a whole number, at least 2"),
-        (["age"], {"labels": [0]}, r'labels are for method="labels"; leave them out, or give it'),
+        (["age"], {"labels": [0]}, "labels are for method='labels'; leave them out, or give it"),
     ],
 )
 def test_settings_that_cannot_be(table, posterior, columns, settings, complaint):

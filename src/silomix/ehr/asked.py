@@ -36,8 +36,9 @@ def make_request(
     fewest = whole_at_least("at_least", at_least, 0)
     if fewest > len(codes.conditions):
         raise SettingsError(
-            f"at_least is {fewest}, and the code list has {len(codes.conditions)} conditions; "
-            "ask for fewer"
+            f"{{at_least}} is {fewest}, and the code list has {len(codes.conditions)} conditions; "
+            "ask for fewer",
+            at_least=None,
         )
     return Request(
         conditions=codes.conditions,

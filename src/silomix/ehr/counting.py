@@ -263,7 +263,8 @@ def _refuse_dates(lost: Counter[str], coded: int, where: str) -> None:
     if lost["bad-date"] == coded:
         raise DataError(
             f"{where}: none of the {coded:,} dates of listed events can be read; write dates as "
-            "YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'"
+            "YYYY-MM-DD, or say their format, such as {date_format}",
+            date_format="%d/%m/%Y",
         )
     raise DataError(
         f"{where}: none of the {coded:,} listed events counts: {lost['no-date']:,} without a date, "

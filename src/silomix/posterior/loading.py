@@ -89,7 +89,7 @@ def load(path: str | Path) -> Posterior:
     except (*UNREADABLE, ValueError):
         raise FileError(
             f"{source} is no saved posterior, or is damaged or truncated; give a file that "
-            "posterior.save wrote"
+            "posterior.save or silomix fit wrote"
         ) from None
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -106,7 +106,7 @@ def _members(archive: zipfile.ZipFile, length: int) -> dict[str, zipfile.ZipInfo
         if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
             raise FileError(
                 f"has the member {info.filename!r} encrypted, or compressed in another way than a "
-                "saved posterior is; give the file as posterior.save wrote it"
+                "saved posterior is; give the file as it was written"
             )
     packed = sum(info.compress_size for info in infos)
     unpacked = sum(info.file_size for info in infos)
