@@ -70,7 +70,7 @@ def coordinate_command(
     force: bool = False,
     quiet: bool = False,
 ) -> Shown:
-    """Ask the silos by file: take in what they answered, ask the next question, or finish."""
+    """Ask the silos by file: read their answers, ask the next question, or finish."""
     if lies_in(out, exchange):
         raise SettingsError(
             f"the results {out} would be inside the exchange {exchange}, which is carried to "
@@ -120,7 +120,7 @@ def answer_command(
     threads: int | None = None,
     quiet: bool = False,
 ) -> Shown:
-    """Answer a silo's open questions from its own table, as far as its own policy allows."""
+    """Answer a silo's open questions from its own table, as far as its policy allows."""
     plan = _agreed_study(exchange, study)
     place_in(plan, silo)
     own = silo_folder(plan.silos, silo)

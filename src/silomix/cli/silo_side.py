@@ -61,7 +61,7 @@ def sample_command(
     quiet: bool = False,
     **settings: Any,
 ) -> Shown:
-    """Cluster the rows of one silo: sample its posterior, partition, relabel, summarise."""
+    """Cluster the rows of one silo: sample its posterior, partition, summarise."""
     if silo is None and (study or silo_column):
         raise typer.BadParameter("--study and --silo-column need --silo NAME: which silo is it?")
     if silo is not None and not (study or silo_column):
@@ -159,7 +159,7 @@ def release_command(
     force: bool = False,
     quiet: bool = False,
 ) -> Shown:
-    """Cluster one silo's rows and write what its policy lets out, for its data officer to read.
+    """Cluster one silo's rows and write what its policy lets out, for its officer.
 
     Columns that the study does not name are ignored.
     """

@@ -40,7 +40,7 @@ WHOSE_ROWS = "Column that says whose row it is, or the silo all rows are of."
 
 @command(out="Folder for reports and tables; replaced.")
 def demo_command(*, out: Path, quiet: bool = False) -> Shown:
-    """Cluster four simulated hospitals without pooling them, and compare with the truth."""
+    """Cluster four simulated hospitals without pooling them; compare with the truth."""
     with showing(quiet=quiet) as report:
         found = run_demo(out, progress=report or False)
     record = demo_record(found)
@@ -72,7 +72,7 @@ def fit_command(
     quiet: bool = False,
     **settings: Any,
 ) -> Shown:
-    """Cluster the rows of all silos: each samples its own, a coordinator makes one result."""
+    """Cluster the rows of all silos: each samples its own, a coordinator joins them."""
     if silo is not None and "shards" in settings:
         raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
     check_free([*posterior_files(out), out / OUTSIDE], force=force)
@@ -161,7 +161,7 @@ def report_command(
     out: Path | None = None,
     force: bool = False,
 ) -> Shown:
-    """Write one HTML page that says what was found, and whether to trust it; opens offline."""
+    """Write one HTML page: what was found, and whether to trust it; opens offline."""
     if (table is None) != (outside is None):
         raise typer.BadParameter("--table and --outside need each other; give both or none")
     columns = _outside_columns(outside, outside_method)
