@@ -23,7 +23,7 @@ LINES = {
         "study": "Write a study file: every setting of a study, for all silos to work from.",
     },
     "exchange": {
-        "coordinate": "Ask the silos by file: read their answers, ask the next question, or finish.",
+        "coordinate": "Ask the silos by file: read their answers, ask the next question, finish.",
         "answer": "Answer a silo's open questions from its own table, as far as its policy allows.",
     },
     "silo_side": {

@@ -70,7 +70,7 @@ def coordinate_command(
     force: bool = False,
     quiet: bool = False,
 ) -> Shown:
-    """Ask the silos by file: read their answers, ask the next question, or finish."""
+    """Ask the silos by file: read their answers, ask the next question, finish."""
     if lies_in(out, exchange):
         raise SettingsError(
             f"the results {out} would be inside the exchange {exchange}, which is carried to "
@@ -85,7 +85,11 @@ def coordinate_command(
     except Unanswered as waiting:
         found = waiting.open
         ended = waiting if found.missing else SiloError()  # nobody is left who will answer
-        return Shown(_open_record(found), _open_view(found), _open_last(found), exit_code(ended))
+        last = (
+            f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
+            "--policy POLICY\nThen run this command again."
+        )
+        return Shown(_open_record(found), _open_view(found), last, exit_code(ended))
     files = write_posterior(out, posterior)
     record = posterior_record(posterior) | {
         "questions": silos.asked,
@@ -130,16 +134,13 @@ def answer_command(
     if study is None:
         _agree(plan, exchange, silo, yes=yes)
     loaded = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
-    account = open_account(
-        loaded,
-        plan,
-        silo,
-        policy=rules,
-        data=data,
-        column=silo_column,
-        table=table_name,
-        ledger=ledger,
-    )
+    named: dict[str, Any] = {
+        "data": data,
+        "column": silo_column,
+        "table": table_name,
+        "ledger": ledger,
+    }
+    account = open_account(loaded, plan, silo, policy=rules, **named)
     opened = open_silo(loaded.shard, plan, silo, policy=rules, store=home, account=account)
     with showing(quiet=quiet) as report, _logging_to(home / LOG):
         asked = replace(opened, threads=cores(threads), progress=report)
@@ -149,26 +150,15 @@ def answer_command(
         "silo": silo,
         "study": digest(plan),
         "policy": echo(rules),
-        "answers": [
-            {
-                "number": item.number,
-                "question": item.question,
-                "reply": item.reply,
-                "refused": item.refused,
-                "bytes": item.bytes,
-                "folder": str(item.path),
-            }
-            for item in done
-        ],
+        "answers": [_answer_record(item) for item in done],
         "store": str(home),
         "labels": None if labels is None else str(labels),
         "ledger": str(account.path),
         "table": account.table,
     }
     last = [f"To the coordinator: {exchange / ANSWERS / own}", f"Stays here: {home}"]
-    last.append(f"Counted in: {account.path}")
-    if labels is not None:
-        last.append(f"Clusters of the rows, which stay here too: {labels}")
+    last += [f"Counted in: {account.path}"]
+    last += [f"Clusters of the rows, which stay here too: {labels}"] if labels else []
     code = exit_code(SiloError()) if any(item.refused for item in done) else 0
     return Shown(record, _answers_view(asked, done, given=policy), "\n".join(last), code)
 
@@ -277,11 +267,9 @@ def _open_view(found: Open) -> RenderableType:
     return Group(Text(found.heading.capitalize(), style="bold"), table)
 
 
-def _open_last(found: Open) -> str:
-    return (
-        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
-        "--policy POLICY\nThen run this command again."
-    )
+def _answer_record(item: Answered) -> dict[str, Any]:
+    fields = ("number", "question", "reply", "refused", "bytes")
+    return {name: getattr(item, name) for name in fields} | {"folder": str(item.path)}
 
 
 def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> RenderableType:

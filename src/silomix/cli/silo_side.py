@@ -172,16 +172,13 @@ def release_command(
     loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
     account = None
     if out is not None:
-        account = open_account(
-            loaded,
-            plan,
-            silo,
-            policy=rules,
-            data=table,
-            column=silo_column,
-            table=table_name,
-            ledger=ledger,
-        )
+        named: dict[str, Any] = {
+            "data": table,
+            "column": silo_column,
+            "table": table_name,
+            "ledger": ledger,
+        }
+        account = open_account(loaded, plan, silo, policy=rules, **named)
     local = apply_to(loaded.shard, plan, silo, threads=threads, checkpoint=checkpoint, quiet=quiet)
     made = prepare_release(
         local,

@@ -79,12 +79,10 @@ def fit_command(
     others = _outside_columns(outside, outside_method)
     ids = [] if id_column is None else [id_column]
     taken = [*(split(variables) or []), silo, frequency]
-    for option, column, uses in [
-        *(("--outside", name, taken) for name in others),
-        *(("--id", name, [*taken, *others]) for name in ids),
-    ]:
-        if column in uses:
-            raise typer.BadParameter(f"{option} names {column!r}, which another option uses too")
+    for column in others:
+        _check_unused("--outside", column, taken)
+    for column in ids:
+        _check_unused("--id", column, [*taken, *others])
     # refused before the work: columns that are not there, or cannot be compared
     if others:
         read_outside(read_table(table), others)
@@ -191,6 +189,11 @@ def report_command(
     } | _outside_record(found)
     last = [*_outside_lines(found, numbers), f"Report: {page}"]
     return Shown(record, verdict_view(posterior.diagnostics), "\n".join(last))
+
+
+def _check_unused(option: str, column: str, taken: list[str | None]) -> None:
+    if column in taken:
+        raise typer.BadParameter(f"{option} names {column!r}, which another option uses too")
 
 
 def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
