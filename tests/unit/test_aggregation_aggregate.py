@@ -93,7 +93,7 @@ def test_the_seed_decides_and_threads_do_not(case, method):
     assert (run(case, method=method, seed=4).weights != found.weights).any()
 
 
-@pytest.mark.parametrize("oracle", ["pooled", "contingency", "federated"])
+@pytest.mark.parametrize("oracle", ["contingency", "federated"])
 def test_every_oracle_gives_the_same_aggregation(case, oracle):
     silos = case.silos
     found, known = run(case, silos, oracle=oracle), run(case)

@@ -690,7 +690,7 @@ def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
         "alpha": 0.2, "beta": 1.0, "drift": "none", "absorb": 0,
         "thin": 2, "seed": 4, "threads": 1, "variables": ["x1", "x2"], "missing": "level",
         "frequency": "n", "partition": "pam", "relabel": "average", "matching": "ball",
-        "aggregation": "cmc", "oracle": "pooled", "solver": "psgd", "polish": 2,
+        "aggregation": "cmc", "oracle": "federated", "solver": "psgd", "polish": 2,
         "strategy": "exact", "assign": "matching", "tier": "summary",
         "checkpoint": tmp_path / "kept",
     }  # fmt: skip

@@ -138,7 +138,7 @@ class TestWho:
             ("sample", {"strategy": "exact"}, 'in a study with strategy = "exact"'),
             ("divergence", {}, 'in a study with matching = "evidence"'),
             ("share", {}, 'in a study with oracle = "contingency"'),
-            ("gradients", {"oracle": "pooled"}, 'in a study with oracle = "pooled"'),
+            ("gradients", {}, 'in a study with oracle = "contingency"'),
             ("gradients", {"aggregation": "cmc"}, 'in a study with aggregation = "cmc"'),
             ("distinct rows", {"oracle": "federated"}, 'in a study with oracle = "federated"'),
             ("distinct rows", {"strategy": "exact"}, 'in a study with strategy = "exact"'),

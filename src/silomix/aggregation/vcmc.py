@@ -104,11 +104,7 @@ def solve(
 def choose_oracle(
     settings: Aggregation, silos: Silos, share: ShareReleases, model: Model
 ) -> Oracle:
-    """Return the oracle that the settings name.
-
-    "pooled" and "contingency" both let the rows come to the coordinator, and both fetch them
-    as distinct rows with counts: the order of rows is no part of a likelihood.
-    """
+    """Return the oracle that the settings name."""
     if settings.oracle == "federated":
         check_may_be_shown(share.releases)
         return federated(silos, share)

@@ -228,7 +228,7 @@ ASKED: dict[type, Callable[[Study], str]] = {
     DivergenceCost: _has_divergence,
     ShareReleases: lambda study: _has_oracle(study, "federated"),
     LogLikelihood: lambda study: _has_oracle(study, "federated"),
-    CountDistinctRows: lambda study: _has_oracle(study, "pooled", "contingency"),
+    CountDistinctRows: lambda study: _has_oracle(study, "contingency"),
     PolishRound: _has_polish,
     AssignRows: lambda _: "",
 }

@@ -250,7 +250,7 @@ class Aggregation(Record):
     method: Literal["vcmc", "cmc", "uniform", "product"] = describe(
         "vcmc", "vcmc maximises the relaxed ELBO; cmc: inverse variances; product: of densities."
     )
-    oracle: Literal["pooled", "federated", "contingency"] = keyword(
+    oracle: Literal["federated", "contingency"] = keyword(
         "contingency", "contingency sends distinct rows; federated sums only.", METHOD
     )
     draws: Count = describe(200, "draws in the objective, a fixed subsample.")
