@@ -581,8 +581,8 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path, method):
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--outside", "silo"], 2, "--outside names 'silo', which another option gives a task"),
-        (["--outside", "n"], 2, "--outside names 'n', which another option gives a task"),
+        (["--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
+        (["--outside", "n"], 2, "--outside names 'n', which another option uses too"),
         (["--outside", "age", "--variables", "x1,age"], 2, "--outside names 'age', which another"),
         (["--outside", "Age"], 3, "no column 'Age' to compare (did you mean 'age'?)"),
         (["--outside-method", "labels"], 2, "--outside-method needs --outside: say which columns"),
