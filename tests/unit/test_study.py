@@ -39,6 +39,7 @@ from silomix.study import (
     validation,
     write_study,
 )
+from silomix.study.keywords import settings_table
 from silomix.study.policy import policy_named
 from silomix.study.settings import (
     LocalSettings,
@@ -679,6 +680,12 @@ def test_every_keyword_reaches_its_place():
             assert {p: v for p, _, v in leaves(study)}[path] == new
     for preset in PRESETS.values():
         assert set(preset) <= set(SETTINGS)
+
+
+@pytest.mark.golden
+def test_the_table_of_settings_is_that_of_the_documentation():
+    page = Path(__file__).parents[2] / "docs" / "tables" / "settings.md"
+    assert page.read_text(encoding="utf-8") == settings_table()
 
 
 def test_the_aggregation_is_exact_where_nothing_follows():

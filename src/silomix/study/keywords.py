@@ -121,6 +121,21 @@ def _path(name: str) -> KeyPath:
     return SETTINGS[name].path
 
 
+def settings_table() -> str:
+    """Return every setting as the documentation shows it: a table in Markdown."""
+    lines = [
+        "| keyword | default | paper | in the study file | what it is for |",
+        "|---|---|---|---|---|",
+    ]
+    for name, one in SETTINGS.items():
+        default = "" if one.default is None else _plainly(one.default)
+        paper = _plainly(one.extra["paper"]) if "paper" in one.extra else ""
+        *tables, key = one.path
+        place = f"`[{'.'.join(tables)}]` `{key}`" if tables else f"`{key}`"
+        lines.append(f"| `{name}` | {default} | {paper} | {place} | {one.text} |")
+    return "\n".join(lines) + "\n"
+
+
 def show_keywords(function: F, keywords: Mapping[str, object] | None = None) -> F:
     """Show what a function takes as `**settings` in its signature and docstring.
 
