@@ -384,7 +384,7 @@ SENTENCES = [
     (("seed",), True, "seed is true; it must be a whole number"),
     (("seed",), 10**70, "seed is a number of very many digits; it must be at most 92233720368547"),
     (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact'; did you mean 'exact'?"),
-    (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank"),
+    (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank, or begin"),
     (("model", "alpha"), 0, "[model] alpha is 0; it must be greater than 0"),
     (("schedule", "thin"), {"a": 1}, "[schedule] thin is a table; it must be a whole number"),
     (
@@ -776,7 +776,7 @@ WRONG_CALLS = [
     ({"aggregation": Aggregation(floor=1 / 3)}, "[aggregation] floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
     ({"components": Ball()}, "components is method='ball'"),
-    ({"title": "\ud800"}, r"title is '\ud800'; it must be text that UTF-8 can write"),
+    ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
 ]
 
 

@@ -123,16 +123,14 @@ def _path(name: str) -> KeyPath:
 
 def settings_table() -> str:
     """Return every setting as the documentation shows it: a table in Markdown."""
-    lines = [
-        "| keyword | default | paper | in the study file | what it is for |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| keyword | default | paper | in `study.toml` | what it is for |", "|---" * 5 + "|"]
     for name, one in SETTINGS.items():
-        default = "" if one.default is None else _plainly(one.default)
-        paper = _plainly(one.extra["paper"]) if "paper" in one.extra else ""
         *tables, key = one.path
-        place = f"`[{'.'.join(tables)}]` `{key}`" if tables else f"`{key}`"
-        lines.append(f"| `{name}` | {default} | {paper} | {place} | {one.text} |")
+        place = f"`[{'.'.join(tables)}] {key}`" if tables else f"`{key}`"
+        values = [one.default, one.extra.get("paper")]
+        cells = [f"`{name}`", *("" if value is None else _plainly(value) for value in values)]
+        cells += ["" if name == "kept" else place, one.text]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
