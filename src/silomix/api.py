@@ -251,9 +251,9 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
             preset="paper",
         )
     if transport not in TRANSPORTS:
-        words = " or ".join(map(repr, TRANSPORTS))
+        words = ", ".join(map(repr, TRANSPORTS))
         raise SettingsError(
-            f"{{transport}} is {transport!r}; fit has the rows, so it must be {words}",
+            f"{{transport}} is {transport!r}; fit has the rows: it must be one of {words}",
             transport=None,
         )
     if transport == "joblib" and find_spec("joblib") is None:
