@@ -25,8 +25,8 @@ from writing import as_markdown, with_error
 
 import silomix
 from silomix.disclosure import CLUSTER, profile_basis, round_profile
-from silomix.policy import PRESETS, Policy
 from silomix.release import make_release
+from silomix.study.policy import PRESETS, Policy
 
 DOCS = Path(__file__).parents[1] / "docs" / "tables"
 FIRST_SEED = 11_000

@@ -32,8 +32,8 @@ from study import warm_up
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.policy import UNLIMITED, Exchanges
 from silomix.study import FewRounds
+from silomix.study.policy import UNLIMITED, Exchanges
 
 DOCS = Path(__file__).parents[1] / "docs" / "tables"
 HEADINGS = {

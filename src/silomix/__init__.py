@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from silomix.api import fit, sample
     from silomix.estimator import FederatedMixture
     from silomix.outside import compare_outside
-    from silomix.policy import Policy, read_policy, write_policy
     from silomix.posterior import Posterior, load
     from silomix.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         read_study,
         write_study,
     )
+    from silomix.study.policy import Policy, read_policy, write_policy
 
 __version__ = "0.1.0"
 
@@ -84,27 +84,15 @@ __all__ = [
 
 
 _HOMES = {
-    "Ball": "study",
-    "Divergence": "study",
-    "Evidence": "study",
+    **dict.fromkeys(("fit", "sample"), "api"),
+    **dict.fromkeys(("Ball", "Divergence", "Evidence", "FewRounds", "Hungarian"), "study"),
+    **dict.fromkeys(("Lbfgs", "Psgd", "make_study", "read_study", "write_study"), "study"),
+    **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
+    **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
-    "FewRounds": "study",
-    "Hungarian": "study",
-    "Lbfgs": "study",
-    "Policy": "policy",
-    "Posterior": "posterior",
-    "Psgd": "study",
     "compare_outside": "outside",
-    "fit": "api",
-    "load": "posterior",
     "local_posterior": "relabel",
-    "make_study": "study",
-    "read_policy": "policy",
-    "read_study": "study",
-    "sample": "api",
     "simulate_cohort": "simulate.cohort",
-    "write_policy": "policy",
-    "write_study": "study",
 }
 """Modules of the names that are slow to import, or need an extra."""
 

@@ -6,7 +6,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,17 @@ import numpy as np
 from silomix.data import expand, load, read_table
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.pipeline import run_study
-from silomix.policy import OPEN, Policy, find_policy, read_policy
 from silomix.posterior import Assignment, backend_of
 from silomix.progress import reporting
-from silomix.roster import choose_variables, random_shards, read_roster, warn_tiny
+from silomix.roster import Roster, choose_variables, random_shards, read_roster, warn_tiny
 from silomix.sampler import Job, at_least, cores, sample_shard
 from silomix.silo import Silo
-from silomix.study import KEYWORDS, make_study
-from silomix.study.problems import nearest
+from silomix.study import make_study
+from silomix.study.keywords import show_keywords
+from silomix.study.policy import OPEN, Policy, find_policy, read_policy
 from silomix.transports.in_process import InProcess
 from silomix.types import Shard
+from silomix.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,10 +106,10 @@ def sample(
     """
     shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
-    given: dict[str, object] = {"burn_in": burn_in, "thin": thin}
+    given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
         shard.schema,
-        [f"silo {place}" for place in range(1, silos + 1)],
+        [f"silo {number}" for number in range(1, silos + 1)],
         seed=seed,
         components=components,
         iterations=iterations,
@@ -117,7 +118,7 @@ def sample(
         alpha=alpha,
         beta=beta,
         fractionate=fractionate,
-        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        **{name: value for name, value in given.items() if value is not None},
     )
     if silo >= silos:
         raise SettingsError(f"silo is {silo}; with {silos} silos it must be 0 to {silos - 1}")
@@ -140,6 +141,7 @@ def sample(
         )
 
 
+@show_keywords
 def fit(
     table: Table,
     silo: str | None = None,
@@ -176,12 +178,9 @@ def fit(
     checkpoint : a folder; a run stopped in any way samples on from there.
     transport : "in-process", or "joblib" for the workers of the caller's
         `joblib.parallel_config`, a Dask cluster among them; the result is the same.
-    policy : what each silo lets out: a `silomix.policy.Policy`, the word of a preset, or a
+    policy : what each silo lets out: a `silomix.study.policy.Policy`, the word of a preset, or a
         policy file; anything when left out, since the rows are here already.
-    settings : of the method, by word or record: components, iterations, adaptive, burn_in, chains,
-        kept, thin, alpha, beta, fractionate, drift, partition, one_cluster, threshold, subsample,
-        relabel, matching, absorb, refine, aggregation, oracle, log_determinant, solver, kept_draws,
-        polish, strategy, assign, tier, title.
+    **settings
 
     Returns
     -------
@@ -198,71 +197,101 @@ def fit(
     >>> posterior.diagnostics.trusted
     True
     """
-    _check_keywords(settings)
-    _check_extras(preset, settings)
-    _check_transport(transport)
-    rules = _policy(policy)
+    _check_call(settings, preset, transport)
+    if policy is None:
+        policy = OPEN
+    elif not isinstance(policy, Policy):
+        policy = find_policy(policy) if isinstance(policy, str) else read_policy(policy)
     frame = read_table(table)
     if frequency is not None:
         frame = expand(frame, frequency)
-    names, places = _split(frame, silo, shards, seed)
+    roster = _split(frame, silo, shards, seed)
     columns = choose_variables(frame, variables, silo)
     shard = load(frame, variables=columns, missing=missing)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
-    study = make_study(shard.schema, names, preset=preset, seed=seed, **settings)
+    study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = [
             Silo(
                 name=name,
                 place=place,
-                shard=Shard(shard.schema, shard.codes[places == place]),
+                shard=Shard(shard.schema, shard.codes[roster.places == place]),
                 study=study,
-                policy=rules,
+                policy=policy,
                 checkpoint=Path(checkpoint, name) if checkpoint is not None else None,
             )
-            for place, name in enumerate(names)
+            for place, name in enumerate(roster.names)
         ]
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
     return replace(
         posterior,
-        assignment=gather_assignment(silos.silos, places),
+        assignment=gather_assignment(silos.silos, roster.places),
         backend=backend_of(table),
     )
 
 
-def _split(
-    frame: Any, silo: str | None, shards: int | None, seed: int
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Return the silos' names and the place of each row's silo: (row,)."""
+def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:
+    """Refuse at the door what would fail after the table was read, or the silos have sampled."""
+    known = list(signature(fit).parameters)
+    for name in settings:
+        if name not in known:
+            near = nearest(name, known)
+            advice = f"did you mean {near!r}?" if near else f"its keywords are {', '.join(known)}"
+            if name == "exclude":
+                advice = "to leave columns out, give variables=[...] with those to use"
+            raise SettingsError(f"fit has no keyword {name!r}; {advice}")
+    default = "pam" if preset == "paper" else "linkage"
+    if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
+        raise MissingDependency(
+            "{partition}, also part of {preset}, needs the package kmedoids: "
+            "pip install 'silomix[pam]'",
+            partition="pam",
+            preset="paper",
+        )
+    if transport not in TRANSPORTS:
+        words = ", ".join(map(repr, TRANSPORTS))
+        raise SettingsError(
+            f"{{transport}} is {transport!r}; fit has the rows: it must be one of {words}",
+            transport=None,
+        )
+    if transport == "joblib" and find_spec("joblib") is None:
+        raise MissingDependency(
+            "{transport} needs the package joblib: pip install 'silomix[parallel]'",
+            transport=transport,
+        )
+
+
+def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roster:
+    """Return the silos' names and the place of each row's silo."""
     if silo is not None and shards is not None:
-        raise SettingsError("silo and shards both say how to split the table; give one of them")
+        raise SettingsError(
+            "{silo} and {shards} both say how to split the table; give one of them",
+            silo=None,
+            shards=None,
+        )
     if silo is not None:
         roster = read_roster(frame, silo)
         warn_tiny(roster)
-        return roster.names, roster.places
-    rows = len(frame)
-    if shards is None:
-        likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
-        if likely:
-            warnings.warn(
-                f"the table has a column {likely[0]!r}, which is taken for a variable; if it names "
-                f"the silos, give silo={likely[0]!r}",
-                DataWarning,
-                stacklevel=3,
+        return roster
+    if shards is not None:
+        if at_least("shards", shards, 1) > len(frame):
+            raise SettingsError(
+                f"{{shards}} is {shards}, more than the {len(frame)} rows of the table", shards=None
             )
-        return ("all",), np.zeros(rows, dtype=np.int64)
-    if at_least("shards", shards, 1) > rows:
-        raise SettingsError(f"shards is {shards}, more than the {rows} rows of the table")
-    roster = random_shards(rows, shards, seed)
-    return roster.names, roster.places
+        return random_shards(len(frame), shards, seed)
+    likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
+    if likely:
+        text = f"the table has a column {likely[0]!r}, which is taken for a variable"
+        advice = "if it names the silos, give {silo}"
+        warnings.warn(DataWarning(f"{text}; {advice}", silo=likely[0]), stacklevel=3)
+    return Roster(("all",), np.zeros(len(frame), dtype=np.int64))
 
 
 def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assignment:
     """Put the silos' memberships back into the order of the table."""
-    found = [silo.store.membership for silo in silos]
-    parts = [part for part in found if part is not None]
+    parts = [silo.store.membership for silo in silos if silo.store.membership is not None]
     membership = np.empty((len(places), parts[0].shape[1]), dtype=np.float32)
     for place, part in enumerate(parts):
         membership[places == place] = part
@@ -283,47 +312,3 @@ def _asking(
 
     with Joblib(silos, jobs=threads, report=report) as workers:
         yield workers
-
-
-def _check_transport(transport: str) -> None:
-    if transport not in TRANSPORTS:
-        raise SettingsError(
-            f"transport is {transport!r}; fit has the rows, so it must be one of "
-            f"{', '.join(map(repr, TRANSPORTS))}"
-        )
-    if transport == "joblib" and find_spec("joblib") is None:
-        raise MissingDependency(
-            "transport=\"joblib\" needs the package joblib: pip install 'silomix[parallel]'"
-        )
-
-
-def _policy(policy: Policy | str | Path | None) -> Policy:
-    if policy is None or isinstance(policy, Policy):
-        return policy or OPEN
-    return find_policy(policy) if isinstance(policy, str) else read_policy(policy)
-
-
-def _check_keywords(settings: Mapping[str, Any]) -> None:
-    unknown = next((name for name in settings if name not in KEYWORDS), None)
-    if unknown is None:
-        return
-    of_fit = signature(fit).parameters.values()
-    own = [one.name for one in of_fit if one.kind is not Parameter.VAR_KEYWORD]
-    known = list(dict.fromkeys([*own, *KEYWORDS]))
-    near = nearest(unknown, known)
-    advice = f"its keywords are {', '.join(known)}"
-    if unknown == "exclude":
-        advice = "to leave columns out, give variables=[...] with those to use"
-    elif near:
-        advice = f"did you mean {near!r}?"
-    raise SettingsError(f"fit has no keyword {unknown!r}; {advice}")
-
-
-def _check_extras(preset: str | None, settings: Mapping[str, Any]) -> None:
-    """Refuse at the door what would fail for want of a package after the sampling."""
-    default = "pam" if preset == "paper" else "linkage"
-    if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
-        raise MissingDependency(
-            'partition="pam", also part of preset="paper", needs the package kmedoids: '
-            "pip install 'silomix[pam]'"
-        )

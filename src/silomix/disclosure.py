@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.policy import Policy
+    from silomix.study.policy import Policy
     from silomix.types import LocalPosterior
 
 MIDDLE = 2**-0.25

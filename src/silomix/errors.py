@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
-class SilomixError(Exception):
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def as_keyword(name: str, value: object) -> str:
+    """Return a setting as Python writes it: its name, or `silo='ward'` where a value is meant."""
+    shown = "..." if value is ... else repr(value)
+    return name if value is None else f"{name}={shown}"
+
+
+class _Worded(Exception):
+    """A message that names settings as "{silo}", for each front door to word in its own way.
+
+    Attributes
+    ----------
+    settings : the settings that the message names, with the value it speaks of, if any.
+    """
+
+    def __init__(self, message: str = "", **settings: object) -> None:
+        super().__init__(message)
+        self.settings = settings
+
+    def worded(self, name_setting: Callable[[str, object], str]) -> str:
+        """Return the message with each setting as the function calls it."""
+        text = str(self.args[0])
+        for name, value in self.settings.items():
+            text = text.replace(f"{{{name}}}", name_setting(name, value))
+        return text
+
+    def __str__(self) -> str:
+        return self.worded(as_keyword)
+
+
+class SilomixError(_Worded):
     """Base of every error that silomix raises on purpose.
 
     Examples
@@ -21,7 +55,21 @@ class DataError(SilomixError, ValueError):
 
 
 class SettingsError(SilomixError, ValueError):
-    """A setting of a call or of a study file is wrong, unknown or missing."""
+    """A setting of a call or of a file is wrong, unknown or missing.
+
+    Attributes
+    ----------
+    problems : each a `(path, text)`: where it is in the study file, and what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        problems: Sequence[tuple[tuple[str | int, ...], str]] = (),
+        **settings: object,
+    ) -> None:
+        super().__init__(message, **settings)
+        self.problems = tuple(problems)
 
 
 class StudyMismatch(SilomixError):
@@ -65,9 +113,9 @@ class MissingDependency(SilomixError, ImportError):
     """An optional package is needed for what was asked; the message names the extra."""
 
 
-class DataWarning(UserWarning):
+class DataWarning(_Worded, UserWarning):
     """The table is usable, but something in it deserves a look."""
 
 
-class SamplingWarning(UserWarning):
+class SamplingWarning(_Worded, UserWarning):
     """The draws are usable, but something in them deserves a look."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 
 from silomix import api
 from silomix.errors import MissingDependency, SettingsError
+from silomix.study.keywords import show_keywords
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
@@ -27,16 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from sklearn.utils import Tags
 
-    from silomix.policy import Policy
-    from silomix.study import Aggregation, Matching, Polish, Solver
-    from silomix.types import Missing
 
-PASSED_ON = (
-    *("preset", "shards", "missing", "threads", "iterations", "burn_in", "chains", "thin"),
-    *("alpha", "beta", "fractionate", "drift", "partition", "relabel", "matching", "absorb"),
-    *("aggregation", "oracle", "solver", "polish", "strategy", "assign"),
-    *("transport", "policy"),
-)
+OWN = {"table", "silo", "components", "seed", "progress", "variables", "frequency", "checkpoint"}
+PASSED_ON = tuple(name for name in signature(api.fit).parameters if name not in OWN)
 """Parameters that go to `silomix.fit` as they are, unless they are None."""
 
 
@@ -53,12 +48,10 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     silo : the column of X that names each row's silo: a name for a frame, an index for an
         array. Left out, all rows are one silo. `predict` wants the column too; rows of a silo
         that `fit` has not seen get the weights over all silos.
-    preset, shards, missing, threads, iterations, burn_in, chains, thin, alpha, beta, \
-fractionate, drift, partition, relabel, matching, absorb, aggregation, oracle, solver, polish, \
-strategy, assign, transport, policy : as for `silomix.fit`; None leaves them to the preset, or to \
-its defaults.
     random_state : a seed, or a `RandomState` to draw one from; None is 0.
     verbose : whether to show progress on a terminal.
+    settings : the other keywords of `silomix.fit`; None leaves them to the preset, or to its
+        defaults.
 
     Attributes
     ----------
@@ -79,66 +72,26 @@ its defaults.
     (3, 5)
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         components: int = 15,
         *,
         silo: str | int | None = None,
-        preset: str | None = None,
-        shards: int | None = None,
-        missing: Missing | None = None,
-        threads: int | None = None,
-        iterations: int | None = None,
-        burn_in: int | None = None,
-        chains: int | None = None,
-        thin: int | None = None,
-        alpha: float | None = None,
-        beta: float | None = None,
-        fractionate: bool | None = None,
-        drift: str | None = None,
-        partition: str | None = None,
-        relabel: str | None = None,
-        matching: str | Matching | None = None,
-        absorb: bool | int | None = None,
-        aggregation: str | Aggregation | None = None,
-        oracle: str | None = None,
-        solver: str | Solver | None = None,
-        polish: str | int | Polish | None = None,
-        strategy: str | None = None,
-        assign: str | None = None,
-        transport: str | None = None,
-        policy: str | Policy | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        **settings: Any,
     ) -> None:
         self.components = components
         self.silo = silo
-        self.preset = preset
-        self.shards = shards
-        self.missing = missing
-        self.threads = threads
-        self.iterations = iterations
-        self.burn_in = burn_in
-        self.chains = chains
-        self.thin = thin
-        self.alpha = alpha
-        self.beta = beta
-        self.fractionate = fractionate
-        self.drift = drift
-        self.partition = partition
-        self.relabel = relabel
-        self.matching = matching
-        self.absorb = absorb
-        self.aggregation = aggregation
-        self.oracle = oracle
-        self.solver = solver
-        self.polish = polish
-        self.strategy = strategy
-        self.assign = assign
-        self.transport = transport
-        self.policy = policy
         self.random_state = random_state
         self.verbose = verbose
+        for name in PASSED_ON:
+            setattr(self, name, settings.pop(name, None))
+        if settings:
+            raise TypeError(f"FederatedMixture has no parameter {', '.join(settings)}")
+
+    # scikit-learn reads the parameters from here
+    show_keywords(__init__, dict.fromkeys(PASSED_ON))
 
     def fit(self, X: Any, y: object = None) -> Self:  # noqa: ARG002
         """Find the clusters of the rows.

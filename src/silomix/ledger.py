@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from silomix.atomic import OWNERS_FILE, replace_file
 from silomix.errors import FileError, PolicyRefusal, SettingsError
-from silomix.policy import UNLIMITED
 from silomix.store import locked
+from silomix.study.policy import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from silomix.policy import Policy
+    from silomix.study.policy import Policy
 
 LEDGER = "silomix-ledger.json"
 """Beside the table, unless its owner says otherwise."""

@@ -16,7 +16,6 @@ from silomix.families.dirichlet import draw_levels
 from silomix.families.drift import discount
 from silomix.matching import match
 from silomix.messages import AssignRows, SampleLocally
-from silomix.policy import Policy
 from silomix.polish import SILO_DRAWS, chains_for, polish, starting_point
 from silomix.posterior import (
     Parts,
@@ -32,6 +31,7 @@ from silomix.relabel import PRIOR_DRAWS_ALLOWED
 from silomix.release import released_diagnostics
 from silomix.rounding import allow_for_rounding
 from silomix.sampler import Progress
+from silomix.study.policy import Policy
 from silomix.types import SiloProfiles
 from silomix.words import quoted
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 
     Report = Callable[[Progress], None]
 
-STAGES = ("compiling", "sampling", "matching", "aggregating", "polishing", "assigning")
-"""In the order of their lines; a stage without a place here comes last."""
-
 LONG = 60
-"""Seconds of work from which people want to know where they went."""
+"""Print the times of stages only for work that takes longer, in seconds."""
 
 SLOW = 30
-"""Seconds that a stage must take, as far as one can tell, for a line at every tenth."""
+"""Print a line for every tenth of a stage only if it will take longer, in seconds."""
 
-UNITS = {"sampling": "sweeps", "polishing": "rounds at most"}
+UNITS = {"sampling": "sweeps", "polishing": "rounds"}
 """What is counted; the other stages say only that they are under way."""
+
+AT_MOST = {"polishing"}
+"""Stages that may end before their total."""
 
 
 @contextmanager
@@ -49,16 +50,11 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
         yield None
 
 
-@contextmanager
-def showing(*, quiet: bool) -> Iterator[Report | None]:
-    """Yield what a command hands down: a display on a terminal, lines off it, None if quiet."""
+def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:
+    """Return what a command hands down: a display on a terminal, lines off it, None if quiet."""
     if quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _display() as report:
-            yield report
-    else:
-        yield PlainLines()
+        return reporting(False)  # noqa: FBT003
+    return reporting(None if sys.stderr.isatty() else PlainLines())
 
 
 class PlainLines:
@@ -73,43 +69,29 @@ class PlainLines:
     def __init__(
         self,
         now: Callable[[], float] = time.monotonic,
-        write: Callable[[str], None] | None = None,
+        write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
     ) -> None:
-        self._now, self._write = now, write or _to_stderr
-        self._said: set[str] = set()
+        self._now, self._write = now, write
+        self._reached: set[str] = set()
         self._stage, self._since, self._tenth = "", 0.0, 0
 
     def __call__(self, at: Progress) -> None:
         """Take a report of where the work is."""
         if at.stage != self._stage:
             self._stage, self._since, self._tenth = at.stage, self._now(), 0
-            if at.stage not in self._said:
+            if at.stage not in self._reached:
                 self._write(at.stage)
-                self._said.add(at.stage)
+                self._reached.add(at.stage)
         if at.total <= 0 or at.done <= 0:
             return
         tenth = 10 * at.done // at.total
-        if self._tenth < tenth < 10:
-            spent = self._now() - self._since
-            if spent * at.total / at.done >= SLOW:
-                left = spent * (at.total - at.done) / at.done
-                self._write(f"{at.stage}: {_count(at)}, {_left(at.stage)} {_duration(left)} left")
+        spent = self._now() - self._since
+        if self._tenth < tenth < 10 and spent * at.total / at.done >= SLOW:
+            left = _duration(spent * (at.total - at.done) / at.done)
+            count = f"{at.done:,} of {at.total:,} {UNITS.get(at.stage, '')}".rstrip()
+            bound = "at most" if at.stage in AT_MOST else "about"
+            self._write(f"{at.stage}: {count}, {bound} {left} left")
         self._tenth = tenth  # a total that has grown begins again
-
-
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
-
-
-def _count(at: Progress) -> str:
-    """Return how far a stage is, such as "300 of 800 sweeps"."""
-    unit = UNITS.get(at.stage, "").removesuffix(" at most")
-    return f"{at.done:,} of {at.total:,} {unit}".rstrip()
-
-
-def _left(stage: str) -> str:
-    return "at most" if UNITS.get(stage, "").endswith(" at most") else "about"
 
 
 def _duration(seconds: float) -> str:
@@ -141,12 +123,11 @@ class StageClock:
             self._report(at)
 
     def stop(self) -> dict[str, float]:
-        """End the current stage, and return the seconds of all, in the order of `STAGES`."""
+        """End the current stage, and return the seconds of all, in the order of their starts."""
         now = self._now()
         self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
         self._since = now
-        ordered = [stage for stage in STAGES if stage in self.seconds]
-        return {stage: self.seconds[stage] for stage in [*ordered, *self.seconds]}
+        return self.seconds
 
 
 def tell_seconds(seconds: dict[str, float]) -> list[str]:
@@ -172,52 +153,38 @@ def _display() -> Iterator[Report]:
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Bar(*columns, console=console) as bar:
-        lines = _Lines(bar)
-        yield lines
-        lines.finish()
+        bars = _Bars(bar)
+        yield bars
+        bars.finish()
 
 
-class _Lines:
-    """Shows every stage that was reached; those before the current one are done."""
+class _Bars:
+    """Shows every stage that was reached; all but the current one are done."""
 
     def __init__(self, bar: Bar) -> None:
         self.bar = bar
-        self.stages: list[str] = []
         self.tasks: dict[str, TaskID] = {}
         self.at: Progress | None = None
-        for stage in STAGES:
-            self._add(stage)
-
-    def _add(self, stage: str) -> None:
-        task = self.bar.add_task(stage, total=None, start=False, visible=False, count="")
-        self.tasks[stage] = task
-        self.stages.append(stage)
 
     def __call__(self, at: Progress) -> None:
-        if at.stage not in self.tasks:
-            self._add(at.stage)
         if self.at is None or self.at.stage != at.stage:
-            self._enter(at.stage)
+            self.finish()
+            if at.stage not in self.tasks:
+                self.tasks[at.stage] = self.bar.add_task(at.stage, total=None, count="")
+            self.bar.reset(self.tasks[at.stage], total=None, count="")
         self.at = at
         if at.stage in UNITS and at.total:
             count = f"{at.done}/{at.total} {UNITS[at.stage]}"
-            if at.chains > 1:
-                count += f", {at.chains_done}/{at.chains} chains"
+            count += " at most" if at.stage in AT_MOST else ""
+            count += f", {at.chains_done}/{at.chains} chains" if at.chains > 1 else ""
             task = self.tasks[at.stage]
             self.bar.update(task, completed=at.done, total=at.total, count=count)
-
-    def _enter(self, stage: str) -> None:
-        """Show a stage, and tick the one it follows; a step back leaves that one open."""
-        if self.at is not None and self.stages.index(self.at.stage) < self.stages.index(stage):
-            self.finish()
-        self.bar.reset(self.tasks[stage], total=None, visible=True, count="")
 
     def finish(self) -> None:
         """Tick the current stage; it may have needed fewer rounds than there could be."""
         if self.at is None:
             return
         done = self.at.total if self.at.stage == "sampling" else self.at.done
-        unit = UNITS.get(self.at.stage, "").removesuffix(" at most")
-        count = f"{done} {unit}" if unit and done else ""
+        count = f"{done} {UNITS[self.at.stage]}" if self.at.stage in UNITS and done else ""
         total = max(done, 1)
         self.bar.update(self.tasks[self.at.stage], total=total, completed=total, count=count)

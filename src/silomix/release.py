@@ -28,8 +28,8 @@ from silomix.disclosure import (
     withhold_small,
 )
 from silomix.families.dirichlet import draw_levels
-from silomix.policy import OPEN, Policy, echo
 from silomix.relabel import PRIOR_DRAWS_ALLOWED
+from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +98,7 @@ class Release:
     weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
     diagnostics : what the silo says of its run.
     study : digest of the study it was made under.
-    policy : the silo's policy, echoed: `silomix.policy.Policy(**policy)`.
+    policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
     checks : what the policy's rules did, as far as that may be said outside.
     """
 

@@ -12,8 +12,7 @@ import numpy as np
 from silomix.data import expand, infer_schema, read_table
 from silomix.data.cells import read_cells
 from silomix.errors import DataError, DataWarning
-from silomix.study.problems import nearest
-from silomix.words import plural, quoted
+from silomix.words import nearest, plural, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

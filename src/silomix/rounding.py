@@ -17,8 +17,8 @@ import numpy as np
 from silomix.disclosure import CLUSTER, least_units, profile_basis
 from silomix.families.dirichlet import draw_levels
 from silomix.kernels.rounded_counts import draw_behind
-from silomix.policy import Policy
 from silomix.release import effective_counts, fit_dirichlet, without_prior
+from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

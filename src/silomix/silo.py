@@ -44,7 +44,6 @@ from silomix.messages import (
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import breaches, check_query
 from silomix.partition import partition
-from silomix.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.posterior import row_membership, to_four_decimals
 from silomix.relabel import align_draws
 from silomix.release import make_release, release_row_counts, release_sizes, same_draws
@@ -53,6 +52,7 @@ from silomix.rounding import has_rules, with_own_counts
 from silomix.sampler import Job, sample_in_blocks
 from silomix.store import Kept, Store
 from silomix.study import Divergence, digest
+from silomix.study.policy import OPEN, UNLIMITED, Policy, check_study, echo
 from silomix.words import plural
 
 if TYPE_CHECKING:

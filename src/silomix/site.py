@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
-    from silomix.policy import Policy
     from silomix.study import Study
+    from silomix.study.policy import Policy
     from silomix.types import Shard
 
 LABELS = "labels.csv"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 import traceback
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -67,24 +66,21 @@ EXITS = (
 )
 UNEXPECTED = 1
 
-REFUSAL = "the study cannot be used:"
-IN_SHELL = {
-    r"\bvariables=\.\.\.": "--exclude or --variables",
-    r"\b(silo|preset|partition|transport|missing|separability)=(?=['\"])": r"--\1 ",
-    r"\bdate_format=(?=')": "--date-format ",
-    r"\bmethod=(?=['\"])": "--outside-method ",
-    r"\Amethod(?= is )": "--outside-method",
-    r"\bsilo=(?=,)": "--silo",
-    r"\ba file that\s+posterior\.save wrote": "a posterior.silomix that fit wrote",
-    r"\bas posterior\.save wrote it": "as it was written",
-    r"\bposterior\.profiles\(\) describes it": "profiles.csv describes it",
-    r"\bdeclare its levels in a schema": "declare its levels in a study file ([[variables]])",
-    r"\bto the schema of all silos": "to the study file of all silos ([[variables]])",
-    r"\bor a schema if this is": "or use a study file if this is",
-}
-"""What messages of the library say in Python, and how a command says it."""
-
 EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
+
+IN_SHELL = {
+    "variables": "--exclude or --variables",
+    "method": "--outside-method",
+    "design": "DESIGN",
+    "schema": "study file ([[variables]])",
+}
+"""Settings that the commands do not call by their own name."""
+
+
+def as_option(name: str, value: object) -> str:
+    """Return a setting as a shell writes it: its option, with the value where one is meant."""
+    option = IN_SHELL.get(name, f"--{name.replace('_', '-')}")
+    return option if value is None or value is ... else f"{option} {value!r}"
 
 
 @contextmanager
@@ -101,7 +97,7 @@ def explaining(*, debug: bool) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             typer.echo(traceback.format_exc(), err=True)
-        _tell(*_explanation(error), "bold red")
+        _print_message(*_explanation(error), "bold red")
         raise typer.Exit(exit_code(error)) from None
 
 
@@ -139,32 +135,14 @@ def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted", "with --checkpoint, the same command goes on from where it was"
     if isinstance(error, SilomixError):
-        return "Error", in_shell(str(error))
+        return "Error", error.worded(as_option)
     return "Unexpected error", (
         f"{type(error).__name__}: {error}\n"
         "This is a fault in silomix: run it again with --debug and report what it shows."
     )
 
 
-def in_shell(text: str) -> str:
-    """Say in options and files what a message of the library says in keywords and calls."""
-    from silomix.study import KEYWORDS  # not needed for the help page, and slow to import
-
-    ours = text.startswith(REFUSAL)  # one of a study file speaks of what is in it
-    places = r"(?<=^  - )" if ours else r"\A"
-    text = text.replace(REFUSAL, "these settings cannot be used:") if ours else text
-    settings = "|".join([*KEYWORDS, "preset", "shards", "threads", "transport", "at_least"])
-    text = re.sub(rf"(?m){places}({settings})(?= is )", _as_option, text)
-    for python, command in IN_SHELL.items():
-        text = re.sub(python, command, text)
-    return text
-
-
-def _as_option(keyword: re.Match[str]) -> str:
-    return f"--{keyword[0].replace('_', '-')}"
-
-
-def _tell(kind: str, message: str, style: str) -> None:
+def _print_message(kind: str, message: str, style: str) -> None:
     console = Console(stderr=True, highlight=False)
     console.print(Text.assemble((f"{kind}: ", style), message), soft_wrap=True)
 
@@ -175,20 +153,13 @@ def _warnings_in_words() -> Iterator[None]:
     with warnings.catch_warnings():
         others = warnings.showwarning
 
-        def tell(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
-            if issubclass(category, DataWarning | SamplingWarning):
-                _tell("Warning", in_shell(str(message)), "bold yellow")
+        def print_ours(message: Any, *where: Any, **more: Any) -> None:
+            if isinstance(message, DataWarning | SamplingWarning):
+                _print_message("Warning", message.worded(as_option), "bold yellow")
             else:
-                others(message, category, filename, lineno, file, line)
+                others(message, *where, **more)
 
-        warnings.showwarning = tell
+        warnings.showwarning = print_ours
         for category in (DataWarning, SamplingWarning):
             warnings.simplefilter("always", category)
         yield

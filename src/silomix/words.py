@@ -1,11 +1,12 @@
-"""Counts and lists, as sentences have them."""
+"""Format counts and lists for messages, and guess misspelt words."""
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MOST_LISTED = 10
 
@@ -24,3 +25,9 @@ def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Return names as `listing` does, each in quotes."""
     return listing([repr(name) for name in names], most)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that was probably meant, if any."""
+    near = difflib.get_close_matches(word[:60], list(known), n=1)
+    return near[0] if near else None

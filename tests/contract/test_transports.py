@@ -20,10 +20,10 @@ from silomix.data import load
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
 from silomix.pipeline import run_study
-from silomix.policy import OPEN, Exchanges
 from silomix.roster import read_roster
 from silomix.silo import Silo, answer
 from silomix.study import make_study
+from silomix.study.policy import OPEN, Exchanges
 from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
 from silomix.transports.journal import open_journal

@@ -12,11 +12,11 @@ import silomix
 from silomix import cli
 from silomix.data import load
 from silomix.pipeline import run_study
-from silomix.policy import Exchanges, policy_named
 from silomix.roster import rows_of, table_schema
 from silomix.silo import Silo
 from silomix.store import open_store
 from silomix.study import FewRounds, make_study
+from silomix.study.policy import Exchanges, policy_named
 from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from silomix.policy import Policy
     from silomix.study import Study
+    from silomix.study.policy import Policy
     from silomix.types import Shard
 
 QUICK = {

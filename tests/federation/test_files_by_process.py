@@ -28,8 +28,8 @@ from federation.exchange_cases import (
     run_command,
 )
 from silomix.pipeline import run_study
-from silomix.policy import write_policy
 from silomix.study import FewRounds, write_study
+from silomix.study.policy import write_policy
 
 ROOT = Path(__file__).parents[2]
 OPEN = 7

@@ -74,12 +74,8 @@ def test_shapes_and_types(seed):
     assert draws.labels.max() < 5
     assert draws.schedule == Schedule(iterations=40, burn_in=20, chains=3, thin=4)
     assert (draws.silos, draws.seed, draws.prior) == (1, seed, Prior())
-    assert list(draws.diagnostics.traces) == [
-        "log_likelihood",
-        "occupied",
-        "largest_weight",
-        "allocation_entropy",
-    ]
+    traces = ["log_likelihood", "occupied", "largest_weight", "allocation_entropy"]
+    assert list(draws.diagnostics.traces) == traces
     for trace in draws.diagnostics.traces.values():
         assert trace.values.shape == (3, 5)
     assert_array_equal(
@@ -163,54 +159,18 @@ def test_the_order_of_the_arguments(seed, calls):
 
 
 def test_options_reach_the_sampler(seed, calls, tmp_path):
-    def report(at):
-        pass
-
-    silomix.sample(
-        make_table(seed), threads=3, progress=report, checkpoint=tmp_path, checkpoint_every=17
-    )
-    assert calls[0][2] == {
-        "threads": 3,
-        "progress": report,
-        "checkpoint": tmp_path,
-        "checkpoint_every": 17,
-    }
-
-
-def test_all_cores_are_used_unless_told_otherwise(seed, calls):
+    options = {"threads": 3, "progress": print, "checkpoint": tmp_path, "checkpoint_every": 17}
+    silomix.sample(make_table(seed), **options)
+    assert calls[0][2] == options
     silomix.sample(make_table(seed))
-    assert calls[0][2]["threads"] == len(os.sched_getaffinity(0))
-
-
-@pytest.mark.parametrize(
-    ("iterations", "burn_in", "chains"),
-    [(20_000, None, 2), (50_000, None, 1), (5_000, None, 1), (30_001, 1, 7), (1_000, None, 2)],
-)
-def test_about_two_thousand_draws_are_kept(iterations, burn_in, chains, seed, calls):
-    """As wide a thinning as leaves 2,000 draws; none where the run is too short for them."""
-    silomix.sample(make_table(seed), iterations=iterations, burn_in=burn_in, chains=chains)
-    schedule = calls[0][1].schedule
-    after = iterations - schedule.burn_in
-    assert schedule.burn_in == (iterations // 2 if burn_in is None else burn_in)
-    assert schedule.chains * schedule.kept >= min(2000, chains * after)
-    assert schedule.chains * (after // (schedule.thin + 1)) < 2000 + chains
+    assert calls[1][2]["threads"] == len(os.sched_getaffinity(0))
 
 
 def test_sample_is_load_and_sample_shard(seed):
     table = make_table(seed, missing=0.1)
     job = Job(4, Prior(0.75, 0.25), Schedule(60, 10, 2, 5), silos=3, silo=2, seed=seed)
-    draws = silomix.sample(
-        table,
-        4,
-        silos=3,
-        silo=2,
-        iterations=60,
-        burn_in=10,
-        thin=5,
-        seed=seed,
-        alpha=0.75,
-        beta=0.25,
-    )
+    settings = {"silos": 3, "silo": 2, "iterations": 60, "burn_in": 10, "thin": 5, "alpha": 0.75}
+    draws = silomix.sample(table, 4, seed=seed, beta=0.25, **settings)
     assert_same(draws, sample_shard(load(table), job))
     assert draws.silos == 3
 
@@ -306,15 +266,10 @@ def test_a_schema_gives_levels_the_table_lacks(seed):
     wider = Schema((Variable("x1", (*first.levels, "9")), *others))
     draws = silomix.sample(table.assign(extra="not in the schema"), schema=wider, **QUICK)
     assert draws.shard.schema == wider
+    assert silomix.sample(table[:1], schema=schema, **QUICK).labels.shape == (40, 1)
     assert draws.levels[2] == ("x1", "9")
     # never seen, it is left to the prior, which is not zero
     assert (draws.probabilities[:, :, 2] > 0).any()
-
-
-def test_one_row_is_enough_under_a_schema(seed):
-    table = make_table(seed)
-    draws = silomix.sample(table[:1], schema=load(table).schema, **QUICK)
-    assert draws.labels.shape == (40, 1)
 
 
 @pytest.mark.filterwarnings("ignore:.*only one value in:silomix.errors.DataWarning")
@@ -326,54 +281,28 @@ def test_constant_columns_change_nothing_for_the_rest(seed):
     assert_allclose(alone.log_likelihood, 0, atol=120 * 2**-23)
 
 
-def test_a_row_without_a_single_value_is_allowed(seed):
+def test_a_row_or_a_column_without_a_single_value_is_allowed(seed):
     table = make_table(seed)
     table.iloc[7] = None
-    draws = silomix.sample(table, **QUICK)
+    with pytest.warns(DataWarning, match="column 'empty' is missing in every row"):
+        draws = silomix.sample(table.assign(empty=None), **QUICK)
     assert draws.labels.shape[1] == 120
     assert np.isfinite(draws.log_likelihood).all()
     # it says nothing, so it is wherever the weights put it
     assert len(np.unique(draws.labels[:, 7])) > 1
 
 
-def test_a_column_without_a_single_value_is_warned_of(seed):
-    table = make_table(seed).assign(empty=None)
-    with pytest.warns(DataWarning, match="column 'empty' is missing in every row"):
-        draws = silomix.sample(table, **QUICK)
-    assert np.isfinite(draws.log_likelihood).all()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"components": 0}, "components is 0; it must be at least 1"),
         ({"components": 256}, "components is 256; it must be at most 255"),
-        ({"components": 2.5}, "components is 2.5; it must be a whole number"),
-        ({"iterations": 0}, "iterations is 0; it must be at least 1"),
         ({"burn_in": 40}, "burn_in is 40; it must be less than iterations, 40"),
-        ({"burn_in": -1}, "burn_in is -1; it must be at least 0"),
-        (
-            {"burn_in": 30, "thin": 11},
-            "thin is 11; it must be at most the 10 sweeps after the burn-in, or no draw is",
-        ),
-        ({"thin": 0}, "thin is 0; it must be at least 1"),
-        ({"chains": 0}, "chains is 0; it must be at least 1"),
-        ({"seed": -1}, "seed is -1; it must be at least 0"),
-        ({"alpha": 0.0}, "alpha is 0.0; it must be greater than 0"),
-        ({"beta": -1.0}, "beta is -1.0; it must be greater than 0"),
         ({"silos": 0}, "silos is 0; it must be a whole number, at least 1"),
-        ({"silos": True}, "silos is True; it must be a whole number, at least 1"),
-        ({"silos": 1.5}, "silos is 1.5; it must be a whole number, at least 1"),
         ({"silo": 1}, "silo is 1; with 1 silos it must be 0 to 0"),
         ({"silos": 3, "silo": 3}, "silo is 3; with 3 silos it must be 0 to 2"),
         ({"silos": 3, "silo": -1}, "silo is -1; it must be a whole number, at least 0"),
-        ({"silos": 3, "silo": 1.5}, "silo is 1.5; it must be a whole number, at least 0"),
-        ({"silos": 3, "silo": "b"}, "silo is 'b'; it must be a whole number, at least 0"),
         ({"threads": 0}, "threads is 0; it must be a whole number, at least 1"),
-        (
-            {"checkpoint_every": 0},
-            "checkpoint_every is 0; it must be a whole number, at least 1",
-        ),
+        ({"checkpoint_every": 0}, "checkpoint_every is 0; it must be a whole number, at least 1"),
         ({"missing": "drop"}, "missing='drop' is not one of ('marginalise', 'level')"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -397,12 +326,6 @@ def test_a_keyword_that_fit_has_not(keyword, advice, seed):
         silomix.fit(make_table(seed), **{keyword: 1})
 
 
-def test_all_wrong_settings_are_named_at_once(seed):
-    with pytest.raises(SettingsError) as caught:
-        silomix.sample(make_table(seed), components=0, chains=0, seed=-1)
-    assert all(f"{name} is " in str(caught.value) for name in ("components", "chains", "seed"))
-
-
 def test_tables_that_make_no_sense_are_refused(seed):
     table = make_table(seed)
     numbers = table.assign(weight=np.arange(120) / 7)
@@ -414,11 +337,6 @@ def test_tables_that_make_no_sense_are_refused(seed):
     refused("cannot read a dict as a table; give a pandas", {"a": [1, 2]}, DataError)
     refused("no such file; check the path", "nowhere.csv", DataError)
     refused("the table has no column 'x11'", table, DataError, variables=["x1", "x11"])
-
-
-def test_a_numeric_column_of_a_thousand_values_is_refused(seed):
-    table = pd.DataFrame({"dose": np.random.default_rng(seed).normal(size=1000)})
-    refused("column 'dose' has 1000 distinct numbers or dates", table, DataError)
 
 
 def test_a_table_that_does_not_fit_its_schema_is_refused(seed):

@@ -16,8 +16,8 @@ from silomix import local_posterior, sample, simulate
 from silomix.disclosure import least_units
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
-from silomix.policy import OPEN, PRESETS
 from silomix.release import make_release, whole_counts
+from silomix.study.policy import OPEN, PRESETS
 from silomix.types import Prior, Schema, Variable
 from unit.aggregation_cases import dirichlet_levels
 from unit.release_cases import known_local

@@ -21,9 +21,11 @@ from silomix import cli
 from silomix.cli import whole
 from silomix.cli.examples import EXAMPLES
 from silomix.demo import compare, run_demo
+from silomix.errors import SettingsError
 from silomix.posterior.diagnosis import sentences
 from silomix.sampler import Progress
-from silomix.terminal import EXITS, in_shell
+from silomix.study import SETTINGS
+from silomix.terminal import EXITS, as_option
 
 SHORT = ["--iterations", "400", "--threads", "1"]
 NO_WARNING = ["--relabel", "average"]
@@ -48,43 +50,15 @@ def table(tmp_path, seed):
     return path
 
 
-def test_version():
-    result = run("--version")
-    assert result.exit_code == 0
-    assert result.stdout == f"silomix {silomix.__version__}\n"
-
-
-def test_help_lists_every_exit_code():
+def test_version_and_exit_codes():
+    assert run("--version").stdout == f"silomix {silomix.__version__}\n"
     page = words(run("--help").stdout)
-    for exit in EXITS:
-        assert f"{exit.code} {exit.meaning}" in page
+    assert all(f"{exit.code} {exit.meaning}" in page for exit in EXITS)
+    assert "--install-completion" in page and "--show-completion" in page
 
 
 GROUPS = ("flare", "ehr")
 """Commands that have commands of their own."""
-
-
-def test_every_option_says_what_to_choose():
-    commands = {name: cli.find_command(name) for name in cli.COMMANDS if name not in GROUPS}
-    for group in GROUPS:
-        commands |= cli.find_command(group).commands
-    for name, command in commands.items():
-        assert command.help, name
-        for param in command.params:
-            assert param.help and len(param.help) < 100, (name, param.name)
-        options = {param.name for param in command.params}
-        assert "debug" in options, name
-        assert "as_json" in options or name in {"server", "site"}, name
-        without = {"answer", "inspect", "ledger", "server", "site", "stop"}
-        assert "out" in options or name in without, name
-
-
-def test_a_flag_has_no_type_on_the_help_page():
-    flags = ("--force", "--json", "--debug", "--dry-run")
-    lines = run("release", "--help").stdout.splitlines()
-    shown = [line for line in lines if any(line.startswith(f"│ {flag} ") for flag in flags)]
-    assert len(shown) == len(flags)
-    assert not any("<bool>" in line for line in shown)
 
 
 def every_command():
@@ -93,6 +67,26 @@ def every_command():
     groups = {group: commands.pop(group).commands for group in GROUPS}
     inner = {f"{group} {name}": c for group, all_ in groups.items() for name, c in all_.items()}
     return commands | inner
+
+
+def test_every_option_says_what_to_choose():
+    for name, command in every_command().items():
+        assert command.help, name
+        for param in command.params:
+            assert param.help and len(param.help) < 100, (name, param.name)
+        options, last = {param.name for param in command.params}, name.split()[-1]
+        assert "debug" in options, name
+        assert "as_json" in options or last in {"server", "site"}, name
+        without = {"answer", "inspect", "ledger", "server", "site", "stop"}
+        assert "out" in options or last in without, name
+
+
+def test_a_flag_has_no_type_on_the_help_page():
+    flags = ("--force", "--json", "--debug", "--dry-run")
+    lines = run("release", "--help").stdout.splitlines()
+    shown = [line for line in lines if any(line.startswith(f"│ {flag} ") for flag in flags)]
+    assert len(shown) == len(flags)
+    assert not any("<bool>" in line for line in shown)
 
 
 def test_the_list_says_of_a_command_what_its_own_page_says():
@@ -129,11 +123,6 @@ def test_bash_completes(line, offered):
     result = CliRunner().invoke(cli.app, [], prog_name="silomix", env=protocol)
     assert result.exit_code == 0, result.output
     assert sorted(result.stdout.split()) == offered
-
-
-def test_completion_can_be_installed():
-    page = words(run("--help").stdout)
-    assert "--install-completion" in page and "--show-completion" in page
 
 
 WITH_NUMBERS = "silo,patient,x1,x2,n\n" + "".join(
@@ -197,8 +186,8 @@ def test_labels_say_which_row_they_are_of(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option gives"),
-        (["--id", "silo"], 2, "--id names 'silo', which another option gives a task; give it one"),
+        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
+        (["--id", "silo"], 2, "--id names 'silo', which another option uses too"),
         (["--id", "Patient"], 3, "no column 'Patient' to name its rows (did you mean 'patient'?)"),
     ],
 )
@@ -234,49 +223,19 @@ def test_a_study_file_says_which_columns(tmp_path, table):
 
 
 def test_messages_speak_in_options():
-    library = (
-        "give silo='ward', or leave it out with variables=...; preset=\"paper\" and design='x'"
+    """Each front door words the settings that a message names."""
+    error = SettingsError("{burn_in} is 9; give {silo}, without {variables}, {method} or {x}",
+                          burn_in=None, silo="ward", variables=..., method=None)  # fmt: skip
+    assert str(error) == "burn_in is 9; give silo='ward', without variables=..., method or {x}"
+    assert error.worded(as_option) == (
+        "--burn-in is 9; give --silo 'ward', without --exclude or --variables, "
+        "--outside-method or {x}"
     )
-    assert in_shell(library) == (
-        "give --silo 'ward', or leave it out with --exclude or --variables; "
-        "--preset \"paper\" and design='x'"
-    )
-
-
-@pytest.mark.parametrize(
-    ("library", "command"),
-    [
-        ("the study cannot be used:\n  - burn_in is 9; it must be less",
-         "these settings cannot be used:\n  - --burn-in is 9; it must be less"),
-        ("study.toml cannot be used:\n  - seed is -1; it", None),
-        ("threads is 0; it must be", "--threads is 0; it must be"),
-        ("method is 'x'; it must be", "--outside-method is 'x'; it must be"),
-        ('averaging needs two; give method="labels"',
-         'averaging needs two; give --outside-method "labels"'),
-        ("compare it without silo=, or", "compare it without --silo, or"),
-        ("give a file that posterior.save wrote", "give a posterior.silomix that fit wrote"),
-        ("give the file as posterior.save wrote it", "give the file as it was written"),
-        ("here: posterior.profiles() describes it", "here: profiles.csv describes it"),
-        ("bin it, declare its levels in a schema, or",
-         "bin it, declare its levels in a study file ([[variables]]), or"),
-        ("add it to the schema of all silos, or",
-         "add it to the study file of all silos ([[variables]]), or"),
-        ("or a schema if this is one silo", "or use a study file if this is one silo"),
-    ],
-)  # fmt: skip
-def test_messages_speak_of_files_and_commands(library, command):
-    assert in_shell(library) == (command or library)
 
 
 def test_a_silo_column_that_was_forgotten_is_named_as_an_option(tmp_path, table):
     result = run("fit", table, "--iterations", "1", "--out", tmp_path / "r")
     assert "if it names the silos, give --silo 'silo'" in result.stderr
-
-
-def test_silos_do_not_warn_one_by_one(fitted):
-    """What they would say is in the one verdict on the result."""
-    _, _, result = fitted
-    assert "leave a cluster without" not in result.stderr
 
 
 def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
@@ -292,19 +251,9 @@ def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
     assert record["files"] == [str(out), str(tmp_path / "made.truth.csv")]
     assert record["silos"] == ["silo 1", "silo 2", "silo 3"]
     assert (record["rows"], record["clusters"]) == (90, 6)
-
-
-def test_simulate_says_what_it_made(tmp_path):
-    out = tmp_path / "made.csv"
-    result = run("simulate", "homogeneous", "--rows", 40, "--out", out)
+    result = run("simulate", "homogeneous", "--rows", 40, "--out", out, "--force")
     assert "homogeneous: 40 rows, 4 silos, 5 clusters" in result.stdout
     assert result.stdout.endswith(f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n")
-
-
-def test_simulate_wants_a_csv(tmp_path):
-    result = run("simulate", "nested", "--out", tmp_path / "made.parquet")
-    assert result.exit_code == 2
-    assert "does not end in .csv" in words(result.stderr)
 
 
 def test_simulate_writes_a_cohort(tmp_path, seed):
@@ -329,14 +278,18 @@ def test_simulate_writes_a_cohort(tmp_path, seed):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--out", "c.csv"], "c.csv does not end in .parquet"),
-        (["--out", "c.parquet", "--silos", 3], "cohort has its own clusters and no silos"),
-        (["--out", "c.parquet", "--separability", "easy"], "leave out --separability and --silos"),
+        (["nested", "--out", "c.parquet"], "does not end in .csv"),
+        (["cohort", "--out", "c.csv"], "c.csv does not end in .parquet"),
+        (
+            ["cohort", "--out", "c.parquet", "--silos", 3],
+            "cohort has its own clusters and no silos",
+        ),
+        (["cohort", "--out", "c.parquet", "--separability", "easy"], "leave out --separability"),
     ],
 )
-def test_simulate_refuses_what_a_cohort_cannot_have(options, complaint, tmp_path, monkeypatch):
+def test_simulate_refuses(options, complaint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("simulate", "cohort", *options)
+    result = run("simulate", *options)
     assert result.exit_code == 2
     assert complaint in words(result.stderr)
     assert list(tmp_path.iterdir()) == []
@@ -373,36 +326,18 @@ def test_study_as_json(tmp_path, table):
     assert record["settings"]["matching"]["absorb"] == 20
 
 
-def test_study_takes_a_preset_and_missing_cells(tmp_path):
+def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
     table, out = tmp_path / "t.csv", tmp_path / "study.toml"
     table.write_text("site,a\n10,x\n9,\n10,y\n")
-    result = run(
-        "study",
-        table,
-        "--silo",
-        "site",
-        "--out",
-        out,
-        "--preset",
-        "paper",
-        "--missing",
-        "level",
-    )
-    assert result.exit_code == 0, result.output
+    common = ["study", table, "--silo", "site", "--out", out]
+    assert run(*common, "--preset", "paper", "--missing", "level").exit_code == 0
     study = silomix.read_study(out)
-    assert study.silos == ("9", "10")
-    assert study.local.partition == "pam"
+    assert (study.silos, study.local.partition) == (("9", "10"), "pam")
     assert study.variables[0].levels == ("x", "y", "(missing)")
-
-
-def test_study_counts_patterns(tmp_path):
-    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
     table.write_text("site,a,n\n" + "".join(f"s,{a},{a}\n" for a in range(1, 13)))
-    result = run("study", table, "--silo", "site", "--frequency", "n", "--out", out)
-    assert result.exit_code == 0, result.output
+    assert run(*common, "--frequency", "n", "--force").exit_code == 0
     (variable,) = silomix.read_study(out).variables
-    assert variable.name == "a"
-    assert variable.levels == tuple(str(a) for a in range(1, 13))
+    assert (variable.name, variable.levels) == ("a", tuple(str(a) for a in range(1, 13)))
 
 
 @pytest.mark.parametrize("options", [[], ["--silo", "silo", "--silos", "a,b"]])
@@ -494,16 +429,9 @@ def test_sample_json_has_no_nan(tmp_path):
 def test_sample_repeats_rows(tmp_path):
     table = tmp_path / "patterns.csv"
     table.write_text("a,b,n\nx,y,30\nu,v,20\n")
-    result = run("sample", table, *SHORT, "--frequency", "n", "--out", tmp_path / "r", "--json")
-    record = json.loads(result.stdout)
-    assert record["rows"] == 50
-    assert record["sizes"] == [30, 20]
-
-
-def test_sample_other_partition_and_relabelling(tmp_path, table):
-    words_ = ["--partition", "pam", "--relabel", "average"]
-    result = run("sample", table, *SHORT, *words_, "--out", tmp_path / "r", "--json")
-    record = json.loads(result.stdout)
+    chosen = ["--frequency", "n", "--partition", "pam", "--relabel", "average"]
+    record = json.loads(run("sample", table, *SHORT, *chosen, "--out", tmp_path, "--json").stdout)
+    assert (record["rows"], record["sizes"]) == (50, [30, 20])
     assert (record["partition"], record["relabel"]) == ("pam", "average")
 
 
@@ -556,15 +484,8 @@ def test_settings_errors(tmp_path, table):
     assert "cannot be written: Not a directory; choose another place" in blocked.stderr
     unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
     assert unknown.exit_code == 4
-    assert "design='nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
+    assert "DESIGN 'nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
     assert "'appendix-b', 'cohort'" in unknown.stderr
-
-
-def test_a_missing_extra_is_a_settings_error(tmp_path, table, monkeypatch):
-    monkeypatch.setitem(sys.modules, "kmedoids", None)
-    result = run("sample", table, *SHORT, "--partition", "pam", "--out", tmp_path / "r")
-    assert result.exit_code == 4
-    assert "pip install 'silomix[pam]'" in result.stderr
 
 
 def test_mismatches(tmp_path, table):
@@ -595,12 +516,6 @@ def test_something_unexpected(tmp_path, monkeypatch):
     assert debug.exit_code == 1
     assert "Traceback (most recent call last)" in debug.stderr
     assert "in fail" in debug.stderr
-
-
-def test_debug_shows_where_an_error_comes_from(tmp_path):
-    result = run("sample", tmp_path / "absent.csv", "--out", tmp_path / "r", "--debug")
-    assert result.exit_code == 3
-    assert "Traceback (most recent call last)" in result.stderr
 
 
 def test_warnings_are_sentences(tmp_path):
@@ -636,6 +551,7 @@ def fitted(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 def test_fit_writes_what_the_library_finds(fitted):
     table, out, result = fitted
+    assert "leave a cluster without" not in result.stderr  # silos do not warn one by one
     assert {path.name for path in out.iterdir()} == RESULTS
     found = silomix.load(out / "posterior.silomix")
     again = silomix.fit(table, "silo", iterations=600, seed=3, progress=False)
@@ -708,25 +624,14 @@ def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
         raise silomix.SilomixError("enough")
 
     monkeypatch.setattr(whole, "fit", note)
-    options = {
-        "preset": "paper", "components": 9, "iterations": 700, "burn_in": 100, "chains": 3,
-        "alpha": 0.2, "beta": 1.0, "drift": "none", "absorb": 0,
-        "thin": 2, "seed": 4, "threads": 1, "variables": ["x1", "x2"], "missing": "level",
-        "frequency": "n", "partition": "pam", "relabel": "average", "matching": "ball",
-        "aggregation": "cmc", "oracle": "pooled", "solver": "psgd", "polish": 2,
-        "strategy": "exact", "assign": "matching", "tier": "summary",
-        "checkpoint": tmp_path / "kept",
-    }  # fmt: skip
-    args = [
-        part
-        for name, value in options.items()
-        for part in (
-            f"--{name.replace('_', '-')}",
-            ",".join(value) if isinstance(value, list) else value,
-        )
-    ]
-    run("fit", fitted[0], "--silo", "silo", *args, "--out", tmp_path / "r")
-    assert seen == {**options, "table": fitted[0], "silo": "silo"}
+    options = {name: setting.words[-1] if setting.words else setting.kind(3)
+               for name, setting in SETTINGS.items() if setting.panel}  # fmt: skip
+    options |= {"polish": 2, "preset": "paper", "threads": 1, "missing": "level", "policy": "omop"}
+    options |= {"frequency": "n", "checkpoint": tmp_path / "kept", "transport": "joblib"}
+    args = [part for name, value in options.items()
+            for part in (f"--{name.replace('_', '-')}", value)]  # fmt: skip
+    run("fit", fitted[0], "--silo", "silo", "--variables", "x1,x2", *args, "--out", tmp_path / "r")
+    assert seen == {**options, "variables": ["x1", "x2"], "table": fitted[0], "silo": "silo"}
     seen.clear()
     run("fit", fitted[0], "--shards", 3, "--polish", "until", "--out", tmp_path / "r")
     assert seen == {"shards": 3, "polish": "until", "table": fitted[0], "silo": None}
@@ -830,19 +735,16 @@ def test_assign_new_rows(tmp_path, fitted, seed):
 def test_assign_refuses(tmp_path, fitted):
     table, results, _ = fitted
     saved, out = results / "posterior.silomix", tmp_path / "labels.csv"
-    misspelt = run("assign", saved, table, "--silo", "sillo", "--out", out)
-    assert misspelt.exit_code == 3
-    assert "'sillo' is neither a column of the table that names silos nor a silo" in misspelt.stderr
-    foreign = run("assign", table, table, "--out", out)
-    assert foreign.exit_code == 5
-    assert "is no saved posterior" in foreign.stderr
-    assert "give a posterior.silomix that fit wrote" in foreign.stderr
-    empty = run("assign", tmp_path, table, "--out", out)
-    assert empty.exit_code == 5
-    assert f"{tmp_path} has no posterior.silomix; give a folder that" in empty.stderr
-    other = tmp_path / "other.csv"
-    other.write_text("a,b\n1,2\n")
-    assert run("assign", saved, other, "--out", out).exit_code == 3
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for line, code, complaint in [
+        ((saved, table, "--silo", "sillo"), 3, "'sillo' is neither a column of the table that"),
+        ((table, table), 5, "is no saved posterior, or is damaged or truncated; give a file that"),
+        ((tmp_path, table), 5, f"{tmp_path} has no posterior.silomix; give a folder that"),
+        ((saved, tmp_path / "other.csv"), 3, "the table has no column"),
+    ]:
+        refused = run("assign", *line, "--out", out)
+        assert refused.exit_code == code
+        assert complaint in refused.stderr
     assert not out.exists()
 
 
@@ -896,24 +798,17 @@ def test_demo_tells_and_writes(demo):
     assert "What left each silo, in bytes" in report
 
 
-def test_demo_as_json(demo, monkeypatch):
+def test_demo_as_json_and_from_its_own_files(demo, monkeypatch):
     folder, _, found = demo
+    assert silomix.read_study(folder / "study.toml") == found.posterior.study
+    labels = pd.read_csv(folder / "labels.csv")
+    assert labels["silo"].tolist() == pd.read_csv(folder / "table.csv")["hospital"].tolist()
     monkeypatch.setattr(whole, "run_demo", lambda out, progress: found)
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert record["report"] == str(folder / "report.html")
     assert record["ari"] == found.agreement
     assert [hospital["clusters"] for hospital in record["hospitals"]][3] == [0, 1]
     assert record["planted"][5]["weight"] == pytest.approx(0.05)
-
-
-def test_demo_can_be_done_again_from_its_own_files(demo):
-    """Its study is that of the table with the hospital column."""
-    folder, _, found = demo
-    study = silomix.read_study(folder / "study.toml")
-    assert study.silos == tuple(f"hospital {n}" for n in range(1, 5))
-    assert study == found.posterior.study
-    labels = pd.read_csv(folder / "labels.csv")
-    assert labels["silo"].tolist() == pd.read_csv(folder / "table.csv")["hospital"].tolist()
 
 
 def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):

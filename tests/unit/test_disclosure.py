@@ -23,8 +23,8 @@ from silomix.disclosure import (
     withhold_small,
 )
 from silomix.errors import PolicyRefusal
-from silomix.policy import OPEN, PRESETS, Policy
 from silomix.release import fit_dirichlet, shares_of, whole_counts, without_prior
+from silomix.study.policy import OPEN, PRESETS, Policy
 from unit.release_cases import clustered
 
 DEFAULT = PRESETS["default"]

@@ -24,11 +24,11 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.door import breaches
-from silomix.policy import OPEN, PRESETS, Exchanges, Policy, policy_named
 from silomix.release import make_release
 from silomix.released_draws import make_reference
 from silomix.silo import Silo, answer, answer_or_refuse
 from silomix.study import FewRounds, make_study
+from silomix.study.policy import OPEN, PRESETS, Exchanges, Policy, policy_named
 from silomix.types import Schema, Shard, Variable
 from unit.release_cases import clustered
 

@@ -32,8 +32,8 @@ from silomix.messages.container import LARGEST_HEAD, Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.folder import read, write
 from silomix.pipeline import run_study
-from silomix.policy import Exchanges
 from silomix.study import FewRounds, digest, make_study
+from silomix.study.policy import Exchanges
 from silomix.transports.files import (
     FileExchange,
     Unanswered,

@@ -33,10 +33,10 @@ from federation.mutations import (
 )
 from silomix.data import load as load_table
 from silomix.errors import DataError, FileError, SettingsError
-from silomix.policy import PRESETS, read_policy, write_policy
 from silomix.posterior import load as load_posterior
 from silomix.posterior.format import MANIFEST
 from silomix.study import make_study, read_study, write_study
+from silomix.study.policy import PRESETS, read_policy, write_policy
 from unit.posteriors import SCHEMA, SILOS, make_posterior, with_drift
 
 SECONDS = 10.0

@@ -33,11 +33,11 @@ from silomix.ledger import (
 )
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
 from silomix.messages.folder import read_release
-from silomix.policy import Policy, policy_named, write_policy
 from silomix.roster import table_schema
 from silomix.silo import HANDLERS, Silo, answer, answer_or_refuse
 from silomix.site import digest_cells, load_rows, open_account
 from silomix.study import digest, make_study, write_study
+from silomix.study.policy import Policy, policy_named, write_policy
 from silomix.transports.flare.startup_kit import SiteSettings
 from silomix.transports.flare.worker import open_site
 

@@ -11,9 +11,9 @@ from numpy.testing import assert_array_equal
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.matching.divergence import assign, divergence_groups, orders
 from silomix.messages import DivergenceReply
-from silomix.policy import echo, policy_named
 from silomix.released_draws import REFERENCE_DRAWS
 from silomix.study import Divergence
+from silomix.study.policy import echo, policy_named
 from unit.matching_cases import (
     RowSilos,
     draw_releases,

@@ -33,7 +33,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.container import LARGEST_HEAD, Envelope, decode, digest, encode
-from silomix.policy import PRESETS, echo
+from silomix.study.policy import PRESETS, echo
 from silomix.types import MatchedDraws
 
 EXCHANGES = exchanges()

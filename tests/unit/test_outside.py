@@ -489,7 +489,7 @@ def test_p_values_are_written_as_in_tables():
         (["age"], {"method": "soft"}, r"method is 'soft'; it must be one of \('averaged', 'lab"),
         (["age"], {"level": 95}, r"level is 95; give a share between 0 and 1, such as 0\.95"),
         (["age"], {"draws": 1}, r"draws is 1; it must be a whole number, at least 2"),
-        (["age"], {"labels": [0]}, r'labels are for method="labels"; leave them out, or give it'),
+        (["age"], {"labels": [0]}, "labels are for method='labels'; leave them out, or give it"),
     ],
 )
 def test_settings_that_cannot_be(table, posterior, columns, settings, complaint):
@@ -581,8 +581,8 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path, method):
 @pytest.mark.parametrize(
     ("options", "code", "complaint"),
     [
-        (["--outside", "silo"], 2, "--outside names 'silo', which another option gives a task"),
-        (["--outside", "n"], 2, "--outside names 'n', which another option gives a task"),
+        (["--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
+        (["--outside", "n"], 2, "--outside names 'n', which another option uses too"),
         (["--outside", "age", "--variables", "x1,age"], 2, "--outside names 'age', which another"),
         (["--outside", "Age"], 3, "no column 'Age' to compare (did you mean 'age'?)"),
         (["--outside-method", "labels"], 2, "--outside-method needs --outside: say which columns"),

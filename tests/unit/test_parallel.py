@@ -33,10 +33,10 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.policy import OPEN, PRESETS, write_policy
 from silomix.silo import Silo, answer
 from silomix.store import Kept
 from silomix.study import make_study
+from silomix.study.policy import OPEN, PRESETS, write_policy
 from silomix.transports import parallel
 from silomix.transports.parallel import Joblib, Outcome, own, workers
 from silomix.types import MatchedDraws, Schema, Shard, Variable

@@ -4,14 +4,19 @@ import re
 
 import pytest
 
-from silomix.errors import SettingsError
-from silomix.policy import (
+from silomix.errors import PolicyRefusal, SettingsError
+from silomix.messages import SampleLocally
+from silomix.silo import Silo, answer
+from silomix.study import FewRounds, make_study
+from silomix.study.policy import (
     GIVES_AWAY,
     OPEN,
     PRESETS,
     UNLIMITED,
     Exchanges,
+    Limits,
     Policy,
+    check_study,
     echo,
     find_policy,
     policy_digest,
@@ -19,6 +24,9 @@ from silomix.policy import (
     read_policy,
     write_policy,
 )
+from silomix.types import Schema, Variable
+
+SCHEMA = Schema((Variable("smoker", ("no", "yes")),))
 
 
 def write(path, text):
@@ -53,6 +61,7 @@ def test_open_allows_everything():
     assert set(OPEN.tiers) == {"summary", "draws"}
     assert set(OPEN.exchanges.model_dump().values()) == {UNLIMITED}
     assert OPEN.studies == UNLIMITED
+    assert Policy(**echo(OPEN)) == OPEN
 
 
 def test_an_unknown_preset_is_named():
@@ -86,10 +95,6 @@ def test_a_file_says_what_each_exact_channel_that_it_allows_gives_away(tmp_path)
     assert set(GIVES_AWAY) == set(Exchanges.model_fields) - {"assign"}
 
 
-def test_an_echo_reads_back():
-    assert Policy(**echo(OPEN)) == OPEN
-
-
 def test_a_file_may_change_a_preset(tmp_path):
     text = 'preset = "opensafely"\nminimum_count = 20\n[exchanges]\npolish = 2\n'
     policy = read_policy(write(tmp_path / "p.toml", text))
@@ -108,6 +113,7 @@ def test_a_file_without_preset_states_everything(tmp_path):
         read_policy(write(tmp_path / "p.toml", "minimum_count = 20\n"))
     assert "round_to is missing; the default is round_to = 5" in str(error.value)
     assert "exchanges is missing; add the table [exchanges]" in str(error.value)
+    assert 'begin with preset = "default"' in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -170,8 +176,48 @@ def test_a_digest_is_of_the_rules_alone():
         assert policy_digest(Policy(**change)) != policy_digest(default)
 
 
-def test_a_file_of_a_few_values_is_told_of_presets(tmp_path):
-    path = tmp_path / "policy.toml"
-    path.write_text("minimum_count = 20\n")
-    with pytest.raises(SettingsError, match='begin the file with preset = "default"'):
-        read_policy(path)
+def study(**settings):
+    return make_study(SCHEMA, ["north", "south"], **settings)
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "open"])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"beta": 12.0}, "beta to 12.0 and the silo's policy allows 0.1 to 1"),
+        ({"beta": 0.01}, "beta to 0.01"),
+        ({"alpha": 16.0}, "alpha to 16.0"),
+        ({"components": 101}, "components to 101 and the silo's policy allows at most 100"),
+        ({"iterations": 100_001}, "iterations to 100,001"),
+        ({"chains": 10**9, "thin": 1}, "chains to 1,000,000,000"),
+        ({"kept": 6000}, "kept draws to"),
+        ({"oracle": "federated", "solver": "few-rounds"}, "starts to 300 and the silo's policy"),
+    ],
+)
+def test_a_study_beyond_the_limits_is_refused_by_name(preset, settings, words):
+    with pytest.raises(PolicyRefusal, match="north: the study sets") as caught:
+        check_study(study(**settings), PRESETS[preset].limits, "north")
+    assert words in str(caught.value)
+    check_study(study(**settings), OPEN.limits, "north")
+
+
+def test_the_defaults_and_the_paper_s_settings_are_within_them():
+    weighed = {"oracle": "federated", "solver": FewRounds(starts=100)}
+    for settings in ({}, {"preset": "paper"}, {"preset": "files"}, weighed):
+        check_study(study(**settings), Policy().limits, "north")
+
+
+def test_nothing_is_sampled_first():
+    """The silo has no rows to sample: only a refusal comes before they are asked for."""
+    silo = Silo("north", 0, None, study(beta=12.0), policy=Policy())
+    with pytest.raises(PolicyRefusal, match="beta"):
+        answer(SampleLocally(), silo)
+
+
+def test_a_policy_file_states_them(tmp_path):
+    policy = Policy(limits=Limits(components=20))
+    path = write_policy(policy, tmp_path / "policy.toml")
+    assert "[limits]" in path.read_text()
+    assert read_policy(path) == policy
+    path.write_text('preset = "default"\n[limits]\nchains = 2\n')
+    assert read_policy(path).limits == Limits(chains=2)

@@ -9,7 +9,6 @@ from scipy.stats import beta, binom
 from silomix import local_posterior, sample, simulate
 from silomix.errors import PolicyRefusal
 from silomix.partition import chain_agreement
-from silomix.policy import OPEN, PRESETS, Policy, echo
 from silomix.posterior.provenance import count_bytes, fingerprint
 from silomix.release import (
     MIXED,
@@ -25,6 +24,7 @@ from silomix.release import (
     weight_shapes,
     without_prior,
 )
+from silomix.study.policy import OPEN, PRESETS, Policy, echo
 from silomix.types import Trace
 from unit.release_cases import PRIOR, clustered, conditions
 

@@ -24,7 +24,7 @@ from federation.mutations import (
     splice,
     truncate,
 )
-from silomix.cli.release import inspect_command, release_command
+from silomix.cli.silo_side import inspect_command, release_command
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
@@ -32,12 +32,12 @@ from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_a
 from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
 from silomix.messages.release_notes import explain
-from silomix.policy import OPEN, PRESETS, Policy, echo, write_policy
 from silomix.posterior.provenance import fingerprint
 from silomix.release import Release, make_release
 from silomix.roster import read_roster, table_schema
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study
+from silomix.study.policy import OPEN, PRESETS, Policy, echo, write_policy
 from silomix.types import Schema, Shard, Variable
 from unit.release_cases import clustered
 
@@ -495,7 +495,7 @@ class TestCommands:
         assert record["explanation"] == told["explanation"]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("silomix.cli.release.apply_to", None)  # refused before it samples
+            patch.setattr("silomix.cli.silo_side.apply_to", None)  # refused before it samples
             again = commands(*self.options(place), "--out", out)
         assert again.exit_code == 5
         assert "exists already" in again.stderr

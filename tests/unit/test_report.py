@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from silomix.characterise import Trait
-from silomix.cli.report import report_command
+from silomix.cli.whole import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.outside import compare_outside
 from silomix.posterior import PolishTrace

@@ -15,9 +15,9 @@ from scipy.stats import chisquare
 from silomix.families.dirichlet import draw_levels
 from silomix.kernels.rounded_counts import draw_behind, release_units
 from silomix.metrics import highest_density_interval
-from silomix.policy import policy_named
 from silomix.release import fit_dirichlet, make_release
 from silomix.rounding import own_draws, with_own_counts
+from silomix.study.policy import policy_named
 from unit.release_cases import PRIOR, known_local
 
 BASE, LEAST = 5, 2

@@ -31,7 +31,6 @@ from silomix.messages import (
 )
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.release_notes import QUESTIONS
-from silomix.policy import OPEN, policy_named
 from silomix.silo import (
     HANDLERS,
     LIMITED,
@@ -44,6 +43,7 @@ from silomix.silo import (
 )
 from silomix.store import Store, digest_rows, open_store
 from silomix.study import FewRounds, make_study
+from silomix.study.policy import OPEN, policy_named
 
 NAMES = ["north", "south"]
 

@@ -9,11 +9,11 @@ import pytest
 import silomix
 from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
-from silomix.policy import Policy, policy_named
 from silomix.roster import table_schema
 from silomix.silo import answer_or_refuse
 from silomix.site import load_rows, open_silo, write_labels
 from silomix.study import make_study
+from silomix.study.policy import Policy, policy_named
 
 
 @pytest.fixture(scope="module")

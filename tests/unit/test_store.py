@@ -16,9 +16,9 @@ import pytest
 from federation.exchange_cases import make_case
 from silomix.errors import CheckpointError, PolicyRefusal
 from silomix.messages import PolishRound
-from silomix.policy import Exchanges, policy_named
 from silomix.silo import permit
 from silomix.store import LEDGER_FILE, open_store
+from silomix.study.policy import Exchanges, policy_named
 
 IDENTITY = {"silo": "north"}
 

@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from silomix.errors import SettingsError
-from silomix.policy import policy_named
 from silomix.study import (
-    AGGREGATIONS,
-    KEYWORDS,
     MATCHINGS,
     PRESETS,
+    SETTINGS,
     SOLVERS,
     Aggregation,
     Ball,
@@ -31,85 +29,29 @@ from silomix.study import (
     FewRounds,
     Hungarian,
     Lbfgs,
-    LocalSettings,
-    ModelSettings,
     Polish,
     Psgd,
-    ScheduleSettings,
     Study,
-    VariableSettings,
     default_thin,
     digest,
     make_study,
-    problems,
     read_study,
+    validation,
     write_study,
+)
+from silomix.study.keywords import settings_table
+from silomix.study.policy import policy_named
+from silomix.study.settings import (
+    LocalSettings,
+    ModelSettings,
+    ScheduleSettings,
+    VariableSettings,
 )
 from silomix.transports.files import expected_questions
 from silomix.types import Prior, Schedule, Schema, Variable
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
 SILOS = ("cambridge", "leeds", "york")
-GOLDEN_FILE = """
-format = 1
-title = "Not part of it"
-seed = 20260401
-strategy = "consensus"
-tier = "summary"
-assign = "posterior"
-kept_draws = 1500
-missing = "level"
-silos = ["Zoë's ward", "leeds"]
-
-[model]
-components = 12
-alpha = 0.1
-beta = 1
-fractionate = true
-drift = "none"
-
-[schedule]
-iterations = 3000
-burn_in = 1000
-chains = 3
-thin = 2
-adaptive = false
-
-[local]
-partition = "pam"
-one_cluster = true
-threshold = 8000
-subsample = 4000
-relabel = "match"
-
-[matching]
-method = "ball"
-absorb = 20
-refine = 1
-exponent = 0.3333333333333333
-
-[aggregation]
-method = "vcmc"
-oracle = "federated"
-draws = 100
-floor = 1e-7
-log_determinant = "coordinates"
-
-[aggregation.solver]
-method = "few-rounds"
-rounds = 5
-starts = 100
-
-[polish]
-rounds = 3
-most = 10
-inner_sweeps = 1
-chains = 100
-
-[[variables]]
-name = "fumeur"
-levels = ["non", "oui", "(missing)"]
-"""
 GOLDEN_DIGEST = "c206b24bb14fe18372602266356c73aef7aa8d2bc0b13be7bad0fe006dd1d463"
 
 JARGON = ("pydantic", "validation error", "Input should", "[type=", "something else", "http")
@@ -132,10 +74,10 @@ def read(document: dict | str, folder: Path) -> Study:
     return read_study(path)
 
 
-def refused(document: dict | str, folder: Path) -> str:
+def refused(document: dict | str, folder: Path) -> SettingsError:
     with pytest.raises(SettingsError) as caught:
         read(document, folder)
-    return str(caught.value)
+    return caught.value
 
 
 def put(document: dict, path: tuple, value: object) -> dict:
@@ -183,7 +125,9 @@ studies = st.builds(
     silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
     model=st.builds(ModelSettings, components=st.integers(1, 255), alpha=positive, beta=positive),
     matching=matchings,
-    aggregation=st.builds(Aggregation, method=st.sampled_from(list(AGGREGATIONS)), solver=solvers),
+    aggregation=st.builds(
+        Aggregation, method=st.sampled_from(["vcmc", "cmc", "uniform", "product"]), solver=solvers
+    ),
     polish=st.builds(Polish, rounds=st.just("until") | st.integers(0, 50)),
     variables=st.lists(
         st.builds(
@@ -195,7 +139,7 @@ studies = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(study=studies)
 def test_a_study_comes_back_from_its_file_as_it_was(study):
     with tempfile.TemporaryDirectory() as folder:
@@ -211,15 +155,10 @@ def test_the_file_is_laid_out_for_a_reader(study, tmp_path):
     assert '\nsilos = ["cambridge", "leeds", "york"]\n\n[model]\ncomponents = 15\n' in text
     assert '\n[matching]\nmethod = "evidence"\nabsorb = true\n' in text
     assert text.endswith('\n[[variables]]\nname = "bmi"\nlevels = ["low", "mid", "high"]\n')
-
-
-def test_a_long_list_is_spread_over_lines(tmp_path):
-    long = make_study(
-        Schema((Variable("ward", tuple(f"ward {i:03}" for i in range(50))),)), ["a", "b"]
-    )
-    text = write_study(long, tmp_path / "study.toml").read_text("utf-8")
-    assert '\nlevels = [\n    "ward 000",\n' in text
-    assert max(map(len, text.split("\n"))) <= 96
+    wards = Variable("ward", tuple(f"ward {i:03}" for i in range(50)))
+    long = write_study(make_study(Schema((wards,)), ["a", "b"]), tmp_path / "l.toml").read_text()
+    assert '\nlevels = [\n    "ward 000",\n' in long
+    assert max(map(len, long.split("\n"))) <= 96
 
 
 def test_the_properties_give_the_nouns_of_the_method(study):
@@ -236,7 +175,17 @@ def test_the_properties_give_the_nouns_of_the_method(study):
 
 @pytest.mark.golden
 def test_digest_of_a_fixed_study_never_changes(tmp_path):
-    assert digest(read(GOLDEN_FILE, tmp_path)) == GOLDEN_DIGEST
+    schema = Schema((Variable("fumeur", ("non", "oui", "(missing)")),), "level")
+    settings = {"title": "Not part of it", "seed": 20260401, "tier": "summary", "kept_draws": 1500}
+    settings |= {"components": 12, "alpha": 0.1, "beta": 1, "drift": "none", "iterations": 3000}
+    settings |= {"burn_in": 1000, "chains": 3, "thin": 2, "partition": "pam", "threshold": 8000}
+    settings |= {"subsample": 4000, "matching": Ball(absorb=20, refine=1, exponent=1 / 3)}
+    settings |= {"aggregation": Aggregation(oracle="federated", draws=100, floor=1e-7)}
+    settings |= {"solver": FewRounds(rounds=5, starts=100)}
+    settings |= {"polish": Polish(rounds=3, most=10, inner_sweeps=1, chains=100)}
+    made = make_study(schema, ["Zoë's ward", "leeds"], **settings)
+    assert digest(made) == GOLDEN_DIGEST
+    assert digest(read_study(write_study(made, tmp_path / "study.toml"))) == GOLDEN_DIGEST
 
 
 def test_digest_leaves_out_the_title_and_nothing_else(study, document, tmp_path):
@@ -254,7 +203,8 @@ def test_digest_ignores_the_order_and_the_layout_of_the_file(study, document, tm
     shuffled = tomli_w.dumps(backwards(document))
     assert digest(read(shuffled, tmp_path)) == digest(study)
     assert digest(read("\ufeff" + shuffled.replace("\n", "\r\n"), tmp_path)) == digest(study)
-    assert digest(read(put(document, ("aggregation", "floor"), 1e-6), tmp_path)) == digest(study)
+    whole, decimal = (read(put(document, ("model", "alpha"), a), tmp_path) for a in (1, 1.0))
+    assert digest(whole) == digest(decimal)
 
 
 def test_folding_may_be_on_off_or_a_number_of_rows(document, tmp_path):
@@ -268,11 +218,6 @@ def test_folding_may_be_on_off_or_a_number_of_rows(document, tmp_path):
         assert given.matching.absorb is found.matching.absorb
     assert repr(kept) == "[True, False, 0, 1, 60]"
     assert len(digests) == 5
-
-
-def test_a_whole_number_and_its_decimal_are_one_setting(document, tmp_path):
-    whole, decimal = (read(put(document, ("model", "alpha"), a), tmp_path) for a in (1, 1.0))
-    assert digest(whole) == digest(decimal)
 
 
 def leaves(record, path=()):
@@ -336,215 +281,97 @@ def test_digest_changes_with_silos_variables_and_methods(document, tmp_path):
     assert len(set(digests)) == len(digests) - 2
 
 
-WRONG_VALUES = [
-    (("seed",), "x", "seed is 'x'; it must be a whole number"),
-    (("seed",), -1, "seed is -1; it must be at least 0"),
+NO_SILO_NAMES = ["", " ", "a/b", "a\\b", "a\tb", "..", "leeds ", "x" * 61, "Nul.a", 7]
+WRONG = {
+    ("seed",): ["x", -1, True, 2**63, 10**70],
+    ("title",): [3, "a\x1b[2J"],
+    ("format",): [0],
+    ("strategy",): ["exat"],
+    ("tier",): ["rows"],
+    ("assign",): [1],
+    ("kept_draws",): [999],
+    ("missing",): ["marginalize"],
+    ("silos",): [[], "leeds", ["a", "b", "a"], ["Leeds", "leeds"], ["Zoë", "Zoe\u0308"]],
+    ("silos", 1): NO_SILO_NAMES,
+    ("model",): [3],
+    ("model", "components"): [0, 256, 15.0],
+    ("model", "alpha"): [0, "0.5"],
+    ("model", "beta"): [float("inf")],
+    ("model", "fractionate"): [1],
+    ("model", "drift"): ["non", False],
+    ("schedule",): [[{}]],
+    ("schedule", "burn_in"): [20_000],
+    ("schedule", "thin"): [10_001, [1], {"a": 1}],
+    ("local", "subsample"): [2],
+    ("local", "relabel"): ["y" * 99],
+    ("matching",): [3],
+    ("matching", "method"): ["bal"],
+    ("matching", "absorb"): [-1],
+    ("aggregation", "oracle"): ["pooled"],
+    ("aggregation", "floor"): [0.4],
+    ("aggregation", "solver", "method"): ["adam"],
+    ("aggregation", "solver", "starts"): [0],
+    ("polish", "rounds"): [-1, "untl"],
+    ("variables",): [{"name": 1}, []],
+    ("variables", 1): [5],
+    ("variables", 1, "name"): ["", "b\x1b[2J"],
+    ("variables", 1, "levels"): [["a", "a"], []],
+    ("variables", 1, "levels", 2): [3],
+    ("variables", 1, "levels", 0): ["\t", "a\tb"],
+}
+
+
+@pytest.mark.parametrize("path", WRONG, ids=str)
+def test_a_wrong_value_is_named_by_its_place(document, tmp_path, path):
+    for value in WRONG[path]:
+        error = refused(put(document, path, value), tmp_path)
+        assert [problem.path for problem in error.problems] == [path]
+        assert str(error).startswith(f"{tmp_path / 'study.toml'} cannot be used:\n  - ")
+        assert not any(word in str(error) for word in JARGON)
+
+
+SENTENCES = [
     (("seed",), True, "seed is true; it must be a whole number"),
-    (("seed",), 2**63, f"seed is {2**63}; it must be at most {2**63 - 1}"),
-    (("seed",), 10**70, "seed is a number of very many digits; it must be at most"),
-    (("title",), 3, "title is 3; it must be text in quotes"),
-    (("format",), 0, "format is 0; it must be 1"),
-    (
-        ("strategy",),
-        "exat",
-        "strategy is 'exat'; it must be 'consensus' or 'exact'; did you mean 'exact'?",
-    ),
-    (("tier",), "rows", "tier is 'rows'; it must be 'summary' or 'draws'"),
-    (("assign",), 1, "assign is 1; it must be 'posterior' or 'matching'"),
-    (("kept_draws",), 999, "kept_draws is 999; it must be at least 1000"),
-    (("missing",), "marginalize", "did you mean 'marginalise'?"),
-    (("silos",), [], "silos is empty; it must list at least one"),
-    (("silos",), "leeds", "silos is 'leeds'; it must be a list"),
-    (("silos",), ["a", "b", "a"], "silos lists 'a' more than once; each may appear once"),
-    (("silos",), ["Leeds", "leeds"], "silos lists 'Leeds' and 'leeds', one file name on some"),
-    (("silos",), ["Zoë", "Zoe\u0308"], "one file name on some computers; rename one of them"),
-    (("silos", 1), 7, "silos entry 2 is 7; it must be text in quotes"),
-    (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank"),
-    (("silos", 1), "", "silos entry 2 is ''; it must not be blank"),
-    (("silos", 1), "a/b", "silos entry 2 is 'a/b'; it must not contain any of / \\ :"),
-    (("silos", 1), "a\\b", "because a silo's name becomes a file name"),
-    (("silos", 1), "a\tb", "it must not contain control or invisible characters"),
-    (("silos", 1), "..", "it must not begin or end with a full stop"),
-    (("silos", 1), "leeds ", "it must not begin or end with a space"),
-    (("silos", 1), "x" * 61, "it must have at most 60 characters"),
-    (("silos", 1), "Nul.a", "it must not be a name that Windows keeps for itself"),
-    (("model",), 3, "model is 3; it must be a table of settings"),
-    (("model", "components"), 0, "[model] components is 0; it must be at least 1"),
-    (("model", "components"), 256, "[model] components is 256; it must be at most 255"),
-    (("model", "components"), 15.0, "[model] components is 15.0; it must be a whole number"),
+    (("seed",), 10**70, "seed is a number of very many digits; it must be at most 92233720368547"),
+    (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact'; did you mean 'exact'?"),
+    (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank, or begin"),
     (("model", "alpha"), 0, "[model] alpha is 0; it must be greater than 0"),
-    (("model", "alpha"), "0.5", "[model] alpha is '0.5'; it must be a number"),
-    (("model", "beta"), float("inf"), "[model] beta is inf; it must be a finite number"),
-    (("model", "fractionate"), 1, "[model] fractionate is 1; it must be true or false"),
-    (
-        ("model", "drift"),
-        "non",
-        "drift is 'non'; it must be 'learn' or 'none'; did you mean 'none'?",
-    ),
-    (("model", "drift"), False, "[model] drift is false; it must be 'learn' or 'none'"),
-    (
-        ("schedule", "burn_in"),
-        20_000,
-        "[schedule] burn_in is 20000; it must be less than iterations, 20000",
-    ),
-    (
-        ("schedule", "thin"),
-        10_001,
-        (
-            "[schedule] thin is 10001; it must be at most the 10000 sweeps after the "
-            "burn-in, or no draw is kept"
-        ),
-    ),
-    (("schedule", "thin"), [1], "[schedule] thin is a list; it must be a whole number"),
     (("schedule", "thin"), {"a": 1}, "[schedule] thin is a table; it must be a whole number"),
-    (("local", "subsample"), 2, "[local] subsample is 2; it must be at least 3"),
     (
         ("local", "relabel"),
         "y" * 99,
-        f"[local] relabel is '{'y' * 60}...'; it must be 'match' or 'average'",
+        f"relabel is '{'y' * 60}...'; it must be 'match' or 'average'",
     ),
-    (("matching",), 3, "matching is 3; it must be a table of settings"),
-    (
-        ("matching", "method"),
-        "bal",
-        (
-            "[matching] method is 'bal'; it must be 'hungarian', 'divergence', 'ball' or "
-            "'evidence'; did you mean 'ball'?"
-        ),
-    ),
-    (("matching", "absorb"), -1, "[matching] absorb is -1; it must be true or false or at least 0"),
-    (
-        ("aggregation", "floor"),
-        0.4,
-        "[aggregation] floor is 0.4; with 3 silos it must be below 1/3",
-    ),
-    (
-        ("aggregation", "solver", "method"),
-        "adam",
-        ("[aggregation.solver] method is 'adam'; it must be 'lbfgs', 'psgd' or 'few-rounds'"),
-    ),
-    (
-        ("aggregation", "solver", "starts"),
-        0,
-        "[aggregation.solver] starts is 0; it must be at least 1",
-    ),
-    (("polish", "rounds"), -1, "[polish] rounds is -1; it must be 'until' or at least 0"),
-    (
-        ("polish", "rounds"),
-        "untl",
-        ("[polish] rounds is 'untl'; it must be 'until' or a whole number; did you mean 'until'?"),
-    ),
-    (("schedule",), [{}], "schedule is a list; it must be a table of settings"),
-    (("variables",), {"name": 1}, "variables is a table; it must be a list"),
-    (("variables",), [], "variables is empty; it must list at least one"),
-    (("variables", 1), 5, "[[variables]] 2 is 5; it must be a table of settings"),
+    (("matching", "method"), "bal", "'divergence', 'ball' or 'evidence'; did you mean 'ball'?"),
+    (("matching", "absorb"), -1, "absorb is -1; it must be true or false or at least 0"),
+    (("polish", "rounds"), "untl", "'until' or a whole number; did you mean 'until'?"),
     (("variables", 1, "name"), "smoker", "variables lists 'smoker' more than once"),
-    (("variables", 1, "name"), "", "[[variables]] 2 ('') name is ''; it must not be blank"),
-    (
-        ("variables", 1, "levels"),
-        ["a", "a"],
-        "[[variables]] 2 ('bmi') levels lists 'a' more than once",
-    ),
-    (("variables", 1, "levels"), [], "[[variables]] 2 ('bmi') levels is empty"),
-    (
-        ("variables", 1, "levels", 2),
-        3,
-        "[[variables]] 2 ('bmi') levels entry 3 is 3; it must be text in quotes",
-    ),
-    (
-        ("variables", 1, "levels", 0),
-        "\t",
-        r"[[variables]] 2 ('bmi') levels entry 1 is '\t'; it must not be blank",
-    ),
-    (
-        ("variables", 1, "levels", 0),
-        "a\tb",
-        r"('bmi') levels entry 1 is 'a\tb'; it must not contain control characters",
-    ),
-    (
-        ("variables", 1, "name"),
-        "b\x1b[2J",
-        r"name is 'b\x1b[2J'; it must not contain control characters",
-    ),
-    (("title",), "a\x1b[2J", r"title is 'a\x1b[2J'; it must not contain control characters"),
+    (("variables", 1, "levels", 2), 3, "[[variables]] 2 ('bmi') levels entry 3 is 3; it must be"),
+    (("sed",), 1, "sed is not a setting; did you mean 'seed'?"),
+    (("a key",), 1, "'a key' is not a setting"),
+    (("schedule", "burnin"), 1, "[schedule] burnin is not a setting; did you mean 'burn_in'?"),
+    (("matching", "exponent"), 1, "[matching] exponent is not a setting here"),
+    (("variables", 0, "level"), 1, "[[variables]] 1 ('smoker') level is not a setting; did you"),
+    (("silos",), None, "silos is missing"),
+    (("variables", 1, "name"), None, "[[variables]] 2 name is missing"),
+    (("matching", "method"), None, "[matching] method is missing"),
+    (("aggregation", "solver"), None, "solver is missing; add the table [aggregation.solver]"),
+    (("model", "fractionate"), None, "fractionate is missing; the default is fractionate = true"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "line"), WRONG_VALUES)
-def test_a_wrong_value_is_named_with_what_is_allowed(document, tmp_path, path, value, line):
-    changed = put(document, path, value)
-    message = refused(changed, tmp_path)
-    heading, *lines = message.split("\n  - ")
-    assert heading == f"{tmp_path / 'study.toml'} cannot be used:"
-    assert len(lines) == 1
-    assert line in lines[0]
-    assert not any(word in message for word in JARGON)
-
-
-UNKNOWN_KEYS = [
-    (("burnin",), "burnin is not a setting; the settings here are format, title, seed"),
-    (("sed",), "sed is not a setting; did you mean 'seed'?"),
-    (("a key",), "'a key' is not a setting"),
-    (("schedule", "burnin"), "[schedule] burnin is not a setting; did you mean 'burn_in'?"),
-    (("matching", "exponent"), "[matching] exponent is not a setting; the settings here are"),
-    (
-        ("aggregation", "solver", "step"),
-        "[aggregation.solver] step is not a setting; did you mean 'steps'?",
-    ),
-    (
-        ("variables", 0, "level"),
-        "[[variables]] 1 ('smoker') level is not a setting; did you mean 'levels'?",
-    ),
-]
-
-
-@pytest.mark.parametrize(("path", "line"), UNKNOWN_KEYS)
-def test_an_unknown_key_is_named_with_the_nearest_known(document, tmp_path, path, line):
-    _, *lines = refused(put(document, path, 1), tmp_path).split("\n  - ")
-    assert len(lines) == 1
-    assert lines[0].startswith(line)
-
-
-MISSING_KEYS = [
-    (("format",), "format is missing; the default is format = 1"),
-    (("silos",), "silos is missing"),
-    (("variables",), "variables is missing"),
-    (("variables", 1, "name"), "[[variables]] 2 name is missing"),
-    (("variables", 1, "levels"), "[[variables]] 2 ('bmi') levels is missing"),
-    (("schedule",), "schedule is missing; add the table [schedule]"),
-    (
-        ("aggregation", "solver"),
-        "[aggregation] solver is missing; add the table [aggregation.solver]",
-    ),
-    (("schedule", "chains"), "[schedule] chains is missing; the default is chains = 2"),
-    (
-        ("model", "fractionate"),
-        "[model] fractionate is missing; the default is fractionate = true",
-    ),
-    (
-        ("matching", "method"),
-        (
-            "[matching] method is missing; it must be 'hungarian', 'divergence', 'ball' "
-            "or 'evidence'"
-        ),
-    ),
-    (
-        ("aggregation", "solver", "tolerance"),
-        "[aggregation.solver] tolerance is missing; the default is tolerance = 0.0001",
-    ),
-]
-
-
-@pytest.mark.parametrize(("path", "line"), MISSING_KEYS)
-def test_a_missing_key_is_named_with_its_default(document, tmp_path, path, line):
-    _, *lines = refused(put(document, path, None), tmp_path).split("\n  - ")
-    assert lines == [line]
+@pytest.mark.parametrize(("path", "value", "sentence"), SENTENCES)
+def test_a_problem_is_told_in_the_words_of_the_file(document, tmp_path, path, value, sentence):
+    error = refused(put(document, path, value), tmp_path)
+    assert len(error.problems) == 1
+    assert sentence in str(error)
 
 
 def test_every_setting_but_the_title_must_stand_in_the_file(study, document, tmp_path):
     for path, _, value in leaves(study):
         if value is not None and path != ("title",):
-            assert "is missing" in refused(put(document, path, None), tmp_path)
+            error = refused(put(document, path, None), tmp_path)
+            assert [problem.path for problem in error.problems] == [path]
 
 
 def test_all_problems_are_listed_at_once_in_the_order_of_the_settings(document, tmp_path):
@@ -552,16 +379,14 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_settings(document, 
     document["schedule"]["burnin"] = document["schedule"].pop("burn_in")
     document["seed"] = "x"
     document["extra"] = 1
-    _, *lines = refused(document, tmp_path).split("\n  - ")
-    starts = ["seed", "[schedule] burnin", "[schedule] burn_in", "[polish] rounds", "extra"]
-    assert len(lines) == len(starts)
-    assert all(line.startswith(start + " ") for line, start in zip(lines, starts, strict=True))
+    found = [problem.path for problem in refused(document, tmp_path).problems]
+    assert found == [("seed",), ("schedule", "burnin"), ("polish", "rounds"), ("extra",)]
 
 
 def test_a_very_long_list_of_problems_is_cut(document, tmp_path):
     many = document | {"silos": [1] * 1000}
-    _, *lines = refused(many, tmp_path).split("\n  - ")
-    assert len(lines) == problems.MOST_LISTED + 1
+    _, *lines = str(refused(many, tmp_path)).split("\n  - ")
+    assert len(lines) == validation.MOST_LISTED + 1
     assert lines[-1] == "(and more)"
 
 
@@ -576,7 +401,7 @@ def test_no_trace_of_the_validator_is_shown(document, tmp_path):
 
 
 def test_an_unforeseen_complaint_is_still_a_settings_error(monkeypatch):
-    monkeypatch.delitem(problems.ALLOWED, "greater_than")
+    monkeypatch.delitem(validation.ALLOWED, "greater_than")
     with pytest.raises(SettingsError, match="exponent is -1; it must be something else"):
         Ball(exponent=-1)
 
@@ -601,7 +426,7 @@ places = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(place=places, value=toml_values)
 def test_any_value_anywhere_is_taken_or_refused_in_plain_words(place, value):
     study = make_study(SCHEMA, SILOS, title="Comorbidity")
@@ -617,27 +442,15 @@ def test_any_value_anywhere_is_taken_or_refused_in_plain_words(place, value):
 
 UNREADABLE = {
     "syntax": (b"format = \n", "is not valid TOML: Invalid value (at line 1, column 10)"),
-    "twice": (
-        b"seed = 1\nseed = 2\n",
-        "is not valid TOML: Cannot overwrite a value (at line 2",
-    ),
-    "latin-1": (
-        "seed = 1\ntitle = 'Zoë'".encode("latin-1"),
-        "is not UTF-8 text: line 2 has the byte 0xeb; save it with the encoding UTF-8",
-    ),
+    "twice": (b"seed = 1\nseed = 2\n", "is not valid TOML: Cannot overwrite a value (at line 2"),
+    "latin-1": (b"seed = 1\ntitle = 'Zo\xeb'", "is not UTF-8 text: line 2 has the byte 0xeb; save"),
     "utf-16": ("seed = 1".encode("utf-16"), "is not UTF-8 text: line 1 has the byte 0xff"),
     "digits": (b"seed = " + b"9" * 5000, "has a number of too many digits"),
     "dotted": (b"a" + b".a" * 1_000_000 + b" = 1", "nests tables or lists too deeply"),
     "quoted": (b"['a'" + b" . 'a'" * 500_000 + b"]", "nests tables or lists too deeply"),
     "lists": (b"a = " + b"[" * 1_000_000, "nests tables or lists too deeply"),
     "tables": (b"a = " + b"{a = " * 500_000, "nests tables or lists too deeply"),
-    "format": (
-        b"format = 2",
-        (
-            "is a study file of format 2, and this silomix reads format 1; use the "
-            "version of silomix"
-        ),
-    ),
+    "format": (b"format = 2", "is a study file of format 2, and this silomix reads format 1; use"),
 }
 
 
@@ -665,7 +478,9 @@ def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path):
     path = tmp_path / "study.toml"
     with path.open("wb") as file:
         file.truncate(100_000_000)
-    with pytest.raises(SettingsError, match=r"is larger than 5 MB; is it really a study file\?"):
+    with pytest.raises(
+        SettingsError, match=r"is larger than 5,000 kB; is it really a study file\?"
+    ):
         read_study(path)
 
 
@@ -676,16 +491,11 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
         read_study(tmp_path)
 
 
-def test_writing_needs_a_folder(study, tmp_path):
+def test_a_file_is_written_whole_or_not_at_all(study, tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match=r"study\.toml cannot be written: No such file"):
         write_study(study, tmp_path / "nowhere" / "study.toml")
-    (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match=r"study\.toml cannot be written: Not a directory"):
-        write_study(study, tmp_path / "file" / "study.toml")
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(study, tmp_path, monkeypatch):
     path = write_study(study, tmp_path / "study.toml")
+    assert read_study(write_study(make_study(SCHEMA, SILOS, seed=9), path)).seed == 9
     before = path.read_bytes()
 
     def full(*_):
@@ -693,22 +503,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(study, tmp_path, mo
 
     monkeypatch.setattr("silomix.atomic.os.fsync", full)
     with pytest.raises(SettingsError, match="cannot be written: No space left on device"):
-        write_study(make_study(SCHEMA, SILOS, seed=1), path)
+        write_study(study, path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_study_file_is_as_readable_as_any_other_file(study, tmp_path):
-    (tmp_path / "plain").touch()
-    written = write_study(study, tmp_path / "study.toml")
-    assert written.stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_writing_replaces_a_file_and_leaves_no_scratch(study, tmp_path):
-    write_study(study, tmp_path / "study.toml")
-    later = make_study(SCHEMA, SILOS, seed=9)
-    assert read_study(write_study(later, tmp_path / "study.toml")) == later
-    assert [path.name for path in tmp_path.iterdir()] == ["study.toml"]
 
 
 def test_defaults_are_those_of_the_documentation(study):
@@ -785,14 +582,6 @@ def test_the_files_preset_asks_what_the_default_policy_allows():
     assert courier.aggregation.solver == FewRounds(rounds=3, starts=100)
 
 
-def test_the_records_have_the_defaults_of_the_documentation():
-    assert Ball() == Ball(exponent=0.25, radius=None)
-    assert Divergence() == Divergence(restarts=1, start="first", reference="mean")
-    assert FewRounds() == FewRounds(rounds=10, starts=300)
-    for words in (MATCHINGS, AGGREGATIONS, SOLVERS):
-        assert {word: record.method for word, record in words.items()} == {w: w for w in words}
-
-
 def test_keywords_win_over_the_preset():
     study = make_study(SCHEMA, SILOS, preset="paper", components=7, polish=2, assign="posterior")
     assert (study.model.components, study.polish.rounds, study.assign) == (7, 2, "posterior")
@@ -834,13 +623,19 @@ def test_records_may_be_given_to_every_keyword_that_has_options():
 def test_every_keyword_reaches_its_place():
     base = make_study(SCHEMA, SILOS)
     settled = {path: (annotation, value) for path, annotation, value in leaves(base)}
-    for keyword, path in KEYWORDS.items():
+    for keyword, (path, *_) in SETTINGS.items():
         if keyword not in {"title", "kept", "matching", "solver"}:
             new = another(*settled[path])
             study = make_study(SCHEMA, SILOS, **{keyword: new})
             assert {p: v for p, _, v in leaves(study)}[path] == new
     for preset in PRESETS.values():
-        assert set(preset) <= set(KEYWORDS)
+        assert set(preset) <= set(SETTINGS)
+
+
+@pytest.mark.golden
+def test_the_table_of_settings_is_that_of_the_documentation():
+    page = Path(__file__).parents[2] / "docs" / "tables" / "settings.md"
+    assert page.read_text(encoding="utf-8") == settings_table()
 
 
 def test_the_aggregation_is_exact_where_nothing_follows():
@@ -899,11 +694,6 @@ def test_default_thin_keeps_enough_and_could_not_be_wider(sweeps, burn_in, chain
     assert wider < kept
 
 
-def test_default_thin_keeps_about_two_thousand_draws():
-    assert default_thin(20_000, 10_000, 2) == 10
-    assert default_thin(50_000, 25_000, 1, kept=5_000) == 5
-
-
 def test_numbers_and_lists_of_numpy_are_taken():
     study = make_study(
         SCHEMA,
@@ -926,37 +716,17 @@ WRONG_CALLS = [
     ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files' or 'network'"),
     ({"iterations": 0}, "iterations is 0; it must be at least 1"),
     ({"iterations": "many"}, "iterations is 'many'; it must be a whole number"),
-    ({"iterations": True}, "iterations is true; it must be a whole number"),
-    (
-        {"iterations": 100, "burn_in": 100},
-        "burn_in is 100; it must be less than iterations, 100",
-    ),
+    ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),
     ({"burn_in": "half"}, "burn_in is 'half'; it must be a whole number"),
     ({"chains": 0}, "chains is 0; it must be at least 1"),
-    (
-        {"matching": "bal"},
-        (
-            "matching is 'bal'; it must be 'hungarian', 'divergence', 'ball' or "
-            "'evidence'; did you mean 'ball'?"
-        ),
-    ),
+    ({"matching": "bal"}, "matching is 'bal'; it must be 'hungarian', 'divergence', 'ball' or"),
     ({"matching": Psgd()}, "matching is 'psgd'; it must be 'hungarian'"),
     ({"solver": 3}, "solver is '3'; it must be 'lbfgs', 'psgd' or 'few-rounds'"),
-    (
-        {"aggregation": "vmc"},
-        ("aggregation is 'vmc'; it must be 'vcmc', 'cmc', 'uniform' or 'product'; did you mean"),
-    ),
-    (
-        {"aggregation": Aggregation(floor=0.5)},
-        "[aggregation] floor is 0.5; with 3 silos it must be below 1/3",
-    ),
-    (
-        {"aggregation": Aggregation(floor=1 / 3)},
-        "[aggregation] floor is 0.3333333333333333; with 3 silos it must be below 1/3",
-    ),
+    ({"aggregation": "vmc"}, "aggregation is 'vmc'; it must be 'vcmc', 'cmc', 'uniform' or"),
+    ({"aggregation": Aggregation(floor=1 / 3)}, "[aggregation] floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
-    ({"components": Ball()}, "components is absorb=True"),
-    ({"title": "\ud800"}, r"title is '\ud800'; it must be text that UTF-8 can write"),
+    ({"components": Ball()}, "components is method='ball'"),
+    ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
 ]
 
 
@@ -965,7 +735,7 @@ def test_a_wrong_keyword_is_named_as_the_caller_wrote_it(keywords, line):
     with pytest.raises(SettingsError) as caught:
         make_study(SCHEMA, SILOS, **keywords)
     heading, *lines = str(caught.value).split("\n  - ")
-    assert heading == "the study cannot be used:"
+    assert heading == "these settings cannot be used:"
     assert len(lines) == 1
     assert lines[0].startswith(line)
     assert not any(word in lines[0] for word in JARGON)

@@ -9,68 +9,42 @@ from typer.core import TyperCommand
 
 import silomix
 from silomix.cli.examples import epilog
-from silomix.cli.once import OnceCommand
 from silomix.terminal import EPILOG
 
-COMMANDS = {
-    "demo": (
-        "whole.demo_command",
-        "Cluster four simulated hospitals without pooling them, and compare with the truth.",
-    ),
-    "fit": (
-        "whole.fit_command",
-        "Cluster the rows of all silos: each samples its own, a coordinator makes one result.",
-    ),
-    "assign": (
-        "whole.assign_command",
-        "Find the cluster of each row of a table, old or new, under a saved posterior.",
-    ),
-    "report": (
-        "report.report_command",
-        "Write one HTML page that says what was found, and whether to trust it; opens offline.",
-    ),
-    "simulate": (
-        "tables.simulate_command",
-        "Draw a table whose clusters are known, to try things on.",
-    ),
-    "study": (
-        "tables.study_command",
-        "Write a study file: every setting of a study, for all silos to work from.",
-    ),
-    "coordinate": (
-        "exchange.coordinate_command",
-        "Ask the silos by file: take in what they answered, ask the next question, or finish.",
-    ),
-    "answer": (
-        "exchange.answer_command",
-        "Answer a silo's open questions from its own table, as far as its own policy allows.",
-    ),
-    "sample": (
-        "silo.sample_command",
-        "Cluster the rows of one silo: sample its posterior, partition, relabel, summarise.",
-    ),
-    "release": (
-        "release.release_command",
-        "Cluster one silo's rows and write what its policy lets out, for its data officer to read.",
-    ),
-    "inspect": (
-        "release.inspect_command",
-        "Explain a release in plain words, and what a recipient could infer from it.",
-    ),
-    "ledger": (
-        "ledger.ledger_command",
-        "Show which studies were answered from a table, and let its owner allow another.",
-    ),
-    "ehr": ("ehr.ehr_app", "Health records into a table to fit: people × conditions."),
-    "flare": (
-        "flare.flare_app",
-        "A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
-    ),
+LINES = {
+    "whole": {
+        "demo": "Cluster four simulated hospitals without pooling them; compare with the truth.",
+        "fit": "Cluster the rows of all silos: each samples its own, a coordinator joins them.",
+        "assign": "Find the cluster of each row of a table, old or new, under a saved posterior.",
+        "report": "Write one HTML page: what was found, and whether to trust it; opens offline.",
+    },
+    "prepare": {
+        "simulate": "Draw a table whose clusters are known, to try things on.",
+        "study": "Write a study file: every setting of a study, for all silos to work from.",
+    },
+    "exchange": {
+        "coordinate": "Ask the silos by file: read their answers, ask the next question, finish.",
+        "answer": "Answer a silo's open questions from its own table, as far as its policy allows.",
+    },
+    "silo_side": {
+        "sample": "Cluster the rows of one silo: sample its posterior, partition, summarise.",
+        "release": "Cluster one silo's rows and write what its policy lets out, for its officer.",
+        "inspect": "Explain a release in plain words, and what a recipient could infer from it.",
+        "ledger": "Show which studies were answered from a table, and let its owner allow another.",
+    },
+    "ehr": {
+        "ehr": "Health records into a table to fit: people × conditions.",
+    },
+    "flare": {
+        "flare": "A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
+    },
 }
-"""Where each command is, and its line on the help page, in the order of the page.
+"""The commands of each module with their line on the help page, in the order of the page.
 
 The line repeats the start of the command's docstring: to list the commands must not import them.
 """
+
+COMMANDS = {name: (module, line) for module, of_it in LINES.items() for name, line in of_it.items()}
 
 
 class ListedCommand(TyperCommand):
@@ -86,13 +60,15 @@ class ListedCommand(TyperCommand):
 @cache
 def find_command(name: str) -> Any:
     """Import one of the commands, or groups of commands."""
-    module, attribute = COMMANDS[name][0].split(".")
-    found = getattr(import_module(f"silomix.cli.{module}"), attribute)
+    from silomix.cli.command import OnceCommand  # slow to import, with all settings
+
+    module = import_module(f"silomix.cli.{COMMANDS[name][0]}")
     alone = typer.Typer()
-    if isinstance(found, typer.Typer):
-        alone.add_typer(found, name=name)
+    if hasattr(module, f"{name}_app"):
+        alone.add_typer(getattr(module, f"{name}_app"), name=name)
     else:
-        alone.command(name, cls=OnceCommand, epilog=epilog(name))(found)
+        function = getattr(module, f"{name}_command")
+        alone.command(name, cls=OnceCommand, epilog=epilog(name))(function)
     return typer.main.get_group(alone).commands[name]
 
 

@@ -13,9 +13,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from silomix import options as opt
+from silomix.cli.command import OnceCommand, split
 from silomix.cli.examples import epilog
-from silomix.cli.once import OnceCommand
-from silomix.cli.parsing import split
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.results import check_free, table_view, write_table
 from silomix.terminal import explaining, show

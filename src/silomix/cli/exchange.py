@@ -1,5 +1,5 @@
 """The commands of a study by file: the coordinator's, and a silo's."""
-# annotations are evaluated here, since typer builds the options from them
+# annotations are evaluated here, since the options are made from them
 
 import logging
 import sys
@@ -13,13 +13,12 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix import options as opt
 from silomix.atomic import private_file
+from silomix.cli.command import Shown, command
+from silomix.cli.silo_side import printable
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
-from silomix.ledger import Account
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
-from silomix.policy import echo, find_policy, policy_named
 from silomix.progress import showing
 from silomix.results import (
     check_free,
@@ -34,7 +33,8 @@ from silomix.sampler import cores
 from silomix.silo import Silo
 from silomix.site import load_rows, open_account, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
-from silomix.terminal import exit_code, explaining, show
+from silomix.study.policy import echo, find_policy
+from silomix.terminal import exit_code
 from silomix.transports.files import (
     ANSWERS,
     Answered,
@@ -57,95 +57,110 @@ LEAVES = KINDS | {"Received": "a receipt"}
 """What each kind of reply is called."""
 
 
+@command(
+    exchange="Folder for questions and answers; made if there is none.",
+    out="Folder for the results.",
+)
 def coordinate_command(
-    study: opt.SharedStudy,
+    study: Path,
     *,
-    exchange: opt.Exchange,
-    out: opt.ResultsOut,
-    threads: opt.Threads = None,
-    force: opt.Force = False,
-    quiet: opt.Quiet = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Ask the silos by file: take in what they answered, ask the next question, or finish."""
-    with explaining(debug=debug):
-        if lies_in(out, exchange):
-            raise SettingsError(
-                f"the results {out} would be inside the exchange {exchange}, which is carried to "
-                "the silos; give another --out"
-            )
-        check_free(posterior_files(out), force=force)
-        plan = read_study(study)
-        silos = FileExchange(exchange, plan)
-        try:
-            with showing(quiet=quiet) as report:
-                posterior = run_study(plan, silos, threads=cores(threads), report=report)
-        except Unanswered as waiting:
-            found = waiting.open
-            show(_open_record(found), _open_view(found), as_json=as_json, last=_open_last(found))
-            ended = waiting if found.missing else SiloError()  # nobody is left who will answer
-            raise typer.Exit(exit_code(ended)) from None
-        files = write_posterior(out, posterior)
-        record = posterior_record(posterior) | {
-            "questions": silos.asked,
-            "files": [str(file) for file in files],
-        }
-        last = f"Questions: {silos.asked}, all answered\nResults: {out}"
-        show(record, posterior_view(posterior), as_json=as_json, last=last)
-
-
-def answer_command(
-    exchange: opt.ExchangeFolder,
-    *,
-    silo: opt.OwnName,
-    data: opt.OwnTable,
-    silo_column: opt.SiloColumn = None,
-    frequency: opt.Frequency = None,
-    study: opt.AgreedStudy = None,
-    policy: opt.PolicyFile = None,
-    store: opt.StoreFolder = None,
-    ledger: opt.LedgerFile = None,
-    table_name: opt.TableName = None,
-    again: opt.Again = False,
-    yes: opt.Yes = False,
-    threads: opt.Threads = None,
-    quiet: opt.Quiet = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Answer a silo's open questions from its own table, as far as its own policy allows."""
-    with explaining(debug=debug):
-        plan = _agreed_study(exchange, study)
-        place_in(plan, silo)
-        own = silo_folder(plan.silos, silo)
-        home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
-        _check_inside(exchange, data, home, ledger)
-        rules = policy_named("default") if policy is None else find_policy(policy)
-        if study is None:
-            _agree(plan, exchange, silo, yes=yes)
-        loaded = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
-        account = open_account(
-            loaded,
-            plan,
-            silo,
-            policy=rules,
-            data=data,
-            column=silo_column,
-            table=table_name,
-            ledger=ledger,
+    exchange: Path,
+    out: Path,
+    threads: int | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> Shown:
+    """Ask the silos by file: read their answers, ask the next question, finish."""
+    if lies_in(out, exchange):
+        raise SettingsError(
+            f"the results {out} would be inside the exchange {exchange}, which is carried to "
+            "the silos; give another --out"
         )
-        opened = open_silo(loaded.shard, plan, silo, policy=rules, store=home, account=account)
-        with showing(quiet=quiet) as report, _logging_to(home / LOG):
-            asked = replace(opened, threads=cores(threads), progress=report)
-            done = list(answer_questions(exchange, asked, again=again))
-            labels = write_labels(asked, loaded.rows)
-        record = _answers_record(asked, done, home, labels)
-        record |= {"ledger": str(account.path), "table": account.table}
-        last = _answers_last(exchange / ANSWERS / own, home, account, labels)
-        show(record, _answers_view(asked, done, given=policy), as_json=as_json, last=last)
-        if any(item.refused for item in done):
-            raise typer.Exit(exit_code(SiloError()))
+    check_free(posterior_files(out), force=force)
+    plan = read_study(study)
+    silos = FileExchange(exchange, plan)
+    try:
+        with showing(quiet=quiet) as report:
+            posterior = run_study(plan, silos, threads=cores(threads), report=report)
+    except Unanswered as waiting:
+        found = waiting.open
+        ended = waiting if found.missing else SiloError()  # nobody is left who will answer
+        last = (
+            f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
+            "--policy POLICY\nThen run this command again."
+        )
+        return Shown(_open_record(found), _open_view(found), last, exit_code(ended))
+    files = write_posterior(out, posterior)
+    record = posterior_record(posterior) | {
+        "questions": silos.asked,
+        "files": [str(file) for file in files],
+    }
+    last = f"Questions: {silos.asked}, all answered\nResults: {out}"
+    return Shown(record, posterior_view(posterior), last)
+
+
+@command(
+    exchange="The folder that the coordinator made, or a copy of it.",
+    silo="This silo's name in the study.",
+    study="The study file you agreed to; questions of another are refused.",
+    store="Folder for what stays here; next to the table by default.",
+    again="Answer again what was refused, or cannot be read.",
+    yes="Follow the study of the exchange where no --study was given.",
+)
+def answer_command(
+    exchange: Path,
+    *,
+    silo: str,
+    data: Path,
+    silo_column: str | None = None,
+    frequency: str | None = None,
+    study: Path | None = None,
+    policy: str | None = None,
+    store: Path | None = None,
+    ledger: Path | None = None,
+    table_name: str | None = None,
+    again: bool = False,
+    yes: bool = False,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Shown:
+    """Answer a silo's open questions from its own table, as far as its policy allows."""
+    plan = _agreed_study(exchange, study)
+    place_in(plan, silo)
+    own = silo_folder(plan.silos, silo)
+    home = store or data.parent / STORE / f"{own}-{digest(plan)[:8]}"
+    _check_inside(exchange, data, home, ledger)
+    rules = find_policy(policy or "default")
+    if study is None:
+        _agree(plan, exchange, silo, yes=yes)
+    loaded = load_rows(data, plan, silo, column=silo_column, frequency=frequency)
+    named: dict[str, Any] = {
+        "data": data,
+        "column": silo_column,
+        "table": table_name,
+        "ledger": ledger,
+    }
+    account = open_account(loaded, plan, silo, policy=rules, **named)
+    opened = open_silo(loaded.shard, plan, silo, policy=rules, store=home, account=account)
+    with showing(quiet=quiet) as report, _logging_to(home / LOG):
+        asked = replace(opened, threads=cores(threads), progress=report)
+        done = list(answer_questions(exchange, asked, again=again))
+        labels = write_labels(asked, loaded.rows)
+    record = {
+        "silo": silo,
+        "study": digest(plan),
+        "policy": echo(rules),
+        "answers": [_answer_record(item) for item in done],
+        "store": str(home),
+        "labels": None if labels is None else str(labels),
+        "ledger": str(account.path),
+        "table": account.table,
+    }
+    last = [f"To the coordinator: {exchange / ANSWERS / own}", f"Stays here: {home}"]
+    last += [f"Counted in: {account.path}"]
+    last += [f"Clusters of the rows, which stay here too: {labels}"] if labels else []
+    code = exit_code(SiloError()) if any(item.refused for item in done) else 0
+    return Shown(record, _answers_view(asked, done, given=policy), "\n".join(last), code)
 
 
 def _agreed_study(exchange: Path, agreed: Path | None) -> Study:
@@ -190,7 +205,7 @@ def _at_a_terminal() -> bool:
 
 def _about(plan: Study, exchange: Path, silo: str) -> str:
     """Return what a study is and asks of a silo, for people."""
-    title = "".join(sign if sign.isprintable() else " " for sign in plan.title or "none")
+    title = printable(plan.title or "none")
     questions = expected_questions(plan)
     asks = f"at most {questions}" if questions else "as many as it takes"
     lines = [
@@ -252,34 +267,9 @@ def _open_view(found: Open) -> RenderableType:
     return Group(Text(found.heading.capitalize(), style="bold"), table)
 
 
-def _open_last(found: Open) -> str:
-    return (
-        f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
-        "--policy POLICY\nThen run this command again."
-    )
-
-
-def _answers_record(
-    silo: Silo, done: Sequence[Answered], store: Path, labels: Path | None
-) -> dict[str, Any]:
-    return {
-        "silo": silo.name,
-        "study": digest(silo.study),
-        "policy": echo(silo.policy),
-        "answers": [
-            {
-                "number": item.number,
-                "question": item.question,
-                "reply": item.reply,
-                "refused": item.refused,
-                "bytes": item.bytes,
-                "folder": str(item.path),
-            }
-            for item in done
-        ],
-        "store": str(store),
-        "labels": None if labels is None else str(labels),
-    }
+def _answer_record(item: Answered) -> dict[str, Any]:
+    fields = ("number", "question", "reply", "refused", "bytes")
+    return {name: getattr(item, name) for name in fields} | {"folder": str(item.path)}
 
 
 def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> RenderableType:
@@ -295,11 +285,3 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Re
         leaves = f"refused: {REFUSALS[item.refused]}" if item.refused else LEAVES[item.reply]
         table.add_row(str(item.number), spelled(item.question), leaves, f"{item.bytes:,}")
     return Group(Text(rules), table)
-
-
-def _answers_last(answers: Path, store: Path, account: Account, labels: Path | None) -> str:
-    lines = [f"To the coordinator: {answers}", f"Stays here: {store}"]
-    lines.append(f"Counted in: {account.path}")
-    if labels is not None:
-        lines.append(f"Clusters of the rows, which stay here too: {labels}")
-    return "\n".join(lines)

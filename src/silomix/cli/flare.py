@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from silomix import options as opt
+from silomix.cli.command import OnceCommand
 from silomix.cli.examples import EXAMPLES, epilog
-from silomix.cli.once import OnceCommand
 from silomix.progress import showing
 from silomix.results import (
     check_free,

@@ -1,29 +1,17 @@
-"""Commands of the whole method: fit, assign rows to what was found, demonstrate."""
-# annotations are evaluated here, since typer builds the options from them
+"""Commands of the whole method: demonstrate, fit, assign rows to what was found, report it."""
+# annotations are evaluated here, since the options are made from them
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 
-from silomix import options as opt
 from silomix.api import fit
-from silomix.cli.parsing import columns_to_use, given, rounds, split
-from silomix.cli.report import (
-    OUTSIDE,
-    check_outside_method,
-    columns_of,
-    find_posterior,
-    outside_record,
-    tell_outside,
-    write_outside,
-)
+from silomix.cli.command import Shown, columns_to_use, command, given, settings_of, split
 from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
-from silomix.outside import compare_outside, read_outside
+from silomix.errors import FileError, SettingsError
+from silomix.outside import Outside, check_method, compare_outside, read_outside
 from silomix.posterior import load
 from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
@@ -37,186 +25,222 @@ from silomix.results import (
     posterior_record,
     posterior_view,
     read_ids,
+    verdict_view,
     with_ids,
     write_posterior,
     write_table,
 )
-from silomix.terminal import explaining, show
+from silomix.results.posterior import SAVED
+from silomix.words import plural
+
+OUTSIDE = "outside.csv"
+RESULTS = "Folder that fit wrote with --out, or a saved posterior."
+WHOSE_ROWS = "Column that says whose row it is, or the silo all rows are of."
 
 
-def demo_command(
-    out: opt.DemoOut,
-    quiet: opt.Quiet = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Cluster four simulated hospitals without pooling them, and compare with the truth."""
-    with explaining(debug=debug):
-        with showing(quiet=quiet) as report:
-            found = run_demo(out, progress=report or False)
-        record = demo_record(found)
-        last = f"Against the truth: {record['comparison']}\nReport: {record['report']}"
-        show(record, demo_view(found), as_json=as_json, last=last)
+@command(out="Folder for reports and tables; replaced.")
+def demo_command(*, out: Path, quiet: bool = False) -> Shown:
+    """Cluster four simulated hospitals without pooling them; compare with the truth."""
+    with showing(quiet=quiet) as report:
+        found = run_demo(out, progress=report or False)
+    record = demo_record(found)
+    last = f"Against the truth: {record['comparison']}\nReport: {record['report']}"
+    return Shown(record, demo_view(found), last)
 
 
+@command(
+    settings=settings_of()
+    | {"shards": int, "missing": str, "preset": str}
+    | {"checkpoint": Path, "transport": str, "policy": str},
+    out="Folder for the results.",
+    silo="Column that says whose row it is; without it, one silo.",
+    policy="What a silo lets out: policy.toml, or a preset; open by default.",
+)
 def fit_command(
-    table: opt.TableFile,
+    table: Path,
     *,
-    out: opt.ResultsOut,
-    silo: opt.FitColumn = None,
-    shards: opt.Shards = None,
-    variables: opt.Variables = None,
-    exclude: opt.Exclude = None,
-    id_column: opt.IdColumn = None,
-    outside: opt.OutsideColumns = None,
-    outside_method: opt.OutsideMethod = None,
-    missing: opt.Missing = None,
-    frequency: opt.Frequency = None,
-    preset: opt.Preset = None,
-    components: opt.Components = None,
-    alpha: opt.Alpha = None,
-    beta: opt.Beta = None,
-    drift: opt.Drift = None,
-    iterations: opt.Iterations = None,
-    burn_in: opt.BurnIn = None,
-    chains: opt.Chains = None,
-    thin: opt.Thin = None,
-    seed: opt.Seed = None,
-    partition: opt.PartitionMethod = None,
-    relabel: opt.Relabel = None,
-    threads: opt.Threads = None,
-    checkpoint: opt.Checkpoint = None,
-    transport: opt.Transport = None,
-    matching: opt.Matching = None,
-    absorb: opt.Absorb = None,
-    aggregation: opt.Aggregation = None,
-    oracle: opt.Oracle = None,
-    solver: opt.Solver = None,
-    polish: opt.Polish = None,
-    strategy: opt.Strategy = None,
-    assign: opt.Assign = None,
-    tier: opt.Tier = None,
-    policy: opt.FitPolicy = None,
-    force: opt.Force = False,
-    quiet: opt.Quiet = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Cluster the rows of all silos: each samples its own, a coordinator makes one result."""
-    settings = given(
-        shards=shards,
-        missing=missing,
-        frequency=frequency,
-        preset=preset,
-        components=components,
-        alpha=alpha,
-        beta=beta,
-        drift=drift,
-        iterations=iterations,
-        burn_in=burn_in,
-        chains=chains,
-        thin=thin,
-        seed=seed,
-        partition=partition,
-        relabel=relabel,
-        threads=threads,
-        checkpoint=checkpoint,
-        transport=transport,
-        matching=matching,
-        absorb=absorb,
-        aggregation=aggregation,
-        oracle=oracle,
-        solver=solver,
-        polish=rounds(polish),
-        strategy=strategy,
-        assign=assign,
-        tier=tier,
-        policy=policy,
-    )
-    with explaining(debug=debug):
-        if silo is not None and shards is not None:
-            raise typer.BadParameter(
-                "--silo and --shards both say how to split the rows; give one of them"
-            )
-        check_free([*posterior_files(out), out / OUTSIDE], force=force)
-        check_outside_method(outside, outside_method)
-        others = columns_of(outside) if outside is not None else {}
-        taken = [*(split(variables) or []), silo, frequency]
-        _check_apart(table, others, taken)
-        named = _ids(table, id_column, [*taken, *others], frequency)
-        alone = [*given(exclude=exclude).values(), *others, *given(id_column=id_column).values()]
-        unwanted = exclude if variables else ",".join(alone)
-        columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
-        with showing(quiet=quiet) as report:
-            clock = StageClock(report=report)
-            posterior = fit(table, silo, **settings, **given(variables=columns), progress=clock)
-            seconds = clock.stop()
-        files = write_posterior(out, posterior, named)
-        (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
-        found = None
-        if others:
-            frame = read_table(table)
-            found = compare_outside(
-                posterior,
-                expand(frame, frequency) if frequency else frame,
-                others,
-                silo,
-                labels=posterior.labels if outside_method == "labels" else None,
-                **given(method=outside_method, threads=threads),
-            )
-            write_outside(found, out / OUTSIDE)
-            write_report(posterior, out / PAGE, outside=found)
-            files.append(out / OUTSIDE)
-        record = posterior_record(posterior) | {"files": [str(file) for file in files]}
-        record |= outside_record(found)
-        record["seconds"] = {stage: round(took, 3) for stage, took in seconds.items()}
-        last = [*tell_seconds(seconds), *tell_outside(found, out / OUTSIDE), f"Results: {out}"]
-        show(record, posterior_view(posterior), as_json=as_json, last="\n".join(last))
-
-
-def _check_apart(table: Path, others: dict[str, Any], taken: Sequence[str | None]) -> None:
-    """Refuse, before the work, columns that cannot be compared or have another task."""
-    for name in others:
-        _check_free_of_tasks("--outside", name, taken)
+    out: Path,
+    silo: str | None = None,
+    variables: str | None = None,
+    exclude: str | None = None,
+    id_column: str | None = None,
+    outside: str | None = None,
+    outside_method: str | None = None,
+    frequency: str | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    **settings: Any,
+) -> Shown:
+    """Cluster the rows of all silos: each samples its own, a coordinator joins them."""
+    if silo is not None and "shards" in settings:
+        raise typer.BadParameter("--silo and --shards both say how to split the rows; give one")
+    check_free([*posterior_files(out), out / OUTSIDE], force=force)
+    others = _outside_columns(outside, outside_method)
+    ids = [] if id_column is None else [id_column]
+    taken = [*(split(variables) or []), silo, frequency]
+    for column in others:
+        _check_unused("--outside", column, taken)
+    for column in ids:
+        _check_unused("--id", column, [*taken, *others])
+    # refused before the work: columns that are not there, or cannot be compared
     if others:
         read_outside(read_table(table), others)
-
-
-def _ids(
-    table: Path, column: str | None, taken: Sequence[str | None], frequency: str | None
-) -> NDArray[np.object_] | None:
-    """Return what the rows are called, if anything; refuse, before the work, a column in use."""
-    if column is None:
-        return None
-    _check_free_of_tasks("--id", column, taken)
-    return read_ids(table, column, frequency)
-
-
-def _check_free_of_tasks(option: str, column: str, taken: Sequence[str | None]) -> None:
-    if column in taken:
-        raise typer.BadParameter(
-            f"{option} names {column!r}, which another option gives a task; give it one"
+    named = None if id_column is None else read_ids(table, id_column, frequency)
+    unwanted = exclude if variables else ",".join([*given(x=exclude).values(), *others, *ids])
+    columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
+    settings |= given(frequency=frequency, threads=threads, variables=columns)
+    with showing(quiet=quiet) as report:
+        clock = StageClock(report=report)
+        posterior = fit(table, silo, **settings, progress=clock)
+        seconds = clock.stop()
+    files = write_posterior(out, posterior, named)
+    (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
+    found = None
+    if others:
+        frame = read_table(table)
+        found = compare_outside(
+            posterior,
+            expand(frame, frequency) if frequency else frame,
+            others,
+            silo,
+            labels=posterior.labels if outside_method == "labels" else None,
+            **given(method=outside_method, threads=threads),
         )
+        write_table(found.frame(frame_like="pandas"), out / OUTSIDE)
+        write_report(posterior, out / PAGE, outside=found)
+        files.append(out / OUTSIDE)
+    record = posterior_record(posterior) | {"files": [str(file) for file in files]}
+    record |= _outside_record(found)
+    record["seconds"] = {stage: round(took, 3) for stage, took in seconds.items()}
+    last = [*tell_seconds(seconds), *_outside_lines(found, out / OUTSIDE), f"Results: {out}"]
+    return Shown(record, posterior_view(posterior), "\n".join(last))
 
 
+@command(
+    results=RESULTS,
+    out="The labels, such as labels.csv: a line for each row.",
+    silo=WHOSE_ROWS,
+)
 def assign_command(
-    results: opt.Results,
-    table: opt.TableFile,
+    results: Path,
+    table: Path,
     *,
-    out: opt.AssignOut,
-    silo: opt.AssignColumn = None,
-    id_column: opt.IdColumn = None,
-    threads: opt.Threads = None,
-    force: opt.Force = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
+    out: Path,
+    silo: str | None = None,
+    id_column: str | None = None,
+    threads: int | None = None,
+    force: bool = False,
+) -> Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior."""
-    with explaining(debug=debug):
-        check_free([out], force=force)
-        found = load(find_posterior(results))
-        named = None if id_column is None else read_ids(table, id_column)
-        labels = with_ids(assign_rows(found, table, silo, threads), named)
-        write_table(labels, out, private=True)
-        record = assigned_record(found, labels) | {"files": [str(out)]}
-        show(record, assigned_view(found, labels), as_json=as_json, last=f"Labels: {out}")
+    check_free([out], force=force)
+    found = load(_find_posterior(results))
+    named = None if id_column is None else read_ids(table, id_column)
+    labels = with_ids(assign_rows(found, table, silo, threads), named)
+    write_table(labels, out, private=True)
+    record = assigned_record(found, labels) | {"files": [str(out)]}
+    return Shown(record, assigned_view(found, labels), f"Labels: {out}")
+
+
+@command(
+    results=RESULTS,
+    table="The rows, if --outside asks for variables that the posterior lacks.",
+    silo=WHOSE_ROWS,
+    out="The page; report.html next to the posterior when left out.",
+)
+def report_command(
+    results: Path,
+    *,
+    table: Path | None = None,
+    silo: str | None = None,
+    outside: str | None = None,
+    outside_method: str | None = None,
+    threads: int | None = None,
+    out: Path | None = None,
+    force: bool = False,
+) -> Shown:
+    """Write one HTML page: what was found, and whether to trust it; opens offline."""
+    if (table is None) != (outside is None):
+        raise typer.BadParameter("--table and --outside need each other; give both or none")
+    columns = _outside_columns(outside, outside_method)
+    saved = _find_posterior(results)
+    page = out or saved.with_name(PAGE)
+    numbers = page.with_name(OUTSIDE)
+    if out is None and outside is None and page.exists() and not force:
+        raise SettingsError(
+            f"{page} is there already, as fit writes it with its results: open it; or give "
+            "--out for another page, or --force to write it again"
+        )
+    files = [page] if outside is None else [page, numbers]
+    check_free(files, force=force)
+    posterior = load(saved)
+    found = None
+    if table is not None:
+        settings = given(method=outside_method, threads=threads)
+        found = compare_outside(posterior, read_table(table), columns, silo, **settings)
+        write_table(found.frame(frame_like="pandas"), numbers)
+    write_report(posterior, page, outside=found)
+    record = {
+        "trusted": posterior.diagnostics.trusted,
+        "verdict": posterior.diagnostics.verdict,
+        "clusters": posterior.n_clusters,
+        "bytes": page.stat().st_size,
+        "files": [str(file) for file in files],
+    } | _outside_record(found)
+    last = [*_outside_lines(found, numbers), f"Report: {page}"]
+    return Shown(record, verdict_view(posterior.diagnostics), "\n".join(last))
+
+
+def _check_unused(option: str, column: str, taken: list[str | None]) -> None:
+    if column in taken:
+        raise typer.BadParameter(f"{option} names {column!r}, which another option uses too")
+
+
+def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
+    """Return the columns in a,b=levels, each with what to compare; None where it is not said."""
+    if method is not None:
+        if outside is None:
+            raise typer.BadParameter("--outside-method needs --outside: say which columns")
+        check_method(method)
+    parts = [name.rpartition("=") for name in split(outside) or []]
+    return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
+
+
+def _outside_record(found: Outside | None) -> dict[str, Any]:
+    """Return for a program how the comparison was judged; nothing where there was none."""
+    if found is None:
+        return {}
+    return {
+        "outside": {
+            "method": found.method,
+            "tests": found.tests,
+            "threshold": found.threshold,
+            "significant": _differ(found),
+            "missing": dict(found.missing),
+        }
+    }
+
+
+def _outside_lines(found: Outside | None, path: Path) -> list[str]:
+    """Return for a person how many comparisons differ, and where they are; nothing for none."""
+    if found is None:
+        return []
+    differ = f"{_differ(found)} of {plural(found.tests, 'comparison')} differ significantly"
+    return [f"Outside variables: {differ}, with p at most {found.threshold:.2g}: {path}"]
+
+
+def _differ(found: Outside) -> int:
+    return sum(int(found.significant(one).sum()) for one in found.comparisons)
+
+
+def _find_posterior(results: Path) -> Path:
+    """Return the saved posterior in a folder of results, or the file itself."""
+    if not results.is_dir():
+        return results
+    saved = results / SAVED
+    if not saved.is_file():
+        raise FileError(
+            f"{results} has no {SAVED}; give a folder that `silomix fit --out` wrote, or the file "
+            "of a saved posterior"
+        )
+    return saved

@@ -88,16 +88,16 @@ def declared_levels(column: nw.Series[Any]) -> list[str] | None:
 
 
 def _present_values(column: nw.Series[Any], label: str) -> pd.Series[Any]:
-    advice = "split it into columns of single values, or leave it out with variables=..."
+    advice = "split it into columns of single values, or leave it out with {variables}"
     if column.dtype.is_nested():
-        raise DataError(f"{label} has cells of type {column.dtype}; {advice}")
+        raise DataError(f"{label} has cells of type {column.dtype}; {advice}", variables=...)
     present = column.drop_nulls()
     is_pandas = column.implementation.is_pandas()
     values = present.to_native() if is_pandas else pd.Series(present.to_numpy())
     kinds: set[Any] = set(map(type, values)) if values.dtype == object else set()
     for kind in kinds:
         if not issubclass(kind, Hashable) or issubclass(kind, tuple | frozenset | bytes):
-            raise DataError(f"{label} has cells of type {kind.__name__}; {advice}")
+            raise DataError(f"{label} has cells of type {kind.__name__}; {advice}", variables=...)
     if {bool, np.bool_} & kinds and len(kinds) > 1:
         return values.map(spell)  # True == 1: factorize would take them for the same value
     return values

@@ -121,7 +121,7 @@ def infer_schema(
     where : what messages call the table.
     """
     if missing not in get_args(Missing):
-        raise SettingsError(f"missing={missing!r} is not one of {get_args(Missing)}")
+        raise SettingsError(f"{{missing}} is not one of {get_args(Missing)}", missing=missing)
     frame = read_table(table)
     names = [str(name) for name in (frame.columns if variables is None else variables)]
     _check_names(names, frame, where)
@@ -189,10 +189,10 @@ def _level_codes(
     blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
     for place, text in enumerate(cells.texts):
         if text not in codes:
-            raise DataError(_unseen(repr(text), cells.codes == place, variable, label))
+            raise DataError(_unseen(repr(text), cells.codes == place, variable, label), schema=None)
     if blank < 0 and cells.missing.any():
         found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r})"
-        raise DataError(_unseen(found, cells.missing, variable, label))
+        raise DataError(_unseen(found, cells.missing, variable, label), schema=None)
     if cells.missing.all() and variable.levels not in {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}:
         _warn_missing_in_full(label)
     lookup = np.array([codes[text] for text in cells.texts] + [blank], dtype=np.int64)
@@ -202,7 +202,7 @@ def _level_codes(
 def _unseen(found: str, cells: NDArray[np.bool_], variable: Variable, label: str) -> str:
     return (
         f"{label} has {found} in data row {np.argmax(cells) + 1}, not in its schema, which has "
-        f"{quoted(variable.levels)}; add it to the schema of all silos, or recode the column"
+        f"{quoted(variable.levels)}; add it to the {{schema}} of all silos, or recode the column"
     )
 
 
@@ -232,7 +232,8 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
     if len(frame) < least:
         raise DataError(
             f"{where} has a single row, and clusters need at least {least} to learn from; give "
-            "more rows, or a schema if this is one silo of a study"
+            "more rows, or a {schema} if this is one silo of a study",
+            schema=None,
         )
 
 
@@ -242,13 +243,17 @@ def _check_countable(cells: Cells, label: str) -> None:
         raise DataError(
             f"{label} has {len(numbers)} distinct numbers or dates, such as "
             f"{quoted(numbers[:3])}, and looks continuous: bin it, declare its levels in a "
-            "schema, or leave it out with variables=..."
+            "{schema}, or leave it out with {variables}",
+            variables=...,
+            schema=None,
         )
     if MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         raise DataError(
             f"{label} has {len(cells.texts)} texts, all different, such as "
             f"{quoted(cells.texts[:3])}, and looks like an identifier: leave it out with "
-            "variables=..., or declare its levels in a schema"
+            "{variables}, or declare its levels in a {schema}",
+            variables=...,
+            schema=None,
         )
 
 
@@ -299,8 +304,10 @@ def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) 
     ]
     if constant:
         warnings.warn(
-            f"{where}: only one value in {quoted(constant)}, which tells nothing about the "
-            "clusters; check that this is meant, or leave it out with variables=...",
-            DataWarning,
+            DataWarning(
+                f"{where}: only one value in {quoted(constant)}, which tells nothing about the "
+                "clusters; check that this is meant, or leave it out with {variables}",
+                variables=...,
+            ),
             stacklevel=3,
         )

@@ -31,8 +31,8 @@ from silomix.messages.axes import (
     Text,
     Whole,
 )
-from silomix.policy import Policy, echo
 from silomix.release import Release, ReleasedDiagnostics
+from silomix.study.policy import Policy, echo
 from silomix.types import MatchedDraws  # noqa: TC001
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from silomix.disclosure import CLUSTER, SILO, UNIFORM, profile_basis, profile_ro
 from silomix.errors import MessageError
 from silomix.messages import DECLARED, ReleaseFields
 from silomix.messages.axes import declared_arrays
-from silomix.policy import Policy
 from silomix.release import effective_counts
 from silomix.spreadsheet import for_spreadsheet, from_spreadsheet
+from silomix.study.policy import Policy
 from silomix.types import Schema, Variable
 
 if TYPE_CHECKING:

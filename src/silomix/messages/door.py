@@ -18,8 +18,8 @@ from silomix.errors import MessageError
 from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
 from silomix.messages.container import digest as digest_question
 from silomix.messages.container import shorten
-from silomix.policy import Policy
 from silomix.study import Lbfgs, digest
+from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

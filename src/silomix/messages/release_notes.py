@@ -10,7 +10,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from silomix.disclosure import least_units
-from silomix.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
+from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 from silomix.words import plural
 
 if TYPE_CHECKING:

@@ -94,7 +94,7 @@ def compare_outside(
     if not 0 < level < 1:
         raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     if labels is not None and method != "labels":
-        raise SettingsError('labels are for method="labels"; leave them out, or give it')
+        raise SettingsError("labels are for {method}; leave them out, or give it", method="labels")
     frame = read_table(table)
     targets = read_outside(frame, columns)
     _check_outside(posterior, {target.variable for target in targets}, silo)
@@ -122,7 +122,8 @@ def compare_outside(
 def check_method(method: str) -> None:
     """Refuse a word that is no method."""
     if method not in get_args(Method):
-        raise SettingsError(f"method is {method!r}; it must be one of {get_args(Method)}")
+        text = f"{{method}} is {method!r}; it must be one of {get_args(Method)}"
+        raise SettingsError(text, method=None)
 
 
 def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> None:
@@ -130,19 +131,21 @@ def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> N
     if clustered:
         raise SettingsError(
             f"column {clustered[0]!r} was clustered, so its clusters differ by construction; "
-            "leave it out here: posterior.profiles() describes it"
+            "leave it out here: posterior.profiles() or profiles.csv describes it"
         )
     if silo in names:
         raise SettingsError(
             f"column {silo!r} names the silos, whose weights decide the memberships; compare it "
-            "without silo=, or leave it out"
+            "without {silo}, or leave it out",
+            silo=None,
         )
 
 
 def _spread(draws: int, available: int) -> NDArray[np.int64]:
     if available < 2:
         raise SettingsError(
-            'the posterior has a single draw, and averaging needs two or more; give method="labels"'
+            "the posterior has a single draw, and averaging needs two or more; give {method}",
+            method="labels",
         )
     return np.unique(np.linspace(0, available - 1, draws).round().astype(np.int64))
 

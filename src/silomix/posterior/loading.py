@@ -8,7 +8,6 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,7 @@ from silomix.posterior.record import Assignment, Posterior
 from silomix.posterior.shapes import check_ranges, check_shapes
 from silomix.release import ReleasedDiagnostics
 from silomix.study import Study, digest
-from silomix.study.problems import file_place
-from silomix.study.record import validate
+from silomix.study.validation import validate
 from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ def load(path: str | Path) -> Posterior:
     except (*UNREADABLE, ValueError):
         raise FileError(
             f"{source} is no saved posterior, or is damaged or truncated; give a file that "
-            "posterior.save wrote"
+            "posterior.save or silomix fit wrote"
         ) from None
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
@@ -108,7 +106,7 @@ def _members(archive: zipfile.ZipFile, length: int) -> dict[str, zipfile.ZipInfo
         if info.compress_type not in METHODS or info.flag_bits & ENCRYPTED:
             raise FileError(
                 f"has the member {info.filename!r} encrypted, or compressed in another way than a "
-                "saved posterior is; give the file as posterior.save wrote it"
+                "saved posterior is; give the file as it was written"
             )
     packed = sum(info.compress_size for info in infos)
     unpacked = sum(info.file_size for info in infos)
@@ -145,9 +143,8 @@ def _read_manifest(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipIn
 
 
 def _read_study(manifest: Manifest) -> Study:
-    place = partial(file_place, manifest.study)
     try:
-        study = validate(Study, manifest.study, source="its study", place=place, complete=True)
+        study = validate(Study, manifest.study, source="its study", complete=True)
     except SettingsError as error:
         raise FileError(f"is damaged, or of another version: {error}") from None
     if digest(study) != manifest.provenance.study:

@@ -162,9 +162,12 @@ def _warn_of_unused_column(frame: nw.DataFrame[Any], posterior: Posterior) -> No
         return  # its own weights are the global ones
     for name in silo_columns(frame, posterior.silos, _variables(posterior)):
         warnings.warn(
-            f"the column {name!r} names silos of the posterior, and is not used: all {len(frame)} "
-            f"rows get {_of_all(posterior)} over all silos; to use their own, give silo={name!r}",
-            DataWarning,
+            DataWarning(
+                f"the column {name!r} names silos of the posterior, and is not used: all "
+                f"{len(frame)} rows get {_of_all(posterior)} over all silos; to use their own, "
+                "give {silo}",
+                silo=name,
+            ),
             stacklevel=5,
         )
 

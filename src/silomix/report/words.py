@@ -29,7 +29,6 @@ AGGREGATIONS = {
 ORACLES = {
     "contingency": "each silo told once how often each of its distinct rows occurs",
     "federated": "each silo told sums of log-likelihoods and their gradients, whenever asked",
-    "pooled": "each silo sent its rows, as distinct rows with counts",
 }
 SWEEP = "one step of the sampler, in which every row and every parameter is drawn anew"
 COMPONENT = "a place for a cluster; the mixture has more than needed, and spare ones empty out"

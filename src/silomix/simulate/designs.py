@@ -119,7 +119,10 @@ def simulate(
     one_of("design", design, DESIGNS)
     appendix, word = design == "appendix-b", separability or "easy"
     if appendix and separability is not None:
-        raise SettingsError("separability: the design 'appendix-b' has its own; leave it out")
+        raise SettingsError(
+            "{separability}: the design 'appendix-b' has its own; leave it out",
+            separability=separability,
+        )
     one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
@@ -337,12 +340,13 @@ def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
 def one_of(setting: str, word: str, choices: Collection[str]) -> None:
     """Refuse a word that is none of the choices."""
     if word not in choices:
-        from silomix.study.problems import nearest
+        from silomix.words import nearest
 
         near = nearest(str(word), choices)
         hint = f" (did you mean {near!r}?)" if near else ""
         listed = ", ".join(repr(choice) for choice in choices)
-        raise SettingsError(f"{setting}={word!r} is not known{hint}; choose one of {listed}")
+        text = f"{{{setting}}} is not known{hint}; choose one of {listed}"
+        raise SettingsError(text, (), **{setting: word})
 
 
 def check_whole(setting: str, value: float, *, least: int) -> None:

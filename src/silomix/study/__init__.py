@@ -1,11 +1,9 @@
-"""The study file and its digest: every setting of a federated study, in one place."""
+"""What was decided: every setting of a study, its file and digest; what a silo lets out."""
 
 from __future__ import annotations
 
-from silomix.study.file import digest, read_study, write_study
-from silomix.study.make import KEYWORDS, PRESETS, default_thin, make_study
+from silomix.study.keywords import PRESETS, SETTINGS, default_thin, make_study
 from silomix.study.settings import (
-    AGGREGATIONS,
     MATCHINGS,
     SOLVERS,
     Aggregation,
@@ -15,21 +13,18 @@ from silomix.study.settings import (
     FewRounds,
     Hungarian,
     Lbfgs,
-    LocalSettings,
     Matching,
-    ModelSettings,
     Polish,
     Psgd,
-    ScheduleSettings,
     Solver,
+    Study,
 )
-from silomix.study.study import Study, VariableSettings
+from silomix.study.study_file import digest, read_study, write_study
 
 __all__ = [
-    "AGGREGATIONS",
-    "KEYWORDS",
     "MATCHINGS",
     "PRESETS",
+    "SETTINGS",
     "SOLVERS",
     "Aggregation",
     "Ball",
@@ -38,15 +33,11 @@ __all__ = [
     "FewRounds",
     "Hungarian",
     "Lbfgs",
-    "LocalSettings",
     "Matching",
-    "ModelSettings",
     "Polish",
     "Psgd",
-    "ScheduleSettings",
     "Solver",
     "Study",
-    "VariableSettings",
     "default_thin",
     "digest",
     "make_study",

@@ -5,12 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from silomix.study.problems import quote, rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from silomix.study.validation import quote, rule
 
 LONGEST_SILO_NAME = 60
 """Characters: at four bytes each, a file name with a suffix still fits everywhere."""
@@ -19,9 +15,8 @@ NOT_IN_FILE_NAMES = '/\\:*?"<>|'
 DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
 """What Windows does not take as a file name, whatever the suffix."""
 
-
-CONTROLS = {"Cc", "Zl", "Zp"}
-"""Unicode's categories of characters that do something rather than show something."""
+CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
+"""Unicode's categories of characters that do something, or stand for half of one."""
 
 
 def spoken(silo: str) -> str:
@@ -31,8 +26,6 @@ def spoken(silo: str) -> str:
 
 def check_writable(text: str) -> str:
     """Return text of any number of lines; refuse what no file can hold, or a screen obeys."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise rule(f"is {quote(text)}; it must be text that UTF-8 can write")
     if has_controls(" ".join(text.split())):
         raise rule(f"is {quote(text)}; it must not contain control characters")
     return text
@@ -40,16 +33,11 @@ def check_writable(text: str) -> str:
 
 def check_text(text: str) -> str:
     """Return the name of a variable or a level; refuse one that is not one line to read."""
-    _check_shown(text)
+    if not text.strip():
+        raise rule(f"is {quote(text)}; it must not be blank")
     if has_controls(text):
         raise rule(f"is {quote(text)}; it must not contain control characters")
     return text
-
-
-def _check_shown(text: str) -> None:
-    if not text.strip():
-        raise rule(f"is {quote(text)}; it must not be blank")
-    check_writable(text)
 
 
 def has_controls(text: str) -> bool:
@@ -69,22 +57,19 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def check_silo(name: str) -> str:
     """Return the name of a silo; refuse one that some computer cannot use as a file name."""
-    _check_shown(name)
-    for broken, what in _file_name_rules(name):
-        if broken:
+    broken = {
+        "not contain any of " + " ".join(NOT_IN_FILE_NAMES): set(NOT_IN_FILE_NAMES) & set(name),
+        "not contain control or invisible characters": not name.isprintable(),
+        "not begin or end with a full stop": name.strip(".") != name,
+        "not be blank, or begin or end with a space": not name or name.strip() != name,
+        f"have at most {LONGEST_SILO_NAME} characters": len(name) > LONGEST_SILO_NAME,
+        "not be a name that Windows keeps for itself": name.split(".")[0].lower() in DEVICES,
+    }
+    for what, is_broken in broken.items():
+        if is_broken:
             reason = "a silo's name becomes a file name"
             raise rule(f"is {quote(name)}; it must {what}, because {reason}")
     return name
-
-
-def _file_name_rules(name: str) -> Iterable[tuple[bool, str]]:
-    characters = set(NOT_IN_FILE_NAMES) & set(name)
-    yield bool(characters), f"not contain any of {' '.join(NOT_IN_FILE_NAMES)}"
-    yield not name.isprintable(), "not contain control or invisible characters"
-    yield name[0] == "." or name[-1] == ".", "not begin or end with a full stop"
-    yield name != name.strip(), "not begin or end with a space"
-    yield len(name) > LONGEST_SILO_NAME, f"have at most {LONGEST_SILO_NAME} characters"
-    yield name.split(".")[0].lower() in DEVICES, "not be a name that Windows keeps for itself"
 
 
 def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:

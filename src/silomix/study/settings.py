@@ -1,123 +1,140 @@
-"""The options of each step of the method, with their defaults and limits."""
+"""Every setting of a study, declared once: name, type, default, the paper's value, what it is for.
+
+The keywords of `fit`, the tables of `study.toml`, the options of the commands and the tables of the
+documentation follow from these records.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from silomix.study.problems import rule
-from silomix.study.record import Record
-from silomix.types import Prior, Schedule
+from silomix.study.names import (
+    check_distinct,
+    check_roster,
+    check_silo,
+    check_text,
+    check_writable,
+)
+from silomix.study.validation import Record, rule
+from silomix.types import Missing, Prior, Schedule, Schema, Variable
 
+FORMAT: Literal[1] = 1
 LARGEST_WHOLE_NUMBER = 2**63 - 1
 """TOML promises no more to its readers."""
 
 Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE_NUMBER)]
 CountFromZero = Annotated[int, Field(ge=0, le=LARGEST_WHOLE_NUMBER)]
 Positive = Annotated[float, Field(gt=0)]
+Text = Annotated[str, AfterValidator(check_text)]
+SiloName = Annotated[str, AfterValidator(check_silo)]
+SAMPLER, METHOD, OUTPUT = "The sampler", "The coordinator", "Output"
+"""Panels of a command's help page."""
+
+
+def keyword(default: object, text: str, panel: str | None = None, **shown: object) -> Any:
+    """Declare a setting that is a keyword of `fit`.
+
+    Parameters
+    ----------
+    default : its value when it is left out.
+    text : which value to choose, and why.
+    panel : of the commands' help pages, where it stands; None for no option.
+    shown : `paper=`, its value under `preset="paper"` where that is not the default; `derived=True`
+        where `make_study` finds the value from others, and `text` says how.
+    """
+    extra: dict[str, Any] = {"panel": panel, **shown}
+    return Field(default, description=text, json_schema_extra=extra)
+
+
+def describe(default: object, text: str) -> Any:
+    """Declare a setting that only a record of options, or the study file, can change."""
+    return Field(default, description=text)
 
 
 class ModelSettings(Record):
-    """The mixture: `[model]`.
+    """The mixture: `[model]`."""
 
-    Attributes
-    ----------
-    components : C⁺, the most clusters a silo can have; labels are stored in one byte.
-    alpha, beta : concentrations of the Dirichlet priors of the weights and of the level
-        probabilities, for the pooled model.
-    fractionate : whether each silo takes the prior to the power 1/S.
-    drift : "learn" lets a cluster's profile differ between silos, by an amount that is learned
-        for each variable; "none" gives it one profile everywhere, as in Fendler et al. (2026).
-    """
-
-    components: Annotated[int, Field(ge=1, le=255)] = 15
-    alpha: Positive = Prior.alpha
-    beta: Positive = Prior.beta
-    fractionate: bool = Prior.fractionate
-    drift: Literal["learn", "none"] = "learn"
+    components: Annotated[int, Field(ge=1, le=255)] = keyword(
+        15, "More than the clusters you expect; spare ones stay empty.", SAMPLER
+    )
+    alpha: Positive = keyword(
+        Prior.alpha, "Prior of cluster sizes; less for fewer clusters.", SAMPLER
+    )
+    beta: Positive = keyword(
+        Prior.beta, "Prior of levels; 1 is uniform, more is smoother.", SAMPLER
+    )
+    fractionate: bool = keyword(
+        Prior.fractionate, "Whether each of S silos takes the prior to the power 1/S."
+    )
+    drift: Literal["learn", "none"] = keyword(
+        "learn", "learn how far the silos' profiles differ, or none.", SAMPLER, paper="none"
+    )
 
 
 class ScheduleSettings(Record):
-    """How long each silo samples, and what it keeps: `[schedule]`.
+    """How long each silo samples, and what it keeps: `[schedule]`."""
 
-    Attributes
-    ----------
-    iterations : sweeps of each chain, burn-in included; the most of them where `adaptive` is true.
-    burn_in : sweeps dropped at the start of each chain.
-    chains : chains of each silo.
-    thin : one sweep in `thin` is kept after the burn-in.
-    adaptive : whether a silo may stop earlier, as soon as its chains agree on the clusters. It
-        looks after each of `silomix.Schedule.blocks`; half of a block is burn-in.
-    """
+    iterations: Count = keyword(
+        Schedule.iterations, "Most sweeps a chain; more if the verdict asks.", SAMPLER, paper=50_000
+    )
+    burn_in: CountFromZero = keyword(
+        Schedule.burn_in, "Sweeps dropped at the start; half by default.", SAMPLER, derived=True
+    )
+    chains: Count = keyword(
+        Schedule.chains, "Chains per silo; one cannot detect missed modes.", SAMPLER, paper=1
+    )
+    thin: Count = keyword(
+        Schedule.thin, "Keep one sweep in N; by default about 2000 draws.", SAMPLER, derived=True
+    )
+    adaptive: bool = keyword(
+        True, "Whether a silo stops when its chains agree; not with burn_in or thin.", paper=False
+    )
 
-    iterations: Count = Schedule.iterations
-    burn_in: CountFromZero = Schedule.burn_in
-    chains: Count = Schedule.chains
-    thin: Count = Schedule.thin
-    adaptive: bool = True
-
-    @field_validator("burn_in")
-    @classmethod
-    def _leave_sweeps(cls, burn_in: int, info: ValidationInfo) -> int:
-        iterations = info.data.get("iterations")
-        if iterations is not None and burn_in >= iterations:
-            raise rule(f"is {burn_in}; it must be less than iterations, {iterations}")
-        return burn_in
-
-    @field_validator("thin")
-    @classmethod
-    def _keep_a_draw(cls, thin: int, info: ValidationInfo) -> int:
-        if {"iterations", "burn_in"} <= info.data.keys():
-            left = info.data["iterations"] - info.data["burn_in"]
-            if thin > left:
-                reason = f"the {left} sweeps after the burn-in, or no draw is kept"
-                raise rule(f"is {thin}; it must be at most {reason}")
-        return thin
-
-    @field_validator("adaptive")
-    @classmethod
-    def _drop_half(cls, adaptive: bool, info: ValidationInfo) -> bool:  # noqa: FBT001
-        if adaptive and {"iterations", "burn_in"} <= info.data.keys():
-            half = info.data["iterations"] // 2
-            if info.data["burn_in"] != half:
-                raise rule(f"is true; then burn_in must be half of the iterations, {half}")
-        return adaptive
+    @model_validator(mode="after")
+    def _check_sweeps(self) -> Self:
+        left, half = self.iterations - self.burn_in, self.iterations // 2
+        if left < 1:
+            text = f"is {self.burn_in}; it must be less than iterations, {self.iterations}"
+            raise rule(text, key="burn_in")
+        if self.thin > left:
+            reason = f"the {left} sweeps after the burn-in, or no draw is kept"
+            raise rule(f"is {self.thin}; it must be at most {reason}", key="thin")
+        if self.adaptive and self.burn_in != half:
+            text = f"is true; then burn_in must be half of the iterations, {half}"
+            raise rule(text, key="adaptive")
+        return self
 
 
 class LocalSettings(Record):
-    """From a silo's draws to its clusters: `[local]`.
+    """From a silo's draws to its clusters: `[local]`."""
 
-    Attributes
-    ----------
-    partition : "linkage", average linkage on the posterior similarity; "pam", k-medoids.
-    one_cluster : whether one cluster, which silhouettes cannot see, is a possible answer.
-    threshold : the most rows that are all partitioned directly.
-    subsample : rows of a longer table that are, drawn at random; the others are placed by
-        their components.
-    relabel : "match" takes at each draw the component that overlaps the cluster most; "average"
-        takes the mean over the cluster's rows.
-    """
-
-    partition: Literal["linkage", "pam"] = "linkage"
-    one_cluster: bool = True
-    threshold: Count = 10_000
-    subsample: Annotated[int, Field(ge=3, le=LARGEST_WHOLE_NUMBER)] = 5_000
-    relabel: Literal["match", "average"] = "match"
+    partition: Literal["linkage", "pam"] = keyword(
+        "linkage", "linkage, or pam, which needs the extra pam.", SAMPLER, paper="pam"
+    )
+    one_cluster: bool = keyword(
+        True, "Whether one cluster, which silhouettes cannot see, may be the answer.", paper=False
+    )
+    threshold: Count = keyword(10_000, "The most rows that are all partitioned directly.")
+    subsample: Annotated[int, Field(ge=3, le=LARGEST_WHOLE_NUMBER)] = keyword(
+        5_000, "Rows of a longer table that are; the others are placed by their components."
+    )
+    relabel: Literal["match", "average"] = keyword(
+        "match", "match, or average, whose intervals are too narrow.", SAMPLER, paper="average"
+    )
 
 
 class MatchingSettings(Record):
-    """What every matching shares in `[matching]`.
+    """What every matching shares in `[matching]`."""
 
-    Attributes
-    ----------
-    absorb : whether a group may join another of its own silo that it does not differ from; a
-        number lets only groups of fewer rows do so.
-    refine : how often to match again with the aggregation's weights, and aggregate again.
-    """
-
-    absorb: bool | CountFromZero = True
-    refine: CountFromZero = 0
+    method: str
+    absorb: bool | CountFromZero = keyword(
+        True, "Fold alike clusters only if they have fewer rows; 0 folds none.", METHOD, paper=0
+    )
+    refine: CountFromZero = keyword(
+        0, "How often to match again with the aggregation's weights, and aggregate again."
+    )
 
 
 class Hungarian(MatchingSettings):
@@ -126,7 +143,7 @@ class Hungarian(MatchingSettings):
     Examples
     --------
     >>> silomix.Hungarian(absorb=0)
-    Hungarian(absorb=0, refine=0, method='hungarian')
+    Hungarian(method='hungarian', absorb=0, refine=0)
     """
 
     method: Literal["hungarian"] = "hungarian"
@@ -134,13 +151,6 @@ class Hungarian(MatchingSettings):
 
 class Divergence(MatchingSettings):
     """Match each silo in turn to a running reference, at a cost computed on its own rows.
-
-    Attributes
-    ----------
-    restarts : orders of the silos to try; the smallest summed divergence wins.
-    start : the silo to begin with: the first of the roster, or the most informative.
-    reference : the running reference is the plain mean over the silos matched so far, or
-        one weighted by precision.
 
     Examples
     --------
@@ -150,18 +160,15 @@ class Divergence(MatchingSettings):
     """
 
     method: Literal["divergence"] = "divergence"
-    restarts: Count = 1
-    start: Literal["first", "most-informative"] = "first"
-    reference: Literal["mean", "precision"] = "mean"
+    restarts: Count = describe(1, "orders of the silos to try; the smallest divergence wins.")
+    start: Literal["first", "most-informative"] = describe("first", "the silo to begin with.")
+    reference: Literal["mean", "precision"] = describe(
+        "mean", "of the silos matched so far: their plain mean, or one weighted by precision."
+    )
 
 
 class Ball(MatchingSettings):
     """Connect clusters whose profiles are closer than a radius.
-
-    Attributes
-    ----------
-    exponent : of the radius (log n / n)^exponent, n the rows of the silo.
-    radius : one radius for every silo instead.
 
     Examples
     --------
@@ -170,8 +177,8 @@ class Ball(MatchingSettings):
     """
 
     method: Literal["ball"] = "ball"
-    exponent: Positive = 0.25
-    radius: Positive | None = None
+    exponent: Positive = describe(0.25, "of the radius (log n / n)^exponent, for n rows.")
+    radius: Positive | None = describe(None, "one radius for every silo instead.")
 
 
 class Evidence(MatchingSettings):
@@ -189,12 +196,6 @@ class Evidence(MatchingSettings):
 class Lbfgs(Record):
     """Quasi-Newton on the logarithms of the weights.
 
-    Attributes
-    ----------
-    starts : starting points; the best objective wins.
-    steps : the most steps from each.
-    tolerance : stop when a step raises the objective by less.
-
     Examples
     --------
     >>> silomix.Lbfgs(starts=1).steps
@@ -202,13 +203,13 @@ class Lbfgs(Record):
     """
 
     method: Literal["lbfgs"] = "lbfgs"
-    starts: Count = 3
-    steps: Count = 1000
-    tolerance: Positive = 1e-4
+    starts: Count = describe(3, "starting points; the best objective wins.")
+    steps: Count = describe(1000, "the most steps from each.")
+    tolerance: Positive = describe(1e-4, "stop when a step raises the objective by less.")
 
 
 class Psgd(Record):
-    """Projected stochastic gradient, as in Fendler et al. (2026); attributes as in `Lbfgs`.
+    """Projected stochastic gradient, as in Fendler et al. (2026).
 
     Examples
     --------
@@ -217,18 +218,13 @@ class Psgd(Record):
     """
 
     method: Literal["psgd"] = "psgd"
-    starts: Count = 3
-    steps: Count = 1000
-    tolerance: Positive = 0.1
+    starts: Count = describe(3, "starting points; the best objective wins.")
+    steps: Count = describe(1000, "the most steps from each.")
+    tolerance: Positive = describe(0.1, "stop when a step raises the objective by less.")
 
 
 class FewRounds(Record):
     """Many starting points that travel together, for silos that can answer only a few times.
-
-    Attributes
-    ----------
-    rounds : the most exchanges with the silos.
-    starts : starting points in each exchange; the best objective wins.
 
     Examples
     --------
@@ -238,65 +234,126 @@ class FewRounds(Record):
     """
 
     method: Literal["few-rounds"] = "few-rounds"
-    rounds: Count = 10
-    starts: Count = 300
+    rounds: Count = describe(10, "the most exchanges with the silos.")
+    starts: Count = describe(300, "starting points in each; the best objective wins.")
 
 
 Matching = Annotated[Hungarian | Divergence | Ball | Evidence, Field(discriminator="method")]
 Solver = Annotated[Lbfgs | Psgd | FewRounds, Field(discriminator="method")]
+MATCHINGS = {kind().method: kind() for kind in get_args(get_args(Matching)[0])}
+SOLVERS = {kind().method: kind() for kind in get_args(get_args(Solver)[0])}
 
 
 class Aggregation(Record):
-    """How the silos' draws become global draws: `[aggregation]`.
+    """How the silos' draws become global draws: `[aggregation]`."""
 
-    Attributes
-    ----------
-    method : "vcmc", weights that maximise the relaxed ELBO; "cmc", inverse variances;
-        "uniform"; "product", the product of densities fitted to each silo's draws.
-    oracle : where the data term of the objective comes from: rows at the coordinator, the
-        silos' own likelihoods and gradients, or counts of distinct rows.
-    draws : draws in the objective, a fixed subsample; fewer where rows are many.
-    floor : the smallest weight of a silo: without one the objective may have no maximum.
-    log_determinant : "coordinates" counts the free coordinates of the silos that hold a
-        cluster; "literal" reads the matrices of Fendler et al. (2026) as printed.
-    solver : how the objective is maximised.
-    """
-
-    method: Literal["vcmc", "cmc", "uniform", "product"] = "vcmc"
-    oracle: Literal["pooled", "federated", "contingency"] = "contingency"
-    draws: Count = 200
-    floor: Positive = 1e-6
-    log_determinant: Literal["coordinates", "literal"] = "coordinates"
-    solver: Solver = Lbfgs()
+    method: Literal["vcmc", "cmc", "uniform", "product"] = describe(
+        "vcmc", "vcmc maximises the relaxed ELBO; cmc: inverse variances; product: of densities."
+    )
+    oracle: Literal["federated", "contingency"] = keyword(
+        "contingency", "contingency sends distinct rows; federated sums only.", METHOD
+    )
+    draws: Count = describe(200, "draws in the objective, a fixed subsample.")
+    floor: Positive = describe(
+        1e-6, "smallest weight of a silo: without one the objective may have no maximum."
+    )
+    log_determinant: Literal["coordinates", "literal"] = keyword(
+        "coordinates", "coordinates counts those of silos that hold a cluster.", paper="literal"
+    )
+    solver: Solver = keyword(
+        Lbfgs(), "lbfgs; psgd; few-rounds for slow exchanges.", METHOD, paper="psgd"
+    )
 
 
 class Polish(Record):
-    """Exact Gibbs rounds over the silos, from the aggregated draws: `[polish]`.
+    """Exact Gibbs rounds over the silos, from the aggregated draws: `[polish]`."""
 
-    Attributes
-    ----------
-    rounds : how many; "until" the draws stop moving and are worth enough independent ones.
-    most : the most rounds under "until".
-    inner_sweeps : sweeps inside a silo in each round.
-    chains : parallel chains, at least. Many need fewer rounds, few send fewer bytes.
-    """
+    main: ClassVar[str] = "rounds"
 
-    rounds: Literal["until"] | CountFromZero = "until"
-    most: Count = 50
-    inner_sweeps: Count = 2
-    chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
+    rounds: Literal["until"] | CountFromZero = describe(
+        "until", "how many; until the draws stop moving and are worth enough independent ones."
+    )
+    most: Count = describe(50, "the most rounds under until.")
+    inner_sweeps: Count = describe(2, "sweeps inside a silo in each round.")
+    chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = describe(
+        64, "parallel chains, at least. Many need fewer rounds, few send fewer bytes."
+    )
 
 
-MATCHINGS = {
-    "hungarian": Hungarian(),
-    "divergence": Divergence(),
-    "ball": Ball(),
-    "evidence": Evidence(),
-}
-AGGREGATIONS = {
-    "vcmc": Aggregation(method="vcmc"),
-    "cmc": Aggregation(method="cmc"),
-    "uniform": Aggregation(method="uniform"),
-    "product": Aggregation(method="product"),
-}
-SOLVERS = {"lbfgs": Lbfgs(), "psgd": Psgd(), "few-rounds": FewRounds()}
+class VariableSettings(Record):
+    """One variable that every silo has, and its levels in the order of their codes."""
+
+    name: Text
+    levels: Annotated[tuple[Text, ...], AfterValidator(check_distinct)]
+
+
+def _tell_apart(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
+    check_distinct(tuple(variable.name for variable in variables))
+    return variables
+
+
+class Study(Record):
+    """Every setting of a federated study: one study gives one result on every machine."""
+
+    format: Literal[1] = describe(FORMAT, "of the study file.")
+    title: Annotated[str, AfterValidator(check_writable)] | None = keyword(
+        None, "A line for people; not part of the digest.", OUTPUT
+    )
+    seed: CountFromZero = keyword(0, "A whole number; same seed, same result.", SAMPLER)
+    strategy: Literal["consensus", "exact"] = keyword(
+        "consensus", "consensus, or exact, with an exchange for every sweep.", METHOD
+    )
+    tier: Literal["summary", "draws"] = keyword(
+        "draws", "What a silo releases: draws, or a summary of them.", METHOD
+    )
+    assign: Literal["posterior", "matching"] = keyword(
+        "posterior", "Label rows by posterior, or by matching.", METHOD, paper="matching"
+    )
+    kept_draws: Annotated[int, Field(ge=1000, le=LARGEST_WHOLE_NUMBER)] = keyword(
+        1000, 'The fewest draws of the global posterior; "exact" keeps those of its schedule.'
+    )
+    missing: Missing = describe(Schema.missing, "what a missing cell means, as in `Schema`.")
+    silos: Annotated[tuple[SiloName, ...], AfterValidator(check_roster)]
+    model: ModelSettings = ModelSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    local: LocalSettings = LocalSettings()
+    matching: Matching = keyword(
+        Evidence(), "evidence; ball; divergence; hungarian if a silo has all.", METHOD, paper="ball"
+    )
+    aggregation: Aggregation = keyword(
+        Aggregation(), "vcmc; product by file under policies that round; cmc; uniform.", METHOD
+    )
+    polish: Polish = keyword(
+        Polish(), "until the draws settle, or a number of rounds; 0 for none.", METHOD, paper=0
+    )
+    variables: Annotated[tuple[VariableSettings, ...], AfterValidator(_tell_apart)]
+
+    @field_validator("aggregation")
+    @classmethod
+    def _fit_the_floor(cls, aggregation: Aggregation, info: ValidationInfo) -> Aggregation:
+        silos = len(info.data.get("silos", ()))
+        if silos > 1 and silos * aggregation.floor >= 1:
+            text = f"is {aggregation.floor}; with {silos} silos it must be below 1/{silos}"
+            raise rule(text, key="floor")
+        return aggregation
+
+    @property
+    def table_schema(self) -> Schema:
+        """The variables, their levels, and what a missing cell means."""
+        variables = tuple(Variable(v.name, v.levels) for v in self.variables)
+        return Schema(variables, self.missing)
+
+    @property
+    def prior(self) -> Prior:
+        """The priors of the pooled model."""
+        return Prior(self.model.alpha, self.model.beta, self.model.fractionate)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether a cluster's profile may differ between silos; never with one silo."""
+        return self.model.drift == "learn" and len(self.silos) > 1
+
+    @property
+    def sampling(self) -> Schedule:
+        """How long each silo samples, and what it keeps."""
+        return Schedule(**self.schedule.model_dump())

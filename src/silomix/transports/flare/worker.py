@@ -19,11 +19,11 @@ from silomix.errors import MessageError
 from silomix.messages import AssignReply, Refused
 from silomix.messages.container import decode, encode
 from silomix.messages.container import digest as digest_question
-from silomix.policy import find_policy
 from silomix.sampler import cores
 from silomix.silo import answer_or_refuse, refusal_code
 from silomix.site import load_rows, open_account, open_silo, write_labels
 from silomix.study import digest, read_study
+from silomix.study.policy import find_policy
 from silomix.transports.flare.job import without
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, SiteSettings, read_json
 

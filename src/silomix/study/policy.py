@@ -1,0 +1,301 @@
+"""What a silo lets out: its own policy and `policy.toml`, which no coordinator can override."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tomli_w
+from pydantic import AfterValidator, Field
+
+from silomix.errors import PolicyRefusal, SettingsError
+from silomix.study.names import check_distinct, check_text
+from silomix.study.settings import describe
+from silomix.study.study_file import digest, read_toml, write_toml
+from silomix.study.validation import Record, quote, rule, validate
+from silomix.words import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from silomix.study.settings import Study
+
+LARGEST_FILE = 100_000
+"""Bytes; a policy takes a few hundred."""
+
+LARGEST_COUNT = 1_000_000
+"""No rule asks for more people than this."""
+
+UNLIMITED = 1_000_000_000
+"""Exchanges that no study reaches."""
+
+LARGEST = 2**62
+"""No study sets more."""
+
+LONGEST_NAME = 60
+DIGEST_LENGTH = 16
+WIDTH = 100
+
+HEADER = """\
+# A silomix policy: what this silo lets out. The silo owns it; no study can override it.
+# minimum_count: fewest rows behind a released number (0: no rule). round_to: 1 for no rounding.
+# studies: how many may be answered from one table; `silomix ledger` shows them, and allows more.
+# [exchanges]: questions of each kind that may be answered in one study, 0 for none.
+# [limits]: the most that a study may set; one beyond them is refused before any work.
+"""
+
+
+def _check_name(name: str) -> str:
+    if len(check_text(name)) > LONGEST_NAME or not name.isprintable():
+        reason = f"it must be one line of at most {LONGEST_NAME} characters"
+        raise rule(f"is {quote(name)}; {reason}")
+    return name
+
+
+Limit = Annotated[int, Field(ge=0, le=UNLIMITED)]
+Most = Annotated[int, Field(ge=1, le=LARGEST)]
+Concentration = Annotated[float, Field(gt=0, le=LARGEST)]
+
+
+class Exchanges(Record):
+    """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
+
+    All but `assign` are answered with exact numbers, which no rule rounds: see `GIVES_AWAY`.
+
+    Attributes
+    ----------
+    divergence : costs of a reference, made of other silos' releases, against the silo's rows; the
+        silos that are asked later see this one's release.
+    sharing : sets of releases, those of all silos, that gradients may be asked about; all silos
+        see this one's release.
+    gradients : points at which the log-likelihood and its gradient are told; a question is about
+        as many as it has starting points times draws.
+    distinct_rows : the distinct rows and how often each occurs.
+    polish : sampled counts, one question a round; the exact strategy asks the same.
+    assign : rows of each global cluster.
+    """
+
+    divergence: Limit = 0
+    sharing: Limit = 0
+    gradients: Limit = 0
+    distinct_rows: Limit = 0
+    polish: Limit = 0
+    assign: Limit = 1
+
+
+GIVES_AWAY: dict[str, str] = {
+    "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
+    "can tell the exact count of every level, whatever minimum_count and round_to say; and the "
+    "silo's release to the silos that are asked later",
+    "sharing": "the silo's release to every silo of the study; and it is what gradients are about, "
+    "so with gradients of 0 it is good for nothing",
+    "gradients": "exact sums over the rows at points that the coordinator chooses: their "
+    "derivatives tell the exact number of rows, and enough points how often each distinct row "
+    "occurs, to the last one, whatever minimum_count and round_to say",
+    "distinct_rows": "the table but for the order of its rows, counts rounded, where every "
+    "distinct row occurs at least minimum_count times",
+    "polish": "counts of each level in each cluster, sampled anew for every chain: their mean is "
+    "the exact count, whatever minimum_count and round_to say",
+}
+"""What each channel that no rule rounds tells, for whoever allows one."""
+
+
+class Limits(Record):
+    """What a study may ask of a silo: `[limits]`."""
+
+    components: Most = describe(100, "the most of the silo's sampler.")
+    sweeps: Most = describe(100_000, "the most of a chain.")
+    chains: Most = describe(8, "the most of the silo's sampler.")
+    kept_draws: Most = describe(5_000, "the most that a silo keeps over all its chains.")
+    points: Most = describe(100, "the most starting points of one question about gradients.")
+    smallest_prior: Concentration = describe(0.1, "lower bound of alpha and beta.")
+    largest_prior: Concentration = describe(1.0, "upper bound of alpha and beta.")
+
+
+class Policy(Record):
+    """What one silo lets out. The silo owns it, and every release says under which it was made.
+
+    Attributes
+    ----------
+    name : what people call it; not part of the digest.
+    minimum_count : the fewest rows that a released number may stand for; 0 for no such rule.
+    round_to : counts leave as multiples of this; 1 for no rounding.
+    tiers : the kinds of release that may leave.
+    studies : how many may be answered from one table, unless the silo's owner allows another in
+        its ledger (`silomix.ledger`). Runs inside one process have no ledger, and count none.
+    exchanges : how many further questions may be answered.
+    limits : what a study may set; one beyond them is refused before any work.
+
+    Examples
+    --------
+    >>> policy = silomix.Policy(minimum_count=20, tiers=("summary", "draws"))
+    >>> policy.has_rules, policy.round_to, policy.studies, policy.exchanges.gradients
+    (True, 5, 1, 0)
+    """
+
+    name: Annotated[str, AfterValidator(_check_name)] = "default"
+    minimum_count: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] = 10
+    round_to: Annotated[int, Field(ge=1, le=LARGEST_COUNT)] = 5
+    tiers: Annotated[tuple[Literal["summary", "draws"], ...], AfterValidator(check_distinct)] = (
+        "summary",
+    )
+    studies: Limit = 1
+    exchanges: Exchanges = Exchanges()
+    limits: Limits = Limits()
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any count is changed on its way out."""
+        return self.minimum_count > 0 or self.round_to > 1
+
+
+NO_LIMITS = Limits(**dict.fromkeys(Limits.model_fields, LARGEST)).model_copy(
+    update={"smallest_prior": 1e-12}
+)
+OPEN = Policy(
+    name="open",
+    minimum_count=0,
+    round_to=1,
+    tiers=("summary", "draws"),
+    studies=UNLIMITED,
+    exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
+    limits=NO_LIMITS,
+)
+"""No rule at all: for rows that are in one hand already."""
+
+PRESETS: dict[str, Policy] = {
+    "default": Policy(),
+    # OpenSAFELY redacts counts of 7 and fewer, then rounds to 5
+    "opensafely": Policy(name="opensafely", minimum_count=8, round_to=5),
+    "ukllc": Policy(name="ukllc", minimum_count=10, round_to=5),
+    "omop": Policy(name="omop", minimum_count=5, round_to=1),
+    "pcornet": Policy(name="pcornet", minimum_count=11, round_to=1),
+    "open": OPEN,
+}
+
+
+def policy_named(word: str) -> Policy:
+    """Return the preset of that name."""
+    if word not in PRESETS:
+        near = nearest(word, PRESETS)
+        question = f"; did you mean {near!r}?" if near else ""
+        raise SettingsError(
+            f"there is no policy {quote(word)}; the presets are {', '.join(PRESETS)}{question}"
+        )
+    return PRESETS[word]
+
+
+def find_policy(word: str) -> Policy:
+    """Return the preset of that name, or else what the policy file of that path says."""
+    path = Path(word)
+    # a word with neither folder nor suffix was meant to be a preset
+    is_word = word in PRESETS or (path.name == word and not path.suffix)
+    return policy_named(word) if is_word else read_policy(path)
+
+
+def echo(policy: Policy) -> dict[str, Any]:
+    """Return the policy as the plain values that a release carries."""
+    return policy.model_dump(mode="json")
+
+
+def policy_digest(policy: Policy) -> str:
+    """Return the start of the SHA-256, in hexadecimal, of everything but the name."""
+    return digest(policy, without="name")[:DIGEST_LENGTH]
+
+
+def check_study(study: Study, limits: Limits, silo: str) -> None:
+    """Refuse a study that sets more than the silo's policy lets it, before any work is done."""
+    schedule = study.sampling
+    most = {
+        "components": (study.model.components, limits.components),
+        "iterations": (schedule.iterations, limits.sweeps),
+        "chains": (schedule.chains, limits.chains),
+        "kept draws": (schedule.chains * schedule.kept, limits.kept_draws),
+        "starts": (_points(study), limits.points),
+    }
+    exceeded: list[tuple[str, float, str]] = [
+        (name, value, f"at most {limit:,}")
+        for name, (value, limit) in most.items()
+        if value > limit
+    ]
+    for name, prior in (("alpha", study.model.alpha), ("beta", study.model.beta)):
+        if not limits.smallest_prior <= prior <= limits.largest_prior:
+            exceeded.append((name, prior, f"{limits.smallest_prior:g} to {limits.largest_prior:g}"))
+    for name, value, bound in exceeded:
+        raise PolicyRefusal(
+            f"{silo}: the study sets {name} to {value:,} and the silo's policy allows {bound}; "
+            "change the study, or let the policy's owner change [limits]"
+        )
+
+
+def _points(study: Study) -> int:
+    """Return how many starting points a question of the study may be about; 0 without such."""
+    settings = study.aggregation
+    if settings.method != "vcmc" or settings.oracle != "federated":
+        return 0
+    return 1 if settings.solver.method == "lbfgs" else settings.solver.starts
+
+
+def read_policy(path: str | Path) -> Policy:
+    """Read a policy file.
+
+    With `preset = "..."` the file changes single values of a preset; without, it states every
+    value, since a default may differ between versions. A changed preset without a name of its
+    own is called "changed from ...".
+
+    Raises
+    ------
+    SettingsError
+        With all that is wrong in the file, in its own words.
+
+    Examples
+    --------
+    >>> path = silomix.write_policy(silomix.Policy(minimum_count=20), "policy.toml")
+    >>> silomix.read_policy(path).minimum_count
+    20
+    """
+    document = read_toml(path, "a policy file", LARGEST_FILE)
+    if "preset" not in document:
+        try:
+            return validate(Policy, document, source=str(path), complete=True)
+        except SettingsError as error:
+            advice = 'to state only what differs from a preset, begin with preset = "default"'
+            raise SettingsError(f"{error}\n{advice}", error.problems) from None
+    preset = document.pop("preset")
+    if not isinstance(preset, str) or preset not in PRESETS:
+        known = ", ".join(map(repr, PRESETS))
+        raise SettingsError(f"{path}: preset is {quote(preset)}; it must be one of {known}")
+    values = echo(PRESETS[preset])
+    for table in ("exchanges", "limits"):
+        if isinstance(document.get(table), dict):
+            document[table] = values[table] | document[table]
+    policy = validate(Policy, values | document, source=str(path), complete=True)
+    if policy == PRESETS[preset] or "name" in document:
+        return policy
+    return policy.model_copy(update={"name": f"changed from {preset}"})
+
+
+def write_policy(policy: Policy, path: str | Path) -> Path:
+    """Write the policy file, whole or not at all, and return its path.
+
+    Next to each channel that it allows and no rule rounds, the file says what that gives away.
+
+    Examples
+    --------
+    >>> silomix.write_policy(silomix.Policy(name="ours"), "policy.toml").name
+    'policy.toml'
+    """
+    return write_toml(path, HEADER + "\n".join(_with_warnings(policy)) + "\n")
+
+
+def _with_warnings(policy: Policy) -> Iterator[str]:
+    """Yield the lines of a policy file."""
+    table = ""
+    for line in tomli_w.dumps(echo(policy)).splitlines():
+        table = line if line.startswith("[") else table
+        key, _, value = line.partition(" = ")
+        if table == "[exchanges]" and key in GIVES_AWAY and value != "0":
+            told = f"{key} gives away {GIVES_AWAY[key]}"
+            yield from wrap(told, WIDTH, initial_indent="# ", subsequent_indent="# ")
+        yield line

@@ -1,0 +1,142 @@
+"""The study file, `study.toml`, and the digest that tells one study from another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from silomix.atomic import read_file, replace_file
+from silomix.errors import SettingsError
+from silomix.study.settings import FORMAT, Study
+from silomix.study.validation import Record, quote, validate
+
+LARGEST_FILE = 5_000_000
+"""Bytes: some ten thousand variables."""
+
+LINE = 96
+
+HEADER = """\
+# A silomix study: every setting that its result depends on.
+# All silos and the coordinator work from the same file; a digest of everything in it but the
+# title tells them so. A change made after the first silo has answered makes another study.
+
+"""
+
+SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
+QUOTED_OR_COMMENT = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
+    r"|'''.*?(?:'''|\Z)"
+    r'|"(?:\\[^\n]|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+"""What dots may stand in without nesting; an open quote runs on, so that a scan is linear."""
+
+DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){8}")
+
+
+def digest(record: Record, *, without: str = "title") -> str:
+    """Return the SHA-256, in hexadecimal, of every setting but the title."""
+    settings = record.model_dump(exclude={without})
+    canonical = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def write_study(study: Study, path: str | Path) -> Path:
+    """Write the study file, whole or not at all, and return its path.
+
+    Examples
+    --------
+    >>> study = silomix.make_study(draws.shard.schema, ["north", "south"])
+    >>> silomix.write_study(study, "study.toml").name
+    'study.toml'
+    """
+    text = tomli_w.dumps(study.model_dump(exclude_none=True))
+    return write_toml(path, HEADER + SPREAD_LIST.sub(_on_one_line, text))
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    """Return a list on one line, where it is not too long for one."""
+    inside = " ".join(line.strip() for line in found[2].splitlines()).removesuffix(",")
+    line = f"{found[1]}{inside}]"
+    return line if len(line) <= LINE else found[0]
+
+
+def read_study(path: str | Path) -> Study:
+    """Read a study file: complete, since a default may differ between versions.
+
+    Raises
+    ------
+    SettingsError
+        With all that is wrong in the file, in its own words.
+
+    Examples
+    --------
+    >>> study = silomix.make_study(draws.shard.schema, ["north", "south"])
+    >>> path = silomix.write_study(study, "study.toml")
+    >>> silomix.read_study(path) == study
+    True
+    """
+    document = read_toml(path, "a study file", LARGEST_FILE)
+    version = document.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise SettingsError(
+            f"{path} is a study file of format {quote(version)}, and this silomix reads "
+            f"format {FORMAT}; use the version of silomix that the study was made with"
+        )
+    return validate(Study, document, source=str(path), complete=True)
+
+
+def write_toml(path: str | Path, text: str) -> Path:
+    """Write a file of settings, whole or not at all."""
+    target = Path(path)
+    try:
+        replace_file(target, text.encode())
+    except OSError as error:
+        raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
+    return target
+
+
+def read_toml(path: str | Path, what: str, largest: int) -> dict[str, Any]:
+    """Return what a file says, without the time and memory that a hostile one could take.
+
+    Parameters
+    ----------
+    what : what the file should be, "a study file".
+    largest : the most bytes that it may have.
+    """
+    try:
+        content = read_file(Path(path), largest + 1)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}; give the path of {what}"
+        raise SettingsError(f"{path} {reason}") from None
+    if len(content) > largest:
+        limit = f"{largest // 1000:,} kB"
+        raise SettingsError(f"{path} is larger than {limit}; is it really {what}?")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise SettingsError(
+            f"{path} is not UTF-8 text: line {line} has the byte 0x{content[error.start]:02x}; "
+            "save it with the encoding UTF-8"
+        ) from None
+    too_deep = f"{path} nests tables or lists too deeply for {what}"
+    # tomllib takes time and memory quadratic in the parts of a dotted key
+    if DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)):
+        raise SettingsError(too_deep)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise SettingsError(too_deep) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from None
+    except ValueError:  # the only other thing Python refuses to read
+        raise SettingsError(f"{path} has a number of too many digits") from None

@@ -1,0 +1,253 @@
+"""Records of settings: frozen, strict, and plain-spoken about what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from silomix.errors import SettingsError
+from silomix.words import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+KeyPath = tuple[str | int, ...]
+R = TypeVar("R", bound="Record")
+
+MOST_LISTED = 50
+LONGEST_QUOTE = 60
+NAMES: set[str] = set()
+"""Of the settings of all records, to guess what a misspelt one was meant to be."""
+
+ALLOWED = {
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "at least {ge}",
+    "int_type": "a whole number",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "model_attributes_type": "a table of settings",
+    "model_type": "a table of settings",
+    "string_type": "text in quotes",
+    "tuple_type": "a list",
+    "union_tag_invalid": "{expected_tags}",
+}
+"""What a setting must be, by the validator's name for the complaint."""
+
+
+class Problem(NamedTuple):
+    """One thing to put right: where it is, and what is wrong, as the end of a sentence."""
+
+    path: KeyPath
+    text: str
+
+
+class Record(BaseModel):
+    """Frozen settings. Wrong ones raise `SettingsError`, every problem listed at once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    main: ClassVar[str] = "method"
+    """The setting that stands for the whole record where a word is given instead."""
+
+    def __init__(self, /, **settings: object) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise refusal(type(self).__name__, _problems(error, settings), settings) from None
+
+    # a record inside another is made by the validator itself, which lists the problems of both
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **unused: Any) -> None:
+        """Describe each setting in the docstring, from where it is declared."""
+        NAMES.update(cls.model_fields)
+        told = {name: field.description for name, field in cls.model_fields.items()}
+        lines = [f"    {name} : {text}" for name, text in told.items() if text]
+        if lines:
+            section = "\n".join(["    Attributes", "    ----------", *lines])
+            summary, _, examples = (cls.__doc__ or "").rstrip().partition("\n\n")
+            cls.__doc__ = "\n\n".join(filter(None, [summary, section, examples.rstrip()])) + "\n"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_plain_values(cls, data: object) -> object:
+        """Take NumPy's numbers as Python's, and lists as the tuples that records hold."""
+        if not isinstance(data, dict):
+            return data
+        return {name: _plain(value) for name, value in data.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    return tuple(value) if isinstance(value, list) else value
+
+
+def rule(text: str, *, key: str | None = None) -> PydanticCustomError:
+    """Return the error a validator raises when one of our own rules is broken.
+
+    Parameters
+    ----------
+    text : the end of a sentence that starts with the setting's name.
+    key : the setting, inside the record being validated, that the sentence is about.
+    """
+    return PydanticCustomError("rule", "{text}", {"text": text, "key": key})
+
+
+def validate(
+    record: type[R],
+    data: Mapping[str, Any],
+    *,
+    source: str,
+    complete: bool = False,
+    keywords: Mapping[KeyPath, str] | None = None,
+) -> R:
+    """Return `data` as a record, or refuse it with all its problems.
+
+    Parameters
+    ----------
+    source : what the message calls `data`.
+    complete : whether a setting that has a default must be stated all the same.
+    keywords : what the caller calls places in `data`; others are named as a file's reader would.
+    """
+    try:
+        made = record.model_validate(data)
+    except ValidationError as error:
+        raise refusal(source, _problems(error, data), data, keywords) from None
+    unstated = list(_unstated(made, ())) if complete else []
+    if unstated:
+        raise refusal(source, unstated, data)
+    return made
+
+
+def refusal(
+    source: str,
+    problems: Sequence[Problem],
+    data: Mapping[str, object],
+    keywords: Mapping[KeyPath, str] | None = None,
+) -> SettingsError:
+    """Return the error that lists the problems of `source`, one a line."""
+    named: dict[str, Any] = {}
+    lines = [f"{source} cannot be used:"]
+    for path, text in problems[:MOST_LISTED]:
+        keyword = (keywords or {}).get(path)
+        if keyword:
+            named[keyword] = None
+        lines.append(f"{f'{{{keyword}}}' if keyword else file_place(data, path)} {text}")
+    if len(problems) > MOST_LISTED:
+        lines.append("(and more)")
+    return SettingsError("\n  - ".join(lines), problems, **named)
+
+
+def _unstated(record: Record, path: KeyPath) -> Iterator[Problem]:
+    """Yield the settings of a record, and of the records inside it, that were left to defaults."""
+    for name, field in type(record).model_fields.items():
+        here, value = (*path, name), getattr(record, name)
+        if name not in record.model_fields_set:
+            if isinstance(value, Record):
+                yield Problem(here, f"is missing; add the table [{'.'.join(map(str, here))}]")
+            elif field.default is not None:
+                default = f"{name} = {quote(field.default)}"
+                yield Problem(here, f"is missing; the default is {default}")
+        elif isinstance(value, Record):
+            yield from _unstated(value, here)
+
+
+def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
+    """Return what the validator said, one problem for each setting."""
+    details = error.errors(include_url=False)
+    return [
+        Problem(path, _predicate(list(about)))
+        for path, about in groupby(details, key=lambda detail: _path(detail, data))
+    ]
+
+
+def _path(detail: ErrorDetails, data: object) -> KeyPath:
+    """Return where the complaint is in `data`, without the validator's own signposts."""
+    path: KeyPath = ()
+    for step in detail["loc"]:
+        try:
+            data = data[step]  # type: ignore[index]
+        except (LookupError, TypeError):
+            continue
+        path = (*path, step)
+    match detail["type"]:
+        case "missing":
+            return (*path, detail["loc"][-1])
+        case "union_tag_invalid" | "union_tag_not_found":
+            return (*path, "method")
+    key = detail.get("ctx", {}).get("key")
+    return (*path, key) if key else path
+
+
+def _predicate(details: list[ErrorDetails]) -> str:
+    """Return the end of the sentence about one setting."""
+    first = details[0]
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "rule":
+            return str(context["text"])
+        case "missing" | "union_tag_not_found":
+            return "is missing"
+        case "extra_forbidden":
+            key = str(first["loc"][-1])
+            near = None if key in NAMES else nearest(key, NAMES)
+            return "is not a setting" + (f"; did you mean {near!r}?" if near else " here")
+    value = context.get("tag", first["input"])
+    allowed = " or ".join(_allowed(detail) for detail in details)
+    near = nearest(value, re.findall("'([^']*)'", allowed)) if isinstance(value, str) else None
+    question = f"; did you mean {near!r}?" if near else ""
+    return f"is {quote(value)}; it must be {allowed}{question}"
+
+
+def _allowed(detail: ErrorDetails) -> str:
+    wording = ALLOWED.get(detail["type"])
+    if wording is None:
+        return f"something else ({detail['msg']})"
+    text = wording.format(**detail.get("ctx", {}))
+    return " or ".join(text.rsplit(", ", 1)) if detail["type"] == "union_tag_invalid" else text
+
+
+def quote(value: object) -> str:
+    """Return a found value as a study file shows it, short enough for one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | dict):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, str) and len(value) > LONGEST_QUOTE:
+        return repr(value[:LONGEST_QUOTE] + "...")
+    if isinstance(value, int) and value.bit_length() > 3 * LONGEST_QUOTE:
+        return "a number of very many digits"
+    return repr(value) if isinstance(value, str | int | float) else str(value)[:LONGEST_QUOTE]
+
+
+def file_place(data: Mapping[str, Any], path: KeyPath) -> str:
+    """Return how a study file's reader would name a place in it: "[schedule] burn_in"."""
+    words = []
+    match path:
+        case ("variables", int(position), *rest):
+            words, path = [f"[[variables]] {position + 1}"], tuple(rest)
+            variable = data["variables"][position]
+            if isinstance(variable, dict) and isinstance(variable.get("name"), str):
+                words.append(f"({quote(variable['name'])})")
+    keys = [_key(step) for step in path if isinstance(step, str)]
+    if keys[1:]:
+        words.append(f"[{'.'.join(keys[:-1])}]")
+    words += keys[-1:]
+    if path and isinstance(path[-1], int):
+        words.append(f"entry {path[-1] + 1}")
+    return " ".join(words)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key)
