@@ -33,7 +33,7 @@ from silomix import rivals
 from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, best_labels, truth_files, write_cohort
 from silomix.metrics import adjusted_rand_index, variation_of_information
 from silomix.progress import StageClock, tell_seconds
-from silomix.results import write_posterior
+from silomix.report.results_folder import write_posterior
 from silomix.roster import random_shards
 from silomix.study import Aggregation
 

@@ -19,7 +19,7 @@ from silomix.types import (
 )
 
 if TYPE_CHECKING:
-    from silomix import ehr, metrics, plots, rivals
+    from silomix import ehr, metrics, rivals
     from silomix.api import fit, sample
     from silomix.cohort import simulate_cohort
     from silomix.estimator import FederatedMixture
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from silomix.policy import Policy, read_policy, write_policy
     from silomix.posterior import Posterior, load
     from silomix.relabel import local_posterior
+    from silomix.report import plots
     from silomix.study import (
         Ball,
         Divergence,
@@ -113,8 +114,9 @@ def __getattr__(name: str) -> object:
     """Import a name of `_HOMES`, or a module, when it is asked for."""
     if name in _HOMES:
         return getattr(import_module(f"silomix.{_HOMES[name]}"), name)
-    if not name.startswith("_") and find_spec(f"silomix.{name}"):
-        return import_module(f"silomix.{name}")
+    home = "report.plots" if name == "plots" else name
+    if not name.startswith("_") and find_spec(f"silomix.{home}"):
+        return import_module(f"silomix.{home}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

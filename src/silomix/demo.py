@@ -13,18 +13,9 @@ from silomix.api import fit
 from silomix.data import load
 from silomix.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.posterior import row_membership
-from silomix.results import (
-    PAGE,
-    as_text,
-    posterior_record,
-    posterior_view,
-    table_view,
-    verdict_view,
-    write_posterior,
-    write_table,
-    write_text,
-    writing,
-)
+from silomix.report.display import as_text, table_view
+from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text, writing
+from silomix.report.summary import posterior_record, posterior_view, verdict_view
 from silomix.simulate import SILO_COLUMN, simulate
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.results import write_posterior, write_silo, write_table
+from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.transports.flare import launch
 from silomix.transports.flare.kit import ServerSettings, SiteSettings, write_json, write_settings
 from unit.posteriors import make_posterior

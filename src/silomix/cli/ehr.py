@@ -15,7 +15,8 @@ from silomix.cli.examples import epilog
 from silomix.cli.once import OnceCommand
 from silomix.cli.parsing import split
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
-from silomix.results import check_free, table_view, write_table
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, write_table
 from silomix.terminal import explaining, show
 
 Events = Annotated[

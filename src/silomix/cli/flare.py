@@ -14,8 +14,9 @@ from silomix import options as opt
 from silomix.cli.examples import EXAMPLES, epilog
 from silomix.cli.once import OnceCommand
 from silomix.progress import showing
-from silomix.results import check_free, posterior_files, posterior_record, posterior_view
-from silomix.results import write_posterior as write_results
+from silomix.report.results_folder import check_free, posterior_files
+from silomix.report.results_folder import write_posterior as write_results
+from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 from silomix.transports.flare import enrol

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from silomix import options as opt
 from silomix.ledger import LEDGER, Ledger, Table, allow_study, begin_version, read_ledger
-from silomix.results import table_view
-from silomix.results.words import KINDS
+from silomix.report.display import table_view
+from silomix.report.silo_sections import REPLY_NAMES
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 
@@ -65,7 +65,7 @@ def _table_view(table: Table) -> list[RenderableType]:
     lines = table_view("version", *words, left=words)
     for number, version in enumerate(table.versions, start=1):
         for one in version.studies:
-            left = ", ".join(KINDS.get(record, record) for record in one.left)
+            left = ", ".join(REPLY_NAMES.get(record, record) for record in one.left)
             cells = (one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10], left)
             lines.add_row(str(number), *(Text(_plain(cell)) for cell in cells))
     parts: list[RenderableType] = [Text(_plain(table.name), style="bold")]

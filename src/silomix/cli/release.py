@@ -16,7 +16,7 @@ from silomix.ledger import note_left
 from silomix.policy import find_policy
 from silomix.progress import showing
 from silomix.release import Release, prepare_release
-from silomix.results import table_view
+from silomix.report.display import table_view
 from silomix.site import load_rows, open_account
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show

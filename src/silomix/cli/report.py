@@ -13,8 +13,8 @@ from silomix.errors import FileError, SettingsError
 from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
 from silomix.report import write_report
-from silomix.results import PAGE, check_free, verdict_view, write_table
-from silomix.results.posterior import SAVED
+from silomix.report.results_folder import PAGE, SAVED, check_free, write_table
+from silomix.report.summary import verdict_view
 from silomix.terminal import explaining, show
 from silomix.words import plural
 

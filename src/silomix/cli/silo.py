@@ -11,7 +11,8 @@ from silomix.apply import apply_study
 from silomix.cli.parsing import columns_to_use, given
 from silomix.data import read_table
 from silomix.progress import showing
-from silomix.results import as_record, check_free, describe, silo_files, write_silo
+from silomix.report.results_folder import check_free, silo_files, write_silo
+from silomix.report.summary import silo_record, silo_view
 from silomix.roster import own_rows, read_roster, table_schema
 from silomix.study import make_study, read_study
 from silomix.terminal import explaining, show
@@ -90,8 +91,8 @@ def sample_command(
                 progress=report or False,
             )
         files = write_silo(out, name, posterior, keep_draws=keep_draws)
-        record = as_record(name, posterior) | {"files": [str(file) for file in files]}
-        show(record, describe(name, posterior), as_json=as_json, last=f"Results: {out}")
+        record = silo_record(name, posterior) | {"files": [str(file) for file in files]}
+        show(record, silo_view(name, posterior), as_json=as_json, last=f"Results: {out}")
 
 
 def _unnamed(silos: int | None) -> list[str]:

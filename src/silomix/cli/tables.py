@@ -13,7 +13,8 @@ from silomix import options as opt
 from silomix.cli.parsing import columns_to_use, given, rounds, split
 from silomix.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.data import read_table
-from silomix.results import check_free, table_view, write_table
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, write_table
 from silomix.roster import read_roster, table_schema
 from silomix.simulate import SILO_COLUMN, one_of
 from silomix.simulate import simulate as draw_table

@@ -27,19 +27,20 @@ from silomix.outside import compare_outside, read_outside
 from silomix.posterior import load
 from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
-from silomix.results import (
+from silomix.report.results_folder import (
     PAGE,
     assign_rows,
-    assigned_record,
-    assigned_view,
     check_free,
     posterior_files,
-    posterior_record,
-    posterior_view,
     read_ids,
-    with_ids,
     write_posterior,
     write_table,
+)
+from silomix.report.summary import (
+    assigned_record,
+    assigned_view,
+    posterior_record,
+    posterior_view,
 )
 from silomix.terminal import explaining, show
 
@@ -216,7 +217,7 @@ def assign_command(
         check_free([out], force=force)
         found = load(find_posterior(results))
         named = None if id_column is None else read_ids(table, id_column)
-        labels = with_ids(assign_rows(found, table, silo, threads), named)
+        labels = assign_rows(found, table, silo, threads, named)
         write_table(labels, out, private=True)
         record = assigned_record(found, labels) | {"files": [str(out)]}
         show(record, assigned_view(found, labels), as_json=as_json, last=f"Labels: {out}")
