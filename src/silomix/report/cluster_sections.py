@@ -82,7 +82,7 @@ def traits_table(posterior: Posterior, contrast: Contrast, sure: float) -> Table
         "cluster": range(len(found)),
         "higher than in the whole": higher,
         "lower than in the whole": lower,
-        "least sure of these": ["" if p is None else probability(p, draws) for p in least],
+        "smallest probability": ["" if p is None else probability(p, draws) for p in least],
     }
     return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
 
