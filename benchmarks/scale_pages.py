@@ -8,7 +8,8 @@ from scale_stages import STAGES, Size
 from scipy.stats import linregress
 from writing import as_markdown, with_error
 
-from silomix.plots.common import COLOURS, MARKERS, save_figure
+from silomix.report.drawing import COLOURS, MARKERS
+from silomix.report.plots import save_figure
 from silomix.study.settings import LocalSettings
 
 UPPER = 3

@@ -32,7 +32,7 @@ import silomix
 from silomix import rivals
 from silomix.metrics import adjusted_rand_index, variation_of_information
 from silomix.progress import StageClock, tell_seconds
-from silomix.results import write_posterior
+from silomix.report.results_folder import write_posterior
 from silomix.roster import random_shards
 from silomix.simulate.cohort import (
     CONDITIONS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from comparing import in_cell
 from running import CELLS, SEPARABILITIES
 
-from silomix.plots import agreement, coverage, save_figure
-from silomix.plots.common import COLOURS, MARKERS
+from silomix.report.drawing import COLOURS, MARKERS
+from silomix.report.plots import agreement, coverage, save_figure
 
 SHOWN = ("default", "no-polish", "paper", "fedmerdel", "block-gibbs", "pooled")
 """Methods on the figures of agreement and coverage: as many as there are colours."""

@@ -19,12 +19,13 @@ from silomix.types import (
 )
 
 if TYPE_CHECKING:
-    from silomix import ehr, metrics, plots, rivals
+    from silomix import ehr, metrics, rivals
     from silomix.api import fit, sample
     from silomix.estimator import FederatedMixture
     from silomix.outside import compare_outside
     from silomix.posterior import Posterior, load
     from silomix.relabel import local_posterior
+    from silomix.report import plots
     from silomix.simulate.cohort import simulate_cohort
     from silomix.study import (
         Ball,
@@ -101,8 +102,9 @@ def __getattr__(name: str) -> object:
     """Import a name of `_HOMES`, or a module, when it is asked for."""
     if name in _HOMES:
         return getattr(import_module(f"silomix.{_HOMES[name]}"), name)
-    if not name.startswith("_") and find_spec(f"silomix.{name}"):
-        return import_module(f"silomix.{name}")
+    home = "report.plots" if name == "plots" else name
+    if not name.startswith("_") and find_spec(f"silomix.{home}"):
+        return import_module(f"silomix.{home}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from silomix.posterior import Posterior, make_provenance
+from silomix.posterior import make_provenance
 from silomix.study import make_study
 from silomix.types import Correspondence, Schema, SiloWeights, Variable
-from unit.posteriors import TRUSTED, make_diagnostics
+from unit.posteriors import TRUSTED, make_diagnostics, make_posterior
 
 
 def large_posterior(rng, *, clusters=27, conditions=94, silos=30, draws=60):
@@ -15,30 +17,19 @@ def large_posterior(rng, *, clusters=27, conditions=94, silos=30, draws=60):
     names = tuple(f"practice {place + 1}" for place in range(silos))
     schema = Schema(tuple(Variable(f"condition {q}", ("no", "yes")) for q in range(conditions)))
     study = make_study(schema, names, seed=1)
-    prevalence = rng.beta(0.5, 4.0, (clusters, conditions))
-    having = rng.beta(
-        300 * prevalence + 0.5, 300 * (1 - prevalence) + 0.5, (draws, *prevalence.shape)
-    )
     by_silo = rng.dirichlet(np.geomspace(1.0, 0.001, clusters) * 2000, (draws, silos))
     groups = tuple((np.arange(10) + 10 * place) % clusters for place in range(silos))
+    sizes = tuple(rng.integers(30, 900, 10) for _ in names)
+    sure = rng.random((10 * silos, 10 * silos))
+    profiles = rng.dirichlet(np.full(silos, 0.2), clusters).T
     sent = {name: {"Release": 10_000_000, "PolishReply": 640_000} for name in names}
-    return Posterior(
+    return replace(
+        make_posterior(rng, draws=draws, clusters=clusters, schema=schema, assignment=None),
         study=study,
         weights=by_silo.mean(axis=1).astype(np.float32),
         weights_by_silo=by_silo.astype(np.float32),
-        probabilities=np.stack([1 - having, having], axis=3)
-        .reshape(draws, clusters, -1)
-        .astype(np.float32),
-        correspondence=Correspondence(
-            names,
-            groups,
-            tuple(rng.integers(30, 900, 10) for _ in names),
-            "evidence",
-            rng.random((10 * silos, 10 * silos)),
-        ),
-        silo_weights=SiloWeights(
-            names, rng.dirichlet(np.ones(silos)), rng.dirichlet(np.full(silos, 0.2), clusters).T
-        ),
+        correspondence=Correspondence(names, groups, sizes, "evidence", sure),
+        silo_weights=SiloWeights(names, rng.dirichlet(np.ones(silos)), profiles),
         diagnostics=make_diagnostics(silos=dict.fromkeys(names, TRUSTED)),
         provenance=make_provenance(study, [], sent, {name: {"Release": 1} for name in names}),
     )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.results import write_posterior, write_silo, write_table
+from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.startup_kit import SiteSettings, write_json
 from unit.posteriors import make_posterior

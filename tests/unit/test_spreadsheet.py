@@ -19,7 +19,7 @@ import silomix
 from silomix import cli
 from silomix.data import read_table
 from silomix.errors import DataError
-from silomix.results import write_posterior, write_silo, write_table
+from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.types import Correspondence, Schema, SiloWeights, Variable
 from unit.posteriors import make_posterior, with_drift
@@ -324,4 +324,4 @@ def test_who_writes_tables():
         for path in root.rglob("*.py")
         if re.search(r"to_csv\(|write_csv\(|csv\.writer|DictWriter", path.read_text("utf-8"))
     }
-    assert writers == {"results/common.py", "messages/csv_tables.py"}
+    assert writers == {"report/results_folder.py", "messages/csv_tables.py"}

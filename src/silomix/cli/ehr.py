@@ -16,7 +16,8 @@ from silomix import options as opt
 from silomix.cli.command import OnceCommand, split
 from silomix.cli.examples import epilog
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
-from silomix.results import check_free, table_view, write_table
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, write_table
 from silomix.terminal import explaining, show
 
 Word = str | None

@@ -20,15 +20,10 @@ from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatc
 from silomix.messages import REFUSALS
 from silomix.pipeline import run_study
 from silomix.progress import showing
-from silomix.results import (
-    check_free,
-    posterior_files,
-    posterior_record,
-    posterior_view,
-    table_view,
-    write_posterior,
-)
-from silomix.results.words import KINDS
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, posterior_files, write_posterior
+from silomix.report.silo_sections import REPLY_NAMES
+from silomix.report.summary import posterior_record, posterior_view
 from silomix.sampler import cores
 from silomix.silo import Silo
 from silomix.site import load_rows, open_account, open_silo, place_in, write_labels
@@ -53,7 +48,7 @@ from silomix.words import listing
 
 STORE = "silomix-store"
 LOG = "log.txt"
-LEAVES = KINDS | {"Received": "a receipt"}
+LEAVES = REPLY_NAMES
 """What each kind of reply is called."""
 
 

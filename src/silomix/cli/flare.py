@@ -12,13 +12,8 @@ from silomix import options as opt
 from silomix.cli.command import OnceCommand
 from silomix.cli.examples import EXAMPLES, epilog
 from silomix.progress import showing
-from silomix.results import (
-    check_free,
-    posterior_files,
-    posterior_record,
-    posterior_view,
-    write_posterior,
-)
+from silomix.report.results_folder import check_free, posterior_files, write_posterior
+from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import digest, read_study
 from silomix.terminal import explaining, show
 from silomix.transports.flare import provision as kits

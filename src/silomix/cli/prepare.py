@@ -11,7 +11,8 @@ from rich.text import Text
 
 from silomix.cli.command import WORDS, Shown, columns_to_use, command, given, settings_of, split
 from silomix.data import read_table
-from silomix.results import check_free, table_view, write_table
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, write_table
 from silomix.roster import read_roster, table_schema
 from silomix.simulate import DESIGNS, SILO_COLUMN
 from silomix.simulate import simulate as draw_table

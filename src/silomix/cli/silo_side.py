@@ -18,8 +18,10 @@ from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.release_notes import explain
 from silomix.progress import showing
 from silomix.release import Release, make_release
-from silomix.results import as_record, check_free, describe, silo_files, table_view, write_silo
-from silomix.results.words import KINDS
+from silomix.report.display import table_view
+from silomix.report.results_folder import check_free, silo_files, write_silo
+from silomix.report.silo_sections import REPLY_NAMES
+from silomix.report.summary import silo_record, silo_view
 from silomix.roster import own_rows, read_roster, table_schema
 from silomix.sampler import cores
 from silomix.silo import Silo, sample_locally
@@ -87,8 +89,8 @@ def sample_command(
     shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
     posterior = apply_to(shard, plan, name, threads=threads, checkpoint=checkpoint, quiet=quiet)
     files = write_silo(out, name, posterior, keep_draws=keep_draws)
-    record = as_record(name, posterior) | {"files": [str(file) for file in files]}
-    return Shown(record, describe(name, posterior), f"Results: {out}")
+    record = silo_record(name, posterior) | {"files": [str(file) for file in files]}
+    return Shown(record, silo_view(name, posterior), f"Results: {out}")
 
 
 def _study_of_table(
@@ -275,7 +277,7 @@ def _table_view(table: Table) -> list[RenderableType]:
     lines = table_view("version", *words, left=words)
     for number, version in enumerate(table.versions, start=1):
         for one in version.studies:
-            left = ", ".join(KINDS.get(record, record) for record in one.left)
+            left = ", ".join(REPLY_NAMES.get(record, record) for record in one.left)
             cells = (one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10], left)
             lines.add_row(str(number), *(Text(printable(cell)) for cell in cells))
     parts: list[RenderableType] = [Text(printable(table.name), style="bold")]

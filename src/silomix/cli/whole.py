@@ -15,22 +15,23 @@ from silomix.outside import Outside, check_method, compare_outside, read_outside
 from silomix.posterior import load
 from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
-from silomix.results import (
+from silomix.report.results_folder import (
     PAGE,
+    SAVED,
     assign_rows,
-    assigned_record,
-    assigned_view,
     check_free,
     posterior_files,
-    posterior_record,
-    posterior_view,
     read_ids,
-    verdict_view,
-    with_ids,
     write_posterior,
     write_table,
 )
-from silomix.results.posterior import SAVED
+from silomix.report.summary import (
+    assigned_record,
+    assigned_view,
+    posterior_record,
+    posterior_view,
+    verdict_view,
+)
 from silomix.words import plural
 
 OUTSIDE = "outside.csv"
@@ -136,7 +137,7 @@ def assign_command(
     check_free([out], force=force)
     found = load(_find_posterior(results))
     named = None if id_column is None else read_ids(table, id_column)
-    labels = with_ids(assign_rows(found, table, silo, threads), named)
+    labels = assign_rows(found, table, silo, threads, named)
     write_table(labels, out, private=True)
     record = assigned_record(found, labels) | {"files": [str(out)]}
     return Shown(record, assigned_view(found, labels), f"Labels: {out}")

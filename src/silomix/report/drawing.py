@@ -1,21 +1,42 @@
-"""Small drawings as SVG elements inside the page; their colours are classes of its style sheet."""
+"""Colours of all figures, and small drawings as SVG inside the page.
+
+Shares go from pale to dark blue, differences from orange over neutral to purple; the colour-blind
+tell both apart, by lightness and by hue. The page allows no inline style, so its colours are
+classes of a style sheet. The text on a colour is black or white, whichever has the higher contrast,
+which is never below 4.5 to 1.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import numpy as np
 from markupsafe import Markup
 
-from silomix.report.records import amount
+from silomix.report.display import Table, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from silomix.characterise import ClusterMap
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+MARKERS = "osD^vP"
+"""Okabe and Ito's colours (2008), and as many markers."""
+STEPS = 20
+"""Steps of a scale of the page; there is one colour more."""
+LIGHT = {
+    "p": ("#f5f8fc", "#9ecae1", "#3182bd", "#08306b"),
+    "d": ("#b35806", "#f1a340", "#fee0b6", "#f7f7f7", "#d8daeb", "#998ec3", "#542788"),
+}
+DARK = {
+    "p": ("#1d2530", "#1f4e79", "#4292c6", "#c6e2f7"),
+    "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
+}
+"""Colours along the scales, evenly spaced: p for shares and d for differences."""
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34
@@ -26,53 +47,94 @@ ELLIPSE = 2.4477
 """Standard deviations whose ellipse holds 95% of a normal distribution in the plane."""
 
 
-def bar(mean: float, lower: float | None = None, upper: float | None = None) -> Markup:
-    """Return a bar for a share from 0 to 1, with its interval where there is one."""
-    svg = ET.Element(
-        "svg",
-        {
-            "class": "bar",
-            "viewBox": "0 0 100 10",
-            "preserveAspectRatio": "none",
-            "aria-hidden": "true",
-        },
-    )
-    _add(svg, "rect", "bar-all", x=0, y=0, width=100, height=10)
-    _add(svg, "rect", "bar-mean", x=0, y=2, width=100 * mean, height=6)
-    if lower is not None and upper is not None:
-        width = max(100 * (upper - lower), 0.4)
-        _add(svg, "rect", "bar-interval", x=100 * lower, y=4, width=width, height=2)
-    return _markup(svg)
+@dataclass(frozen=True)
+class Picture:
+    """A drawing, what it shows, and the same in numbers."""
+
+    drawing: Markup
+    caption: str
+    table: Table
 
 
-def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup:
-    """Return lines of values against their place.
+def share_class(share: float) -> str:
+    """Return the class of a share from 0 to 1."""
+    return f"p{round(STEPS * float(np.clip(share, 0.0, 1.0)))}"
+
+
+def difference_class(difference: float, largest: float) -> str:
+    """Return the class of a difference from −largest to largest; more than that is clipped."""
+    position = (np.clip(difference / largest, -1.0, 1.0) + 1.0) / 2.0
+    return f"d{round(STEPS * float(position))}"
+
+
+def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:
+    """Return the style rules that colour the cells of a view.
 
     Parameters
     ----------
-    values : (place, line)
+    anchors : colours, evenly spaced along the scale.
+    view : "p" or "d": the rules hold inside an element with this `data-view`.
+    before : a selector to put in front.
+    """
+    known = np.array([list(bytes.fromhex(colour[1:])) for colour in anchors])
+    scale, places = np.linspace(0.0, 1.0, STEPS + 1), np.linspace(0.0, 1.0, len(anchors))
+    mixed = np.stack([np.interp(scale, places, channel) for channel in known.T], axis=1).round()
+    return "".join(
+        f"{before}[data-view={view}] .{view}{step}"
+        f"{{background:#{bytes(colour.astype(np.uint8)).hex()};color:{ink(colour)}}}\n"
+        for step, colour in enumerate(mixed)
+    )
+
+
+def ink(colour: NDArray[np.float64]) -> str:
+    """Return black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
+    return "#000" if luminance(colour) > 0.179 else "#fff"  # where both contrasts are equal
+
+
+def luminance(colour: NDArray[np.float64]) -> float:
+    """Return the relative luminance of WCAG 2.2."""
+    light = colour / 255
+    linear = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
+    """Return a bar for a share from 0 to 1, with its interval where there is one."""
+    parts = [
+        _element("rect", "bar-all", x=0, y=0, width=100, height=10),
+        _element("rect", "bar-mean", x=0, y=2, width=100 * mean, height=6),
+    ]
+    if lower <= upper:
+        width = max(100 * (upper - lower), 0.4)
+        parts.append(_element("rect", "bar-interval", x=100 * lower, y=4, width=width, height=2))
+    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
+    return _element("svg", "bar", parts, viewBox="0 0 100 10", **hidden)
+
+
+def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup:
+    """Return a line of values (place,) against their place.
+
+    Parameters
+    ----------
     name : of what is drawn, for those who cannot see it.
     along : what the places are, under the axis.
     """
-    svg = _canvas(WIDTH, HEIGHT, name)
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    span = high - low or 1.0
-    last = max(len(values) - 1, 1)
-    ends = {place: amount(value) for place, value in ((HEIGHT - BOTTOM, low), (TOP, high))}
-    left = max(LEFT, 5 + LETTER * max(map(len, ends.values())))
-    x = left + np.arange(len(values)) / last * (WIDTH - left - RIGHT)
-    y = TOP + (high - values) / span * (HEIGHT - TOP - BOTTOM)
-    floor = HEIGHT - BOTTOM
-    for place, words in ends.items():
-        _add(svg, "line", "rule", x1=left, x2=WIDTH - RIGHT, y1=place, y2=place)
-        _text(svg, words, left - 5, place, "end")
-    for place, where, anchor in ((1, left, "start"), (len(values), WIDTH - RIGHT, "end")):
-        _text(svg, str(place), where, floor + 14, anchor)
-    _text(svg, along, (left + WIDTH - RIGHT) / 2, floor + 28, "middle")
-    for line in range(values.shape[1]):
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y[:, line], strict=True))
-        _add(svg, "polyline", f"trace trace-{line % 3}", points=points)
-    return _markup(svg)
+    low, high = float(values.min()), float(values.max())
+    floor, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    left = max(LEFT, 5 + LETTER * max(len(amount(low)), len(amount(high))))
+    x = np.linspace(left, right, len(values))
+    y = TOP + (high - values) / (high - low or 1.0) * (floor - TOP)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    parts = [
+        *(_element("line", "rule", x1=left, x2=right, y1=at, y2=at) for at in (floor, TOP)),
+        _text(amount(low), left - 5, floor, "end"),
+        _text(amount(high), left - 5, TOP, "end"),
+        _text("1", left, floor + 14, "start"),
+        _text(str(len(values)), right, floor + 14, "end"),
+        _text(along, (left + right) / 2, floor + 28, "middle"),
+        _element("polyline", "trace", points=points),
+    ]
+    return _chart(parts, WIDTH, HEIGHT, name)
 
 
 def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Markup:
@@ -83,64 +145,51 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
     shares : (cluster,), of all rows.
     name : of what is drawn, for those who cannot see it.
     """
-    svg = _canvas(SQUARE, SQUARE, name)
-    spread = np.abs(found.centres).max() * 1.25 or 1.0
-    scale = SQUARE / 2 / spread
     middle = SQUARE / 2
-    _add(svg, "line", "rule", x1=0, x2=SQUARE, y1=middle, y2=middle)
-    _add(svg, "line", "rule", x1=middle, x2=middle, y1=0, y2=SQUARE)
-    _text(svg, "axis 1", SQUARE - 4, middle - 8, "end", "axis")
-    _text(svg, "axis 2", middle + 6, 8, "start", "axis")
+    scale = middle / (np.abs(found.centres).max() * 1.25 or 1.0)
     places = middle + scale * found.centres * [1, -1]
     radii = 4 + 22 * np.sqrt(shares)
-    for (x, y), radius in zip(places, radii, strict=True):
-        _add(svg, "circle", "disc", cx=x, cy=y, r=radius)
-    # above all discs, since one may lie on another
-    for cluster, (x, y) in enumerate(places):
-        _ellipse(svg, found.draws[:, cluster], (x, y), scale)
-    for cluster, ((x, y), radius) in enumerate(zip(places, radii, strict=True)):
-        _text(svg, str(cluster), x, y - radius - 6, "middle", "disc-name")
-    return _markup(svg)
+    discs = list(zip(places, radii, strict=True))
+    parts = [
+        _element("line", "rule", x1=0, x2=SQUARE, y1=middle, y2=middle),
+        _element("line", "rule", x1=middle, x2=middle, y1=0, y2=SQUARE),
+        _text("axis 1", SQUARE - 4, middle - 8, "end", "axis"),
+        _text("axis 2", middle + 6, 8, "start", "axis"),
+        *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
+        # above all discs, since one may lie on another
+        *(_ellipse(found.draws[:, c], place, scale) for c, place in enumerate(places)),
+        *(
+            _text(str(cluster), x, y - radius - 6, "middle", "disc-name")
+            for cluster, ((x, y), radius) in enumerate(discs)
+        ),
+    ]
+    return _chart(parts, SQUARE, SQUARE, name)
 
 
-def _ellipse(
-    svg: ET.Element, draws: NDArray[np.float64], centre: tuple[float, float], scale: float
-) -> None:
+def _ellipse(draws: NDArray[np.float64], centre: NDArray[np.float64], scale: float) -> Markup:
     spread, axes = np.linalg.eigh(np.cov(draws, rowvar=False))
-    radii = ELLIPSE * scale * np.sqrt(np.maximum(spread, 0.0))
+    rx, ry = ELLIPSE * scale * np.sqrt(np.maximum(spread, 0.0))
     turn = -np.degrees(np.arctan2(axes[1, 0], axes[0, 0]))
     x, y = centre
-    ellipse = _add(svg, "ellipse", "doubt", cx=x, cy=y, rx=radii[0], ry=radii[1])
-    ellipse.set("transform", f"rotate({turn:.1f} {x:.1f} {y:.1f})")
+    rotated = f"rotate({turn:.1f} {x:.1f} {y:.1f})"
+    return _element("ellipse", "doubt", cx=x, cy=y, rx=rx, ry=ry, transform=rotated)
 
 
-def _canvas(width: int, height: int, name: str) -> ET.Element:
-    svg = ET.Element("svg", {"class": "chart", "role": "img", "viewBox": f"0 0 {width} {height}"})
-    svg.set("aria-label", name)
-    return svg
+def _chart(parts: Iterable[Markup], width: int, height: int, name: str) -> Markup:
+    box = f"0 0 {width} {height}"
+    return _element("svg", "chart", parts, role="img", viewBox=box, aria_label=name)
 
 
-def _add(parent: ET.Element, tag: str, kind: str, **attributes: float | str) -> ET.Element:
+def _text(text: str, x: float, y: float, anchor: str, kind: str = "tick") -> Markup:
+    placed = {"text_anchor": anchor, "dominant_baseline": "central"}
+    return _element("text", kind, [text], x=x, y=y, **placed)
+
+
+def _element(tag: str, kind: str, inside: Iterable[str] = (), **attributes: float | str) -> Markup:
+    """Return an element; Markup escapes whatever text is put into it."""
     texts = {
-        key: value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-        for key, value in attributes.items()
+        name.replace("_", "-"): value if isinstance(value, str) else f"{value:.4g}"
+        for name, value in {"class": kind, **attributes}.items()
     }
-    return ET.SubElement(parent, tag, {"class": kind, **texts})
-
-
-def _text(
-    parent: ET.Element, text: str, x: float, y: float, anchor: str, kind: str = "tick"
-) -> None:
-    element = _add(parent, "text", kind, x=x, y=y)
-    element.set("text-anchor", anchor)
-    element.set("dominant-baseline", "central")
-    element.text = text
-
-
-def _markup(svg: ET.Element) -> Markup:
-    return Markup(ET.tostring(svg, encoding="unicode"))  # ElementTree has escaped every text
-
-
-def thin(length: int, most: int) -> Sequence[int]:
-    """Return at most so many places of a sequence, the first and the last among them."""
-    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(int)).tolist()
+    written = Markup("").join(Markup(' {}="{}"').format(*pair) for pair in texts.items())
+    return Markup("<{0}{1}>{2}</{0}>").format(tag, written, Markup("").join(inside))

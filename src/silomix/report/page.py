@@ -9,34 +9,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-import numpy as np
 
 from silomix.atomic import replace_file
-from silomix.characterise import MARGIN, PROBABILITY, contrast, traits
+from silomix.characterise import MARGIN, PROBABILITY, contrast
 from silomix.errors import FileError
+from silomix.polish import LIKELIHOOD_LIMIT, NOISE
+from silomix.posterior.diagnosis import sentences
+from silomix.report import cluster_sections as clusters
+from silomix.report import run_sections as run
+from silomix.report import silo_sections as silos
+from silomix.report.drawing import DARK, LIGHT, heat_rules
 
 if TYPE_CHECKING:
     from silomix.outside import Outside
     from silomix.posterior import Posterior
 
 
-def write_report(
-    posterior: Posterior,
-    path: str | Path,
-    *,
-    margin: float = MARGIN,
-    probability: float = PROBABILITY,
-    outside: Outside | None = None,
-) -> Path:
+def write_report(posterior: Posterior, path: str | Path, **settings: Any) -> Path:
     """Write the report of a posterior as one HTML file, and return its path.
 
     Parameters
     ----------
     path : such as report.html; a file that is there is replaced.
-    margin, probability, outside : as for `make_report`.
+    settings : as for `make_report`.
     """
-    text = make_report(posterior, margin=margin, probability=probability, outside=outside)
-    target = Path(path)
+    text, target = make_report(posterior, **settings), Path(path)
     try:
         replace_file(target, text.encode())
     except OSError as error:
@@ -61,7 +58,7 @@ def make_report(
     Parameters
     ----------
     margin : smallest scaled difference from the whole population that sets a cluster apart.
-    probability : posterior probability of such a difference from which it is told.
+    probability : posterior probability of such a difference from which it is shown.
     outside : how the clusters differ in other variables, as `silomix.compare_outside` returns it;
         left out, the page has no such section.
     """
@@ -72,8 +69,21 @@ def make_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    environment.globals |= {
+        "clusters": clusters,
+        "silos": silos,
+        "run": run,
+        "sentences": sentences,
+    }
     page = environment.get_template("report.html.j2").render(
-        **_frame(posterior), **_sections(posterior, margin, probability, outside)
+        posterior=posterior,
+        margin=margin,
+        probability=probability,
+        contrast=contrast(posterior.weights, posterior.probabilities, margin=margin),
+        outside=outside,
+        limits=(LIKELIHOOD_LIMIT, NOISE),
+        **_frame(),
     )
     return page.lstrip()
 
@@ -82,87 +92,19 @@ def _asset(name: str) -> str:
     return (resources.files("silomix.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _frame(posterior: Posterior) -> dict[str, Any]:
-    """Return title, style, scripts, and the policy that allows just these by their hashes."""
-    from markupsafe import Markup
-
-    style, early, script = _style(), _asset("theme.js"), _asset("report.js")
-    policy = (
-        "default-src 'none'; "
-        f"script-src {_hashed(early)} {_hashed(script)}; style-src {_hashed(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return {
-        "title": posterior.study.title or "Clusters across silos",
-        "policy": policy,
-        "style": Markup(style),
-        "early": Markup(early),
-        "script": Markup(script),
-    }
-
-
-def _style() -> str:
-    from silomix.report.palette import DARK, LIGHT, heat_rules
-
+def _frame() -> dict[str, str]:
+    """Return style and scripts, and the policy that allows just these by their hashes."""
     light = "".join(heat_rules(anchors, view) for view, anchors in LIGHT.items())
-    dark = "".join(
-        heat_rules(anchors, view, before=":root[data-theme=dark] ")
-        for view, anchors in DARK.items()
+    dark = "".join(heat_rules(DARK[view], view, ":root[data-theme=dark] ") for view in DARK)
+    style = f"{_asset('report.css')}\n{light}@media screen {{\n{dark}}}\n"
+    early, script = _asset("theme.js"), _asset("report.js")
+    policy = (
+        f"default-src 'none'; script-src {_hashed(early)} {_hashed(script)}; "
+        f"style-src {_hashed(style)}; base-uri 'none'; form-action 'none'"
     )
-    return f"{_asset('report.css')}\n{light}@media screen {{\n{dark}}}\n"
+    return {"policy": policy, "style": style, "early": early, "script": script}
 
 
 def _hashed(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
-
-
-def _sections(
-    posterior: Posterior, margin: float, probability: float, compared: Outside | None
-) -> dict[str, Any]:
-    from silomix.polish import LIKELIHOOD_LIMIT, NOISE
-    from silomix.report import clusters, drift, heat, made, outside, silos, trust, words
-
-    found = contrast(posterior.weights, posterior.probabilities, margin=margin)
-    counts = silos.rows_by_silo(posterior)
-    rows = None if counts is None else sum(counts)
-    told = traits(
-        found,
-        posterior.levels,
-        posterior.study.table_schema.offsets,
-        probability=probability,
-    )
-    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
-    say, match = posterior.silo_weights, posterior.correspondence
-    return {
-        "posterior": posterior,
-        "rows": rows,
-        "margin": margin,
-        "probability": probability,
-        "limits": (LIKELIHOOD_LIMIT, NOISE),
-        "trust": trust.trust(posterior),
-        "words": words.words(posterior),
-        "sizes": clusters.sizes_table(posterior, rows),
-        "heat": heat.heat_map(posterior, found, rows, probability),
-        "traits": clusters.traits_table(told, means, posterior.n_draws),
-        "outside": outside.outside_section(posterior, compared),
-        "number": clusters.number_table(posterior),
-        "local_numbers": clusters.local_numbers_table(posterior),
-        "pairs": clusters.pairs_table(posterior),
-        "splits": clusters.splits_table(posterior),
-        "map": clusters.map_picture(posterior),
-        "alone": silos.alone_sentences(posterior),
-        "holders": silos.holders_table(posterior),
-        "matches": silos.matches_table(posterior),
-        "confident": match is not None and match.confidence is not None,
-        "drift": drift.drift_section(posterior),
-        "weights": None if say is None else silos.weights_table(say),
-        "profiles": None if say is None else silos.profiles_table(say),
-        "traces": trust.traces(posterior),
-        "checks": trust.checks_table(posterior),
-        "settings": made.settings_table(posterior),
-        "certificate": made.certificate_table(posterior),
-        "variables": made.variables_table(posterior),
-        "sent": silos.sent_table(posterior),
-        "kinds": [(kind, silos.KINDS.get(kind, kind)) for kind in silos.sent_kinds(posterior)],
-    }

@@ -1,0 +1,270 @@
+"""The page's sections on clusters: how large, what is typical of each, how many, where they lie."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix import characterise
+from silomix.errors import SettingsError
+from silomix.metrics import highest_density_interval
+from silomix.outside.record import AGAINST, change, p_text, value
+from silomix.posterior.alike import nearly_same
+from silomix.report.display import INTERVAL, Cell, Table, make_table, number, percent, probability
+from silomix.report.drawing import STEPS, Picture, bar, difference_class, map_chart, share_class
+from silomix.report.silo_sections import rows_by_silo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from silomix.characterise import Contrast, Trait
+    from silomix.outside import Comparison, Outside
+    from silomix.posterior import Posterior
+    from silomix.types import Correspondence
+
+SHOWN_TRAITS, MOST_TRAITS = 5, 50
+"""Levels on each side of a cluster that are shown, and with the folded ones; others are counted."""
+MOST_DOUBTS = 20
+DOUBTFUL = 0.05
+"""A cluster is named as maybe two from this probability."""
+MOST_LINES = 1000
+"""Levels in the heat map: those that differ most between clusters."""
+LARGEST = 2.0
+"""Scaled difference from which the colour is the strongest, if any is so large."""
+
+
+def sizes_frame(posterior: Posterior) -> pd.DataFrame:
+    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
+    sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
+    if posterior.assignment is not None:
+        sizes.insert(1, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
+    return sizes
+
+
+def sizes_table(posterior: Posterior) -> Table:
+    """Return the clusters' shares of all rows, with intervals and, where known, rows."""
+    sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
+    scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
+    intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
+    columns: dict[str, Any] = {"cluster": sizes["cluster"]}
+    if "rows" in sizes:
+        columns["rows labelled"] = sizes["rows"].map("{:,}".format)
+    columns["share"] = sizes["mean"].map(percent)
+    columns[f"{INTERVAL:.0%} interval"] = intervals
+    if silo_rows is not None:
+        columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
+    columns[""] = [bar(*line) for line in scaled.to_numpy()]
+    return make_table("Each cluster's share of the rows of all silos", columns)
+
+
+def traits_table(posterior: Posterior, contrast: Contrast, sure: float) -> Table:
+    """Return which levels are high and low in each cluster.
+
+    Parameters
+    ----------
+    contrast : how the clusters differ from the whole population.
+    sure : posterior probability from which a level is said to differ.
+    """
+    offsets, draws = posterior.study.table_schema.offsets, posterior.n_draws
+    found = characterise.traits(contrast, posterior.levels, offsets, probability=sure)
+    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+    higher, lower = (
+        [_listed(side, mean) for side, mean in zip(sides, means, strict=True)]
+        for sides in zip(*found, strict=True)
+    )
+    least = [min((t.probability for t in high + low), default=None) for high, low in found]
+    columns = {
+        "cluster": range(len(found)),
+        "higher than in the whole": higher,
+        "lower than in the whole": lower,
+        "smallest probability": ["" if p is None else probability(p, draws) for p in least],
+    }
+    return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
+
+
+def _listed(side: Sequence[Trait], means: NDArray[np.float64]) -> Cell:
+    lines = [
+        f"{trait.variable} = {trait.level} "
+        f"({percent(means[trait.column])}, {number(trait.scaled, '+.2f')})"
+        for trait in side[:MOST_TRAITS]
+    ]
+    if len(side) > MOST_TRAITS:
+        lines.append(f"and {len(side) - MOST_TRAITS} others")
+    shown, folded = lines[:SHOWN_TRAITS], lines[SHOWN_TRAITS:]
+    note = f"{len(side) - SHOWN_TRAITS} more" if folded else ""
+    return Cell("\n".join(shown) or "nothing specific", note=note, folded=tuple(folded))
+
+
+def heat_map(posterior: Posterior, contrast: Contrast, sure: float) -> dict[str, Any]:
+    """Return the profiles as lines of a heat map, and their numbers for the script that sorts them.
+
+    Parameters are those of `traits_table`.
+    """
+    strength = np.abs(contrast.scaled).max(axis=0)
+    largest = float(np.clip(strength.max(), 0.5, LARGEST))
+    shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
+    # of two levels, the first mirrors the second, and is shown when asked for
+    told = characterise.told_columns(posterior.study.table_schema.offsets)
+    mirror = np.where(told, "", "mirror ")
+    differs = np.where(np.maximum(contrast.high, contrast.low).max(axis=0) >= sure, "differs", "")
+    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+    lower, upper = highest_density_interval(posterior.probabilities[:, :, shown], INTERVAL)
+    silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
+    parts = {"whole": contrast.whole[shown], "lower": lower.T, "upper": upper.T}
+    parts |= {"mean": means[:, shown].T, "above": contrast.above[:, shown].T}
+
+    def line(column: int) -> dict[str, Any]:
+        both = zip(means[:, column], contrast.scaled[:, column], strict=True)
+        return {
+            "name": posterior.levels[column],
+            "kind": f"{mirror[column]}{differs[column]}",
+            "whole": _short(contrast.whole[column]),
+            "cells": [
+                (_short(mean), f"{share_class(mean)} {difference_class(scaled, largest)}")
+                for mean, scaled in both
+            ],
+        }
+
+    return {
+        "lines": [line(column) for column in shown],
+        "largest": largest,
+        "steps": STEPS,
+        "data": {
+            "draws": posterior.n_draws,
+            "rows": None if silo_rows is None else _rounded(weights, sum(silo_rows)),
+            "scaled": _rounded(contrast.scaled[:, shown].T, 1e2),
+            **{name: _rounded(part, 1e4) for name, part in parts.items()},
+        },
+    }
+
+
+def _short(share: float) -> str:
+    """Return a percentage in at most four characters, without its sign."""
+    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
+
+
+def _rounded(values: NDArray[np.float64], scale: float) -> list[Any]:
+    return np.round(values * scale).astype(int).tolist()
+
+
+def number_table(posterior: Posterior) -> Table:
+    """Return the posterior of the number of clusters of some size, among those found."""
+    found = characterise.number_of_clusters(posterior.weights)
+    columns = {
+        "clusters": found,
+        "probability": [probability(share, posterior.n_draws) for share in found.values()],
+        "": map(bar, found.values()),
+    }
+    caption = f"How many of the clusters found hold at least {characterise.SMALL:.0%} of all rows"
+    return make_table(caption, columns)
+
+
+def pairs_table(posterior: Posterior) -> Table:
+    """Return the pairs of clusters that may be one."""
+    offsets = posterior.study.table_schema.offsets
+    pairs = nearly_same(posterior.correspondence, posterior.probabilities, offsets)[:MOST_DOUBTS]
+    columns = {
+        "clusters": [f"{pair.a} and {pair.b}" for pair in pairs],
+        "probability that they are one": [number(pair.probability) for pair in pairs],
+        "overlap of their profiles": [number(pair.overlap) for pair in pairs],
+    }
+    return make_table("Clusters that may be one", columns)
+
+
+def splits_table(match: Correspondence) -> Table:
+    """Return the clusters that may be two, by the confidence of the matching."""
+    # nan where only one local cluster makes up a cluster
+    doubt = 1 - np.diag(np.asarray(characterise.shared_confidence(match)))
+    order = np.argsort(-doubt, kind="stable")
+    doubted = order[doubt[order] >= DOUBTFUL][:MOST_DOUBTS]
+    columns = {"cluster": doubted, "how often it was split": map(number, doubt[doubted])}
+    return make_table("Clusters that may be two", columns)
+
+
+def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
+    """Return the clusters in the plane, and the levels at the axes' ends; None if there is none."""
+    offsets = posterior.study.table_schema.offsets
+    found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
+    if found is None:
+        return None
+    shares = posterior.weights.mean(axis=0, dtype=np.float64)
+    caption = (
+        f"Clusters by multiple correspondence analysis. Axis 1 carries {percent(found.shares[0])} "
+        f"of the association between variables, axis 2 {percent(found.shares[1])}. A disc grows "
+        "with its cluster's share of the rows; the ellipse around its middle holds about 95% of "
+        "the draws."
+    )
+    x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
+    lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}
+    # what a level contributes to an axis: its mass times its squared coordinate, at either end
+    masses = shares @ posterior.probabilities.mean(axis=0, dtype=np.float64)
+    pull = masses[:, None] * found.columns * np.abs(found.columns)
+    ends = {
+        "axis": ("axis 1", "axis 2"),
+        "its negative end": [_strongest(posterior, -axis) for axis in pull.T],
+        "its positive end": [_strongest(posterior, axis) for axis in pull.T],
+    }
+    drawing, table = map_chart(found, shares, caption), make_table("Where the clusters lie", lie)
+    strongest = make_table("Levels that contribute most to each axis", ends, left=(0, 1, 2))
+    return Picture(drawing, caption, table), strongest
+
+
+def _strongest(posterior: Posterior, pull: NDArray[np.float64]) -> str:
+    strongest = [column for column in np.argsort(-pull)[:3] if pull[column] > 0]
+    return "; ".join(" = ".join(posterior.levels[column]) for column in strongest)
+
+
+def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:
+    """Return a table for each outside variable: what it is in each cluster."""
+    clusters = found.posterior.n_clusters
+    if clusters != posterior.n_clusters:
+        raise SettingsError(
+            f"outside compares {clusters} clusters, and the posterior has {posterior.n_clusters}; "
+            "call compare_outside with this posterior"
+        )
+    groups = groupby(found.comparisons, lambda one: one.variable)
+    return [_outside_table(found, list(group)) for _, group in groups]
+
+
+def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
+    """Return the table of a variable's mean, or of its levels one after the other."""
+    first, against = levels[0], AGAINST[found.method]
+    is_mean, missing = first.level is None, found.missing[first.variable]
+    heads = (
+        "cluster",
+        "level",
+        "rows",
+        "mean" if is_mean else "share",
+        f"minus the {against}{'' if is_mean else ', points'}",
+        f"{found.level:.0%} interval",
+        "p value",
+        f"differs from the {against}",
+    )
+    lines = [line for one in levels for line in _compared(found, one)]
+    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
+    if is_mean:
+        del columns["level"]
+    left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
+    return make_table(first.variable + left_out, columns, left=(0,) if is_mean else (0, 1))
+
+
+def _compared(found: Outside, one: Comparison) -> Iterator[tuple[object, ...]]:
+    """Yield a line of the table for each cluster, and one for all rows with a value."""
+    for cluster, differs in enumerate(found.significant(one)):
+        yield (
+            cluster,
+            one.level,
+            f"{one.rows[cluster]:,.0f}",
+            value(one.estimate[cluster], one),
+            change(one.difference[cluster], one),
+            f"{change(one.lower[cluster], one)} to {change(one.upper[cluster], one)}",
+            p_text(one.p_value[cluster]),
+            "yes" if differs else "",
+        )
+    known = f"{found.rows - found.missing[one.variable]:,}"
+    yield "all", one.level, known, value(one.whole, one), "", "", "", ""

@@ -1,0 +1,416 @@
+"""Figures as functions: each takes a posterior, or a study's table, and an axis, and returns it.
+
+Needs matplotlib, in the extra "report". Colours are those of the report, safe for the colour-blind:
+blues for shares, orange to purple for differences, and markers that differ.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix import characterise
+from silomix.data import encode, read_table
+from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.posterior.alike import spread
+from silomix.report.drawing import COLOURS, LIGHT, MARKERS, ink
+from silomix.report.run_sections import TRACES, find_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from silomix.data.reading import Table
+    from silomix.posterior import Posterior
+
+NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
+"""By the end of a file's name, what to leave out, so that one figure makes one file."""
+MOST_NUMBERS = 300
+"""Cells of a heat map up to which each one's number is written in it."""
+MOST_VARIABLES = 40
+"""Variables whose drift is drawn, the largest; with more, no name is legible."""
+PARAMETERS = {
+    "pi": "weights",
+    "p0": "probabilities, lowest",
+    "p1": "low",
+    "p2": "high",
+    "p3": "highest",
+}
+"""Columns of coverage, and what they cover."""
+ERRORS = 2.0
+"""Standard errors each way."""
+
+
+def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) -> Axes:
+    """Draw each cluster's share of all rows, with its highest-density interval.
+
+    Examples
+    --------
+    >>> silomix.plots.cluster_sizes(posterior, level=0.9).get_title()
+    'Cluster sizes, 90% HDI'
+    """
+    ax, sizes = _axis(ax), posterior.cluster_sizes(level, frame_like="pandas")
+    means, lower, upper = sizes[["mean", "lower", "upper"]].to_numpy().T
+    reach = np.clip([means - lower, upper - means], 0.0, None)
+    ax.errorbar(sizes["cluster"], means, reach, fmt="o", color=COLOURS[0], capsize=3)
+    ax.set_xticks(sizes["cluster"])
+    ax.set_ylim(bottom=0.0)
+    ax.set(xlabel="cluster", ylabel="share of all rows", title=f"Cluster sizes, {level:.0%} HDI")
+    return ax
+
+
+def number_of_clusters(
+    posterior: Posterior, ax: Axes | None = None, *, at_least: float = characterise.SMALL
+) -> Axes:
+    """Draw the posterior of how many of the clusters hold at least such a share of the rows.
+
+    Examples
+    --------
+    >>> silomix.plots.number_of_clusters(posterior).get_title()
+    'Of 5 clusters found'
+    """
+    ax, found = _axis(ax), characterise.number_of_clusters(posterior.weights, at_least=at_least)
+    ax.bar(list(found), list(found.values()), color=COLOURS[0])
+    ax.set_xticks(list(found))
+    ax.set_xlim(min(found) - 1.5, max(found) + 1.5)
+    ax.set_ylim(0.0, 1.0)
+    ax.set_xlabel(f"clusters with at least {at_least:.1%} of all rows")
+    ax.set(ylabel="posterior probability", title=f"Of {posterior.n_clusters} clusters found")
+    return ax
+
+
+def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None = None) -> Axes:
+    """Draw the clusters on the first two axes of a multiple correspondence analysis.
+
+    Parameters
+    ----------
+    table : rows to draw beneath, where they are: those of one's own silo. Each lies at the mean of
+        its levels; missing cells are left out.
+
+    Examples
+    --------
+    >>> silomix.plots.mca_map(posterior, table=table).get_title()
+    'Clusters by correspondence analysis'
+    """
+    offsets = posterior.study.table_schema.offsets
+    found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
+    if found is None:
+        raise SilomixError(
+            f"there is no map of {posterior.n_clusters} cluster(s) and {len(offsets) - 1} "
+            "variable(s): it takes two clusters that differ, and two variables"
+        )
+    ax = _axis(ax, (5.5, 5.0))
+    if table is not None:
+        codes = encode(read_table(table), posterior.study.table_schema).codes
+        known = (codes < np.diff(offsets))[:, :, None]
+        places = found.columns[np.where(known[:, :, 0], codes + offsets[:-1], 0)]
+        x, y = (places * known).sum(axis=1).T / np.maximum(known.sum(axis=1).T, 1)
+        ax.scatter(x, y, s=4, color="0.75", linewidths=0, rasterized=True)
+    shares = posterior.weights.mean(axis=0, dtype=np.float64)
+    for cluster, (x, y) in enumerate(found.centres):
+        style = cluster % len(COLOURS)
+        ax.scatter(x, y, s=60 + 900 * shares[cluster], color=COLOURS[style], alpha=0.6)
+        ax.scatter(x, y, s=12, color="black", marker=MARKERS[style])
+        ax.annotate(str(cluster), (x, y), textcoords="offset points", xytext=(6, 6))
+    ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
+    ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
+    names = [f"axis {axis + 1} ({share:.0%})" for axis, share in enumerate(found.shares)]
+    ax.set(xlabel=names[0], ylabel=names[1], title="Clusters by correspondence analysis")
+    return ax
+
+
+def profile_heat_map(
+    posterior: Posterior, ax: Axes | None = None, *, both_levels: bool = False
+) -> Axes:
+    """Draw the probability of each level in each cluster; levels down, clusters across.
+
+    `both_levels` shows the first level of two-level variables too, which the second mirrors.
+
+    Examples
+    --------
+    >>> silomix.plots.profile_heat_map(posterior).get_title()
+    'Probability of each level'
+    """
+    shown, names = _levels(posterior, both_levels=both_levels)
+    means = posterior.probabilities.mean(axis=0, dtype=np.float64)[:, shown].T
+    title = "Probability of each level"
+    return _heat(ax, means, names, range(posterior.n_clusters), ("probability", title))
+
+
+def scaled_difference(
+    posterior: Posterior, ax: Axes | None = None, *, both_levels: bool = False
+) -> Axes:
+    """Draw the scaled difference of each level from the whole population, cluster by cluster.
+
+    Fendler et al. (2026), section 6; `silomix.characterise.scaled_difference` has the formula.
+
+    Examples
+    --------
+    >>> silomix.plots.scaled_difference(posterior).get_title()
+    'Scaled difference from the whole population'
+    """
+    shown, names = _levels(posterior, both_levels=both_levels)
+    scaled = characterise.contrast(posterior.weights, posterior.probabilities).scaled[:, shown].T
+    words = ("scaled difference", "Scaled difference from the whole population")
+    return _heat(ax, scaled, names, range(posterior.n_clusters), words)
+
+
+def _levels(posterior: Posterior, *, both_levels: bool) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the columns of the levels to show, and the levels' names."""
+    told = characterise.told_columns(posterior.study.table_schema.offsets)
+    shown = np.flatnonzero(told | both_levels)
+    return shown, [" = ".join(posterior.levels[column]) for column in shown]
+
+
+def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
+    """Draw each cluster's share of each silo's rows; a dot marks what the silo found on its own.
+
+    Examples
+    --------
+    >>> silomix.plots.silo_clusters(posterior).get_title()
+    'Which silos hold which cluster'
+    """
+    shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
+    words = ("share of the silo's rows", "Which silos hold which cluster")
+    ax = _heat(ax, shares, posterior.silos, range(posterior.n_clusters), words)
+    if posterior.correspondence is not None:
+        silo, cluster = np.nonzero(posterior.correspondence.held)
+        corner = (cluster + 0.38, silo - 0.33)
+        ax.scatter(*corner, s=14, color=COLOURS[1], edgecolors="white", label="found by the silo")
+        ax.legend(loc="lower left", bbox_to_anchor=(0, -0.35), fontsize=7, frameon=False)
+    return ax
+
+
+def silo_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
+    """Draw λ, the silos' influence on the clusters' sizes, and μ, that on each profile.
+
+    Examples
+    --------
+    >>> silomix.plots.silo_weights(posterior).get_title()
+    'Silo weights'
+    """
+    frame, silos = posterior.silo_weights_frame(frame_like="pandas"), posterior.silos
+    weights, profiles = (frame[k].to_numpy().reshape(len(silos), -1) for k in ("weight", "profile"))
+    both = np.column_stack([weights[:, 0], np.where(profiles > 0, profiles, np.nan)])
+    columns = ["λ", *(f"μ {cluster}" for cluster in range(profiles.shape[1]))]
+    ax = _heat(ax, both, silos, columns, ("influence of the silo", "Silo weights"))
+    ax.axvline(0.5, color="white", linewidth=4)
+    ax.set_xlabel("λ, and μ by cluster")
+    return ax
+
+
+def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) -> Axes:
+    """Draw how much the silos differ in each variable, the largest difference at the top.
+
+    A dot is the spread: the standard deviation between silos of a probability of one half, in
+    percentage points, at the posterior median of κ; a line is its interval. The colour is the
+    probability that the silos are alike. Point values, of a run without polish, have neither.
+
+    Examples
+    --------
+    >>> silomix.plots.drift(posterior).get_title()
+    'In which variables the silos differ, 95% intervals'
+    """
+    frame = posterior.drift(level, frame_like="pandas").head(MOST_VARIABLES)
+    ax = _axis(ax, (6.4, max(2.4, _height(len(frame)))))
+    lines, title = np.arange(len(frame)), "In which variables the silos differ"
+    # the larger κ, the smaller the spread
+    middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
+    if frame["same"].notna().all():
+        title += f", {level:.0%} intervals"
+        ax.hlines(lines, near, far, color="0.6", linewidth=1.5, zorder=1)
+        dots = ax.scatter(
+            middle, lines, c=frame["same"], cmap="cividis", vmin=0.0, vmax=1.0, edgecolors="0.3"
+        )
+        ax.figure.colorbar(dots, ax=ax, label="P(silos alike)", pad=0.02)
+    else:
+        ax.scatter(middle, lines, color=COLOURS[0])
+    ax.set_yticks(lines, _plain(frame["variable"]), fontsize=8)
+    ax.set_ylim(len(frame) - 0.5, -0.5)
+    # silos that are all alike need a scale too, and dots at zero some room
+    edge = 1.05 * max(np.nanmax([middle, far]), 1.0)
+    ax.set_xlim(-0.02 * edge, edge)
+    ax.set_xlabel("spread of a probability of one half between silos, percentage points")
+    ax.set_title(title)
+    return ax
+
+
+def trace(posterior: Posterior, ax: Axes | None = None, *, which: str = "elbo") -> Axes:
+    """Draw a trace: "elbo", the aggregation's objective, or "log_likelihood", over the polish.
+
+    Examples
+    --------
+    >>> silomix.plots.trace(posterior, which="log_likelihood").get_xlabel()
+    'polish round'
+    """
+    found = find_traces(posterior.diagnostics)
+    if which not in found:
+        known = ", ".join(map(repr, found)) or "none"
+        raise SettingsError(f"which is {which!r}; the traces of this posterior are: {known}")
+    ax, (_, along, value) = _axis(ax), TRACES[which]
+    ax.plot(np.arange(len(found[which])) + 1, found[which], color=COLOURS[0], marker=".")
+    ax.set(xlabel=along, ylabel=value, title=f"{value} by {along}")
+    return ax
+
+
+def agreement(summary: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the adjusted Rand index of each method in each cell, ± two standard errors.
+
+    Parameters
+    ----------
+    summary : a line for each cell and method of a simulation study; its columns are `cell`,
+        `method`, `ARI` and `ARI se`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> line = {"cell": "nested", "method": "default", "ARI": 0.9, "ARI se": 0.01}
+    >>> silomix.plots.agreement(pd.DataFrame([line])).get_ylabel()
+    'adjusted Rand index'
+    """
+    ax = _compare_methods(ax, summary, "ARI")
+    ax.set(ylabel="adjusted Rand index", title="Agreement with the true clusters")
+    ax.set_ylim(top=1.0)
+    return ax
+
+
+def coverage(
+    summary: pd.DataFrame, ax: Axes | None = None, *, parameter: str = "pi", level: float = 0.95
+) -> Axes:
+    """Draw how often intervals hold the true value, ± two standard errors, and should hold it.
+
+    Parameters
+    ----------
+    summary : as for `agreement`, with the columns of the parameter, such as `pi` and `pi se`.
+    parameter : "pi" for the weights, or "p0" to "p3" for level probabilities by their size.
+    level : of the intervals.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> line = {"cell": "nested", "method": "default", "pi": 0.94, "pi se": 0.01}
+    >>> silomix.plots.coverage(pd.DataFrame([line])).get_title()
+    'Coverage of 95% intervals: weights'
+    """
+    ax = _compare_methods(ax, summary, parameter)
+    ax.axhline(level, color="black", linewidth=0.8, linestyle="--", label=f"{level:.0%} wanted")
+    ax.legend(fontsize=8)
+    named = PARAMETERS.get(parameter, parameter)
+    ax.set(ylabel="coverage", title=f"Coverage of {level:.0%} intervals: {named}")
+    return ax
+
+
+def _compare_methods(ax: Axes | None, summary: pd.DataFrame, value: str) -> Axes:
+    """Draw a value and its standard error, side by side for the methods in each cell."""
+    wanted = ["cell", "method", value, f"{value} se"]
+    if missing := [repr(name) for name in wanted if name not in summary.columns]:
+        raise DataError(
+            f"the table of the study has no column {', '.join(missing)}; it needs "
+            f"{', '.join(map(repr, wanted))}"
+        )
+    ax = _axis(ax, (7.2, 4.0))
+    cells, methods = summary["cell"].unique().tolist(), summary["method"].unique()
+    for place, method in enumerate(methods):
+        lines = summary[summary["method"] == method]
+        shift = (place - (len(methods) - 1) / 2) * 0.6 / len(methods)
+        ax.errorbar(
+            [cells.index(cell) + shift for cell in lines["cell"]],
+            lines[value].to_numpy(),
+            ERRORS * lines[f"{value} se"].to_numpy(),
+            fmt=MARKERS[place % len(MARKERS)],
+            color=COLOURS[place % len(COLOURS)],
+            capsize=3,
+            label=str(method),
+        )
+    ax.set_xticks(range(len(cells)), cells, rotation=20, ha="right", fontsize=8)
+    ax.legend(fontsize=8)
+    return ax
+
+
+def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
+    """Write the figure of an axis as PNG or SVG, by the end of its name, and return the path.
+
+    The same figure makes the same file: no date and no version of a program is written.
+
+    Examples
+    --------
+    >>> ax = silomix.plots.cluster_sizes(posterior)
+    >>> silomix.plots.save_figure(ax, "sizes.png", dpi=60).name
+    'sizes.png'
+    """
+    target = Path(path)
+    kind = target.suffix.lower()
+    if kind not in NO_STAMP:
+        raise SettingsError(f"{target} must end in one of {', '.join(NO_STAMP)}")
+    import matplotlib as mpl
+
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise SettingsError("the axis is on no figure any more; draw it again before saving")
+    with mpl.rc_context({"svg.hashsalt": "silomix"}):
+        figure.savefig(target, dpi=dpi, metadata=NO_STAMP[kind])
+    return target
+
+
+def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
+    """Return the axis given, or one on a new figure of so many inches."""
+    if ax is not None:
+        return ax
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependency(
+            "a figure needs matplotlib: pip install 'silomix[report]'"
+        ) from None
+    return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def _heat(
+    ax: Axes | None,
+    values: NDArray[np.float64],
+    lines: Sequence[str],
+    columns: Sequence[object],
+    words: tuple[str, str],
+) -> Axes:
+    """Draw values (line, column) as a heat map with a colour bar, and numbers if few.
+
+    Values below zero are differences, whose scale is even around zero; others are shares. `words`
+    are the label of the colour bar and the title.
+    """
+    ax = _axis(ax, (3.2 + 0.55 * len(columns), _height(len(lines))))
+    from matplotlib.colors import LinearSegmentedColormap
+
+    view, form, edges = "p", ".2f", (0.0, 1.0)
+    if np.nanmin(values) < 0:
+        largest = max(float(np.abs(values).max()), 0.5)
+        view, form, edges = "d", "+.1f", (-largest, largest)
+    colours = LinearSegmentedColormap.from_list(view, LIGHT[view])
+    image = ax.imshow(values, cmap=colours, vmin=edges[0], vmax=edges[1], aspect="auto")
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
+    ax.set_yticks(range(len(lines)), _plain(lines), fontsize=8)
+    ax.set_xticks(range(len(columns)), [str(name) for name in columns])
+    ax.set(xlabel="cluster", title=words[1])
+    few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
+    for line, column in few:
+        value = values[line, column]
+        colour = ink(255 * np.array(colours(image.norm(value))[:3]))
+        text = format(value, form)
+        ax.text(column, line, text, color=colour, ha="center", va="center", fontsize=7)
+    return ax
+
+
+def _height(lines: int) -> float:
+    """Return inches for so many lines of a heat map."""
+    return min(1.5 + 0.22 * lines, 30.0)
+
+
+def _plain(names: Iterable[str]) -> list[str]:
+    """Return names in which matplotlib sees no formula."""
+    return [name.replace("$", r"\$") for name in names]

@@ -1,0 +1,232 @@
+"""Results as files: of the whole method and of one silo, and the clusters of other rows."""
+
+from __future__ import annotations
+
+import csv
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from silomix.atomic import private_folder, replace_file, whole_file
+from silomix.data import expand, read_table
+from silomix.data.cells import read_cells
+from silomix.errors import DataError, SettingsError
+from silomix.posterior.membership import row_silos, to_four_decimals
+from silomix.report.cluster_sections import sizes_frame
+from silomix.report.display import INTERVAL, as_text
+from silomix.report.page import write_report
+from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
+from silomix.roster import did_you_mean
+from silomix.spreadsheet import for_spreadsheet
+from silomix.study import write_study
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from silomix.data.reading import Table
+    from silomix.posterior import Posterior
+    from silomix.types import LocalPosterior
+
+SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"
+SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
+DRAWS = "draws.npz"
+DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
+"""Arrays in the file of the draws, beside `levels`, (level, 2): variable and level."""
+TABLES = (SIZES, PROFILES, LABELS, "correspondence.csv", "silo_weights.csv", "drift.csv")
+MOST_NAMED = 3
+"""Files in the way that a message names; of more it says where they are."""
+
+
+def posterior_files(folder: Path) -> list[Path]:
+    """Return the files that `write_posterior` may write."""
+    return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
+
+
+def write_posterior(
+    folder: Path, posterior: Posterior, ids: NDArray[np.object_] | None = None
+) -> list[Path]:
+    """Write a posterior's results into a folder, made where there is none; return the files.
+
+    A new folder is its owner's alone, and so are labels and the saved posterior, which say of each
+    row where it belongs. A table that this posterior does not have is removed: it would be
+    another's.
+
+    Parameters
+    ----------
+    ids : (row,), what each row is called, if anything: only `labels.csv` has it.
+    """
+    tables = _tables(posterior, ids)
+    with writing(folder):
+        private_folder(folder)
+        for name in TABLES:
+            if name in tables:
+                write_table(tables[name], folder / name, private=name == LABELS)
+            else:
+                (folder / name).unlink(missing_ok=True)
+        write_text(as_text(posterior_view(posterior)), folder / SUMMARY)
+        write_report(posterior, folder / PAGE)
+        write_study(posterior.study, folder / STUDY)
+        posterior.save(folder / SAVED)
+    return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]
+
+
+def _tables(posterior: Posterior, ids: NDArray[np.object_] | None) -> dict[str, pd.DataFrame]:
+    """Return the tables that a posterior has, by the names of their files."""
+    profiles = posterior.profiles(INTERVAL, frame_like="pandas")
+    tables = {SIZES: sizes_frame(posterior), PROFILES: profiles}
+    if found := posterior.assignment:
+        silos = np.array(posterior.silos, dtype=object)[found.silos]
+        tables[LABELS] = _labels(silos, found.labels, found.membership, ids)
+    if posterior.correspondence is not None:
+        tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
+    if posterior.silo_weights is not None:
+        tables["silo_weights.csv"] = posterior.silo_weights_frame(frame_like="pandas")
+    if posterior.silo_profiles is not None:
+        tables["drift.csv"] = posterior.drift(INTERVAL, frame_like="pandas")
+    return tables
+
+
+def assign_rows(
+    posterior: Posterior,
+    table: Table,
+    silo: str | None,
+    threads: int | None = None,
+    ids: NDArray[np.object_] | None = None,
+) -> pd.DataFrame:
+    """Return one line per row: its silo, its most probable cluster, and how probable that is.
+
+    Parameters
+    ----------
+    table : old or new rows, with the study's variables.
+    silo : the column that names each row's silo, or the silo that all rows are of; rows of a
+        silo outside the study, or of none, get the weights over all silos.
+    threads : cores to use; all when left out.
+    ids : (row,), what each row is called, if anything.
+    """
+    frame = read_table(table)
+    silos = np.full(len(frame), None, dtype=object)
+    if silo is not None:
+        cells = row_silos(frame, silo, posterior)
+        silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
+    membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
+    return _labels(silos, membership.argmax(axis=1), membership, ids)
+
+
+def _labels(
+    silos: NDArray[np.object_],
+    labels: NDArray[np.int64],
+    membership: NDArray[np.floating],
+    ids: NDArray[np.object_] | None,
+) -> pd.DataFrame:
+    rows = np.arange(len(labels))
+    sure = membership[rows, labels].astype(np.float64).round(4)
+    named = {} if ids is None else {"id": ids}
+    columns = {"row": rows + 1, **named, "silo": silos, "cluster": labels, "probability": sure}
+    return pd.DataFrame(columns)
+
+
+def read_ids(table: Table, column: str, frequency: str | None = None) -> NDArray[np.object_]:
+    """Return what a column calls each row, spelled as in the table: (row,).
+
+    Parameters
+    ----------
+    frequency : a column of counts; its rows are repeated.
+    """
+    frame = read_table(table)
+    if column not in frame.columns:
+        raise DataError(
+            f"the table has no column {column!r} to name its rows"
+            f"{did_you_mean(column, frame.columns)}; correct the name"
+        )
+    frame = frame if frequency is None else expand(frame, frequency)
+    cells = read_cells(frame.get_column(column), f"the column {column!r}")
+    return np.array([*cells.texts, None], dtype=object)[cells.codes]
+
+
+def silo_files(folder: Path, *, keep_draws: bool) -> list[Path]:
+    """Return the files that `write_silo` writes."""
+    names = (SIZES, PROFILES, LABELS, SUMMARY, *([DRAWS] if keep_draws else []))
+    return [folder / name for name in names]
+
+
+def write_silo(
+    folder: Path, name: str, posterior: LocalPosterior, *, keep_draws: bool = False
+) -> list[Path]:
+    """Write one silo's results into a folder, and return the files.
+
+    Parameters
+    ----------
+    folder : made where there is none, its owner's alone; so are labels and draws anywhere.
+    name : what the summary calls the silo.
+    keep_draws : whether to write `draws.npz` too, of about draws × rows bytes: arrays of numbers
+        and text, which NumPy reads without pickle.
+    """
+    draws, labels = posterior.draws, posterior.partition.labels
+    own = pd.DataFrame({"row": np.arange(1, len(labels) + 1), "cluster": labels})
+    with writing(folder):
+        private_folder(folder)
+        write_table(silo_sizes(posterior), folder / SIZES)
+        write_table(silo_profiles(posterior), folder / PROFILES)
+        write_table(own, folder / LABELS, private=True)
+        write_text(as_text(silo_view(name, posterior)), folder / SUMMARY)
+        if keep_draws:
+            arrays = {array: getattr(draws, array) for array in DRAWN}
+            with whole_file(folder / DRAWS, private=True) as file:
+                np.savez(file, levels=np.array(draws.levels, dtype=np.str_), **arrays)
+    return silo_files(folder, keep_draws=keep_draws)
+
+
+def check_free(paths: Iterable[Path], *, force: bool) -> None:
+    """Refuse to replace files that exist, unless forced. Call it before the work."""
+    taken = [path for path in paths if path.exists()]
+    if taken and not force:
+        named = f"{', '.join(map(str, taken))} exist{'s' if len(taken) == 1 else ''} already"
+        if len(taken) > MOST_NAMED:
+            named = f"{taken[0].parent} has results already, {len(taken)} files"
+        raise SettingsError(f"{named}; give --force to replace, or another --out")
+
+
+def write_table(table: pd.DataFrame, path: Path, *, private: bool = False) -> None:
+    """Write a table as CSV, whose texts no spreadsheet takes for formulas.
+
+    Parameters
+    ----------
+    private : only its owner may open it.
+    """
+    headings = [for_spreadsheet(str(name), first=i == 0) for i, name in enumerate(table.columns)]
+    safe, returns = table.set_axis(headings, axis=1), any("\r" in head for head in headings)
+    for place, kind in enumerate(safe.dtypes):
+        if not pd.api.types.is_numeric_dtype(kind):
+            texts = [
+                for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
+                for cell in safe.iloc[:, place]
+            ]
+            returns = returns or any(isinstance(text, str) and "\r" in text for text in texts)
+            safe.isetitem(place, np.array(texts, dtype=object))
+    # csv leaves a carriage return bare where lines end otherwise, and readers end the line
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    with writing(path), whole_file(path, private=private) as file:
+        safe.to_csv(file, index=False, float_format="%.6g", lineterminator="\n", quoting=quoting)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write text as UTF-8."""
+    with writing(path):
+        replace_file(path, text.encode())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says about a file that cannot be written into a settings error."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"{path} cannot be written: {reason}; choose another place, with enough space"
+        ) from error

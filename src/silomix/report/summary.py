@@ -1,0 +1,252 @@
+"""What a command says of its results, to a person and to a program: of a posterior and a silo."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group
+from rich.text import Text
+
+from silomix.diagnostics import rhat_words
+from silomix.metrics import highest_density_interval
+from silomix.posterior.diagnosis import sentences
+from silomix.report import silo_sections as silos
+from silomix.report.cluster_sections import sizes_frame, sizes_table
+from silomix.report.display import INTERVAL, as_view, make_table, number, span, table_view
+from silomix.report.run_sections import steps
+from silomix.words import listing, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from rich.console import RenderableType
+    from rich.table import Table as TerminalTable
+
+    from silomix.posterior import Posterior, PosteriorDiagnostics
+    from silomix.types import LocalPosterior
+
+MOST_SILOS = 20
+"""Silos with a line of their own; the others are summed up."""
+MOST_NAMES = 8
+LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
+SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
+
+
+def posterior_record(posterior: Posterior) -> dict[str, Any]:
+    """Return what a program wants to know, ready for JSON."""
+    diagnostics, made = posterior.diagnostics, posterior.provenance
+    match, weights = posterior.correspondence, posterior.silo_weights
+    sizes = sizes_frame(posterior).rename(columns={"mean": "share"})
+    columns = ["cluster", "rows", "share", "lower", "upper"]
+    return {
+        "clusters": _lines(sizes.reindex(columns=columns)),
+        "interval": INTERVAL,
+        "silos": list(posterior.silos),
+        "correspondence": match and _lines(posterior.correspondence_frame(frame_like="pandas")),
+        "silo_weights": weights and dict(zip(weights.silos, weights.weights.tolist(), strict=True)),
+        "level": diagnostics.level,
+        "trusted": diagnostics.trusted,
+        "verdict": diagnostics.verdict,
+        "notes": list(diagnostics.notes),
+        "polish_rounds": diagnostics.rounds,
+        "still_moving": diagnostics.still_moving,
+        "sent": {silo: dict(kinds) for silo, kinds in made.sent.items()},
+        "answered": {silo: dict(kinds) for silo, kinds in made.answered.items()},
+        "study": made.study,
+        "seed": made.seed,
+        "version": made.version,
+    }
+
+
+def _lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return a frame for JSON, which has no nan."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+def posterior_view(posterior: Posterior) -> RenderableType:
+    """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
+    return Group(*_parts(posterior))
+
+
+def _parts(posterior: Posterior) -> Iterator[RenderableType]:
+    rows, made = silos.rows_by_silo(posterior), posterior.provenance
+    counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
+    found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
+    variables = plural(len(posterior.study.variables), "variable")
+    yield Text(f"{found}{counted}, {variables}", style="bold")
+    yield as_view(sizes_table(posterior))
+    yield verdict_view(posterior.diagnostics)
+    yield Text()
+    if posterior.correspondence is not None:
+        yield Text("Which silos found which cluster on their own rows", style="bold")
+        yield _holders_view(posterior)
+    yield Text("The silos", style="bold")
+    yield as_view(silos.silos_table(posterior), MOST_SILOS)
+    if posterior.silo_profiles is not None and len(posterior.silos) > 1:
+        yield Text("In which variables the silos differ", style="bold")
+        yield Text("\n".join([*silos.drift_sentences(posterior), ""]))
+    yield Text("What left each silo, in bytes", style="bold")
+    yield as_view(silos.sent_table(posterior, MOST_SILOS))
+    if any("DistinctRows" in kinds for kinds in made.sent.values()):
+        yield Text(
+            "Distinct rows with their counts are the table but for its order. The oracle "
+            '"federated" sends sums of log-likelihoods and gradients instead.\n'
+        )
+    yield Text(
+        " ".join(sentence for _, sentence, _ in steps(posterior))
+        + f" Seed {made.seed}, study {made.study[:12]}, silomix {made.version}. {SHORTEST}"
+    )
+
+
+def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
+    """Return the verdict, a line for each sentence: those of several silos then stay apart."""
+    return Text("\n".join(sentences(diagnostics)))
+
+
+def _holders_view(posterior: Posterior) -> TerminalTable:
+    """Return who holds which cluster; `sure` is the least sure of its matches."""
+    view = table_view("cluster", "silos", "sure", "found by", left=["found by"])
+    for cluster, found in silos.match_confidence(posterior).groupby("cluster"):
+        names = found.index.get_level_values("silo")
+        named = [
+            silo if not sure < silos.SURE else f"{silo} ({sure:.2f})"
+            for silo, sure in zip(names, found, strict=True)
+        ]
+        known = "" if found.isna().all() else f"{found.min():.2f}"
+        many = f"{len(named)} of {len(posterior.silos)}"
+        view.add_row(str(cluster), many, known, Text(listing(named, MOST_NAMES)))
+    return view
+
+
+def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
+    """Return for a program how many rows each cluster got, from the lines of `assign_rows`."""
+    sizes = np.bincount(labels["cluster"], minlength=posterior.n_clusters)
+    return {
+        "rows": len(labels),
+        "clusters": posterior.n_clusters,
+        "sizes": sizes.tolist(),
+        "mean_probability": float(labels["probability"].mean()) if len(labels) else None,
+        "rows_of_other_silos": int((~labels["silo"].isin(posterior.silos)).sum()),
+    }
+
+
+def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
+    """Return for a person how many rows each cluster got."""
+    clusters = range(posterior.n_clusters)
+    sure = labels.groupby("cluster")["probability"].agg(["size", "mean"]).reindex(clusters)
+    sizes = sure["size"].fillna(0)
+    columns = {
+        "cluster": clusters,
+        "rows": sizes.map("{:,.0f}".format),
+        "share": (sizes / max(len(labels), 1)).map("{:.1%}".format),
+        "mean probability": [number(mean, ".3f") for mean in sure["mean"]],
+    }
+    heading = f"{plural(len(labels), 'row')}, {plural(posterior.n_clusters, 'cluster')}"
+    note = ""
+    if others := assigned_record(posterior, labels)["rows_of_other_silos"]:
+        note = f"Rows of no silo of the study, to which its overall weights apply: {others:,}."
+        if labels["silo"].isna().all():
+            note += " If a column names their silos, give --silo and its name."
+    return Group(Text(heading, style="bold"), as_view(make_table(heading, columns)), Text(note))
+
+
+def silo_sizes(posterior: LocalPosterior) -> pd.DataFrame:
+    """Return one line per cluster: its rows, and its weight with an interval.
+
+    `prior_draws` is the share of the draws in which the cluster had no component of its own.
+    """
+    sizes = posterior.sizes
+    return pd.DataFrame(
+        {
+            "cluster": np.arange(len(sizes)),
+            "rows": sizes,
+            "share": sizes / sizes.sum(),
+            **_estimate("weight", posterior.weights),
+            "prior_draws": posterior.prior_draws,
+        }
+    )
+
+
+def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
+    """Return one line per cluster and level: its probability with an interval."""
+    clusters = range(len(posterior.sizes))
+    lines = [(cluster, *level) for cluster in clusters for level in posterior.levels]
+    names = pd.DataFrame(lines, columns=["cluster", "variable", "level"])
+    return names.assign(**_estimate("mean", posterior.probabilities))
+
+
+def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+    lower, upper = highest_density_interval(draws, INTERVAL)
+    mean = draws.mean(axis=0, dtype=np.float64)
+    return {name: mean.ravel(), LOWER: lower.ravel(), UPPER: upper.ravel()}
+
+
+def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
+    """Return what a program wants to know of one silo's run, ready for JSON."""
+    draws, diagnostics = posterior.draws, posterior.draws.diagnostics
+    return {
+        "silo": name,
+        "rows": draws.shard.rows,
+        "clusters": len(posterior.sizes),
+        "sizes": posterior.sizes.tolist(),
+        "trusted": diagnostics.trusted,
+        "verdict": diagnostics.verdict,
+        "traces": {
+            trace: {"rhat": _or_none(found.rhat), "ess": _or_none(found.ess)}
+            for trace, found in diagnostics.traces.items()
+        },
+        "partition": posterior.partition.method,
+        "relabel": posterior.relabel,
+        "subsample": posterior.partition.subsample,
+    }
+
+
+def _or_none(value: float) -> float | None:
+    """Return the number for JSON, which has no nan and no infinity."""
+    return float(value) if math.isfinite(value) else None
+
+
+def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
+    """Return what a person wants to know of one silo's run."""
+    shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
+    sizes = silo_sizes(posterior)
+    heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
+    clusters = {
+        "cluster": sizes["cluster"],
+        "rows": sizes["rows"].map("{:,}".format),
+        "share": sizes["share"].map("{:.1%}".format),
+        "weight": sizes["weight"].map("{:.3f}".format),
+        f"{INTERVAL:.0%} interval": [
+            span(low, high, ".3f") for low, high in sizes[[LOWER, UPPER]].to_numpy()
+        ],
+    }
+    found = diagnostics.traces.values()
+    traces = {
+        "trace": [trace.replace("_", " ") for trace in diagnostics.traces],
+        "R-hat": ["constant" if math.isnan(t.rhat) else rhat_words(t.rhat, 3) for t in found],
+        "effective draws": ["" if math.isnan(t.rhat) else f"{t.ess:,.0f}" for t in found],
+    }
+    return Group(
+        Text(heading + plural(len(sizes), "cluster"), style="bold"),
+        as_view(make_table("clusters", clusters)),
+        Text(diagnostics.verdict),
+        as_view(make_table("traces", traces)),
+        Text(_provenance(posterior)),
+    )
+
+
+def _provenance(posterior: LocalPosterior) -> str:
+    draws, schedule, found = posterior.draws, posterior.draws.schedule, posterior.partition
+    kept = "all" if schedule.thin == 1 else f"one in {schedule.thin}"
+    subsample = f" on a subsample of {found.subsample:,} rows" if found.subsample else ""
+    silos = f", one of {draws.silos} silos" if draws.silos > 1 else ""
+    return (
+        f"Sampled with {draws.components} components, {plural(schedule.chains, 'chain')} of "
+        f"{schedule.iterations:,} sweeps ({schedule.burn_in:,} burn-in, then {kept} kept), seed "
+        f"{draws.seed}{silos}. Partition by {found.method}{subsample}; draws relabelled by "
+        f"{posterior.relabel}. {SHORTEST}"
+    )
