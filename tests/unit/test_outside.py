@@ -14,12 +14,18 @@ import silomix
 from silomix.cli.whole import fit_command
 from silomix.data import read_table
 from silomix.errors import DataError, SettingsError
-from silomix.outside import averaged, compare_outside, read_outside
-from silomix.outside.averaged import compare_memberships, draw_memberships, regress
-from silomix.outside.columns import Target
-from silomix.outside.labelled import compare_labels, compare_shares
-from silomix.outside.record import change, p_text, value
+from silomix.posterior import outside_estimates
 from silomix.posterior.membership import ELSEWHERE, silo_places
+from silomix.posterior.outside import change, compare_outside, p_text, read_outside, value
+from silomix.posterior.outside_estimates import (
+    Comparison,
+    Target,
+    compare_labels,
+    compare_memberships,
+    compare_shares,
+    draw_memberships,
+    regress,
+)
 from silomix.types import Schema, Variable
 from statistical.exact import FALSE_ALARM
 from unit.posteriors import SCHEMA, SILOS, make_posterior
@@ -48,16 +54,13 @@ def rng(seed):
 
 @pytest.mark.parametrize(("in_all", "clusters"), TABLE_11)
 def test_the_z_test_gives_the_p_values_that_the_paper_prints(in_all, clusters):
+    """It compares with the whole, the cluster included: against the rest they are not met."""
     having, rows, printed = map(np.array, zip(*clusters, strict=True))
     _, _, p_value = compare_shares(having, rows, in_all, ROWS, 0.95)
     assert np.abs(p_value - printed).max() < ROUNDED
-
-
-def test_against_the_rest_the_printed_p_values_are_not_met():
-    """The table compares with the whole, the cluster included: the other reading fails."""
-    having, rows, printed = map(np.array, zip(*TABLE_11[0][1], strict=True))
-    _, _, p_value = compare_shares(having, rows, FEMALE - having, ROWS - rows, 0.95)
-    assert np.abs(p_value - printed).max() > ROUNDED
+    _, _, of_rest = compare_shares(having, rows, in_all - having, ROWS - rows, 0.95)
+    # one group of deaths has p values that round alike under both readings
+    assert np.abs(of_rest - printed).max() > ROUNDED or in_all == DEAD
 
 
 def random_target(rng, *, rows=300, level=None, clusters=4):
@@ -183,7 +186,7 @@ def test_the_estimate_is_that_of_bolck_croon_and_hagenaars(rng):
 
 def test_the_standard_error_is_that_of_a_jackknife(rng, monkeypatch):
     """Leaving out rows one by one divides by (1 − leverage)² instead of 1 − leverage."""
-    monkeypatch.setattr(averaged, "BLOCK", 150)
+    monkeypatch.setattr(outside_estimates, "BLOCK", 150)
     shares = soft(rng)
     values = rng.normal(shares @ [0.0, 1.0, 3.0])
     found = regress(shares, inverse_of(shares), values, binary=False)
@@ -407,20 +410,8 @@ def test_frames_are_tidy_or_wide(table, posterior):
     found = compare_outside(posterior, table, ["age", "died"], "silo")
     tidy = found.frame()
     assert tidy.columns.tolist() == [
-        "variable",
-        "level_name",
-        "cluster",
-        "rows",
-        "estimate",
-        "whole",
-        "against",
-        "difference",
-        "lower",
-        "upper",
-        "interval",
-        "p_value",
-        "significant",
-        "method",
+        *("variable", "level_name", "cluster", "rows", "estimate", "whole", "against"),
+        *("difference", "lower", "upper", "interval", "p_value", "significant", "method"),
     ]
     assert len(tidy) == 6
     assert set(tidy["against"]) == {"rest"}
@@ -430,8 +421,7 @@ def test_frames_are_tidy_or_wide(table, posterior):
     assert wide.columns == ["cluster", "age", "age, p value", "died = 1", "died = 1, p value"]
     assert wide["age"].to_list() == tidy["estimate"][:3].tolist()
     by_label = compare_outside(posterior, table, "age", "silo", method="labels").frame()
-    assert set(by_label["against"]) == {"whole"}
-    assert set(by_label["method"]) == {"labels"}
+    assert set(by_label["against"]) | set(by_label["method"]) == {"whole", "labels"}
 
 
 def test_it_prints_what_it_found(table, posterior, rng):
@@ -460,18 +450,9 @@ def test_it_prints_what_it_found(table, posterior, rng):
     ],
 )
 def test_numbers_have_about_four_digits(level, whole, number, written, changed):
-    none = np.zeros(1)
-    one = silomix.outside.Comparison(
-        variable="y",
-        level=level,
-        whole=whole,
-        rows=none,
-        estimate=none,
-        difference=none,
-        lower=none,
-        upper=none,
-        p_value=none,
-    )
+    parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
+    none = dict.fromkeys(parts, np.zeros(1))
+    one = Comparison(variable="y", level=level, whole=whole, **none)
     assert (value(number, one), change(number, one)) == (written, changed)
 
 
@@ -482,14 +463,14 @@ def test_p_values_are_written_as_in_tables():
 @pytest.mark.parametrize(
     ("columns", "settings", "complaint"),
     [
-        ([], {}, r"columns is empty; name at least one column"),
-        ({"age": "median"}, {}, r"columns has 'median' for 'age'; it must be one of"),
-        (["smoker"], {}, r"column 'smoker' was clustered, so its clusters differ by construction"),
-        (["silo"], {"silo": "silo"}, r"column 'silo' names the silos, whose weights decide"),
-        (["age"], {"method": "soft"}, r"method is 'soft'; it must be one of \('averaged', 'lab"),
-        (["age"], {"level": 95}, r"level is 95; give a share between 0 and 1, such as 0\.95"),
-        (["age"], {"draws": 1}, r"draws is 1; it must be a whole number, at least 2"),
-        (["age"], {"labels": [0]}, r'labels are for method="labels"; leave them out, or give it'),
+        ([], {}, "columns is empty"),
+        ({"age": "median"}, {}, "the kind of 'age' is 'median'"),
+        (["smoker"], {}, "'smoker' was clustered"),
+        (["silo"], {"silo": "silo"}, "'silo' names the silos"),
+        (["age"], {"method": "soft"}, "method is 'soft'"),
+        (["age"], {"level": 95}, "level is 95"),
+        (["age"], {"draws": 1}, "draws is 1"),
+        (["age"], {"labels": [0]}, 'labels are for method="labels"'),
     ],
 )
 def test_settings_that_cannot_be(table, posterior, columns, settings, complaint):
@@ -498,18 +479,18 @@ def test_settings_that_cannot_be(table, posterior, columns, settings, complaint)
 
 
 def test_a_single_draw_cannot_be_averaged(table, rng):
-    with pytest.raises(SettingsError, match=r"has a single draw, and averaging needs two or more"):
+    with pytest.raises(SettingsError, match="has a single draw"):
         compare_outside(make_posterior(rng, draws=1), table, "age")
 
 
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [
-        (["Age"], r"no column 'Age' to compare \(did you mean 'age'\?\); correct the name"),
-        (["none"], r"column 'none' is missing in every row; leave it out"),
-        (["name"], r"column 'name' has 60 levels, more than the 50 that a table of clusters"),
-        (["same"], r"column 'same' has the one value '7', so no cluster can differ in it; leave"),
-        ({"region": "mean"}, r"column 'region' has '\w+' in data row \d+, which is no number"),
+        (["Age"], r"no column 'Age' to compare \(did you mean 'age'\?\)"),
+        (["none"], "'none' has no value at all"),
+        (["name"], "'name' has 60 levels, more than the 50"),
+        (["same"], "'same' has the one value '7'"),
+        ({"region": "mean"}, r"'region' has '\w+' in data row \d+, which is no number"),
     ],
 )
 def test_columns_that_cannot_be_compared(table, posterior, columns, complaint):
@@ -519,19 +500,9 @@ def test_columns_that_cannot_be_compared(table, posterior, columns, complaint):
         compare_outside(posterior, table, columns)
 
 
-@pytest.mark.parametrize(
-    ("labels", "complaint"),
-    [
-        ([0, 1], r"labels has shape \(2,\), and the table 40 rows; give one per row"),
-        ([3] * 40, r"labels has 3 in row 1; the clusters are 0 to 2"),
-        ([-1] * 40, r"labels goes down to -1; number the clusters from 0 on"),
-        ([0.7] * 40, r"labels has dtype float64; give each row a whole number"),
-        ([np.nan] * 40, r"labels has dtype float64; give each row a whole number"),
-        (["one"] * 40, r"labels has dtype .*; give each row a whole number"),
-    ],
-)
-def test_labels_that_cannot_be(table, posterior, labels, complaint):
-    with pytest.raises(DataError, match=complaint):
+@pytest.mark.parametrize("labels", [[0, 1], [3] * 40, [-1] * 40, [0.7] * 40, ["one"] * 40])
+def test_labels_that_cannot_be(table, posterior, labels):
+    with pytest.raises(DataError, match="labels "):
         compare_outside(posterior, table, "age", method="labels", labels=labels)
 
 
