@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from silomix.api import fit, sample
     from silomix.cohort import simulate_cohort
     from silomix.estimator import FederatedMixture
-    from silomix.outside import compare_outside
     from silomix.policy import Policy, read_policy, write_policy
     from silomix.posterior import Posterior, load
+    from silomix.posterior.outside import compare_outside
     from silomix.relabel import local_posterior
     from silomix.study import (
         Ball,
@@ -94,7 +94,7 @@ _HOMES = {
     "Policy": "policy",
     "Posterior": "posterior",
     "Psgd": "study",
-    "compare_outside": "outside",
+    "compare_outside": "posterior.outside",
     "fit": "api",
     "load": "posterior",
     "local_posterior": "relabel",

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from silomix import plots
-from silomix.characterise import cluster_map
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.plots.common import COLOURS
+from silomix.posterior.characterise import cluster_map
 from silomix.types import Schema, Variable
 from unit.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
 

@@ -16,11 +16,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from silomix.characterise import Trait
 from silomix.cli.report import report_command
 from silomix.errors import FileError, SettingsError
-from silomix.outside import compare_outside
 from silomix.posterior import PolishTrace
+from silomix.posterior.characterise import Trait
+from silomix.posterior.outside import compare_outside
 from silomix.report import heat, make_report, write_report
 from silomix.report.clusters import pairs_table, splits_table, traits_table
 from silomix.report.drawing import line_chart, thin

@@ -10,8 +10,8 @@ from silomix import options as opt
 from silomix.cli.parsing import given, split
 from silomix.data import read_table
 from silomix.errors import FileError, SettingsError
-from silomix.outside import Outside, check_method, compare_outside
 from silomix.posterior import load
+from silomix.posterior.outside import Outside, check_method, compare_outside
 from silomix.report import write_report
 from silomix.results import PAGE, check_free, verdict_view, write_table
 from silomix.results.posterior import SAVED

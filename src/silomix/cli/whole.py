@@ -23,8 +23,8 @@ from silomix.cli.report import (
 )
 from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
-from silomix.outside import compare_outside, read_outside
 from silomix.posterior import load
+from silomix.posterior.outside import compare_outside, read_outside
 from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
 from silomix.results import (

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.characterise import SMALL, cluster_map
-from silomix.characterise import number_of_clusters as posterior_of_number
 from silomix.data import encode, read_table
 from silomix.errors import SilomixError
 from silomix.metrics import highest_density_interval
 from silomix.plots.common import COLOURS, MARKERS, axis, cluster_names
+from silomix.posterior.characterise import SMALL, cluster_map
+from silomix.posterior.characterise import number_of_clusters as posterior_of_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ import numpy as np
 
 from silomix.plots.common import COLOURS, axis, lines_of
 from silomix.plots.profiles import plain
-from silomix.posterior.alike import spread
+from silomix.posterior.characterise import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

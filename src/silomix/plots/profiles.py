@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.characterise import contrast, told_columns
 from silomix.plots.common import axis, cluster_names, heat, lines_of
+from silomix.posterior.characterise import contrast, told_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,8 @@ def scaled_difference(
 ) -> Axes:
     """Draw the scaled difference of each level from the whole population, cluster by cluster.
 
-    Fendler et al. (2026), section 6; `silomix.characterise.scaled_difference` has the formula.
+    Fendler et al. (2026), section 6; the formula is that of `scaled_difference` in
+    `silomix.posterior.characterise`.
 
     Examples
     --------

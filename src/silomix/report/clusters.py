@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.characterise import (
+from silomix.metrics import highest_density_interval
+from silomix.posterior.characterise import (
     SMALL,
     cluster_map,
+    least_confidence,
+    nearly_same,
     number_of_clusters,
-    shared_confidence,
 )
-from silomix.metrics import highest_density_interval
-from silomix.posterior.alike import nearly_same
 from silomix.report.drawing import bar, map_chart
 from silomix.report.records import (
     INTERVAL,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.characterise import ClusterMap, Trait
     from silomix.posterior import Posterior
+    from silomix.posterior.characterise import ClusterMap, Trait
 
 SHOWN_TRAITS = 5
 """Levels shown on each side of a cluster; the others are folded away."""
@@ -170,12 +170,11 @@ def pairs_table(posterior: Posterior) -> Table | None:
 
 def splits_table(posterior: Posterior) -> Table | None:
     """Return the clusters that may be two, by the matching's confidence; None if unknown."""
-    shared = (
-        None if posterior.correspondence is None else shared_confidence(posterior.correspondence)
-    )
-    if shared is None:
+    match = posterior.correspondence
+    least = None if match is None else least_confidence(match)
+    if least is None:
         return None
-    doubt = 1 - np.diag(shared)  # nan where only one local cluster makes up a cluster
+    doubt = 1 - least  # nan where only one local cluster makes up a cluster
     doubted = [c for c in np.argsort(-doubt, kind="stable") if doubt[c] >= DOUBTFUL]
     return Table(
         "Clusters that may be two",

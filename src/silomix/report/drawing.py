@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.characterise import ClusterMap
+    from silomix.posterior.characterise import ClusterMap
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34

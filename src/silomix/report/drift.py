@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.posterior.alike import silo_extremes, spread
+from silomix.posterior.characterise import silo_extremes, spread
 from silomix.posterior.frames import no_drift
 from silomix.report.drawing import bar
 from silomix.report.records import ABSENT, INTERVAL, Cell, Table, cells, percent, probability

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from silomix.characterise import told_columns
 from silomix.metrics import highest_density_interval
+from silomix.posterior.characterise import told_columns
 from silomix.report.palette import STEPS, difference_class, share_class
 from silomix.report.records import INTERVAL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from silomix.characterise import Contrast
     from silomix.posterior import Posterior
+    from silomix.posterior.characterise import Contrast
 
 MOST_LINES = 1000
 """Levels in the heat map: those that differ most between clusters."""

@@ -7,14 +7,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from silomix.errors import SettingsError
-from silomix.outside.record import AGAINST, change, p_text, value
+from silomix.posterior.outside import AGAINST, change, p_text, value
 from silomix.report.records import Cell, Table, cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.outside import Comparison, Outside
     from silomix.posterior import Posterior
+    from silomix.posterior.outside import Outside
+    from silomix.posterior.outside_estimates import Comparison
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import jinja2
 import numpy as np
 
 from silomix.atomic import replace_file
-from silomix.characterise import MARGIN, PROBABILITY, contrast, traits
 from silomix.errors import FileError
+from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast, traits
 
 if TYPE_CHECKING:
-    from silomix.outside import Outside
     from silomix.posterior import Posterior
+    from silomix.posterior.outside import Outside
 
 
 def write_report(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.posterior.alike import single_silo_clusters
+from silomix.posterior.characterise import single_silo_clusters
 from silomix.report.drawing import bar
 from silomix.report.palette import share_class
 from silomix.report.records import ABSENT, Cell, Table, cells, decimal, percent
