@@ -144,35 +144,30 @@ class TestFrames:
 
     def test_profiles_of_a_silo_are_its_own(self, posterior, seed):
         drifting = with_drift(posterior, np.random.default_rng(seed))
-        own = drifting.silo_profiles.probabilities[:, 1]
-        found = drifting.profiles(0.8, silo="south")
-        assert list(found.columns) == list(drifting.profiles().columns)
-        assert_allclose(found["mean"], own.mean(axis=0, dtype=np.float64).ravel(), rtol=1e-12)
-        lower, upper = highest_density_interval(own, 0.8)
-        assert_array_equal(found["lower"], lower.ravel())
-        assert_array_equal(found["upper"], upper.ravel())
-        wide = drifting.profiles(silo="south", layout="wide")
-        assert_allclose(wide["cluster 1"], own[:, 1].mean(axis=0, dtype=np.float64), rtol=1e-12)
-
-    def test_without_drift_a_silo_has_the_shared_profiles(self, posterior):
+        as_if_shared = replace(posterior, probabilities=drifting.silo_profiles.probabilities[:, 1])
+        for layout in ("tidy", "wide"):
+            found = drifting.profiles(0.8, silo="south", layout=layout)
+            pd.testing.assert_frame_equal(found, as_if_shared.profiles(0.8, layout=layout))
+        # without drift they are the shared ones
         pd.testing.assert_frame_equal(posterior.profiles(silo="south"), posterior.profiles())
 
-    def test_correspondence(self, posterior):
-        frame = posterior.correspondence_frame()
-        assert list(frame.columns) == [*("silo", "local_cluster", "rows", "cluster", "confidence")]
-        assert frame["silo"].tolist() == ["north"] * 4 + ["south"] * 4
-        assert frame["local_cluster"].tolist() == [0, 1, 2, 3] * 2
-        assert frame["cluster"].tolist() == [0, 1, 2, 0] * 2
-        assert_array_equal(frame["rows"], np.concatenate(posterior.correspondence.sizes))
-        sure = np.concatenate(posterior.correspondence.pairs_confidence())
-        assert_array_equal(frame["confidence"], sure)
-
-    def test_silo_weights(self, posterior):
-        frame = posterior.silo_weights_frame()
-        assert frame["silo"].tolist() == ["north"] * 3 + ["south"] * 3
-        assert frame["weight"].tolist() == [0.25] * 3 + [0.75] * 3
-        assert frame["cluster"].tolist() == [0, 1, 2] * 2
-        assert_array_equal(frame["profile"], posterior.silo_weights.profiles.ravel())
+    def test_correspondence_and_silo_weights(self, posterior):
+        match = posterior.correspondence
+        expected = {
+            "silo": np.repeat(["north", "south"], 4),
+            "local_cluster": [0, 1, 2, 3] * 2,
+            "rows": np.concatenate(match.sizes),
+            "cluster": [0, 1, 2, 0] * 2,
+            "confidence": np.concatenate(match.pairs_confidence()),
+        }
+        pd.testing.assert_frame_equal(posterior.correspondence_frame(), pd.DataFrame(expected))
+        expected = {
+            "silo": np.repeat(["north", "south"], 3),
+            "weight": [0.25] * 3 + [0.75] * 3,
+            "cluster": [0, 1, 2] * 2,
+            "profile": posterior.silo_weights.profiles.ravel(),
+        }
+        pd.testing.assert_frame_equal(posterior.silo_weights_frame(), pd.DataFrame(expected))
 
     def test_frames_come_in_the_library_of_the_table(self, posterior):
         in_polars = replace(posterior, backend="polars").summary()
@@ -235,29 +230,25 @@ class TestDrift:
         kappa = [[np.inf, 50, 9], [np.inf, 60, 3], [np.inf, np.inf, 24], [90, 70, 5], [80, 80, 7]]
         made = self.made(posterior, [[line[2], line[1], line[0]] for line in kappa])
         frame = made.drift(level=0.6)
-        assert list(frame.columns) == [
-            *("variable", "same", "spread", "kappa", "lower", "upper", "interval"),
-            *("cluster", "level_name", "highest_silo", "highest", "lowest_silo", "lowest"),
-            "difference",
-        ]
-        assert frame["variable"].tolist() == ["smoker", "stage", "sex"]
-        assert_allclose(frame["same"], [0.0, 0.2, 0.6], rtol=1e-12)
-        assert_array_equal(frame["kappa"], [7.0, 70.0, np.inf])
-        assert_array_equal(frame["lower"], [3.0, 50.0, 80.0])
-        assert_array_equal(frame["upper"], [9.0, 80.0, np.inf])
-        assert_allclose(frame["spread"], np.sqrt([0.25 / 8, 0.25 / 71, 0.0]), rtol=1e-12)
-        assert set(frame["interval"]) == {"60% equal-tailed"}
-        first, second, last = (frame.iloc[place] for place in range(3))
-        # of two levels the second is told
-        assert (first["cluster"], first["level_name"]) == (1, "yes")
-        assert (first["highest_silo"], first["lowest_silo"]) == ("south", "north")
-        assert_allclose([first["highest"], first["lowest"]], [0.75, 0.1], rtol=1e-7)
-        assert first["difference"] == pytest.approx(0.65)
-        assert (second["cluster"], second["level_name"]) == (2, "II")
-        assert second["difference"] == pytest.approx(0.2)
-        assert last["difference"] == 0.0
-        assert last[["highest_silo", "lowest_silo"]].isna().all()
-        assert last["highest"] == last["lowest"] == 0.5
+        expected = {
+            "variable": ["smoker", "stage", "sex"],
+            "same": [0.0, 0.2, 0.6],
+            "spread": np.sqrt([0.25 / 8, 0.25 / 71, 0.0]),
+            "kappa": [7.0, 70.0, np.inf],
+            "lower": [3.0, 50.0, 80.0],
+            "upper": [9.0, 80.0, np.inf],
+            "interval": ["60% equal-tailed"] * 3,
+            "cluster": [1, 2, 0],
+            # of two levels the second is shown
+            "level_name": ["yes", "II", "m"],
+            "highest_silo": ["south", "south", None],
+            "highest": [0.75, 0.5, 0.5],
+            "lowest_silo": ["north", "north", None],
+            "lowest": [0.1, 0.3, 0.5],
+            "difference": [0.65, 0.2, 0.0],
+        }
+        pd.testing.assert_frame_equal(frame, pd.DataFrame(expected), rtol=1e-6)
+        assert made.drift(0.6, frame_like="polars")["kappa"].to_list() == expected["kappa"]
 
     def test_point_values(self, posterior):
         """One κ for all variables: the differences give the order, and there are no intervals."""
@@ -270,36 +261,23 @@ class TestDrift:
     def test_a_level_of_three_is_lower_in_one_silo(self, posterior, seed):
         """The extremes are those of a loop over all pairs of silos."""
         drifting = with_drift(posterior, np.random.default_rng(seed), kappa=(5.0, 2.0, 9.0))
-        means = drifting.silo_profiles.probabilities.mean(axis=0, dtype=np.float64)
-        stage = drifting.drift().set_index("variable").loc["stage"]
+        means = drifting.silo_profiles.probabilities.mean(axis=0, dtype=np.float64)[..., 2:5]
         gaps = {
-            (silo, other, cluster, level): means[silo, cluster, 2 + level]
-            - means[other, cluster, 2 + level]
-            for silo in range(2)
-            for other in range(2)
-            for cluster in range(3)
-            for level in range(3)
+            (a, b, cluster, level): means[a, cluster, level] - means[b, cluster, level]
+            for a, b, cluster, level in np.ndindex(2, 2, 3, 3)
         }
-        silo, other, cluster, level = max(gaps, key=gaps.get)
-        assert stage["difference"] == pytest.approx(max(gaps.values()))
-        assert stage["highest_silo"] == SILOS[silo]
-        assert stage["lowest_silo"] == SILOS[other]
-        assert stage["cluster"] == cluster
-        assert stage["level_name"] == SCHEMA.variables[1].levels[level]
-
-    @pytest.mark.parametrize("library", ["polars", "pyarrow"])
-    def test_in_other_libraries(self, posterior, seed, library):
-        drifting = with_drift(posterior, np.random.default_rng(seed))
-        kappa = drifting.drift(frame_like=library)["kappa"]
-        found = kappa.to_pylist() if library == "pyarrow" else kappa.to_list()
-        assert found == [5.0, 200.0, np.inf]
+        a, b, cluster, level = max(gaps, key=gaps.get)
+        stage = drifting.drift().set_index("variable").loc["stage"]
+        assert stage["difference"] == pytest.approx(gaps[a, b, cluster, level])
+        found = stage[["highest_silo", "lowest_silo", "cluster", "level_name"]].tolist()
+        assert found == [SILOS[a], SILOS[b], cluster, SCHEMA.variables[1].levels[level]]
 
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"drift": "none"}, "its study says drift = 'none', so that a cluster has one profile"),
-            ({"silos": ["one"]}, "it has a single silo, and no other to differ from"),
-            ({}, "the silos' own profiles were not kept; fit again with drift='learn'"),
+            ({"drift": "none"}, "its study says drift = 'none'"),
+            ({"silos": ["one"]}, "it has a single silo"),
+            ({}, "the silos' own profiles were not kept"),
         ],
     )
     def test_what_was_not_asked_for_is_explained(self, posterior, changes, message):
@@ -312,50 +290,56 @@ class TestDrift:
 
 class TestMembership:
     @pytest.mark.parametrize("silo", [None, "south"])
-    def test_global_weights_or_those_of_a_named_silo(self, posterior, seed, silo):
-        table = make_table(np.random.default_rng(seed)).drop(columns="hospital")
-        found = posterior.membership(table, silo=silo)
-        weights = posterior.weights_by_silo[:, 1] if silo else posterior.weights
+    @pytest.mark.parametrize("drifts", [False, True])
+    def test_is_that_of_the_definition(self, posterior, seed, silo, drifts):
+        """Global weights and shared profiles, or a named silo's own weights and own profiles."""
+        rng = np.random.default_rng(seed)
+        table, plain = make_table(rng).drop(columns="hospital"), posterior
+        weights, profiles = posterior.weights, posterior.probabilities
+        if drifts:
+            posterior = with_drift(posterior, rng)
+        if silo:
+            weights = posterior.weights_by_silo[:, 1]
+        if silo and drifts:
+            weights, profiles = weights[-20:], posterior.silo_profiles.probabilities[:, 1]
         codes = encode(table, SCHEMA).codes
-        expected = membership_definition(codes, SCHEMA.sizes, weights, posterior.probabilities)
+        expected = membership_definition(codes, SCHEMA.sizes, weights, profiles)
+        found = posterior.membership(table, silo=silo)
         # the two add up in different orders
         assert_allclose(found, expected.membership, rtol=1e-10)
         density = posterior.log_predictive_density(table, silo=silo)
         # the logarithm of a row without any cell is zero up to the rounding of a sum
         assert_allclose(density, expected.log_density, rtol=1e-12, atol=1e-12)
+        assert np.allclose(found, plain.membership(table, silo=silo)) == (not (silo and drifts))
         assert not np.allclose(found, posterior.membership(table, silo="north"))
 
-    def test_own_profiles_of_a_named_silo(self, posterior, seed):
+    @pytest.mark.parametrize("drifts", [False, True])
+    def test_each_row_as_its_silo_says(self, posterior, seed, caplog, drifts):
+        """Those of no silo of the study get the global weights and the shared profiles."""
         rng = np.random.default_rng(seed)
-        drifting, table = with_drift(posterior, rng), make_table(rng)
-        own = drifting.silo_profiles.probabilities
-        expected = membership_definition(
-            encode(table, SCHEMA).codes, SCHEMA.sizes, posterior.weights_by_silo[-20:, 1], own[:, 1]
-        )
-        found = drifting.membership(table, silo="south")
-        # the two add up in different orders
-        assert_allclose(found, expected.membership, rtol=1e-10)
-        density = drifting.log_predictive_density(table, silo="south")
-        assert_allclose(density, expected.log_density, rtol=1e-12, atol=1e-12)
-        assert not np.allclose(found, posterior.membership(table, silo="south"))
-
-    def test_own_profiles_by_a_column_and_strangers(self, posterior, seed, caplog):
-        """Each row as its silo says; those of no silo of the study as without drift."""
-        rng = np.random.default_rng(seed)
-        drifting, table = with_drift(posterior, rng), make_table(rng)
+        shared, table = posterior, make_table(rng)
+        if drifts:
+            posterior = with_drift(posterior, rng)
         table.loc[:4, "hospital"] = "east"
+        table.loc[5, "hospital"] = None
         with caplog.at_level(logging.WARNING, logger="silomix"):
-            found = drifting.membership(table, silo="hospital")
-        density = drifting.log_predictive_density(table, silo="hospital")
+            found = posterior.membership(table, silo="hospital")
+            density = posterior.log_predictive_density(table, silo="hospital")
         for name in SILOS:
             rows = (table["hospital"] == name).to_numpy()
-            assert_array_equal(found[rows], drifting.membership(table[rows], silo=name))
-        nameless = table[:5].drop(columns="hospital")
-        assert_array_equal(found[:5], posterior.membership(nameless))
-        assert_array_equal(density[:5], posterior.log_predictive_density(nameless))
-        assert caplog.messages[0].endswith("they get its global weights and shared profiles")
-        with pytest.warns(DataWarning, match="all 25 rows get the weights and profiles over all"):
-            drifting.membership(table[5:])
+            assert_array_equal(found[rows], posterior.membership(table[rows], silo=name))
+            alone = posterior.log_predictive_density(table[rows], silo=name)
+            assert_array_equal(density[rows], alone)
+        nameless = table[:6].drop(columns="hospital")
+        assert_array_equal(found[:6], shared.membership(nameless))
+        assert_array_equal(density[:6], shared.log_predictive_density(nameless))
+        given = "global weights and shared profiles" if drifts else "global weights"
+        text = f"6 rows are of silos outside the study ('east'); they get its {given}"
+        assert caplog.messages == [text] * 2
+        given = "the weights and profiles over" if drifts else "the weights over"
+        with pytest.warns(DataWarning, match=f"all 24 rows get {given} all silos") as warned:
+            posterior.membership(table[6:])
+        assert warned[0].filename == __file__
 
     def test_profiles_that_are_the_shared_ones_change_nothing(self, posterior, seed):
         rng = np.random.default_rng(seed)
@@ -379,17 +363,6 @@ class TestMembership:
         # misses by chance once in 15,000 runs
         assert abs(products.mean() - shared[1] * shared[3]) < 4 * error
 
-    def test_own_weights_by_a_column(self, posterior, seed):
-        table = make_table(np.random.default_rng(seed))
-        found = posterior.membership(table, silo="hospital")
-        density = posterior.log_predictive_density(table, silo="hospital")
-        for name in SILOS:
-            rows = (table["hospital"] == name).to_numpy()
-            assert rows.any()
-            assert_array_equal(found[rows], posterior.membership(table[rows], silo=name))
-            alone = posterior.log_predictive_density(table[rows], silo=name)
-            assert_array_equal(density[rows], alone)
-
     def test_threads_do_not_matter(self, posterior, seed):
         table = make_table(np.random.default_rng(seed), rows=700)
         one, three = (posterior.membership(table, "hospital", threads=n) for n in (1, 3))
@@ -397,21 +370,13 @@ class TestMembership:
         with pytest.raises(SettingsError, match="threads is 0"):
             posterior.membership(table, "hospital", threads=0)
 
-    def test_rows_of_unknown_silos_get_the_global_weights(self, posterior, seed, caplog):
+    def test_many_unknown_silos_are_counted(self, posterior, seed, caplog):
         table = make_table(np.random.default_rng(seed))
-        table.loc[:4, "hospital"] = "east"
-        table.loc[5, "hospital"] = None
-        nameless = table.drop(columns="hospital")
         with caplog.at_level(logging.WARNING, logger="silomix"):
-            found = posterior.membership(table, silo="hospital")
-            blank = posterior.membership(table.assign(hospital=None), "hospital")
+            posterior.membership(table.assign(hospital=None), "hospital")
             posterior.membership(table.assign(hospital=np.arange(30)), silo="hospital")
-        assert_array_equal(found[:6], posterior.membership(nameless[:6]))
-        assert_array_equal(blank, posterior.membership(nameless))
-        outside = "rows are of silos outside the study"
-        assert caplog.messages[0] == f"6 {outside} ('east'); they get its global weights"
-        assert caplog.messages[1] == f"30 {outside} (blank); they get its global weights"
-        assert " and 25 more)" in caplog.messages[2]
+        assert "(blank)" in caplog.messages[0]
+        assert " and 25 more)" in caplog.messages[1]
 
     @pytest.mark.parametrize(
         ("silo", "hint"),
@@ -426,9 +391,6 @@ class TestMembership:
 
     def test_a_column_of_silos_that_is_not_used_is_warned_of(self, posterior, seed):
         table = make_table(np.random.default_rng(seed))
-        with pytest.warns(DataWarning, match="all 30 rows get the weights over all") as warned:
-            posterior.membership(table)
-        assert warned[0].filename == __file__
         with pytest.warns(DataWarning, match="give silo='hospital'"):
             posterior.membership(table.assign(hospital="north"))
         posterior.membership(table.assign(hospital="west"))
@@ -551,9 +513,10 @@ class TestDataTree:
         return pytest.importorskip("xarray", reason="needs the extra 'arviz'")
 
     def test_groups_and_axes(self, posterior, xarray):
-        tree = posterior.to_datatree()
-        assert isinstance(tree, xarray.DataTree)
-        draws = tree["posterior"]
+        draws = posterior.to_datatree()["posterior"]
+        said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}
+        assert said.items() <= draws.attrs.items()
+        assert draws.attrs["verdict"] == posterior.diagnostics.verdict
         assert draws["weights"].dims == ("chain", "draw", "cluster")
         assert draws["weights_by_silo"].dims == ("chain", "draw", "silo", "cluster")
         assert draws["probabilities"].dims == ("chain", "draw", "cluster", "level")
@@ -562,8 +525,7 @@ class TestDataTree:
         assert_array_equal(picked[0], posterior.weights_by_silo[:, 1, 2])
         level = draws["probabilities"].sel(level="stage=II")
         assert_array_equal(level[0], posterior.probabilities[:, :, 3])
-        assert str(level["variable"].item()) == "stage"
-        assert str(level["level_name"].item()) == "II"
+        assert (level["variable"].item(), level["level_name"].item()) == ("stage", "II")
 
     def test_profiles_of_each_silo_are_of_the_last_draws(self, posterior, seed, xarray):
         drifting = with_drift(posterior, np.random.default_rng(seed))
@@ -597,13 +559,6 @@ class TestDataTree:
     def test_what_is_not_there_has_no_group(self, posterior, xarray):
         bare = replace(posterior, silo_weights=None, diagnostics=PosteriorDiagnostics({}))
         assert list(bare.to_datatree().children) == ["posterior"]
-
-    def test_provenance_stands_in_the_attributes(self, posterior, xarray):
-        attrs = posterior.to_datatree()["posterior"].attrs
-        assert attrs["study"] == digest(posterior.study)
-        assert attrs["seed"] == 7
-        assert attrs["silos"] == '["north", "south"]'
-        assert attrs["verdict"] == posterior.diagnostics.verdict
 
     def test_arviz_reads_it_from_disk(self, posterior, xarray, tmp_path):
         pytest.importorskip("h5netcdf", reason="needs the extra 'arviz'")
