@@ -71,6 +71,9 @@ def change(path, document=(), arrays=(), without=()):
     pack(path, said, {name: array for name, array in held.items() if name not in without})
 
 
+OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
+
+
 def assert_refused(path, match="is damaged"):
     with pytest.raises(FileError, match=match) as refused:
         load(path)
@@ -239,9 +242,13 @@ class TestDamagedFiles:
         ("keys", "value", "match"),
         [
             ("backend", "spark", "'backend': Input should be 'pandas'"),
-            ("more", 1, "'more': Extra inputs are not permitted"),
-            ("diagnostics", None, "'diagnostics': "),
-            ("local_clusters", {"north": 0}, r"'local_clusters\.north'"),
+            ("more", 1, "'more': Unexpected keyword"),
+            ("diagnostics", None, "is damaged"),
+            ("correspondence", None, "is damaged"),
+            ("correspondence.silos", ["north"], "2 matched silos, and names 1"),
+            ("silo_weights.silos", [], "2 weighed silos, and names 0"),
+            ("diagnostics.polish.values", {"other": None}, "is damaged"),
+            ("diagnostics.silos.north.rhat", 1, "'diagnostics.silos.north.rhat'"),
             ("provenance.silos", [], "is damaged: "),
             ("study", {}, "damaged, or of another version"),
             ("study.seed", 8, r"its study has the digest \w+, and its provenance"),
@@ -281,12 +288,12 @@ class TestArraysThatDoNotFit:
     @pytest.mark.parametrize("name", ["../../evil", "polish.2", "weights.more", "assignment"])
     def test_an_array_too_many(self, saved, name):
         change(saved, arrays={name: np.zeros(2)})
-        assert_refused(saved, "it lacks, or should not have, the array")
+        assert_refused(saved, "is damaged")
 
-    @pytest.mark.parametrize("name", [*sorted(ARRAYS.keys() - saved_file.OPTIONAL), "polish.0"])
+    @pytest.mark.parametrize("name", [*sorted(ARRAYS.keys() - OPTIONAL), "polish.0"])
     def test_an_array_too_few(self, saved, name):
         change(saved, without=[name])
-        assert_refused(saved, f"it lacks, or should not have, the array '{name}'")
+        assert_refused(saved)
 
     @pytest.mark.parametrize("name", sorted(ARRAYS))
     def test_another_shape_or_type(self, saved, name):
@@ -330,6 +337,8 @@ class TestArraysThatDoNotFit:
             *((name, np.nan) for name in SHARED.values()),
             *(("silo_profiles.kappa", value) for value in (0.0, -1.0, np.nan)),
             ("assignment.membership", 10_001),
+            ("correspondence.counts", 0),
+            ("correspondence.counts", 2**62),
             ("assignment.silos", -1),
             ("assignment.silos", 2),
             ("correspondence.groups", 9),
