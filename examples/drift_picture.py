@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import silomix
-from silomix.posterior.alike import spread
+from silomix.posterior.characterise import spread
 
 DPI = 90
 HOSPITALS, CLUSTERS, ROWS = 6, 3, 800

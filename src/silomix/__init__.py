@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from silomix import ehr, metrics, rivals
     from silomix.api import fit, sample
     from silomix.estimator import FederatedMixture
-    from silomix.outside import compare_outside
     from silomix.posterior import Posterior, load
+    from silomix.posterior.outside import compare_outside
     from silomix.relabel import local_posterior
     from silomix.report import plots
     from silomix.simulate.cohort import simulate_cohort
@@ -91,7 +91,7 @@ _HOMES = {
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
-    "compare_outside": "outside",
+    "compare_outside": "posterior.outside",
     "local_posterior": "relabel",
     "simulate_cohort": "simulate.cohort",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,10 +30,10 @@ def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
     >>> silomix.metrics.adjusted_rand_index(["a", "a", "b", "b"], [1, 1, 0, 0])
     1.0
     """
-    table = _contingency(a, b)
+    cells, _, _, sizes_a, sizes_b = _contingency(a, b)
     # Python integers: products of two numbers of pairs pass 2^63 from 80,000 rows on
-    together, pairs = _pairs(table.cells), _pairs(table.cells.sum())
-    together_a, together_b = _pairs(table.sizes_a), _pairs(table.sizes_b)
+    together, pairs = _pairs(cells), _pairs(cells.sum())
+    together_a, together_b = _pairs(sizes_a), _pairs(sizes_b)
     spread = (together_a + together_b) * pairs - 2 * together_a * together_b
     if spread == 0:
         return 1.0
@@ -55,11 +54,10 @@ def variation_of_information(a: ArrayLike, b: ArrayLike) -> float:
     >>> round(silomix.metrics.variation_of_information([0, 0, 1, 1], [0, 0, 0, 0]), 3)
     0.693
     """
-    table = _contingency(a, b)
+    cells, of_a, of_b, sizes_a, sizes_b = _contingency(a, b)
     # no term is negative, so equal partitions give zero and never a rounding below it
-    of_a = np.log(table.sizes_a[table.a] / table.cells)
-    of_b = np.log(table.sizes_b[table.b] / table.cells)
-    return float(table.cells @ (of_a + of_b) / table.cells.sum())
+    terms = np.log(sizes_a[of_a] / cells) + np.log(sizes_b[of_b] / cells)
+    return float(cells @ terms / cells.sum())
 
 
 def pair_clusters(
@@ -105,9 +103,8 @@ def pair_clusters(
     shared = np.bincount(truth * n_found + found, minlength=n_true * n_found)
     shared = shared.reshape(n_true, n_found)
     of_true, of_found = linear_sum_assignment(shared, maximize=True)
-    overlapping = shared[of_true, of_found] > 0
     paired = np.full(n_true, -1, dtype=np.int64)
-    paired[of_true[overlapping]] = of_found[overlapping]
+    paired[of_true] = np.where(shared[of_true, of_found] > 0, of_found, -1)
     return paired
 
 
@@ -219,33 +216,21 @@ def highest_density_interval(
     return np.where(broken, np.nan, lower)[()], np.where(broken, np.nan, upper)[()]
 
 
-@dataclass(frozen=True, eq=False)
-class _Contingency:
-    """The cells of two partitions' contingency table that hold rows, and its margins.
+def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.int64], ...]:
+    """Return the cells of two partitions' contingency table that hold rows, and its margins.
 
     Only those cells: two partitions of 300,000 singletons have as many, the full table 9e10.
 
-    Attributes
-    ----------
-    cells : (cell,), rows in each.
-    a, b : (cell,), the cluster of each partition that meet there.
-    sizes_a, sizes_b : (cluster,), rows in each cluster.
+    Returns
+    -------
+    rows in each cell, and the clusters of a and of b that meet there: (cell,) each; rows in each
+    cluster of a, and of b.
     """
-
-    cells: NDArray[np.int64]
-    a: NDArray[np.int64]
-    b: NDArray[np.int64]
-    sizes_a: NDArray[np.int64]
-    sizes_b: NDArray[np.int64]
-
-
-def _contingency(a: ArrayLike, b: ArrayLike) -> _Contingency:
     codes_a, codes_b = _codes("a", a), _codes("b", b)
     _check_lengths(len(codes_a), len(codes_b))
     sizes_a, sizes_b = np.bincount(codes_a), np.bincount(codes_b)
     numbers, cells = np.unique(codes_a * len(sizes_b) + codes_b, return_counts=True)
-    of_a, of_b = np.divmod(numbers, len(sizes_b))
-    return _Contingency(cells, of_a, of_b, sizes_a, sizes_b)
+    return cells, *np.divmod(numbers, len(sizes_b)), sizes_a, sizes_b
 
 
 def _pairs(sizes: NDArray[np.int64]) -> int:
@@ -295,24 +280,18 @@ def cluster_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
 
 
 def _column(name: str, labels: ArrayLike) -> pd.Series:
-    dimensions = np.ndim(labels)
-    if dimensions != 1:
-        raise DataError(f"{name} has {dimensions} axes; give one label per row, (row,)")
-    column = pd.Series(labels)
-    if column.empty:
-        raise DataError(f"{name} has no rows; give one label per row")
+    if np.ndim(labels) != 1 or len(column := pd.Series(labels)) == 0:
+        raise DataError(f"{name} has the shape {np.shape(labels)}; give one label per row, (row,)")
     return column
 
 
 def _n_clusters(name: str, clusters: int | None, labels: NDArray[np.int64]) -> int:
     needed = int(labels.max()) + 1
-    if clusters is None:
-        return needed
-    if clusters < needed:
+    if clusters is not None and clusters < needed:
         raise SettingsError(
             f"{name}={clusters}, but the labels go up to {needed - 1}; give at least {needed}"
         )
-    return clusters
+    return clusters or needed
 
 
 def _check_lengths(rows_a: int, rows_b: int) -> None:
@@ -335,9 +314,7 @@ def _broadcast(arrays: dict[str, ArrayLike]) -> list[NDArray[np.float64]]:
 def _checked_draws(draws: ArrayLike, level: float, axis: int) -> NDArray[np.float64]:
     if not 0 < level < 1:
         raise SettingsError(f"level={level}: give a share between 0 and 1, such as 0.95")
-    values = np.asarray(draws, dtype=np.float64)
-    if not -values.ndim <= axis < values.ndim:
-        raise DataError(f"the draws have shape {values.shape} and no axis {axis}")
+    values = np.atleast_1d(np.asarray(draws, dtype=np.float64))
     if values.shape[axis] == 0:
         raise DataError(f"there are no draws along axis {axis} of shape {values.shape}")
     return values

@@ -26,7 +26,7 @@ from silomix.posterior import (
     make_provenance,
     ordered,
 )
-from silomix.posterior.alike import nearly_same, single_silo_clusters
+from silomix.posterior.characterise import nearly_same, single_silo_clusters
 from silomix.relabel import PRIOR_DRAWS_ALLOWED
 from silomix.release import released_diagnostics
 from silomix.rounding import allow_for_rounding

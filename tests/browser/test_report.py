@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from silomix.outside import compare_outside
+from silomix.posterior.outside import compare_outside
 from silomix.report import write_report
 from silomix.types import Schema, Variable
 from unit.posteriors import make_posterior, with_drift

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 
 import numpy as np
+import safetensors.numpy
 
 from silomix.posterior import (
     Assignment,
@@ -112,3 +115,19 @@ def with_drift(posterior, rng, *, kappa=(5.0, np.inf, 200.0), silo_draws=20, poi
     draws = np.tile(np.array(kappa, dtype=np.float64), (1 if point else posterior.n_draws, 1))
     draws[: len(draws) // 10, 0] = np.inf
     return replace(posterior, silo_profiles=SiloProfiles(draws, own.astype(np.float32)))
+
+
+def unpack(path):
+    """Return the document and the arrays of a saved posterior."""
+    content = gzip.decompress(path.read_bytes())
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    document = json.loads(header["__metadata__"]["posterior"])
+    return document, safetensors.numpy.load(content)
+
+
+def pack(path, document, arrays):
+    """Write a document, or any text, and arrays as a saved posterior."""
+    text = document if isinstance(document, str) else json.dumps(document)
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    content = safetensors.numpy.save(arrays, metadata={"posterior": text})
+    path.write_bytes(gzip.compress(content, mtime=0))

@@ -17,22 +17,38 @@ def moving(by, rounds=50):
     return PolishTrace({"movement": checks}, rounds, still_moving=by > 4)
 
 
-def test_trust_gives_its_reasons():
-    diagnostics = make_diagnostics(confidence=0.97)
+SILOS_AGREE = "Trust it: in all 2 silos the chains agree on the clusters"
+ONE_AGREES = "Trust it: the silo's chains agree on the clusters"
+UNCHECKED = "Whether the draws had settled was not checked:"
+NO_CHECK = PolishTrace({"movement": np.empty((0, 4))}, 3, False)
+UNMIXED = replace(DOUBTED, agreement=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "end"),
+    [
+        (
+            {"confidence": 0.97},
+            f"{SILOS_AGREE}, it is sure which of",
+            "after 8 polish rounds.",
+        ),
+        ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES} and the draws", "after 8 polish rounds."),
+        (
+            {"polish": PolishTrace({}, 1, False)},
+            f"{SILOS_AGREE}. {UNCHECKED} 1",
+            "too few to tell.",
+        ),
+        ({"polish": NO_CHECK, "notes": ("Full.",)}, f"{SILOS_AGREE}. {UNCHECKED} 3", "tell. Full."),
+        ({"silos": {}, "polish": None, "chains": TRUSTED}, "Trust it: the chains over", " mixed."),
+        # traces matter only where nothing polishes
+        ({"silos": {"a": UNMIXED}}, ONE_AGREES, "after 8 polish rounds."),
+    ],
+)
+def test_trust_gives_its_reasons(changes, start, end):
+    diagnostics = make_diagnostics(**changes)
     assert (diagnostics.level, diagnostics.trusted, diagnostics.causes) == ("trust", True, ())
-    assert diagnostics.verdict == (
-        "Trust it: in all 2 silos the chains agree on the clusters, it is sure which of them are "
-        "the same and the draws had settled after 8 polish rounds."
-    )
-
-
-def test_one_silo_and_one_round():
-    diagnostics = make_diagnostics(silos={"a": TRUSTED}, polish=PolishTrace({}, 1, False))
-    assert diagnostics.trusted
-    assert diagnostics.verdict == (
-        "Trust it: the silo's chains agree on the clusters. Whether the draws had settled was not "
-        "checked: 1 round is too few to tell."
-    )
+    assert diagnostics.verdict.startswith(start)
+    assert diagnostics.verdict.endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,8 @@ def test_one_silo_and_one_round():
         ({"silos": {"a": replace(TRUSTED, full=0.97)}}, "care", "in a every component held rows"),
         ({"smallest": 12.0}, "care", "about 12 rows"),
         ({"smallest": 1.5}, "distrust", "about 2 rows"),
+        ({"silos": {"a": UNMIXED}, "polish": None}, "care", "the traces of a had not mixed. Use "),
+        ({"silos": {}, "polish": None, "chains": DOUBTED}, "care", "of all silos together had not"),
     ],
 )
 def test_each_cause_has_a_level_and_says_what_to_do(changes, level, words):
@@ -69,43 +87,11 @@ def test_the_worst_cause_comes_first_and_the_others_follow_in_short():
 
 
 def test_many_silos_are_named_once():
-    silos = {f"silo {place}": DOUBTED for place in range(10)}
-    verdict = make_diagnostics(silos=silos).verdict
-    assert verdict.count("do not find the same clusters") == 1
-    assert "silo 0, silo 1, silo 2 and 7 more" in verdict
-
-
-def test_silos_that_are_numbers_do_not_look_like_a_list():
-    diagnostics = make_diagnostics(silos={"1": DOUBTED, "2": TRUSTED})
-    assert "the chains of silo 1 do not" in diagnostics.verdict
-    assert "\nsilo 2: agreement of its chains 0.97, R-hat" in repr(diagnostics)
-
-
-def test_traces_matter_only_where_nothing_polishes():
-    unmixed = replace(DOUBTED, agreement=1.0)
-    assert make_diagnostics(silos={"a": unmixed}).trusted
-    without = make_diagnostics(silos={"a": unmixed}, polish=None)
-    assert without.level == "care"
-    assert "the traces of a had not mixed. Use with care: the log-likelihood" in without.verdict
-
-
-def test_too_few_rounds_are_not_called_moving():
-    unchecked = PolishTrace({"movement": np.empty((0, 4))}, 3, False)
-    verdict = make_diagnostics(polish=unchecked).verdict
-    assert verdict.endswith("was not checked: 3 rounds are too few to tell.")
-    assert "settled after" not in verdict
-
-
-def test_notes_come_last():
-    assert make_diagnostics(notes=("The floor binds.",)).verdict.endswith("The floor binds.")
-
-
-def test_chains_over_all_silos():
-    verdict = PosteriorDiagnostics({}, chains=TRUSTED).verdict
-    assert verdict == "Trust it: the chains over all silos mixed."
-    doubted = PosteriorDiagnostics({}, chains=DOUBTED)
-    assert doubted.level == "care"
-    assert "the traces of all silos together had not mixed" in doubted.verdict
+    silos = {str(place): DOUBTED for place in range(10)}
+    diagnostics = make_diagnostics(silos=silos)
+    assert diagnostics.verdict.count("do not find the same clusters") == 1
+    assert "the chains of silo 0, silo 1, silo 2 and 7 more do not" in diagnostics.verdict
+    assert "\nsilo 2: agreement of its chains 0.41, R-hat" in repr(diagnostics)
 
 
 def test_nothing_judged_is_not_trusted():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import zipfile
 from functools import cache
 
 import numpy as np
@@ -34,10 +33,9 @@ from federation.mutations import (
 from silomix.data import load as load_table
 from silomix.errors import DataError, FileError, SettingsError
 from silomix.posterior import load as load_posterior
-from silomix.posterior.format import MANIFEST
 from silomix.study import make_study, read_study, write_study
 from silomix.study.policy import PRESETS, read_policy, write_policy
-from unit.posteriors import SCHEMA, SILOS, make_posterior, with_drift
+from unit.posteriors import SCHEMA, SILOS, make_posterior, pack, unpack, with_drift
 
 SECONDS = 10.0
 """For one case; a few thousandths are usual."""
@@ -146,32 +144,20 @@ def good_posteriors():
     return [whole, bare, with_drift(whole, rng, silo_draws=5)]
 
 
-def wrong_members(members, rng):
-    """Return the members of a saved posterior made wrong, their headers often right."""
-    members = dict(members)
-    name = pick(rng, [name for name in members if name != MANIFEST])
-    kind = int(rng.integers(5))
-    manifest = json.loads(members[MANIFEST])
+def wrong_content(document, arrays, rng):
+    """Return the document and the arrays of a saved posterior made wrong in one of them."""
+    name = pick(rng, list(arrays))
+    kind = int(rng.integers(4))
     if kind == 0:
-        edit_tree(manifest, rng)
+        edit_tree(document, rng)
     elif kind == 1:
-        members[name] = pick(rng, RAW)(members[name], list(members.values()), rng)
+        arrays[name] = wrong_array(arrays[name], rng)
     elif kind == 2:
-        array = np.load(io.BytesIO(members[name]))
-        array = wrong_array(array, rng)
-        content = io.BytesIO()
-        np.lib.format.write_array(content, array, version=(1, 0))
-        members[name] = content.getvalue()
-        told = {"dtype": array.dtype.str, "shape": list(array.shape)}
-        manifest["arrays"][name.removesuffix(".npy")] = told
-    elif kind == 3:
-        members[pick(rng, ["more.npy", "kappa.npy", "elbo.npy", "../x"])] = members[name]
+        other = pick(rng, ["more", "silo_profiles.kappa", "diagnostics.elbo", "../x"])
+        arrays[other] = arrays[name]
     else:
-        del members[name]
-        if rng.random() < 0.5:
-            del manifest["arrays"][name.removesuffix(".npy")]
-    members[MANIFEST] = json.dumps(manifest).encode("utf-8", "surrogatepass")
-    return members
+        del arrays[name]
+    return json.dumps(document), arrays
 
 
 def wrong_array(array, rng):
@@ -193,14 +179,14 @@ def wrong_array(array, rng):
 def attack_posterior(folder, number):
     rng = np.random.default_rng([number, 7])
     path = pick(rng, good_posteriors()).save(folder / "posterior.silomix")
-    if rng.random() < 0.3:
+    kind = rng.random()
+    if kind < 0.15:
         path.write_bytes(pick(rng, RAW)(path.read_bytes(), [path.read_bytes()], rng))
+    elif kind < 0.3:  # the container inside, its checksum right
+        inside = gzip.decompress(path.read_bytes())
+        path.write_bytes(gzip.compress(pick(rng, RAW)(inside, [inside], rng), mtime=0))
     else:
-        with zipfile.ZipFile(path) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, content in wrong_members(members, rng).items():
-                archive.writestr(name, content)
+        pack(path, *wrong_content(*unpack(path), rng))
     try:
         with time_limit(SECONDS):
             found = load_posterior(path)

@@ -34,8 +34,15 @@ partition_pairs = st.integers(1, 60).flatmap(
 
 
 @given(partition_pairs)
-def test_the_rand_index_is_scikit_learns(pair):
-    assert adjusted_rand_index(*pair) == pytest.approx(adjusted_rand_score(*pair), abs=1e-12)
+def test_partitions_are_compared_as_scikit_learn_and_entropies_do(pair):
+    a, b = pair
+    assert adjusted_rand_index(a, b) == pytest.approx(adjusted_rand_score(a, b), abs=1e-12)
+    entropies = sum(entropy(np.unique(side, return_counts=True)[1]) for side in pair)
+    found = variation_of_information(a, b)
+    assert found == pytest.approx(entropies - 2 * mutual_info_score(a, b), abs=1e-12)
+    assert found == pytest.approx(variation_of_information(b, a), abs=1e-12)
+    assert found >= 0.0
+    assert variation_of_information(a, a * -2) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -62,24 +69,6 @@ def test_the_rand_index_is_exact_where_machine_integers_overflow(seed):
     assert adjusted_rand_index(singletons, singletons[::-1]) == 1.0
 
 
-@given(partition_pairs)
-def test_the_variation_of_information_is_two_entropies_less_twice_the_information(pair):
-    a, b = pair
-    entropies = sum(entropy(np.unique(side, return_counts=True)[1]) for side in pair)
-    expected = entropies - 2 * mutual_info_score(a, b)
-    assert variation_of_information(a, b) == pytest.approx(expected, abs=1e-12)
-    assert variation_of_information(a, b) == pytest.approx(
-        variation_of_information(b, a), abs=1e-12
-    )
-
-
-@given(partition_pairs)
-def test_the_variation_of_information_is_never_negative_and_zero_for_equal_partitions(pair):
-    a, b = pair
-    assert variation_of_information(a, a * -2) == 0.0
-    assert variation_of_information(a, b) >= 0.0
-
-
 def test_the_variation_of_information_is_in_nats():
     assert variation_of_information([0, 0, 0, 0], ["a", "b", "c", "d"]) == pytest.approx(np.log(4))
 
@@ -88,14 +77,10 @@ def test_the_variation_of_information_is_in_nats():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ([0, 1, 1], [0, 1], "the two partitions have 3 and 2 rows; give labels of the same"),
-        ([], [], "a has no rows; give one label per row"),
-        ([0, 1], [[0], [1]], "b has 2 axes; give one label per row, (row,)"),
-        (
-            [0, 1, 1],
-            ["x", None, None],
-            "b has no label in 2 of 3 rows, the first of them row 1",
-        ),
+        ([0, 1, 1], [0, 1], "the two partitions have 3 and 2 rows"),
+        ([], [], "a has the shape (0,)"),
+        ([0, 1], [[0], [1]], "b has the shape (2, 1)"),
+        ([0, 1, 1], ["x", None, None], "b has no label in 2 of 3 rows, the first of them row 1"),
         ([np.nan, 1.0], [0, 1], "a has no label in 1 of 2 rows, the first of them row 0"),
     ],
 )
@@ -159,21 +144,20 @@ def test_pairing_looks_at_all_pairs_together():
     ("true_labels", "labels", "message"),
     [
         ([0, 1, 0], [0, 1], "the two partitions have 3 and 2 rows"),
-        (["u", "v"], [0, 1], "true_labels has dtype str; give each row a whole number"),
-        ([0, 1], [0.0, 1.0], "labels has dtype float64; give each row a whole number"),
-        ([0, 1], pd.Series([0, None], dtype="Int64"), "labels has dtype Int64; give each row"),
-        ([0, 1], [-1, 1], "labels goes down to -1; number the clusters from 0 on"),
+        (["u", "v"], [0, 1], "true_labels has dtype str"),
+        ([0, 1], [0.0, 1.0], "labels has dtype float64"),
+        ([0, 1], pd.Series([0, None], dtype="Int64"), "labels has dtype Int64"),
+        ([0, 1], [-1, 1], "labels goes down to -1"),
     ],
 )
 def test_labels_that_number_no_clusters(true_labels, labels, message):
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match=message):
         pair_clusters(true_labels, labels)
 
 
 @pytest.mark.parametrize("side", ["true_clusters", "clusters"])
 def test_fewer_clusters_than_labels(side):
-    message = f"{side}=2, but the labels go up to 2; give at least 3"
-    with pytest.raises(SettingsError, match=re.escape(message)):
+    with pytest.raises(SettingsError, match=f"{side}=2, but the labels go up to 2"):
         pair_clusters([0, 1, 2], [2, 1, 0], **{side: 2})
 
 
@@ -184,27 +168,18 @@ def test_coverage_counts_the_bounds_in_and_nan_as_a_miss():
     assert np.isnan(coverage([], [], []))
 
 
-def test_coverage_refuses_swapped_bounds_and_shapes_that_do_not_fit():
-    message = "lower is above upper in 2 of 3 intervals; check the order of the arguments"
-    with pytest.raises(DataError, match=re.escape(message)):
+def test_bounds_that_are_swapped_and_shapes_that_do_not_fit():
+    with pytest.raises(DataError, match="lower is above upper in 2 of 3 intervals"):
         coverage([0.1, 0.2, 0.3], [0.5, 0.1, 0.5], [0.4, 0.3, 0.4])
-    message = "shapes do not fit: true (2,), lower (3,), upper (3,); give arrays of one shape"
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match="shapes do not fit"):
         coverage([0.1, 0.2], [0.0] * 3, [1.0] * 3)
-
-
-def test_relative_bias_has_the_papers_sign():
-    assert_array_equal(relative_bias([0.5, 0.25, -2.0], [1.0, 0.125, -1.0]), [-1.0, 0.5, 0.5])
-
-
-def test_relative_bias_is_nan_where_the_truth_is_zero_or_there_is_no_estimate():
-    assert_array_equal(relative_bias([[0.0], [0.5]], [0.5, np.nan]), [[np.nan] * 2, [0, np.nan]])
-
-
-def test_relative_bias_refuses_shapes_that_do_not_fit():
-    message = "shapes do not fit: true (2,), estimate (3,); give arrays of one shape"
-    with pytest.raises(DataError, match=re.escape(message)):
+    with pytest.raises(DataError, match="shapes do not fit"):
         relative_bias([1, 2], [1, 2, 3])
+
+
+def test_relative_bias_has_the_papers_sign_and_nan_where_there_is_none():
+    assert_array_equal(relative_bias([0.5, 0.25, -2.0], [1.0, 0.125, -1.0]), [-1.0, 0.5, 0.5])
+    assert_array_equal(relative_bias([[0.0], [0.5]], [0.5, np.nan]), [[np.nan] * 2, [0, np.nan]])
 
 
 def test_an_equal_tailed_interval_leaves_as_much_out_on_each_side():
@@ -266,18 +241,10 @@ def test_nan_draws_give_a_nan_interval_and_leave_the_others_alone(interval):
 
 
 @pytest.mark.parametrize("interval", [equal_tailed_interval, highest_density_interval])
-@pytest.mark.parametrize("level", [0, 1, 95, -0.1, np.nan])
-def test_an_interval_refuses_a_level_that_is_no_share(interval, level):
-    message = f"level={level}: give a share between 0 and 1, such as 0.95"
-    with pytest.raises(SettingsError, match=re.escape(message)):
-        interval([1.0, 2.0], level)
-
-
-@pytest.mark.parametrize("interval", [equal_tailed_interval, highest_density_interval])
-def test_an_interval_needs_draws(interval):
-    message = "there are no draws along axis 0 of shape (0, 3)"
-    with pytest.raises(DataError, match=re.escape(message)):
+def test_an_interval_needs_a_level_and_draws(interval):
+    for level in (0, 1, 95, -0.1, np.nan):
+        with pytest.raises(SettingsError, match=f"level={level}"):
+            interval([1.0, 2.0], level)
+    with pytest.raises(DataError, match="there are no draws along axis 0"):
         interval(np.empty((0, 3)))
-    message = "the draws have shape () and no axis 0"
-    with pytest.raises(DataError, match=re.escape(message)):
-        interval(1.0)
+    assert interval(1.0) == (1.0, 1.0)

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from silomix import plots
-from silomix.characterise import cluster_map
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.posterior.characterise import cluster_map
 from silomix.report.drawing import COLOURS, LIGHT
 from silomix.types import Schema, Variable
 from unit.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drift

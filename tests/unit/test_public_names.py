@@ -39,7 +39,7 @@ def test_what_is_imported_late_looks_as_if_it_were_there():
     code = (
         "import silomix\n"
         "assert set(dir(silomix)) >= set(silomix.__all__)\n"
-        "assert silomix.load.__module__ == 'silomix.posterior.loading'\n"
+        "assert silomix.load.__module__ == 'silomix.posterior.saved_file'\n"
         "assert silomix.study.digest.__module__ == 'silomix.study.study_file'\n"
         "import silomix.simulate\n"
         "assert silomix.simulate.__name__ == 'simulate'\n"  # the function, not the module

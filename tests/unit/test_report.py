@@ -16,12 +16,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from silomix import characterise
-from silomix.characterise import Trait
 from silomix.cli.whole import report_command
 from silomix.errors import FileError, SettingsError
-from silomix.outside import compare_outside
-from silomix.posterior import PolishTrace
+from silomix.posterior import PolishTrace, characterise
+from silomix.posterior.characterise import Trait
+from silomix.posterior.outside import compare_outside
 from silomix.report import cluster_sections, drawing, make_report, write_report
 from silomix.report.display import number, percent, probability
 from silomix.report.run_sections import AGGREGATIONS, MATCHINGS, ORACLES, runs_table, steps

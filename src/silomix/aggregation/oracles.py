@@ -40,11 +40,7 @@ def choose_oracle(
     sizes: NDArray[np.int64],
     threads: int,
 ) -> Oracle:
-    """Return the oracle that the settings name.
-
-    "pooled" and "contingency" both let the rows come to the coordinator, and both fetch them
-    as distinct rows with counts: the order of rows is no part of a likelihood.
-    """
+    """Return the oracle that the settings name."""
     return (
         federated(silos, share)
         if settings.oracle == "federated"

@@ -11,8 +11,8 @@ from silomix.cli.command import Shown, columns_to_use, command, given, settings_
 from silomix.data import expand, read_table
 from silomix.demo import demo_record, demo_view, run_demo
 from silomix.errors import FileError, SettingsError
-from silomix.outside import Outside, check_method, compare_outside, read_outside
 from silomix.posterior import load
+from silomix.posterior.outside import Outside, check_method, compare_outside, read_outside
 from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
 from silomix.report.results_folder import (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics
 from silomix.posterior.frames import backend_of
-from silomix.posterior.loading import load
+from silomix.posterior.global_posterior import Assignment, Parts, Posterior, ordered
 from silomix.posterior.membership import row_membership, to_four_decimals
-from silomix.posterior.ordering import Parts, ordered
-from silomix.posterior.provenance import Provenance, count_bytes, fingerprint, make_provenance
-from silomix.posterior.record import Assignment, Posterior
-from silomix.posterior.saving import save
+from silomix.posterior.provenance import Provenance, count_bytes, make_provenance
+from silomix.posterior.saved_file import load
 
 __all__ = [
     "Assignment",
@@ -20,11 +18,9 @@ __all__ = [
     "Provenance",
     "backend_of",
     "count_bytes",
-    "fingerprint",
     "load",
     "make_provenance",
     "ordered",
     "row_membership",
-    "save",
     "to_four_decimals",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.study.names import spoken
@@ -66,8 +66,7 @@ class PolishTrace:
         return float(self.values["movement"][-1][2:].max()) if self.checked else math.nan
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(NamedTuple):
     """One reason not to trust a result as it is.
 
     Attributes
@@ -119,7 +118,9 @@ class PosteriorDiagnostics:
     @property
     def causes(self) -> tuple[Cause, ...]:
         """What speaks against the result, the worst first."""
-        return tuple(sorted(_causes(self), key=lambda cause: cause.level != "distrust"))
+        found = [*_causes(self), *_unmixed(self)]
+        doubts = [cause for cause in found if cause.level != "trust"]
+        return tuple(sorted(doubts, key=lambda cause: cause.level != "distrust"))
 
     @property
     def level(self) -> Level:
@@ -177,76 +178,44 @@ def judge(value: float, limits: tuple[float, float], *, larger: bool = False) ->
 
 
 def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    yield from _disagreeing(diagnostics)
-    yield from _unsure(diagnostics)
-    yield from _moving(diagnostics)
-    yield from _full(diagnostics)
-    yield from _too_small(diagnostics)
-    yield from _unmixed(diagnostics)
-
-
-def _disagreeing(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    by_silo = {
-        name: (run.agreement, judge(run.agreement, UNSURE["agreement"]))
-        for name, run in diagnostics.silos.items()
-    }
-    doubted = {name: value for name, (value, level) in by_silo.items() if level != "trust"}
-    if doubted:
-        levels = [level for _, level in by_silo.values()]
+    """Yield the findings, those of level "trust" among them."""
+    limits, silos = UNSURE["agreement"], diagnostics.silos
+    apart = [name for name, run in silos.items() if judge(run.agreement, limits) != "trust"]
+    if apart:
+        least = min(silos[name].agreement for name in apart)
         yield Cause(
-            max(levels, key=LEVELS.index),
-            f"the chains of {_names(doubted)} do not find the same clusters (adjusted Rand index "
-            f"down to {min(doubted.values()):.2f}, {UNSURE['agreement'][0]} wanted)",
+            judge(least, limits),
+            f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
+            f"down to {least:.2f}, {limits[0]} wanted)",
             "Give five times the iterations, which takes about five times as long to sample; if "
             "that does not help, the rows do not settle which clusters there are",
         )
-
-
-def _unsure(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    sure = diagnostics.confidence
-    if sure is None:
-        return
-    level = judge(sure, UNSURE["confidence"])
-    if level != "trust":
+    sure, polish, rows = diagnostics.confidence, diagnostics.polish, diagnostics.smallest
+    if sure is not None:
         yield Cause(
-            level,
+            judge(sure, UNSURE["confidence"]),
             "it is not sure which clusters of different silos are the same (probability "
             f"{sure:.2f} for the least sure, {UNSURE['confidence'][0]} wanted)",
             "posterior.correspondence shows which; more rows or fewer silos would tell, more "
             "iterations will not",
         )
-
-
-def _moving(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    polish = diagnostics.polish
-    if polish is None or not polish.still_moving:
-        return
-    yield Cause(
-        "distrust" if judge(polish.moved, MOVED, larger=True) == "distrust" else "care",
-        f"the draws were still moving after {plural(polish.rounds, 'polish round')}",
-        f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
-        "polish",
-    )
-
-
-def _full(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    full = [name for name, run in diagnostics.silos.items() if run.full >= FULL]
+    if polish is not None and polish.still_moving:
+        yield Cause(
+            "distrust" if judge(polish.moved, MOVED, larger=True) == "distrust" else "care",
+            f"the draws were still moving after {plural(polish.rounds, 'polish round')}",
+            f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
+            "polish",
+        )
+    full = [name for name, run in silos.items() if run.full >= FULL]
     if full:
         yield Cause(
             "care",
             f"in {_names(full)} every component held rows: there may be more clusters",
             "Give twice the components, which takes about twice as long to sample",
         )
-
-
-def _too_small(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    rows = diagnostics.smallest
-    if rows is None:
-        return
-    level = judge(rows, FEW_ROWS)
-    if level != "trust":
+    if rows is not None and rows < FEW_ROWS[0]:
         yield Cause(
-            level,
+            judge(rows, FEW_ROWS),
             f"the smallest cluster has about {plural(round(rows), 'row')}, too few to describe it",
             "Take its numbers for a hint; only more rows would make them more",
         )
@@ -257,11 +226,10 @@ def _unmixed(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     runs = {} if diagnostics.rounds else _runs(diagnostics)
     doubted = [name for name, run in runs.items() if not run.trusted]
     if doubted:
+        verdict = runs[doubted[0]].verdict.removesuffix(".")
         yield Cause(
             "care",
-            f"the traces of {_names(doubted)} had not mixed. {runs[doubted[0]].verdict}".rstrip(
-                "."
-            ),
+            f"the traces of {_names(doubted)} had not mixed. {verdict}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
 
@@ -271,7 +239,7 @@ def _runs(diagnostics: PosteriorDiagnostics) -> dict[str, ReleasedDiagnostics]:
     return dict(diagnostics.silos) | ({"all silos together": chains} if chains else {})
 
 
-def _names(silos: Mapping[str, float] | list[str]) -> str:
+def _names(silos: list[str]) -> str:
     return listing([spoken(name) for name in silos], MOST_NAMED)
 
 

@@ -1,7 +1,9 @@
-"""Posterior -> frames for people, in the library that their table came in."""
+"""Frames in the library that a table came in, and the DataTree that ArviZ reads."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -12,19 +14,17 @@ import numpy as np
 
 from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.metrics import highest_density_interval
-from silomix.posterior.alike import silo_extremes, spread, summarise_kappa
-from silomix.roster import did_you_mean
-from silomix.words import quoted
+from silomix.posterior.characterise import silo_extremes, spread, summarise_kappa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    import xarray as xr
     from numpy.typing import NDArray
 
-    from silomix.posterior.record import Posterior
-    from silomix.types import SiloProfiles
+    from silomix.posterior.global_posterior import Posterior
 
-    Column = NDArray[Any] | list[Any]
+    Columns = Mapping[str, NDArray[Any] | list[Any]]
 
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
@@ -36,91 +36,70 @@ def backend_of(table: Any) -> Backend:
     """Return the library to answer in when someone gave this table: pandas for a path."""
     if isinstance(table, str | Path):
         return "pandas"
-    library = nw.from_native(table).implementation.value
-    return BACKENDS.get(library, "pandas")
+    return BACKENDS.get(nw.from_native(table).implementation.value, "pandas")
 
 
-def summary(posterior: Posterior, level: float, frame_like: object) -> Any:
-    """Return every size and every level probability, cluster by cluster."""
-    clusters, levels = posterior.n_clusters, posterior.levels
-    columns = len(levels) + 1
-    both = np.concatenate([posterior.weights[:, :, None], posterior.probabilities], axis=2)
-    return make_frame(
-        {
-            "cluster": np.repeat(np.arange(clusters), columns),
-            "quantity": ["size", *["probability"] * len(levels)] * clusters,
-            "variable": [None, *(variable for variable, _ in levels)] * clusters,
-            "level_name": [None, *(name for _, name in levels)] * clusters,
-            **estimates(both, level),
-        },
-        frame_like,
-        posterior,
-    )
+def check_choice(name: str, word: str, choices: Sequence[str]) -> None:
+    """Refuse a word that is none of the choices."""
+    if word not in choices:
+        raise SettingsError(f"{name} is {word!r}; it must be one of {choices}")
 
 
-def cluster_sizes(posterior: Posterior, level: float, frame_like: object) -> Any:
-    """Return one line per cluster: its share of all rows."""
-    columns = {
-        "cluster": np.arange(posterior.n_clusters),
-        **estimates(posterior.weights, level),
-    }
-    return make_frame(columns, frame_like, posterior)
+def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> Any:
+    """Return a frame of the library that `frame_like`, or else the posterior, names."""
+    backend = posterior.backend if frame_like is None else _library(frame_like)
+    try:
+        import_module(backend)
+    except ImportError:
+        raise MissingDependency(
+            f"this posterior answers in {backend} frames, and {backend} is not installed: "
+            f"pip install {backend}, or ask with frame_like='pandas'"
+        ) from None
+    # as lists, whose types every library finds by itself
+    lists = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
+    return nw.from_dict(lists, backend=backend).to_native()
 
 
-def profiles(
-    posterior: Posterior, level: float, silo: str | None, layout: Layout, frame_like: object
-) -> Any:
-    """Return the level probabilities, a line each, or their means with a column per cluster."""
-    clusters, levels = posterior.n_clusters, posterior.levels
-    probabilities = posterior.probabilities if silo is None else _profiles_of(posterior, silo)
-    names = {"variable": [v for v, _ in levels], "level_name": [name for _, name in levels]}
-    if layout == "wide":
-        means = probabilities.mean(axis=0, dtype=np.float64)
-        wide = {f"cluster {cluster}": mean for cluster, mean in enumerate(means)}
-        return make_frame({**names, **wide}, frame_like, posterior)
-    if layout != "tidy":
-        raise SettingsError(f"layout is {layout!r}; it must be one of {get_args(Layout)}")
-    tidy = {
-        "cluster": np.repeat(np.arange(clusters), len(levels)),
-        **{name: values * clusters for name, values in names.items()},
-        **estimates(probabilities, level),
-    }
-    return make_frame(tidy, frame_like, posterior)
-
-
-def _profiles_of(posterior: Posterior, silo: str) -> NDArray[np.floating]:
-    """Return the draws of a silo's own profiles: (draw, cluster, level)."""
-    silo = str(silo)
-    if silo not in posterior.silos:
+def _library(frame_like: object) -> Backend:
+    if isinstance(frame_like, str) and frame_like in BACKENDS:
+        return BACKENDS[frame_like]
+    try:
+        return BACKENDS[nw.from_native(cast("Any", frame_like)).implementation.value]
+    except (TypeError, KeyError):
+        what = repr(frame_like) if isinstance(frame_like, str) else type(frame_like).__name__
         raise SettingsError(
-            f"silo is {silo!r}{did_you_mean(silo, posterior.silos)}; it must be a silo of the "
-            f"posterior: {quoted(posterior.silos)}"
-        )
-    own = posterior.silo_profiles
-    if own is None:
-        return posterior.probabilities
-    return own.probabilities[:, posterior.silos.index(silo)]
+            f"frame_like is {what:.60}; it must be one of {list(BACKENDS)}, or a frame of theirs"
+        ) from None
 
 
-def drift(posterior: Posterior, level: float, frame_like: object) -> Any:
+def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Any]:
+    """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
+    lower, upper = highest_density_interval(draws, level)
+    return {
+        "mean": draws.mean(axis=0, dtype=np.float64).ravel(),
+        "sd": draws.std(axis=0, dtype=np.float64).ravel(),
+        "lower": lower.ravel(),
+        "upper": upper.ravel(),
+        "interval": [f"{100 * level:g}% HDI"] * lower.size,
+    }
+
+
+def drift_columns(posterior: Posterior, level: float) -> Columns:
     """Return one line per variable: how much the silos differ in it, and where most."""
-    own = silo_profiles_of(posterior)
-    schema = posterior.study.table_schema
+    own, schema = posterior.silo_profiles, posterior.study.table_schema
+    if own is None:
+        raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
     kappa = summarise_kappa(own.kappa, level)
     extremes = silo_extremes(own.probabilities, schema.offsets)
     cluster, column = _largest(extremes.difference, schema.offsets)
-    difference = extremes.difference[cluster, column]
     # point values are often the same for all variables; nan sorts last, and is then everywhere
-    order = np.lexsort([-difference, kappa.same, kappa.median])
-    cluster, column = cluster[order], column[order]
-
-    def names(places: NDArray[np.int64]) -> list[str | None]:
-        # of silos that do not differ at all there are no two to name
-        picked = zip(places[cluster, column], difference[order], strict=True)
-        return [posterior.silos[place] if gap > 0 else None for place, gap in picked]
-
+    order = np.lexsort([-extremes.difference[cluster, column], kappa.same, kappa.median])
+    at = cluster[order], column[order]
+    differ = extremes.difference[at] > 0
+    # of silos that do not differ at all there are no two to name
+    names = np.array([*posterior.silos, None], dtype=object)
     interval = f"{100 * level:g}% equal-tailed" if len(own.kappa) > 1 else "point value"
-    columns: dict[str, Column] = {
+    return {
         "variable": [schema.variables[place].name for place in order],
         "same": kappa.same[order],
         "spread": spread(kappa.median[order]),
@@ -128,42 +107,28 @@ def drift(posterior: Posterior, level: float, frame_like: object) -> Any:
         "lower": kappa.lower[order],
         "upper": kappa.upper[order],
         "interval": [interval] * len(order),
-        "cluster": cluster,
-        "level_name": [posterior.levels[place][1] for place in column],
-        "highest_silo": names(extremes.highest),
-        "highest": extremes.top[cluster, column],
-        "lowest_silo": names(extremes.lowest),
-        "lowest": extremes.bottom[cluster, column],
-        "difference": difference[order],
+        "cluster": at[0],
+        "level_name": [posterior.levels[place][1] for place in at[1]],
+        "highest_silo": names[np.where(differ, extremes.highest[at], -1)],
+        "highest": extremes.top[at],
+        "lowest_silo": names[np.where(differ, extremes.lowest[at], -1)],
+        "lowest": extremes.bottom[at],
+        "difference": extremes.difference[at],
     }
-    return make_frame(columns, frame_like, posterior)
 
 
 def _largest(
     difference: NDArray[np.float64], offsets: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the cluster and the level column of each variable's largest: (variable,) both."""
-    clusters, columns = [], []
+    found = []
     for start, stop in pairwise(offsets):
         cluster, column = divmod(int(difference[:, start:stop].argmax()), int(stop - start))
         # where nothing differs, the last level, as for a variable that differs
         silent = difference[cluster, start + column] == 0
-        clusters.append(cluster)
-        columns.append(stop - 1 if silent else start + column)
-    return np.array(clusters), np.array(columns)
-
-
-def silo_profiles_of(posterior: Posterior) -> SiloProfiles:
-    """Return the silos' own profiles.
-
-    Raises
-    ------
-    SilomixError
-        When a cluster has one profile everywhere; the message says why.
-    """
-    if posterior.silo_profiles is not None:
-        return posterior.silo_profiles
-    raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
+        found.append((cluster, stop - 1 if silent else start + column))
+    clusters, columns = np.array(found).T
+    return clusters, columns
 
 
 def no_drift(posterior: Posterior) -> str:
@@ -178,78 +143,89 @@ def no_drift(posterior: Posterior) -> str:
     return "the silos' own profiles were not kept; fit again with drift='learn'"
 
 
-def correspondence_frame(posterior: Posterior, frame_like: object) -> Any:
-    """Return one line per silo and local cluster: its rows, global cluster and confidence."""
-    found = posterior.correspondence
-    if found is None:
-        raise SilomixError(
-            "this posterior has no correspondence: its silos did not find clusters of their "
-            "own that had to be matched"
-        )
-    counts = [len(group) for group in found.groups]
-    columns: dict[str, Column] = {
-        "silo": [name for name, n in zip(found.silos, counts, strict=True) for _ in range(n)],
-        "local_cluster": np.concatenate([np.arange(count) for count in counts]),
-        "rows": np.concatenate(found.sizes),
-        "cluster": np.concatenate(found.groups),
-        "confidence": np.concatenate(found.pairs_confidence()),
-    }
-    return make_frame(columns, frame_like, posterior)
+def make_datatree(posterior: Posterior) -> xr.DataTree:
+    """Return draws, traces and provenance in the shape that ArviZ reads; extra "arviz".
 
+    - ``posterior``: weights, weights_by_silo and probabilities; where silos have profiles of their
+      own, kappa. All draws form one chain: those of one index come from different silos and have no
+      order in time.
+    - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
+      the coordinate ``draw`` says which of the posterior's.
+    - ``sample_stats``: traces with one value for each draw.
+    - ``traces``: the other traces, such as the objective along the aggregation's steps.
+    - ``constant_data``: how much each silo counts, and kappa where it is a point value.
 
-def silo_weights_frame(posterior: Posterior, frame_like: object) -> Any:
-    """Return one line per silo and cluster: the silo's say in the weights and in the profile."""
-    found = posterior.silo_weights
-    if found is None:
-        raise SilomixError(
-            "this posterior has no silo weights: its draws are not weighted means of the silos'"
-        )
-    silos, clusters = found.profiles.shape
-    columns: dict[str, Column] = {
-        "silo": [name for name in found.silos for _ in range(clusters)],
-        "weight": np.repeat(found.weights, clusters),
-        "cluster": np.tile(np.arange(clusters), silos),
-        "profile": found.profiles.ravel(),
-    }
-    return make_frame(columns, frame_like, posterior)
-
-
-def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Column]:
-    """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
-    lower, upper = highest_density_interval(draws, level)
-    return {
-        "mean": draws.mean(axis=0, dtype=np.float64).ravel(),
-        "sd": draws.std(axis=0, dtype=np.float64).ravel(),
-        "lower": lower.ravel(),
-        "upper": upper.ravel(),
-        "interval": [f"{100 * level:g}% HDI"] * lower.size,
-    }
-
-
-def make_frame(columns: Mapping[str, Column], frame_like: object, posterior: Posterior) -> Any:
-    """Return a frame of the library that `frame_like`, or else the posterior, names."""
-    backend = posterior.backend if frame_like is None else _library(frame_like)
-    lists = {
-        name: column if isinstance(column, list) else column.tolist()
-        for name, column in columns.items()
-    }
+    Provenance stands in the attributes of the root and of every group.
+    """
     try:
-        import_module(backend)
+        import xarray as xr
     except ImportError:
-        raise MissingDependency(
-            f"this posterior answers in {backend} frames, and {backend} is not installed: "
-            f"pip install {backend}, or ask with frame_like='pandas'"
-        ) from None
-    return nw.from_dict(lists, backend=backend).to_native()
+        raise MissingDependency("to_datatree needs xarray: pip install 'silomix[arviz]'") from None
+    made = asdict(posterior.provenance)
+    attrs = {
+        "inference_library": "silomix",
+        "inference_library_version": made.pop("version"),
+        **{name: v if isinstance(v, str | int) else json.dumps(v) for name, v in made.items()},
+        "trusted": int(posterior.diagnostics.trusted),
+        "verdict": posterior.diagnostics.verdict,
+    }
+    levels, schema = posterior.levels, posterior.study.table_schema
+    coords = {
+        "chain": ("chain", [0]),
+        "cluster": ("cluster", np.arange(posterior.n_clusters)),
+        "silo": ("silo", list(posterior.silos)),
+        "level": ("level", [f"{variable}={name}" for variable, name in levels]),
+        "variable": ("level", [variable for variable, _ in levels]),
+        "level_name": ("level", [name for _, name in levels]),
+        # the name "variable" is taken: it says whose a level is
+        "variable_name": ("variable_name", [variable.name for variable in schema.variables]),
+    }
+    datasets = {"/": xr.Dataset(attrs=attrs)}
+    for group, variables in _groups(posterior).items():
+        data = xr.Dataset(variables, attrs=attrs)
+        # the silos' own profiles are of the last draws
+        first = posterior.n_draws - data.sizes.get("draw", 0)
+        named = coords | {"draw": ("draw", np.arange(first, posterior.n_draws))}
+        here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
+        if variables:
+            datasets[group] = data.assign_coords(here)
+    return xr.DataTree.from_dict(datasets)
 
 
-def _library(frame_like: object) -> Backend:
-    if isinstance(frame_like, str) and frame_like in BACKENDS:
-        return BACKENDS[frame_like]
-    try:
-        return BACKENDS[nw.from_native(cast("Any", frame_like)).implementation.value]
-    except (TypeError, KeyError):
-        what = repr(frame_like) if isinstance(frame_like, str) else type(frame_like).__name__
-        raise SettingsError(
-            f"frame_like is {what:.60}; it must be one of {list(BACKENDS)}, or a frame of theirs"
-        ) from None
+def _groups(posterior: Posterior) -> dict[str, dict[str, Any]]:
+    """Return the variables of the tree, (axes, values), by group and name."""
+    draw, own, diagnostics = ["chain", "draw"], posterior.silo_profiles, posterior.diagnostics
+    draws: dict[str, Any] = {
+        "weights": ([*draw, "cluster"], posterior.weights[None]),
+        "weights_by_silo": ([*draw, "silo", "cluster"], posterior.weights_by_silo[None]),
+        "probabilities": ([*draw, "cluster", "level"], posterior.probabilities[None]),
+    }
+    last: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    if own is not None:
+        axes = [*draw, "silo", "cluster", "level"]
+        last["probabilities_by_silo"] = (axes, own.probabilities[None])
+        if len(own.kappa) == posterior.n_draws:
+            draws["kappa"] = ([*draw, "variable_name"], own.kappa[None])
+        else:
+            constants["kappa"] = (["variable_name"], own.kappa[0])
+    weighed = posterior.silo_weights
+    if weighed is not None and weighed.silos == posterior.silos:
+        constants["silo_weights"] = (["silo"], weighed.weights)
+        constants["silo_profiles"] = (["silo", "cluster"], weighed.profiles)
+    polish = diagnostics.polish.values if diagnostics.polish else {}
+    traces = {f"polish_{name}": trace for name, trace in polish.items()}
+    if diagnostics.elbo is not None:
+        traces["elbo"] = diagnostics.elbo
+    stats = {name for name, trace in traces.items() if trace.shape == (posterior.n_draws,)}
+    return {
+        "posterior": draws,
+        "last_draws": last,
+        "sample_stats": {name: (draw, traces[name][None]) for name in traces if name in stats},
+        "traces": {
+            name: ([f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace)
+            for name, trace in traces.items()
+            if name not in stats
+        },
+        "constant_data": constants,
+    }

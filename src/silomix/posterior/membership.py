@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
-    from silomix.posterior.record import Posterior
+    from silomix.posterior.global_posterior import Posterior
     from silomix.types import Shard
 
 ELSEWHERE = -1
@@ -91,6 +91,16 @@ def table_membership(
     frame = read_table(table)
     places = silo_places(frame, silo, posterior)
     codes = encode(frame, posterior.study.table_schema).codes
+    return encoded_membership(posterior, codes, places, cores(threads))
+
+
+def encoded_membership(
+    posterior: Posterior,
+    codes: NDArray[np.unsignedinteger],
+    places: NDArray[np.int64],
+    threads: int,
+) -> RowMembership:
+    """Return the membership of rows as codes, (row, variable), given the places of their silos."""
     offsets = posterior.study.table_schema.offsets
     own = posterior.silo_profiles
     found = RowMembership(np.empty((len(codes), posterior.n_clusters)), np.empty(len(codes)))
@@ -105,7 +115,7 @@ def table_membership(
         else:
             weights = posterior.weights_by_silo[-len(own.probabilities) :, place]
             steps = make_steps(weights, own.probabilities[:, place], offsets)
-        part = share_rows(codes[rows], steps, log_weights(weights), cores(threads))
+        part = share_rows(codes[rows], steps, log_weights(weights), threads)
         found.membership[rows], found.log_density[rows] = part
     return found
 
@@ -118,16 +128,33 @@ def silo_places(
     A silo that the posterior does not know, and a row that does not say whose it is, are
     `ELSEWHERE`; a log message says so, and a warning if a column says whose the rows are.
     """
-    known = {name: place for place, name in enumerate(posterior.silos)}
+    drifts, variables = posterior.silo_profiles is not None, _variables(posterior)
     if silo is None:
-        _warn_of_unused_column(frame, posterior)
+        # the weights of a single silo are the global ones
+        named = silo_columns(frame, posterior.silos, variables) if len(posterior.silos) > 1 else ()
+        for name in named:
+            warnings.warn(
+                f"the column {name!r} names silos of the posterior, and is not used: all "
+                f"{len(frame)} rows get the weights{' and profiles' if drifts else ''} over all "
+                f"silos; to use their own, give silo={name!r}",
+                DataWarning,
+                stacklevel=4,
+            )
         return np.full(len(frame), ELSEWHERE)
     cells = row_silos(frame, silo, posterior)
+    known = {name: place for place, name in enumerate(posterior.silos)}
+    # a missing cell has the code −1, the last of these
     places = np.array([*(known.get(text, ELSEWHERE) for text in cells.texts), ELSEWHERE])
-    strangers = [text for text in cells.texts if text not in known]
-    given = "weights" if posterior.silo_profiles is None else "weights and shared profiles"
-    _tell_of_strangers(strangers, places[cells.codes], given)
-    return places[cells.codes]
+    found = places[cells.codes]
+    if (found == ELSEWHERE).any():
+        unknown = sorted(text for text in cells.texts if text not in known)
+        logger.warning(
+            "%d rows are of silos outside the study (%s); they get its global weights%s",
+            np.count_nonzero(found == ELSEWHERE),
+            quoted(unknown, MOST_NAMES) or "blank",
+            " and shared profiles" if drifts else "",
+        )
+    return found
 
 
 def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cells:
@@ -155,31 +182,3 @@ def row_silos(frame: nw.DataFrame[Any], silo: str, posterior: Posterior) -> Cell
 
 def _variables(posterior: Posterior) -> set[str]:
     return {variable.name for variable in posterior.study.variables}
-
-
-def _warn_of_unused_column(frame: nw.DataFrame[Any], posterior: Posterior) -> None:
-    if len(posterior.silos) == 1:
-        return  # its own weights are the global ones
-    for name in silo_columns(frame, posterior.silos, _variables(posterior)):
-        warnings.warn(
-            DataWarning(
-                f"the column {name!r} names silos of the posterior, and is not used: all "
-                f"{len(frame)} rows get {_of_all(posterior)} over all silos; to use their own, "
-                "give {silo}",
-                silo=name,
-            ),
-            stacklevel=5,
-        )
-
-
-def _of_all(posterior: Posterior) -> str:
-    """Return what differs between silos, and a row of no silo gets for all of them."""
-    return "the weights" if posterior.silo_profiles is None else "the weights and profiles"
-
-
-def _tell_of_strangers(names: list[str], places: NDArray[np.int64], given: str) -> None:
-    rows = np.count_nonzero(places == ELSEWHERE)
-    if rows:
-        shown = quoted(sorted(names), MOST_NAMES) or "blank"
-        text = "%d rows are of silos outside the study (%s); they get its global %s"
-        logger.warning(text, rows, shown, given)

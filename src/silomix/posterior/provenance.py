@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,10 +67,10 @@ def make_provenance(
         version=metadata.version("silomix"),
         study=digest(study),
         seed=study.seed,
-        silos=tuple(study.silos if silos is None else silos),
+        silos=study.silos if silos is None else tuple(silos),
         releases={release.silo: fingerprint(release) for release in releases},
-        sent={silo: dict(kinds) for silo, kinds in sent.items()},
-        answered={silo: dict(kinds) for silo, kinds in answered.items()},
+        sent=deepcopy(sent),
+        answered=deepcopy(answered),
     )
 
 
@@ -109,13 +110,11 @@ def _parts(value: object) -> Iterator[tuple[str, bytes]]:
         yield _scalar(value)
 
 
-def _scalar(value: object) -> tuple[str, bytes]:
+def _scalar(value: Any) -> tuple[str, bytes]:
     if value is None:
         return "nothing", b""
     if isinstance(value, str):
         return "text", value.encode()
     if isinstance(value, float | np.floating):
         return "float", struct.pack("<d", value)
-    if isinstance(value, bool | int | np.bool_ | np.integer):
-        return "whole number", struct.pack("<q", int(value))
-    raise TypeError(f"a {type(value).__name__} is no part of a message")
+    return "whole number", struct.pack("<q", int(value))

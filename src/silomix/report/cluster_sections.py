@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix import characterise
 from silomix.errors import SettingsError
 from silomix.metrics import highest_density_interval
-from silomix.outside.record import AGAINST, change, p_text, value
-from silomix.posterior.alike import nearly_same
+from silomix.posterior import characterise
+from silomix.posterior.characterise import nearly_same
+from silomix.posterior.outside import AGAINST, change, p_text, value
 from silomix.report.display import INTERVAL, Cell, Table, make_table, number, percent, probability
 from silomix.report.drawing import STEPS, Picture, bar, difference_class, map_chart, share_class
 from silomix.report.silo_sections import rows_by_silo
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from silomix.characterise import Contrast, Trait
-    from silomix.outside import Comparison, Outside
     from silomix.posterior import Posterior
+    from silomix.posterior.characterise import Contrast, Trait
+    from silomix.posterior.outside import Outside
+    from silomix.posterior.outside_estimates import Comparison
     from silomix.types import Correspondence
 
 SHOWN_TRAITS, MOST_TRAITS = 5, 50
@@ -179,7 +180,7 @@ def pairs_table(posterior: Posterior) -> Table:
 def splits_table(match: Correspondence) -> Table:
     """Return the clusters that may be two, by the confidence of the matching."""
     # nan where only one local cluster makes up a cluster
-    doubt = 1 - np.diag(np.asarray(characterise.shared_confidence(match)))
+    doubt = 1 - characterise.least_confidence(match)
     order = np.argsort(-doubt, kind="stable")
     doubted = order[doubt[order] >= DOUBTFUL][:MOST_DOUBTS]
     columns = {"cluster": doubted, "how often it was split": map(number, doubt[doubted])}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from silomix.atomic import replace_file
-from silomix.characterise import MARGIN, PROBABILITY, contrast
 from silomix.errors import FileError
 from silomix.polish import LIKELIHOOD_LIMIT, NOISE
+from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
 from silomix.posterior.diagnosis import sentences
 from silomix.report import cluster_sections as clusters
 from silomix.report import run_sections as run
@@ -21,8 +21,8 @@ from silomix.report import silo_sections as silos
 from silomix.report.drawing import DARK, LIGHT, heat_rules
 
 if TYPE_CHECKING:
-    from silomix.outside import Outside
     from silomix.posterior import Posterior
+    from silomix.posterior.outside import Outside
 
 
 def write_report(posterior: Posterior, path: str | Path, **settings: Any) -> Path:

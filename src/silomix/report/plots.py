@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix import characterise
 from silomix.data import encode, read_table
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
-from silomix.posterior.alike import spread
+from silomix.posterior import characterise
+from silomix.posterior.characterise import spread
 from silomix.report.drawing import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
@@ -147,7 +147,7 @@ def scaled_difference(
 ) -> Axes:
     """Draw the scaled difference of each level from the whole population, cluster by cluster.
 
-    Fendler et al. (2026), section 6; `silomix.characterise.scaled_difference` has the formula.
+    Fendler et al. (2026), section 6; `characterise.scaled_difference` has the formula.
 
     Examples
     --------

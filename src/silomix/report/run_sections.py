@@ -51,7 +51,6 @@ AGGREGATIONS = {
 ORACLES = {
     "contingency": "each silo reported, once, the count of each distinct row.",
     "federated": "each silo reported sums of log-likelihoods and their gradients, whenever asked.",
-    "pooled": "each silo sent its rows, as distinct rows with counts.",
 }
 POLISH = (
     "The clusters of all rows are drawn once more, in every silo, and the parameters from the "

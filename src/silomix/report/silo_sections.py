@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.posterior.alike import spread
-from silomix.posterior.frames import no_drift, silo_profiles_of
+from silomix.posterior.characterise import spread
+from silomix.posterior.frames import no_drift
 from silomix.report.display import (
     ABSENT,
     INTERVAL,
@@ -205,7 +205,7 @@ def _differing(names: list[str], same: NDArray[np.float64]) -> Iterator[str]:
 def drift_table(posterior: Posterior) -> Table:
     """Return how much the silos differ in each variable, and where most."""
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
-    draws = len(silo_profiles_of(posterior).kappa)
+    draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
     middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     scale = max(np.nanmax([middle, far]), 1e-9)

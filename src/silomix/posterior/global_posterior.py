@@ -1,31 +1,69 @@
-"""The global posterior as one frozen record; its methods only call the functions next to it."""
+"""The global posterior: one frozen record, and what people ask of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, get_args
 
-from silomix.errors import SilomixError
-from silomix.posterior import frames
-from silomix.posterior.datatree import make_datatree
+import numpy as np
+
+from silomix.errors import SettingsError, SilomixError
+from silomix.metrics import highest_density_interval
+from silomix.posterior.frames import (
+    Layout,
+    check_choice,
+    drift_columns,
+    estimates,
+    make_datatree,
+    make_frame,
+)
 from silomix.posterior.membership import table_membership
-from silomix.posterior.saving import save
-from silomix.posterior.words import describe
+from silomix.roster import did_you_mean
+from silomix.words import listing, plural, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     import xarray as xr
     from numpy.typing import NDArray
 
     from silomix.data.reading import Table
-    from silomix.outside import Outside
     from silomix.posterior.diagnosis import PosteriorDiagnostics
-    from silomix.posterior.frames import Backend, Layout
+    from silomix.posterior.frames import Backend
+    from silomix.posterior.outside import Outside
     from silomix.posterior.provenance import Provenance
     from silomix.study import Study
     from silomix.types import Correspondence, SiloProfiles, SiloWeights
+
+MOST_NAMES = 6
+"""Clusters and silos that are printed; the others are only counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The parts of a posterior that are numbered by cluster; attributes as in `Posterior`."""
+
+    weights: NDArray[np.floating]
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
+    correspondence: Correspondence | None
+    silo_weights: SiloWeights | None
+    silo_profiles: SiloProfiles | None = None
+
+
+def ordered(parts: Parts) -> Parts:
+    """Return the parts with cluster 0 the largest, equal ones in their order, draws in float32."""
+    order = np.argsort(-parts.weights.mean(axis=0, dtype=np.float64), kind="stable")
+    new = np.argsort(order)
+    match, weighed, own = parts.correspondence, parts.silo_weights, parts.silo_profiles
+    return Parts(
+        weights=np.ascontiguousarray(parts.weights[:, order], np.float32),
+        weights_by_silo=np.ascontiguousarray(parts.weights_by_silo[:, :, order], np.float32),
+        probabilities=np.ascontiguousarray(parts.probabilities[:, order], np.float32),
+        correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
+        silo_weights=weighed and replace(weighed, profiles=weighed.profiles[:, order]),
+        silo_profiles=own and replace(own, probabilities=own.probabilities[:, :, order]),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +214,15 @@ class Posterior:
         >>> len(frame), frame["interval"][0]
         (135, '90% HDI')
         """
-        return frames.summary(self, level, frame_like)
+        clusters, levels = self.n_clusters, self.levels
+        both = np.concatenate([self.weights[:, :, None], self.probabilities], axis=2)
+        columns: dict[str, Any] = {
+            "cluster": np.repeat(np.arange(clusters), len(levels) + 1),
+            "quantity": ["size", *["probability"] * len(levels)] * clusters,
+            "variable": [None, *(variable for variable, _ in levels)] * clusters,
+            "level_name": [None, *(name for _, name in levels)] * clusters,
+        }
+        return make_frame(columns | estimates(both, level), frame_like, self)
 
     def cluster_sizes(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of the clusters' shares of all rows; arguments as for `summary`.
@@ -186,7 +232,8 @@ class Posterior:
         >>> posterior.cluster_sizes()["mean"].round(2).tolist()
         [0.22, 0.21, 0.21, 0.19, 0.17]
         """
-        return frames.cluster_sizes(self, level, frame_like)
+        columns = {"cluster": np.arange(self.n_clusters)}
+        return make_frame(columns | estimates(self.weights, level), frame_like, self)
 
     def profiles(
         self,
@@ -213,7 +260,30 @@ class Posterior:
         >>> posterior.profiles(silo="silo 2").shape
         (130, 8)
         """
-        return frames.profiles(self, level, silo, layout, frame_like)
+        check_choice("layout", layout, get_args(Layout))
+        draws = self.probabilities if silo is None else self._profiles_of(str(silo))
+        variables, names = map(list, zip(*self.levels, strict=True))
+        if layout == "wide":
+            columns: dict[str, Any] = {"variable": variables, "level_name": names}
+            means = enumerate(draws.mean(axis=0, dtype=np.float64))
+            wide = {f"cluster {cluster}": mean for cluster, mean in means}
+            return make_frame(columns | wide, frame_like, self)
+        tidy: dict[str, Any] = {
+            "cluster": np.repeat(np.arange(self.n_clusters), len(names)),
+            "variable": variables * self.n_clusters,
+            "level_name": names * self.n_clusters,
+        }
+        return make_frame(tidy | estimates(draws, level), frame_like, self)
+
+    def _profiles_of(self, silo: str) -> NDArray[np.floating]:
+        """Return the draws of a silo's own profiles: (draw, cluster, level)."""
+        if silo not in self.silos:
+            raise SettingsError(
+                f"silo is {silo!r}{did_you_mean(silo, self.silos)}; it must be a silo of the "
+                f"posterior: {quoted(self.silos)}"
+            )
+        own = self.silo_profiles
+        return self.probabilities if own is None else own.probabilities[:, self.silos.index(silo)]
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of how much the silos differ in each variable, the largest first.
@@ -252,7 +322,7 @@ class Posterior:
         >>> posterior.drift()[["variable", "same", "spread"]].shape
         (10, 3)
         """
-        return frames.drift(self, level, frame_like)
+        return make_frame(drift_columns(self, level), frame_like, self)
 
     def correspondence_frame(self, *, frame_like: object = None) -> Any:
         """Return a frame of the silos' local clusters and the clusters they belong to.
@@ -265,7 +335,21 @@ class Posterior:
         >>> int(found["rows"].sum())
         400
         """
-        return frames.correspondence_frame(self, frame_like)
+        found = self.correspondence
+        if found is None:
+            raise SilomixError(
+                "this posterior has no correspondence: its silos did not find clusters of their "
+                "own that had to be matched"
+            )
+        counts = [len(group) for group in found.groups]
+        columns = {
+            "silo": np.repeat(found.silos, counts),
+            "local_cluster": np.concatenate([np.arange(count) for count in counts]),
+            "rows": np.concatenate(found.sizes),
+            "cluster": np.concatenate(found.groups),
+            "confidence": np.concatenate(found.pairs_confidence()),
+        }
+        return make_frame(columns, frame_like, self)
 
     def silo_weights_frame(self, *, frame_like: object = None) -> Any:
         """Return a frame of each silo's say in the weights, and in each cluster's profile.
@@ -275,7 +359,19 @@ class Posterior:
         >>> posterior.silo_weights_frame().columns.tolist()
         ['silo', 'weight', 'cluster', 'profile']
         """
-        return frames.silo_weights_frame(self, frame_like)
+        found = self.silo_weights
+        if found is None:
+            raise SilomixError(
+                "this posterior has no silo weights: its draws are not weighted means of the silos'"
+            )
+        silos, clusters = found.profiles.shape
+        columns = {
+            "silo": np.repeat(found.silos, clusters),
+            "weight": np.repeat(found.weights, clusters),
+            "cluster": np.tile(np.arange(clusters), silos),
+            "profile": found.profiles.ravel(),
+        }
+        return make_frame(columns, frame_like, self)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one file, whole or not at all; `silomix.load` reads it.
@@ -285,6 +381,8 @@ class Posterior:
         >>> posterior.save("posterior.silomix").name
         'posterior.silomix'
         """
+        from silomix.posterior.saved_file import save  # which makes posteriors, too
+
         return save(self, path)
 
     def to_datatree(self) -> xr.DataTree:
@@ -316,4 +414,25 @@ class Posterior:
         return write_report(self, path, outside=outside)
 
     def __repr__(self) -> str:
-        return describe(self)
+        """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
+        study, made = self.study, self.provenance
+        lower, upper = highest_density_interval(self.weights, 0.95)
+        means = self.weights.mean(axis=0, dtype=np.float64)
+        sizes = [
+            f"{mean:.1%} ({low:.1%} to {high:.1%})"
+            for mean, low, high in zip(means, lower, upper, strict=True)
+        ]
+        counts = (
+            f"Posterior of {plural(self.n_clusters, 'cluster')} in "
+            f"{plural(len(self.silos), 'silo')}: {plural(self.n_draws, 'draw')}, "
+            f"{plural(len(study.variables), 'variable')}, {plural(len(self.levels), 'level')}"
+        )
+        origin = (
+            f"made by silomix {made.version}, {study.strategy}, {study.matching.method} matching, "
+            f"{plural(self.diagnostics.rounds, 'polish round')}, seed {made.seed}, "
+            f"study {made.study[:12]}"
+        )
+        shown = f"sizes (95% HDI): {listing(sizes, MOST_NAMES)}"
+        silos = f"silos: {listing(self.silos, MOST_NAMES)}"
+        lines = (counts, shown, silos, origin, self.diagnostics.verdict)
+        return "\n".join(" ".join(line.split()) for line in lines)

@@ -1,4 +1,4 @@
-"""Means and shares by cluster that allow for not knowing which row is in which cluster.
+"""The statistics of outside variables: clusters compared by memberships, or by labels.
 
 Labels, be they the most probable or drawn, pull all clusters towards the whole: rows in a wrong
 cluster dilute it. If an outside variable does not depend on the clustered ones once the cluster is
@@ -13,24 +13,23 @@ Rubin (1987), with the degrees of freedom of Barnard and Rubin (1999).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from silomix.kernels.membership import log_weights, make_steps, share_rows
-from silomix.outside.labelled import satterthwaite
-from silomix.outside.record import Comparison
-from silomix.posterior.membership import ELSEWHERE
+from silomix.posterior.membership import encoded_membership
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from silomix.outside.columns import Target
-    from silomix.posterior import Posterior
+    from silomix.posterior.global_posterior import Posterior
+
+    Floats = NDArray[np.float64]
 
 BLOCK = 16_384
 """Rows whose influences are held at a time."""
@@ -40,6 +39,53 @@ AGREEMENT = 1e-12
 """Share of the variance that lies between the draws, up to which they agree but for rounding."""
 PSEUDO = 4.0
 """Rows like the whole that a share's interval adds to each cluster."""
+
+
+class Target(NamedTuple):
+    """What is compared between clusters.
+
+    Attributes
+    ----------
+    variable : name of the column.
+    level : whose share is compared; None where it is the mean of the numbers.
+    values : (row,), the number, or 1 where the row has the level and 0 where it has another;
+        nan where the cell is missing.
+    """
+
+    variable: str
+    level: str | None
+    values: Floats
+
+
+class Comparison(NamedTuple):
+    """A variable's mean, or the share of one of its levels, in every cluster.
+
+    Attributes
+    ----------
+    variable : name of the column.
+    level : whose share it is; None for a mean.
+    whole : mean or share over all rows that have a value.
+    rows : (cluster,), rows with a value; expected numbers where memberships are averaged.
+    estimate : (cluster,), mean or share in the cluster.
+    difference : (cluster,), from the whole, or from the rest, as the method has it.
+    lower, upper : (cluster,), its interval.
+    p_value : (cluster,), of no difference; nan where there is nothing to compare.
+    """
+
+    variable: str
+    level: str | None
+    whole: float
+    rows: Floats
+    estimate: Floats
+    difference: Floats
+    lower: Floats
+    upper: Floats
+    p_value: Floats
+
+    @property
+    def name(self) -> str:
+        """What is compared: "age", or "sex = female"."""
+        return self.variable if self.level is None else f"{self.variable} = {self.level}"
 
 
 class Regression(NamedTuple):
@@ -54,17 +100,17 @@ class Regression(NamedTuple):
     null_error, null_freedom : the same, were there no difference; for a mean no other.
     """
 
-    rows: NDArray[np.float64]
-    estimate: NDArray[np.float64]
-    difference: NDArray[np.float64]
-    error: NDArray[np.float64]
-    freedom: NDArray[np.float64]
-    null_error: NDArray[np.float64]
-    null_freedom: NDArray[np.float64]
+    rows: Floats
+    estimate: Floats
+    difference: Floats
+    error: Floats
+    freedom: Floats
+    null_error: Floats
+    null_freedom: Floats
 
 
 def compare_memberships(
-    targets: Sequence[Target], memberships: Iterator[NDArray[np.float64]], level: float
+    targets: Sequence[Target], memberships: Iterator[Floats], level: float
 ) -> list[Comparison]:
     """Return how the clusters differ from the rest, the draws pooled.
 
@@ -75,12 +121,12 @@ def compare_memberships(
     level : of the intervals.
     """
     variables = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
-    found: list[list[Regression]] = [[] for _ in targets]
-    for shares in memberships:
-        made = (one for group in variables for one in _regress_known(shares, group))
-        for place, regression in enumerate(made):
-            found[place].append(regression)
-    return [pool(target, draws, level) for target, draws in zip(targets, found, strict=True)]
+    by_draw = [
+        [one for group in variables for one in _regress_known(shares, group)]
+        for shares in memberships
+    ]
+    found = zip(targets, zip(*by_draw, strict=True), strict=True)
+    return [pool(target, draws, level) for target, draws in found]
 
 
 def draw_memberships(
@@ -89,31 +135,29 @@ def draw_memberships(
     places: NDArray[np.int64],
     draws: NDArray[np.int64],
     threads: int,
-) -> Iterator[NDArray[np.float64]]:
+) -> Iterator[Floats]:
     """Yield P(cluster | row, draw), (row, cluster), for one draw after the other.
 
     Parameters
     ----------
     codes : (row, variable), as the study's schema has them.
     places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
-    draws : which ones.
+    draws : which ones; the silos' own profiles, of the last draws alone, are left out.
     threads : cores to use.
     """
-    offsets = posterior.study.table_schema.offsets
     for draw in draws:
         one = slice(draw, draw + 1)
-        steps = make_steps(posterior.weights[one], posterior.probabilities[one], offsets)
-        shares = np.empty((len(codes), posterior.n_clusters))
-        for place in np.unique(places):
-            rows = np.flatnonzero(places == place)
-            known = place != ELSEWHERE
-            weights = posterior.weights_by_silo[one, place] if known else posterior.weights[one]
-            part = share_rows(codes[rows], steps, log_weights(weights), threads)
-            shares[rows] = part.membership
-        yield shares
+        single = replace(
+            posterior,
+            weights=posterior.weights[one],
+            weights_by_silo=posterior.weights_by_silo[one],
+            probabilities=posterior.probabilities[one],
+            silo_profiles=None,
+        )
+        yield encoded_membership(single, codes, places, threads).membership
 
 
-def _regress_known(shares: NDArray[np.float64], group: Sequence[Target]) -> list[Regression]:
+def _regress_known(shares: Floats, group: Sequence[Target]) -> list[Regression]:
     """Regress all levels of a variable on the memberships of the rows that have a value."""
     known = ~np.isnan(group[0].values)
     if not known.all():
@@ -126,13 +170,7 @@ def _regress_known(shares: NDArray[np.float64], group: Sequence[Target]) -> list
     ]
 
 
-def regress(
-    shares: NDArray[np.float64],
-    inverse: NDArray[np.float64],
-    values: NDArray[np.float64],
-    *,
-    binary: bool,
-) -> Regression:
+def regress(shares: Floats, inverse: Floats, values: Floats, *, binary: bool) -> Regression:
     """Regress values on memberships, and compare each cluster with the rest.
 
     Memberships sum to one, so the fitted means average to the mean of all rows, and the rest has
@@ -203,22 +241,12 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
         half = stdtrit(freedom, 0.5 + level / 2) * error * compared
         null, null_freedom = _total(found.difference, found.null_error, found.null_freedom)
         p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
-    return Comparison(
-        variable=target.variable,
-        level=target.level,
-        whole=float(np.nanmean(target.values)),
-        rows=rows,
-        estimate=found.estimate.mean(axis=0) * compared,
-        difference=middle * compared,
-        lower=middle - half,
-        upper=middle + half,
-        p_value=p_value,
-    )
+    whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0) * compared
+    test = middle * compared, middle - half, middle + half, p_value
+    return Comparison(target.variable, target.level, whole, rows, estimate, *test)
 
 
-def _total(
-    differences: NDArray[np.float64], within: NDArray[np.float64], freedom: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _total(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Return standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
 
     Where the draws agree nothing is pooled, and the degrees of freedom are those of each: the
@@ -241,3 +269,82 @@ def _total(
     observed = complete * (1 - 2 / (complete + 3)) * (1 - lost)
     pooled = 1 / (lost**2 / (draws - 1) + 1 / observed)
     return np.sqrt(total), np.where(lost > AGREEMENT, pooled, complete)
+
+
+def compare_labels(
+    target: Target, labels: NDArray[np.int64], clusters: int, level: float
+) -> Comparison:
+    """Return how the labelled rows of each cluster differ from all rows, as if labels were sure.
+
+    The tests of Fendler et al. (2026), table 11.
+
+    Parameters
+    ----------
+    target : what to compare.
+    labels : (row,), from 0.
+    clusters : how many there are.
+    level : of the intervals.
+    """
+    known = ~np.isnan(target.values)
+    values, labels = target.values[known], labels[known]
+    rows = np.bincount(labels, minlength=clusters).astype(np.float64)
+    sums = np.bincount(labels, values, clusters).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        means = sums / rows
+        difference = means - values.mean()
+        if target.level is not None:
+            test = compare_shares(sums, rows, float(values.sum()), len(values), level)
+        else:  # Welch's t-test, without equal variances
+            squares = np.bincount(labels, (values - means[labels]) ** 2, clusters)
+            within, whole = squares / (rows - 1) / rows, values.var(ddof=1) / len(values)
+            error = np.sqrt(within + whole)
+            freedom = satterthwaite((within, rows), (whole, len(values)))
+            half = stdtrit(freedom, 0.5 + level / 2) * error
+            p_value = 2 * stdtr(freedom, -np.abs(difference) / error)
+            test = difference - half, difference + half, p_value
+    of_all = float(values.mean())
+    return Comparison(target.variable, target.level, of_all, rows, means, difference, *test)
+
+
+def compare_shares(
+    having: Floats,
+    rows: Floats,
+    having_in_all: float,
+    all_rows: int,
+    level: float,
+) -> tuple[Floats, Floats, Floats]:
+    """Return interval and p value of the z-test for two proportions with continuity correction.
+
+    Yates's correction, no larger than the difference, as in R's prop.test. The cluster and the
+    whole population are taken as two independent samples, though the cluster is part of the whole:
+    of the ways to read the note of the table, this one gives the p values that it prints.
+
+    Parameters
+    ----------
+    having : (cluster,), rows with the level.
+    rows : (cluster,)
+    having_in_all, all_rows : the same in the whole population.
+    level : of the interval.
+    """
+    share, whole = having / rows, having_in_all / all_rows
+    pooled = (having + having_in_all) / (rows + all_rows)
+    difference, reach = share - whole, 1 / rows + 1 / all_rows
+    correction = np.minimum(0.5 * reach, np.abs(difference))
+    z = (np.abs(difference) - correction) / np.sqrt(pooled * (1 - pooled) * reach)
+    error = np.sqrt(share * (1 - share) / rows + whole * (1 - whole) / all_rows)
+    half = ndtri(0.5 + level / 2) * error + correction
+    lower, upper = np.maximum(difference - half, -1), np.minimum(difference + half, 1)
+    return lower, upper, 2 * ndtr(-z)
+
+
+def satterthwaite(
+    first: tuple[Floats, Floats], second: tuple[Floats | float, Floats | float]
+) -> Floats:
+    """Return the degrees of freedom of the sum of two squared standard errors of means.
+
+    Parameters
+    ----------
+    first, second : (cluster,) each, squared standard error of a mean, and rows.
+    """
+    parts = first[0] ** 2 / (first[1] - 1) + second[0] ** 2 / (second[1] - 1)
+    return (first[0] + second[0]) ** 2 / parts

@@ -1,0 +1,510 @@
+"""What sets clusters and silos apart: pure functions of arrays of draws.
+
+How clusters differ from the whole population, how many there are, where they lie and which may be
+one; how alike silos are in each variable, and which clusters live in one silo.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from silomix.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.types import Correspondence
+
+MARGIN = 0.2
+"""Smallest scaled difference worth a word: what Cohen (1988) calls small."""
+PROBABILITY = 0.95
+"""Posterior probability from which a difference is told."""
+SMALL = 0.01
+"""Share of all rows from which a cluster counts as more than a trace."""
+
+
+class Contrast(NamedTuple):
+    """How each cluster differs from the whole population, level by level.
+
+    Attributes
+    ----------
+    whole : (level,), posterior mean of each level's probability over all rows.
+    scaled : (cluster, level), posterior mean of the scaled difference.
+    above : (cluster, level), posterior probability that the difference is positive.
+    high, low : (cluster, level), posterior probability that it is more than the margin, and less
+        than minus the margin.
+    """
+
+    whole: NDArray[np.float64]
+    scaled: NDArray[np.float64]
+    above: NDArray[np.float64]
+    high: NDArray[np.float64]
+    low: NDArray[np.float64]
+
+
+class Trait(NamedTuple):
+    """A level that is more, or less, probable in a cluster than in the whole population.
+
+    Attributes
+    ----------
+    column : its place among the level columns.
+    scaled : posterior mean of the scaled difference; negative where the level is rarer.
+    probability : that the difference is more than the margin, on that side.
+    """
+
+    variable: str
+    level: str
+    column: int
+    scaled: float
+    probability: float
+
+
+class ClusterMap(NamedTuple):
+    """Clusters in the plane of the first two axes of a multiple correspondence analysis.
+
+    Attributes
+    ----------
+    centres : (cluster, axis), posterior means.
+    draws : (draw, cluster, axis), each draw's clusters on the same axes.
+    columns : (level, axis), standard coordinates: a row lies at the mean of its levels'.
+    shares : (axis,), of the association between variables, by Benzécri's correction.
+    """
+
+    centres: NDArray[np.float64]
+    draws: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+
+def whole_population(
+    weights: NDArray[np.floating], probabilities: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Return each level's probability over all rows, Σ_c π_c p_c: (draw, level)."""
+    return np.einsum("tc,tcl->tl", weights, probabilities, dtype=np.float64)
+
+
+def scaled_difference(
+    probabilities: NDArray[np.floating], whole: NDArray[np.floating]
+) -> NDArray[np.float64]:
+    """Return (p − w)/√(w(1 − w)): a level's difference in standard deviations of having it.
+
+    Fendler et al. (2026), section 6, show a scaled difference between the proportions in a cluster
+    and in the full data, and do not print its formula. This reading makes rare and common levels
+    comparable. A level that all rows have, or none, differs by 0.
+
+    Parameters
+    ----------
+    probabilities : (…, level), p, in a cluster.
+    whole : (…, level), w, in the whole population.
+    """
+    spread = np.sqrt(np.clip(whole * (1.0 - whole), 0.0, None))
+    difference = np.asarray(probabilities, dtype=np.float64) - whole
+    return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
+
+
+def contrast(
+    weights: NDArray[np.floating], probabilities: NDArray[np.floating], *, margin: float = MARGIN
+) -> Contrast:
+    """Return how the clusters differ from the whole population, over the draws.
+
+    Parameters
+    ----------
+    weights : (draw, cluster)
+    probabilities : (draw, cluster, level)
+    margin : smallest scaled difference that counts.
+    """
+    whole = whole_population(weights, probabilities)
+    found = []
+    for cluster in range(probabilities.shape[1]):  # all draws of all clusters may be gigabytes
+        differs = scaled_difference(probabilities[:, cluster], whole)
+        sides = (differs, differs > 0, differs > margin, differs < -margin)
+        found.append([side.mean(axis=0) for side in sides])
+    return Contrast(whole.mean(axis=0), *np.array(found).swapaxes(0, 1))
+
+
+def told_columns(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which levels to tell of: all but the first of two, which mirrors the second.
+
+    Parameters
+    ----------
+    offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    (level,)
+    """
+    told = np.ones(int(offsets[-1]), dtype=bool)
+    told[offsets[:-1][np.diff(offsets) == 2]] = False
+    return told
+
+
+def traits(
+    found: Contrast,
+    levels: Sequence[tuple[str, str]],
+    offsets: NDArray[np.int64],
+    *,
+    probability: float = PROBABILITY,
+) -> list[tuple[list[Trait], list[Trait]]]:
+    """Return for each cluster the levels that are high and those that are low, clearest first.
+
+    Parameters
+    ----------
+    levels : (variable, level) of each level column.
+    offsets : (variable + 1,), where each variable's levels start.
+    probability : that the difference passes the margin, from which a level is told.
+    """
+    told = told_columns(offsets)
+
+    def side(cluster: int, sure: NDArray[np.float64]) -> list[Trait]:
+        scaled = found.scaled[cluster]
+        columns = np.flatnonzero(told & (sure[cluster] >= probability))
+        order = columns[np.argsort(-np.abs(scaled[columns]), kind="stable")]
+        return [
+            Trait(levels[c][0], levels[c][1], int(c), float(scaled[c]), float(sure[cluster, c]))
+            for c in order
+        ]
+
+    return [(side(c, found.high), side(c, found.low)) for c in range(len(found.scaled))]
+
+
+def number_of_clusters(
+    weights: NDArray[np.floating], *, at_least: float = SMALL
+) -> dict[int, float]:
+    """Return the posterior probability of each number of clusters of some size.
+
+    Given the clusters that were found: it says how many of them hold at least a share `at_least` of
+    the rows, not whether there are others.
+
+    Parameters
+    ----------
+    weights : (draw, cluster)
+    """
+    if not 0 <= at_least < 1:
+        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
+    counts, draws = np.unique((weights >= at_least).sum(axis=1), return_counts=True)
+    return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
+
+
+def least_confidence(correspondence: Correspondence) -> NDArray[np.float64] | None:
+    """Return how often the least sure pair of a cluster's local clusters shares a group.
+
+    Where it is low, the cluster may be two.
+
+    Returns
+    -------
+    (cluster,), nan where only one local cluster makes up a cluster; None where the confidence was
+    not computed.
+    """
+    if correspondence.confidence is None:
+        return None
+    groups = np.concatenate(correspondence.groups)
+    least = np.full(correspondence.clusters, np.nan)
+    for cluster in range(correspondence.clusters):
+        members = np.flatnonzero(groups == cluster)
+        if len(members) > 1:
+            block = correspondence.confidence[np.ix_(members, members)]
+            least[cluster] = block[np.triu_indices(len(members), k=1)].min()
+    return least
+
+
+def cluster_map(
+    weights: NDArray[np.floating],
+    probabilities: NDArray[np.floating],
+    offsets: NDArray[np.int64],
+) -> ClusterMap | None:
+    """Return the clusters on the first two axes of a multiple correspondence analysis.
+
+    The analysis is of the Burt table that the posterior means imply: the joint probability of two
+    levels of different variables is Σ_c π_c p_c p_c', since variables are independent inside a
+    cluster. So no row is needed, and none is shown. Axes with an eigenvalue above 1/Q, Q the number
+    of variables, are associations; Benzécri's correction (Greenacre, 2017, chapter 19) compares
+    them.
+
+    Parameters
+    ----------
+    weights : (draw, cluster)
+    probabilities : (draw, cluster, level)
+    offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    None where there are fewer than two clusters or variables, or no axis of association. With one
+    such axis, as of two clusters, the second has a share of 0 and shows nothing.
+    """
+    variables = len(offsets) - 1
+    if probabilities.shape[1] < 2 or variables < 2:
+        return None
+    sizes = weights.mean(axis=0, dtype=np.float64)
+    profiles = probabilities.mean(axis=0, dtype=np.float64)
+    masses = sizes @ profiles / (variables * sizes.sum())
+    roots = np.sqrt(np.maximum(masses, np.finfo(float).tiny))
+    residuals = _burt(sizes / sizes.sum(), profiles, offsets) / np.outer(roots, roots)
+    residuals -= np.outer(roots, roots)
+    values, vectors = eigh(residuals)
+    strength = np.where(values > 1 / variables + 1e-9, values - 1 / variables, 0.0) ** 2
+    if strength[-1] <= 0:
+        return None
+    axes = vectors[:, :-3:-1]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    columns = axes / roots[:, None]
+    draws = probabilities.astype(np.float64) @ columns / variables
+    return ClusterMap(draws.mean(axis=0), draws, columns, strength[:-3:-1] / strength.sum())
+
+
+def _burt(
+    sizes: NDArray[np.float64], profiles: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the Burt table that a mixture implies, divided by Q² to sum to one: (level, level)."""
+    table = profiles.T @ (sizes[:, None] * profiles)
+    for start, stop in pairwise(offsets):
+        table[start:stop, start:stop] = np.diag(sizes @ profiles[:, start:stop])
+    return table / (len(offsets) - 1) ** 2
+
+
+ONE_SILO = 0.9
+"""Share of a cluster's rows from which it is said to live in one silo."""
+
+DOUBTFUL = 0.1
+"""Probability that two clusters are one from which they are named."""
+
+OVERLAP = 0.9
+"""Overlap of two clusters' profiles from which they are named, whatever their probability.
+
+With overlap ρ and clusters of equal size, any rule that assigns rows errs in at least
+(1 − √(1 − ρ²))/2 of them (Kailath, 1967): 28 % at 0.9. Such clusters hardly differ for any row.
+"""
+
+
+class KappaSummary(NamedTuple):
+    """What the draws of κ say of each variable; all are (variable,).
+
+    Attributes
+    ----------
+    median, lower, upper : of κ_q; may be infinite. The interval leaves out as many draws below as
+        above, and is nan where κ is a point value.
+    same : the posterior probability that the silos are alike, κ_q = ∞; nan for a point value.
+    """
+
+    median: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    same: NDArray[np.float64]
+
+
+class SiloExtremes(NamedTuple):
+    """The two silos that differ most in each level of each cluster; all are (cluster, level).
+
+    Attributes
+    ----------
+    highest, lowest : the silos' places in the roster.
+    top, bottom : their probabilities of the level.
+    """
+
+    highest: NDArray[np.int64]
+    lowest: NDArray[np.int64]
+    top: NDArray[np.float64]
+    bottom: NDArray[np.float64]
+
+    @property
+    def difference(self) -> NDArray[np.float64]:
+        """The difference between the two: (cluster, level)."""
+        return self.top - self.bottom
+
+
+class SingleSilo(NamedTuple):
+    """A cluster that lives in one silo.
+
+    Attributes
+    ----------
+    cluster : its number.
+    silo : the silo's name.
+    share : of the cluster's expected rows that are in this silo.
+    apart : the probability that it is a cluster of its own: 1 less the largest probability that it
+        is one with another cluster, as found elsewhere. nan where no groupings were sampled.
+    """
+
+    cluster: int
+    silo: str
+    share: float
+    apart: float
+
+
+class Pair(NamedTuple):
+    """Two clusters that may be one, a < b.
+
+    Attributes
+    ----------
+    a, b : their numbers.
+    probability : that they are one, over sampled groupings; nan where none were sampled, or where
+        one and the same silo found both, and so told them apart on its own rows.
+    overlap : Σ √(p_a p_b) over all rows there can be, from 0 to 1.
+    """
+
+    a: int
+    b: int
+    probability: float
+    overlap: float
+
+
+def spread(kappa: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how much silos differ under κ: the sd between them of a probability of one half.
+
+    The variance of a Dirichlet(κm) coordinate is m(1 − m)/(κ + 1), which is largest at m = ½.
+    """
+    return np.sqrt(0.25 / (kappa + 1))
+
+
+def summarise_kappa(kappa: NDArray[np.float64], level: float = 0.95) -> KappaSummary:
+    """Return medians, intervals, and the probability that the silos are alike.
+
+    Parameters
+    ----------
+    kappa : (draw, variable); one draw is a point value.
+    level : share of the draws inside the intervals.
+    """
+    at = [0.5, (1 - level) / 2, (1 + level) / 2]
+    # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
+    median, lower, upper = np.quantile(kappa, at, axis=0, method="inverted_cdf")
+    if len(kappa) > 1:
+        return KappaSummary(median, lower, upper, np.isinf(kappa).mean(axis=0))
+    unknown = np.full(len(median), np.nan)
+    return KappaSummary(median, unknown, unknown, unknown)
+
+
+def silo_extremes(probabilities: NDArray[np.floating], offsets: NDArray[np.int64]) -> SiloExtremes:
+    """Return where each level is most and least common, by the silos' mean probabilities.
+
+    The first level of a variable with two is left out, with a difference of 0: it mirrors the
+    second. A silo without rows in a cluster needs no exception: its profile is then the shared one.
+
+    Parameters
+    ----------
+    probabilities : (draw, silo, cluster, level), each silo's own profiles.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    means = probabilities.mean(axis=0, dtype=np.float64)
+    highest, lowest = means.argmax(axis=0), means.argmin(axis=0)
+    mirrored = ~told_columns(offsets)
+    lowest[:, mirrored] = highest[:, mirrored]
+    top, bottom = (np.take_along_axis(means, s[None], axis=0)[0] for s in (highest, lowest))
+    return SiloExtremes(highest, lowest, top, bottom)
+
+
+def single_silo_clusters(
+    weights_by_silo: NDArray[np.floating],
+    rows: Sequence[int] | None,
+    silos: Sequence[str],
+    correspondence: Correspondence | None = None,
+) -> list[SingleSilo]:
+    """Return the clusters that live in one silo, the smallest number first.
+
+    Where one silo has most rows of all, it has most of every cluster too: so the other silos must
+    also have less than half of what their rows would make one expect.
+
+    Parameters
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    rows : of each silo; None, where nobody knows, gives an empty list.
+    silos : their names.
+    correspondence : what the silos found, to say how sure it is that such a cluster is no other.
+    """
+    if rows is None or len(silos) < 2:
+        return []
+    counts = np.asarray(rows, dtype=np.float64)
+    expected = weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]
+    shares = expected / np.maximum(expected.sum(axis=0), np.finfo(np.float64).tiny)
+    least = np.maximum(ONE_SILO, 1 - (1 - counts / counts.sum()) / 2)
+    joined = joint_probabilities(correspondence)
+    found = []
+    for cluster, silo in enumerate(shares.argmax(axis=0)):
+        if shares[silo, cluster] >= least[silo]:
+            # on the diagonal, and where no two silos hold the two clusters, stands nan
+            apart = np.nan if joined is None else 1 - np.nanmax([*joined[cluster], 0.0])
+            found.append(
+                SingleSilo(cluster, silos[silo], float(shares[silo, cluster]), float(apart))
+            )
+    return found
+
+
+def nearly_same(
+    correspondence: Correspondence | None,
+    probabilities: NDArray[np.floating],
+    offsets: NDArray[np.int64],
+) -> list[Pair]:
+    """Return the pairs of clusters that may be one, the most probable first.
+
+    A pair is named for the probability that it is one, or for profiles that nearly coincide. The
+    overlap is that of whole rows, not a mean over variables: of a hundred rare conditions each
+    differs little between any two clusters, and all of them together tell the clusters apart.
+
+    Parameters
+    ----------
+    correspondence : what the silos found; None leaves the overlap.
+    probabilities : (draw, cluster, level), the shared profiles.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    joined = joint_probabilities(correspondence)
+    overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), offsets)
+    pairs = [
+        Pair(a, b, float("nan") if joined is None else float(joined[a, b]), float(overlaps[a, b]))
+        for a, b in combinations(range(len(overlaps)), 2)
+    ]
+    named = [pair for pair in pairs if pair.probability >= DOUBTFUL or pair.overlap >= OVERLAP]
+    return sorted(named, key=lambda pair: (-np.nan_to_num(pair.probability), -pair.overlap))
+
+
+def joint_probabilities(correspondence: Correspondence | None) -> NDArray[np.float64] | None:
+    """Return the probability that two clusters are one: (cluster, cluster).
+
+    The confidence that two local clusters share a group, averaged over the pairs of local clusters
+    of *different* silos, one from each of the two clusters, with the product of their rows for
+    weights. Two local clusters of one silo say nothing: the silo has told them apart.
+
+    Returns
+    -------
+    nan on the diagonal, and where no two silos hold the two clusters; None where the confidence was
+    not computed.
+    """
+    if correspondence is None or correspondence.confidence is None:
+        return None
+    groups = np.concatenate(correspondence.groups)
+    counts = [len(group) for group in correspondence.groups]
+    silo = np.repeat(np.arange(len(counts)), counts)
+    # (local cluster, cluster): the rows of each local cluster, in the column of its cluster
+    rows = np.zeros((len(groups), correspondence.clusters))
+    rows[np.arange(len(groups)), groups] = np.concatenate(correspondence.sizes)
+    apart = silo[:, None] != silo
+    weight = rows.T @ apart @ rows
+    joined = rows.T @ (apart * correspondence.confidence) @ rows
+    np.fill_diagonal(weight, 0.0)
+    return np.divide(joined, weight, out=np.full_like(joined, np.nan), where=weight > 0)
+
+
+def profile_overlap(
+    profiles: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the Bhattacharyya coefficient of the clusters' distributions of rows.
+
+    Variables are independent within a cluster, so it is the product over variables of
+    Σ_k √(p_a[k] p_b[k]).
+
+    Parameters
+    ----------
+    profiles : (cluster, level); offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    (cluster, cluster), one on the diagonal.
+    """
+    roots = np.sqrt(profiles)
+    logs = np.zeros((len(profiles), len(profiles)))
+    with np.errstate(divide="ignore"):
+        for start, stop in pairwise(offsets):
+            logs += np.log(roots[:, start:stop] @ roots[:, start:stop].T)
+    return np.minimum(np.exp(logs), 1.0)  # means of float32 draws do not quite sum to one

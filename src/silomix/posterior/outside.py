@@ -1,0 +1,412 @@
+"""Variables that were not clustered: how each cluster differs from the population in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from silomix.data import encode, load, read_table
+from silomix.data.cells import declared_levels, read_cells
+from silomix.data.encoding import MOST_LEVELS, NUMBER
+from silomix.data.reading import PACKED_TEXT
+from silomix.errors import DataError, SettingsError
+from silomix.metrics import cluster_numbers
+from silomix.posterior.frames import Layout, check_choice, make_frame
+from silomix.posterior.membership import silo_places
+from silomix.posterior.outside_estimates import (
+    Comparison,
+    Target,
+    compare_labels,
+    compare_memberships,
+    draw_memberships,
+)
+from silomix.roster import did_you_mean
+from silomix.sampler import at_least, cores
+from silomix.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import narwhals as nw
+    from numpy.typing import ArrayLike, NDArray
+
+    from silomix.data.cells import Cells
+    from silomix.data.reading import Table
+    from silomix.posterior.global_posterior import Posterior
+
+Method = Literal["averaged", "labels"]
+Kind = Literal["mean", "levels"]
+Columns: TypeAlias = "str | Sequence[str] | Mapping[str, Kind | None]"
+
+AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
+"""What each method compares a cluster with."""
+MOST_SHOWN = 6
+"""Variables and levels that are printed; the frame has all."""
+DRAWS = 25
+"""Draws to average over: what a few more would change is far below the standard errors."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Outside:
+    """How the clusters differ in variables that were not clustered.
+
+    Attributes
+    ----------
+    posterior : whose clusters they are.
+    comparisons : one for each variable, or level of a variable.
+    method : "averaged" or "labels".
+    level : of the intervals, each by itself.
+    rows : of the table.
+    missing : rows without a value, which are left out, by variable.
+    draws : of the posterior that were averaged over; 0 for labels.
+    """
+
+    posterior: Posterior
+    comparisons: tuple[Comparison, ...]
+    method: Method
+    level: float
+    rows: int
+    missing: Mapping[str, int]
+    draws: int
+
+    @property
+    def error(self) -> float:
+        """Accepted chance of one or more false alarms among all tests."""
+        return round(1 - self.level, 12)
+
+    @property
+    def tests(self) -> int:
+        """How many p values there are."""
+        return sum(int(np.isfinite(found.p_value).sum()) for found in self.comparisons)
+
+    @property
+    def threshold(self) -> float:
+        """Bonferroni's: the p value up to which a difference is called significant."""
+        return self.error / max(self.tests, 1)
+
+    def significant(self, found: Comparison) -> NDArray[np.bool_]:
+        """Return in which clusters the difference is significant: (cluster,)."""
+        return found.p_value <= self.threshold
+
+    def frame(self, layout: Layout = "tidy", *, frame_like: object = None) -> Any:
+        """Return the comparisons as a frame.
+
+        Parameters
+        ----------
+        layout : "tidy" has a line for each variable, level and cluster; "wide" a line per
+            cluster, and two columns, estimate and p value, for each variable or level.
+        frame_like : "pandas", "polars", "pyarrow", or a frame of that library; by default the
+            library of the table that was fitted.
+        """
+        check_choice("layout", layout, get_args(Layout))
+        found, clusters = self.comparisons, self.posterior.n_clusters
+        columns: dict[str, Any] = {"cluster": np.arange(clusters)}
+        if layout == "wide":
+            for one in found:
+                columns |= {one.name: one.estimate, f"{one.name}, p value": one.p_value}
+            return make_frame(columns, frame_like, self.posterior)
+        lines = clusters * len(found)
+
+        def column(name: str) -> NDArray[np.float64]:
+            return np.concatenate([getattr(one, name) for one in found])
+
+        columns = {
+            "variable": [one.variable for one in found for _ in range(clusters)],
+            "level_name": [one.level for one in found for _ in range(clusters)],
+            "cluster": np.tile(np.arange(clusters), len(found)),
+            "rows": column("rows"),
+            "estimate": column("estimate"),
+            "whole": np.repeat([one.whole for one in found], clusters),
+            "against": [AGAINST[self.method]] * lines,
+            "difference": column("difference"),
+            "lower": column("lower"),
+            "upper": column("upper"),
+            "interval": [f"{100 * self.level:g}% CI"] * lines,
+            "p_value": column("p_value"),
+            "significant": column("p_value") <= self.threshold,
+            "method": [self.method] * lines,
+        }
+        return make_frame(columns, frame_like, self.posterior)
+
+    def __repr__(self) -> str:
+        return "\n".join(_describe(self))
+
+
+def compare_outside(
+    posterior: Posterior,
+    table: Table,
+    columns: Columns,
+    silo: str | None = None,
+    *,
+    method: Method = "averaged",
+    draws: int = DRAWS,
+    labels: ArrayLike | None = None,
+    level: float = 0.95,
+    threads: int | None = None,
+) -> Outside:
+    """Compare the clusters in variables that were not clustered, such as age or mortality.
+
+    `method` "averaged" compares each cluster with the rest of the rows, and allows for rows whose
+    cluster is not sure: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
+    Vermunt, 2010) in several draws of the posterior, and pools these (Rubin, 1987). This is right
+    if the clusters are, and if the variable does not depend on the clustered ones within a cluster.
+    Where clusters overlap, a share may come out below 0 or above 1, with a wide interval.
+
+    "labels" is table 11 of Fendler et al. (2026): each row in one cluster, which is compared with
+    all rows, by a z-test for proportions with continuity correction, and by Welch's t-test for
+    means. Rows in a wrong cluster make its differences too small.
+
+    Rows without a value are left out, variable by variable, and counted.
+
+    Parameters
+    ----------
+    posterior : whose clusters to compare.
+    table : any frame or path with the study's variables and these columns; rows of the fit or new.
+    columns : a name, names, or names with what to compare, as in {"age": "mean", "ward": "levels"}.
+        By default numbers of more than two values have a mean, and everything else levels; of two
+        levels the second is compared.
+    silo : the column that names each row's silo, or the silo that all rows are of; without it all
+        rows get the global weights.
+    method : "averaged" or "labels".
+    draws : of the posterior, evenly spaced, to average over.
+    labels : (row,), the cluster of each row, from 0, for `method="labels"`; the most probable one
+        when left out.
+    level : of each interval; the rest of one is the accepted chance of any false alarm among all
+        tests, for Bonferroni's threshold.
+    threads : cores to use; all when left out. The result does not depend on it.
+
+    Returns
+    -------
+    Outside
+        `print` shows it; `frame()` has a line for each variable, level and cluster,
+        `frame("wide")` a line for each cluster.
+
+    Examples
+    --------
+    >>> rows = table.assign(age=40.0 + 10 * truth.labels + [0, 1, 2, 3] * 100)
+    >>> found = silomix.compare_outside(posterior, rows, ["age"], silo="silo")
+    >>> found.tests, found.threshold
+    (5, 0.01)
+    >>> found.frame().columns.tolist()[:6]
+    ['variable', 'level_name', 'cluster', 'rows', 'estimate', 'whole']
+    >>> found.frame("wide").columns.tolist()
+    ['cluster', 'age', 'age, p value']
+    """
+    check_method(method)
+    if not 0 < level < 1:
+        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+    if labels is not None and method != "labels":
+        raise SettingsError('labels are for method="labels"; leave them out, or give it')
+    frame = read_table(table)
+    targets = read_outside(frame, columns)
+    _check_outside(posterior, {target.variable for target in targets}, silo)
+    if method == "labels":
+        given = _labels(posterior, frame, silo, labels, threads)
+        used = 0
+        found = [compare_labels(target, given, posterior.n_clusters, level) for target in targets]
+    else:
+        chosen = _spread(at_least("draws", draws, 2), posterior.n_draws)
+        used = len(chosen)
+        codes = encode(frame, posterior.study.table_schema).codes
+        places = silo_places(frame, silo, posterior)
+        memberships = draw_memberships(posterior, codes, places, chosen, cores(threads))
+        found = compare_memberships(targets, memberships, level)
+    return Outside(
+        posterior=posterior,
+        comparisons=tuple(found),
+        method=method,
+        level=level,
+        rows=len(frame),
+        missing={target.variable: int(np.isnan(target.values).sum()) for target in targets},
+        draws=used,
+    )
+
+
+def check_method(method: str) -> None:
+    """Refuse a word that is no method."""
+    check_choice("method", method, get_args(Method))
+
+
+def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> None:
+    clustered = sorted(names & {variable.name for variable in posterior.study.variables})
+    if clustered:
+        raise SettingsError(
+            f"column {clustered[0]!r} was clustered, so its clusters differ by construction; "
+            "leave it out here: posterior.profiles() describes it"
+        )
+    if silo in names:
+        raise SettingsError(
+            f"column {silo!r} names the silos, whose weights decide the memberships; compare it "
+            "without silo=, or leave it out"
+        )
+
+
+def _spread(draws: int, available: int) -> NDArray[np.int64]:
+    if available < 2:
+        raise SettingsError(
+            'the posterior has a single draw, and averaging needs two or more; give method="labels"'
+        )
+    return np.unique(np.linspace(0, available - 1, draws).round().astype(np.int64))
+
+
+def _labels(
+    posterior: Posterior,
+    frame: nw.DataFrame[Any],
+    silo: str | None,
+    given: ArrayLike | None,
+    threads: int | None,
+) -> NDArray[np.int64]:
+    if given is None:
+        return posterior.membership(frame, silo, threads=threads).argmax(axis=1)
+    labels = cluster_numbers("labels", given)
+    if len(labels) != len(frame) or labels.max() >= posterior.n_clusters:
+        raise DataError(
+            f"labels has {len(labels)} rows and goes up to {labels.max()}; give one for each of "
+            f"the table's {len(frame)} rows, from 0 to {posterior.n_clusters - 1}"
+        )
+    return labels
+
+
+def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
+    """Return what to compare, in the order of the columns.
+
+    Numbers of more than two values have a mean, unless the type of the column declares levels;
+    everything else has levels. Of two levels only the second is compared: the first mirrors it.
+
+    Parameters
+    ----------
+    frame : a row per unit.
+    columns : names, or names with "mean" or "levels" to say so; None leaves it to the values.
+    """
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not names:
+        raise SettingsError("columns is empty; name at least one column to compare")
+    kinds = columns if isinstance(columns, Mapping) else dict.fromkeys(names)
+    return [target for name in names for target in _read_column(frame, name, kinds[name])]
+
+
+def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
+    check_choice(f"the kind of {name!r}", kind or "mean", get_args(Kind))
+    if name not in frame.columns:
+        raise DataError(
+            f"the table has no column {name!r} to compare{did_you_mean(name, frame.columns)}; "
+            "correct the name or add the column"
+        )
+    column = frame.get_column(name)
+    cells = read_cells(column, f"the table: column {name!r}")
+    if len(cells.texts) < 2:
+        only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
+        raise DataError(
+            f"the table: column {name!r} has {only}, so no cluster can differ in it; leave it out"
+        )
+    if kind is None:
+        packed = PACKED_TEXT in getattr(frame.to_native(), "attrs", {})
+        declared = not packed and declared_levels(column) is not None
+        numbers = len(cells.texts) > 2 and all(map(NUMBER.fullmatch, cells.texts))
+        kind = "mean" if numbers and not declared else "levels"
+    if kind == "mean":
+        return [Target(name, None, _numbers(cells, name))]
+    return _shares(frame, name, cells)
+
+
+def _numbers(cells: Cells, name: str) -> NDArray[np.float64]:
+    for place, text in enumerate(cells.texts):
+        if not NUMBER.fullmatch(text):
+            row = np.argmax(cells.codes == place) + 1
+            raise DataError(
+                f"the table: column {name!r} has {text!r} in data row {row}, which is no number; "
+                "correct it, or compare its levels"
+            )
+    return np.array([*map(float, cells.texts), np.nan])[cells.codes]
+
+
+def _shares(frame: nw.DataFrame[Any], name: str, cells: Cells) -> list[Target]:
+    if len(cells.texts) > MOST_LEVELS:
+        raise DataError(
+            f"the table: column {name!r} has {len(cells.texts)} levels, more than the "
+            f"{MOST_LEVELS} that a table of clusters can show; group them, or leave it out"
+        )
+    shard = load(frame, variables=[name])
+    (variable,), codes = shard.schema.variables, shard.codes[:, 0]
+    missing = codes == len(variable.levels)
+    told = [1] if len(variable.levels) == 2 else range(len(variable.levels))
+    return [
+        Target(name, variable.levels[code], np.where(missing, np.nan, codes == code))
+        for code in told
+    ]
+
+
+def _describe(outside: Outside) -> Iterator[str]:
+    yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way(outside)}"
+    for one in outside.comparisons[:MOST_SHOWN]:
+        left_out = outside.missing[one.variable]
+        without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
+        yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
+        yield from _lines(outside, one)
+    more = len(outside.comparisons) - MOST_SHOWN
+    if more > 0:
+        yield f"\n... and {more} more: see .frame()"
+    yield f"\n{rule(outside)}"
+
+
+def _lines(outside: Outside, one: Comparison) -> Iterator[str]:
+    against = f"minus {AGAINST[outside.method]}"
+    interval = f"{100 * outside.level:g}% interval"
+    yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
+    for cluster, differs in enumerate(outside.significant(one)):
+        span = f"{change(one.lower[cluster], one)} to {change(one.upper[cluster], one)}"
+        yield (
+            f"{cluster:>7} {one.rows[cluster]:>10,.0f} {value(one.estimate[cluster], one):>10} "
+            f"{change(one.difference[cluster], one):>11} {span:>20} "
+            f"{p_text(one.p_value[cluster]):>8}{' *' if differs else ''}"
+        )
+
+
+def way(outside: Outside) -> str:
+    """Return how the rows were put into clusters."""
+    if outside.method == "labels":
+        return "each row in its most probable cluster"
+    return f"memberships averaged over {plural(outside.draws, 'draw')}"
+
+
+def rule(outside: Outside) -> str:
+    """Return which differences are called significant, and why."""
+    return (
+        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
+        f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
+        f"{100 * outside.error:g}% (Bonferroni)"
+    )
+
+
+def value(number: float, one: Comparison, sign: str = "") -> str:
+    """Return a mean with about four digits, or a share in percent; "–" for nan."""
+    if not np.isfinite(number):
+        return "–"
+    text = (
+        f"{number:{sign},.{_decimals(one)}f}"
+        if one.level is None
+        else f"{100 * number:{sign}.1f}{'' if sign else '%'}"
+    )
+    return text.replace("-", "−")
+
+
+def change(number: float, one: Comparison) -> str:
+    """Return a difference with its sign, of shares in percentage points; "–" for nan."""
+    return value(number, one, "+")
+
+
+def _decimals(one: Comparison) -> int:
+    """Return how many decimals show about four digits of the largest number."""
+    numbers = np.abs([one.whole, *one.difference])
+    largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
+    return int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
+
+
+def p_text(p_value: float) -> str:
+    """Return a p value as tables print it: "<0.0001", "0.0132"; "–" for nan."""
+    if not np.isfinite(p_value):
+        return "–"
+    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
