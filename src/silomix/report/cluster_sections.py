@@ -180,7 +180,7 @@ def pairs_table(posterior: Posterior) -> Table:
 def splits_table(match: Correspondence) -> Table:
     """Return the clusters that may be two, by the confidence of the matching."""
     # nan where only one local cluster makes up a cluster
-    doubt = 1 - characterise.least_confidence(match)
+    doubt = 1 - np.asarray(characterise.least_confidence(match))
     order = np.argsort(-doubt, kind="stable")
     doubted = order[doubt[order] >= DOUBTFUL][:MOST_DOUBTS]
     columns = {"cluster": doubted, "how often it was split": map(number, doubt[doubted])}
