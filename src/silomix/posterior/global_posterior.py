@@ -106,10 +106,10 @@ class Posterior:
     Examples
     --------
     >>> print(posterior)  # doctest: +ELLIPSIS
-    Posterior of 5 clusters in 2 silos: 1,024 draws, 10 variables, 26 levels
+    Posterior of 5 clusters in 2 silos: 2,048 draws, 10 variables, 26 levels
     ...
     >>> posterior.weights.shape, posterior.weights_by_silo.shape, posterior.probabilities.shape
-    ((1024, 5), (1024, 2, 5), (1024, 5, 26))
+    ((2048, 5), (2048, 2, 5), (2048, 5, 26))
     >>> posterior.silos, posterior.levels[0], len(posterior.labels)
     (('silo 1', 'silo 2'), ('x1', '1'), 400)
     """
@@ -392,7 +392,7 @@ class Posterior:
         --------
         >>> tree = posterior.to_datatree()
         >>> dict(tree["posterior"]["weights"].sizes)
-        {'chain': 1, 'draw': 1024, 'cluster': 5}
+        {'chain': 1, 'draw': 2048, 'cluster': 5}
         """
         return make_datatree(self)
 
