@@ -8,11 +8,13 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from silomix import results
 from silomix.api import fit
 from silomix.data import load
 from silomix.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.posterior import row_membership
+from silomix.report.display import as_text, table_view
+from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text, writing
+from silomix.report.summary import posterior_record, posterior_view, verdict_view
 from silomix.simulate import SILO_COLUMN, simulate
 
 if TYPE_CHECKING:
@@ -93,14 +95,14 @@ def run_demo(folder: Path, **settings: Any) -> Demo:
     table, truth = simulate(DESIGN, separability=SEPARABILITY, seed=SEED)
     table = table.rename(columns={SILO_COLUMN: COLUMN})
     table[COLUMN] = table[COLUMN].str.replace("silo", COLUMN)
-    with results.writing(folder):
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    results.write_table(table, folder / "table.csv")
+    write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
     found = compare(posterior, table, truth, folder / COMPARISON)
-    results.write_posterior(folder, posterior)
-    view = Group(demo_view(found), results.posterior_view(posterior))
-    results.write_text(results.as_text(view), found.comparison)
+    write_posterior(folder, posterior)
+    view = Group(demo_view(found), posterior_view(posterior))
+    write_text(as_text(view), found.comparison)
     return found
 
 
@@ -150,20 +152,20 @@ def best_labels(table: pd.DataFrame, truth: Truth) -> NDArray[np.int64]:
 
 def demo_record(demo: Demo) -> dict[str, Any]:
     """Return the outcome for a program."""
-    return results.posterior_record(demo.posterior) | {
+    return posterior_record(demo.posterior) | {
         "ari": demo.agreement,
         "best_ari": demo.best,
         "planted": [planted._asdict() for planted in demo.planted],
         "hospitals": [hospital._asdict() for hospital in demo.hospitals],
         "comparison": str(demo.comparison),
-        "report": str(demo.comparison.with_name(results.PAGE)),
+        "report": str(demo.comparison.with_name(PAGE)),
     }
 
 
 def demo_view(demo: Demo) -> RenderableType:
     """Return the outcome for a person."""
     headings = "planted", "weight in the paper", "rows drawn", "found as", "share", "95% interval"
-    planted = results.table_view(*headings)
+    planted = table_view(*headings)
     for number, one in enumerate(demo.planted):
         found = ["not found"]
         if one.found is not None:
@@ -171,7 +173,7 @@ def demo_view(demo: Demo) -> RenderableType:
             found = [f"cluster {one.found}", f"{one.share:.1%}", interval]
         planted.add_row(str(number), f"{one.weight:.1%}", f"{one.rows:,}", *found)
     headings = COLUMN, "rows", "planted", "found", "which are", "ARI"
-    hospitals = results.table_view(*headings, left=["which are"])
+    hospitals = table_view(*headings, left=["which are"])
     for name, rows, own, held, clusters, agreement in demo.hospitals:
         which = "clusters " + " ".join(map(str, clusters))
         hospitals.add_row(name, f"{rows:,}", str(own), str(held), which, f"{agreement:.3f}")
@@ -184,5 +186,5 @@ def demo_view(demo: Demo) -> RenderableType:
         f"Adjusted Rand index with the planted clusters: {demo.agreement:.3f}; the true "
         f"parameters would give {demo.best:.3f} (1 is equal, 0 is chance)."
     )
-    verdict = results.verdict_view(demo.posterior.diagnostics)
+    verdict = verdict_view(demo.posterior.diagnostics)
     return Group(Text(what), Text(how_well), planted, hospitals, verdict)
