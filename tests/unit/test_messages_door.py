@@ -120,7 +120,6 @@ class TestWho:
             ("sample", {"strategy": "exact"}),
             ("divergence", {}),
             ("share", {}),
-            ("gradients", {"oracle": "pooled"}),
             ("gradients", {"aggregation": "cmc"}),
             ("distinct rows", {"oracle": "federated"}),
             ("distinct rows", {"strategy": "exact"}),

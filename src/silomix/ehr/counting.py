@@ -307,7 +307,7 @@ def _check_meeting(lost: Counter[str | None], unlisted: Sequence[str], where: st
         f"none of the {undated:,} listed events counts: {lost['no-date']:,} without a date, "
         f"{lost['bad-date']:,} with one that cannot be read, {lost['outside-window']:,} before the "
         "first or after the last date; check the column of dates and these two, and write dates "
-        "as YYYY-MM-DD, or say their format, such as date_format='%d/%m/%Y'": undated,
+        "as YYYY-MM-DD, or say their format, such as {date_format}": undated,
         "no event has a code of the list; check the column of codes and how they are spelled: the "
         f"most frequent ones are {', '.join(map(repr, unlisted))}": unlisted,
         "no event has a code that can be used; check the column of codes, and that of "
@@ -315,7 +315,7 @@ def _check_meeting(lost: Counter[str | None], unlisted: Sequence[str], where: st
     }
     for problem, applies in problems.items():
         if applies:
-            raise DataError(f"{where}: {problem}")
+            raise DataError(f"{where}: {problem}", date_format="%d/%m/%Y")
 
 
 def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:

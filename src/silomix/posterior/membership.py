@@ -133,13 +133,12 @@ def silo_places(
         # the weights of a single silo are the global ones
         named = silo_columns(frame, posterior.silos, variables) if len(posterior.silos) > 1 else ()
         for name in named:
-            warnings.warn(
+            text = (
                 f"the column {name!r} names silos of the posterior, and is not used: all "
                 f"{len(frame)} rows get the weights{' and profiles' if drifts else ''} over all "
-                f"silos; to use their own, give silo={name!r}",
-                DataWarning,
-                stacklevel=4,
+                "silos; to use their own, give {silo}"
             )
+            warnings.warn(DataWarning(text, silo=name), stacklevel=4)
         return np.full(len(frame), ELSEWHERE)
     cells = row_silos(frame, silo, posterior)
     known = {name: place for place, name in enumerate(posterior.silos)}
