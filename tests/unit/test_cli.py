@@ -738,7 +738,7 @@ def test_assign_refuses(tmp_path, fitted):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     for line, code, complaint in [
         ((saved, table, "--silo", "sillo"), 3, "'sillo' is neither a column of the table that"),
-        ((table, table), 5, "is no saved posterior, is damaged or truncated, or was saved by an older"),
+        ((table, table), 5, "is no saved posterior, is damaged or truncated, or"),
         ((tmp_path, table), 5, f"{tmp_path} has no posterior.silomix; give a folder that"),
         ((saved, tmp_path / "other.csv"), 3, "the table has no column"),
     ]:
