@@ -18,13 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import of_rows
-from silomix.aggregation.simplex import blocks_held, hypercube, join
-from silomix.aggregation.solvers import lbfgs
+from silomix.coordinator.aggregation.objective import Objective, evaluate
+from silomix.coordinator.aggregation.oracles import of_rows
+from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
+from silomix.coordinator.aggregation.solvers import lbfgs
 from silomix.kernels.likelihood import RowCounts, distinct_rows, row_table
+from silomix.model.draws import MatchedDraws
+from silomix.model.prior import Prior
 from silomix.study.settings import Lbfgs
-from silomix.types import MatchedDraws, Prior
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"
 REPEATS = 5

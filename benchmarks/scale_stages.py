@@ -13,41 +13,39 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.aggregation import aggregate
-from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import contingency, of_rows
-from silomix.aggregation.vcmc import size_weights
-from silomix.data import load
-from silomix.families.base import Kept, Sweeps
-from silomix.families.categorical import Categorical
-from silomix.families.dirichlet import draw_levels
+from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.aggregation.objective import Objective, evaluate
+from silomix.coordinator.aggregation.oracles import contingency, of_rows
+from silomix.coordinator.aggregation.vcmc import size_weights
+from silomix.coordinator.matching import match
+from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key
-from silomix.matching import match
 from silomix.messages import AssignRows
-from silomix.partition import largest_first, level_counts, partition, place
-from silomix.polish import polish, starting_point
-from silomix.relabel import local_posterior
-from silomix.release import make_release
-from silomix.released_draws import matched_draws
-from silomix.sampler import Job, sample_shard
-from silomix.silo import Silo, answer
-from silomix.simulate.cohort import CONDITIONS, simulate_cohort
-from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
-from silomix.transports.in_process import InProcess
-from silomix.types import (
+from silomix.messages.released_draws import matched_draws
+from silomix.model.draws import (
     Correspondence,
     Diagnostics,
     Draws,
     LocalPosterior,
     Partition,
-    Prior,
     Schedule,
-    Schema,
-    Shard,
-    Variable,
 )
+from silomix.model.families.base import Kept, Sweeps
+from silomix.model.families.categorical import Categorical
+from silomix.model.families.dirichlet import draw_levels
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.table import load
+from silomix.silo.answer import Silo, answer
+from silomix.silo.partition import largest_first, level_counts, partition, place
+from silomix.silo.relabel import local_posterior
+from silomix.silo.release import make_release
+from silomix.silo.sampler import Job, sample_shard
+from silomix.simulate.cohort import CONDITIONS, simulate_cohort
+from silomix.study import Aggregation, Evidence, Lbfgs, Polish, make_study
+from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

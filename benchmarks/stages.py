@@ -20,7 +20,7 @@ from pathlib import Path
 
 import silomix
 from silomix.errors import SamplingWarning
-from silomix.metrics import adjusted_rand_index
+from silomix.model.metrics import adjusted_rand_index
 
 RESULTS = Path(__file__).parent / "results" / "stages.json"
 PAPER_SIZE = "four silos of 1000, 50,000 iterations"

@@ -19,10 +19,12 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
-from silomix.families.base import Kept, Sweeps
-from silomix.families.categorical import Categorical
-from silomix.sampler import Job, sample_shard
-from silomix.types import Prior, Schedule, Schema, Shard, Variable
+from silomix.model.draws import Schedule
+from silomix.model.families.base import Kept, Sweeps
+from silomix.model.families.categorical import Categorical
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.silo.sampler import Job, sample_shard
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from unit import sweep_twin as reference

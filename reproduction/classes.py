@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from silomix import rivals
-from silomix.data import load
+from silomix.model.table import load
 
 MOST_CLASSES = 10
 STARTS = 10

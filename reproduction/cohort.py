@@ -30,10 +30,9 @@ from running import arguments, chosen_words, done_cases, run_cases
 
 import silomix
 from silomix import rivals
-from silomix.metrics import adjusted_rand_index, variation_of_information
-from silomix.progress import StageClock, tell_seconds
+from silomix.messages.progress import StageClock, tell_seconds
+from silomix.model.metrics import adjusted_rand_index, variation_of_information
 from silomix.report.results_folder import write_posterior
-from silomix.roster import random_shards
 from silomix.simulate.cohort import (
     CONDITIONS,
     PUBLISHED_ROWS,
@@ -42,6 +41,7 @@ from silomix.simulate.cohort import (
     write_cohort,
 )
 from silomix.study import Aggregation
+from silomix.study.roster import random_shards
 
 SEED = 1
 SHARDS = 30

@@ -42,17 +42,18 @@ from running import (
     run_cases,
 )
 from scipy.stats import beta
-from study import warm_up
 
 import silomix
 from silomix import rivals
-from silomix.data import load
-from silomix.polish import Start, polish
+from silomix.coordinator.polish import Start, polish
+from silomix.model.draws import SiloProfiles
+from silomix.model.schema import Shard
+from silomix.model.table import load
 from silomix.posterior import row_membership
-from silomix.silo import Silo
+from silomix.silo.answer import Silo
 from silomix.study import Polish, make_study
 from silomix.transports.in_process import InProcess
-from silomix.types import Shard, SiloProfiles
+from study import warm_up
 
 FIRST_SEED = 20_000
 ITERATIONS = 20_000

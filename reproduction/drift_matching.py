@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 from running import arguments, read_lines, run_cases
 
-from silomix.families.dirichlet import draw_levels
-from silomix.matching.greedy import evidence_groups
-from silomix.matching.local_clusters import LocalClusters
-from silomix.matching.profile import group_under_drift
+from silomix.coordinator.matching.greedy import evidence_groups
+from silomix.coordinator.matching.local_clusters import LocalClusters
+from silomix.coordinator.matching.profile import group_under_drift
+from silomix.model.families.dirichlet import draw_levels
 
 ROWS = 200
 BINARY = (2,) * 10

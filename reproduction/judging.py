@@ -21,10 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silomix.data import load
-from silomix.diagnostics import worst_rhat
 from silomix.errors import SamplingWarning
-from silomix.metrics import (
+from silomix.model.diagnostics import worst_rhat
+from silomix.model.metrics import (
     adjusted_rand_index,
     equal_tailed_interval,
     highest_density_interval,
@@ -32,6 +31,7 @@ from silomix.metrics import (
     relative_bias,
     variation_of_information,
 )
+from silomix.model.table import load
 from silomix.posterior import diagnosis
 
 BANDS = {

@@ -24,8 +24,8 @@ from scipy.stats import binom, rankdata
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.disclosure import CLUSTER, profile_basis, round_profile
-from silomix.release import make_release
+from silomix.messages.rounding_law import CLUSTER, profile_basis, round_profile
+from silomix.silo.release import make_release
 from silomix.study.policy import PRESETS, Policy
 
 DOCS = Path(__file__).parents[1] / "docs" / "tables"

@@ -17,7 +17,7 @@ from running import CELL_KEYS, arguments, chosen_cells, done_cases, keep_apart, 
 from study import FIRST_SEED, METHODS, ROWS
 
 import silomix
-from silomix.metrics import pair_clusters
+from silomix.model.metrics import pair_clusters
 
 CHEAP = ("fedmerdel", "fed-kmodes")
 KEYS = [*CELL_KEYS, "seed", "method", "pairing"]

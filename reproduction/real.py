@@ -37,7 +37,7 @@ from judging import VERDICT_COLUMNS, mean_error, relevel, timed, verdict
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from study import warm_up
 
-from silomix.metrics import adjusted_rand_index
+from silomix.model.metrics import adjusted_rand_index
 
 ITERATIONS = 20_000
 MOST_LEVELS = 12

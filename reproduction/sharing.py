@@ -11,8 +11,8 @@ import time
 from contextlib import contextmanager
 from unittest.mock import patch
 
-import silomix.silo
-from silomix.store import digest_rows
+import silomix.silo.answer
+from silomix.silo.store import digest_rows
 
 
 class Sampled:
@@ -26,7 +26,7 @@ class Sampled:
 
     def __init__(self):
         self._known = {}
-        self._sample = silomix.silo.sample_locally
+        self._sample = silomix.silo.answer.sample_locally
         self.start()
 
     def start(self):
@@ -54,5 +54,5 @@ class Sampled:
 def shared_sampling():
     """Let the silos of this process share their sampling; yield what counts it."""
     sampled = Sampled()
-    with patch.object(silomix.silo, "sample_locally", sampled):
+    with patch.object(silomix.silo.answer, "sample_locally", sampled):
         yield sampled

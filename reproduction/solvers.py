@@ -7,7 +7,7 @@
 2. `lbfgs` against `psgd` from the same start, which `lbfgs` lifts off the simplex's edges: how
    far below it ends, and in how many evaluations.
 
-Both of the paper's solvers use the step rule of `silomix.aggregation.solvers`.
+Both of the paper's solvers use the step rule of `silomix.coordinator.aggregation.solvers`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.aggregation.objective import Objective
-from silomix.aggregation.oracles import contingency
-from silomix.aggregation.simplex import hypercube
-from silomix.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.families.weighted_draws import some_draws
-from silomix.matching import match
+from silomix.coordinator.aggregation.objective import Objective
+from silomix.coordinator.aggregation.oracles import contingency
+from silomix.coordinator.aggregation.simplex import hypercube
+from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
-from silomix.released_draws import matched_draws
+from silomix.messages.released_draws import matched_draws
+from silomix.model.families.weighted_draws import some_draws
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 

@@ -27,7 +27,7 @@ from sharing import shared_sampling
 
 import silomix
 from silomix import rivals
-from silomix.progress import StageClock
+from silomix.messages.progress import StageClock
 
 FIRST_SEED = 5000
 ITERATIONS = 50_000

@@ -5,27 +5,20 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from silomix.errors import SilomixError
+from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.simulate import simulate, simulate_like
-from silomix.types import (
-    Diagnostics,
-    Draws,
-    LocalPosterior,
-    Partition,
-    Prior,
-    Schedule,
-    Schema,
-    Shard,
-    Variable,
-)
 
 if TYPE_CHECKING:
-    from silomix import ehr, metrics, rivals
+    from silomix import ehr, rivals
     from silomix.api import fit, sample
     from silomix.estimator import FederatedMixture
+    from silomix.model import metrics
     from silomix.posterior import Posterior, load
     from silomix.posterior.outside import compare_outside
-    from silomix.relabel import local_posterior
     from silomix.report import plots
+    from silomix.silo.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
     from silomix.study import (
         Ball,
@@ -92,7 +85,7 @@ _HOMES = {
     **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
     "compare_outside": "posterior.outside",
-    "local_posterior": "relabel",
+    "local_posterior": "silo.relabel",
     "simulate_cohort": "simulate.cohort",
 }
 """Modules of the names that are slow to import, or need an extra."""
@@ -102,7 +95,7 @@ def __getattr__(name: str) -> object:
     """Import a name of `_HOMES`, or a module, when it is asked for."""
     if name in _HOMES:
         return getattr(import_module(f"silomix.{_HOMES[name]}"), name)
-    home = "report.plots" if name == "plots" else name
+    home = {"metrics": "model.metrics", "plots": "report.plots"}.get(name, name)
     if not name.startswith("_") and find_spec(f"silomix.{home}"):
         return import_module(f"silomix.{home}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

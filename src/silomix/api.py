@@ -12,31 +12,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.data import expand, load, read_table
+from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
-from silomix.pipeline import run_study
+from silomix.messages.progress import reporting
+from silomix.model.reading import read_table
+from silomix.model.schema import Shard
+from silomix.model.sentences import nearest
+from silomix.model.table import expand, load
 from silomix.posterior import Assignment, backend_of
-from silomix.progress import reporting
-from silomix.roster import Roster, choose_variables, random_shards, read_roster, warn_tiny
-from silomix.sampler import Job, at_least, cores, sample_shard
-from silomix.silo import Silo
+from silomix.silo.answer import Silo
+from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy, read_policy
+from silomix.study.roster import Roster, choose_variables, random_shards, read_roster, warn_tiny
+from silomix.study.validation import at_least, cores
 from silomix.transports.in_process import InProcess
-from silomix.types import Shard
-from silomix.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.messages.progress import Progress
+    from silomix.model.draws import Draws
+    from silomix.model.reading import Table
+    from silomix.model.schema import Missing, Schema
     from silomix.posterior import Posterior
-    from silomix.sampler import Progress
     from silomix.transports.parallel import Joblib
-    from silomix.types import Draws, Missing, Schema
 
 TRANSPORTS = ("in-process", "joblib")
 SILO_NAMES = {"silo", "site", "hospital", "centre", "center", "shard"}

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cases.posteriors import make_posterior, with_drift
+from cases.report_cases import large_posterior
+from silomix.model.schema import Schema, Variable
 from silomix.posterior.outside import compare_outside
 from silomix.report import write_report
-from silomix.types import Schema, Variable
-from unit.posteriors import make_posterior, with_drift
-from unit.report_cases import large_posterior
 
 CHROMIUM = os.environ.get("SILOMIX_CHROMIUM") or shutil.which("chromium")
 if not CHROMIUM:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.families.base import Kept, Sweeps
-from silomix.families.categorical import Categorical
-from silomix.types import Schema, Shard, Variable
+from silomix.model.families.base import Kept, Sweeps
+from silomix.model.families.categorical import Categorical
+from silomix.model.schema import Schema, Shard, Variable
 
 FAMILIES = [Categorical()]
 

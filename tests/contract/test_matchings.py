@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from silomix.matching import match
-from silomix.study.settings import MATCHINGS
-from unit.matching_cases import (
+from cases.matching_cases import (
     PRIOR,
     QuietSilos,
     RowSilos,
@@ -21,6 +19,8 @@ from unit.matching_cases import (
     rearrange_groups,
     together,
 )
+from silomix.coordinator.matching import match
+from silomix.study.settings import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
 # without folding, which is the same for all

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.aggregation.objective import Objective, evaluate
-from silomix.aggregation.oracles import contingency, federated
-from silomix.aggregation.simplex import hypercube
-from silomix.families.weighted_draws import some_draws
+from cases.aggregation_cases import make_case, share_of
+from silomix.coordinator.aggregation.objective import Objective, evaluate
+from silomix.coordinator.aggregation.oracles import contingency, federated
+from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from unit.aggregation_cases import make_case, share_of
+from silomix.model.families.weighted_draws import some_draws
 
 ORACLES = {
     "pooled": lambda case, silos, share, threads: case.pooled(threads),

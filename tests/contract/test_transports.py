@@ -16,19 +16,19 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import silomix
-from silomix.data import load
+from silomix.coordinator.pipeline import run_study
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
-from silomix.pipeline import run_study
-from silomix.roster import read_roster
-from silomix.silo import Silo, answer
+from silomix.model.schema import Shard
+from silomix.model.table import load
+from silomix.silo.answer import Silo, answer
 from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges
+from silomix.study.roster import read_roster
 from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
 from silomix.transports.journal import open_journal
 from silomix.transports.parallel import Joblib
-from silomix.types import Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 

@@ -10,13 +10,13 @@ import numpy as np
 
 import silomix
 from silomix import cli
-from silomix.data import load
-from silomix.pipeline import run_study
-from silomix.roster import rows_of, table_schema
-from silomix.silo import Silo
-from silomix.store import open_store
+from silomix.coordinator.pipeline import run_study
+from silomix.model.table import load
+from silomix.silo.answer import Silo
+from silomix.silo.store import open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import Exchanges, policy_named
+from silomix.study.roster import rows_of, table_schema
 from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from silomix.model.schema import Shard
     from silomix.study import Study
     from silomix.study.policy import Policy
-    from silomix.types import Shard
 
 QUICK = {
     "iterations": 300,

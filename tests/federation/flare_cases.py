@@ -11,12 +11,12 @@ import time
 
 import psutil
 
-from silomix.data import load
-from silomix.pipeline import run_study
-from silomix.roster import rows_of, table_schema
-from silomix.silo import Silo
+from silomix.coordinator.pipeline import run_study
+from silomix.model.table import load
+from silomix.silo.answer import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
+from silomix.study.roster import rows_of, table_schema
 from silomix.transports.flare import provision as kits
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import stop_all

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from silomix.disclosure import Check
+from cases.aggregation_cases import conjugate_release, dirichlet_levels
 from silomix.messages import (
     STAYING,
     AssignReply,
@@ -28,10 +28,10 @@ from silomix.messages import (
 )
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_record
-from silomix.release import ReleasedDiagnostics, effective_counts, release_medians
+from silomix.messages.release_record import ReleasedDiagnostics, effective_counts, release_medians
+from silomix.messages.rounding_law import Check
+from silomix.model.schema import Schema, Variable
 from silomix.study import FewRounds, Study, digest, make_study
-from silomix.types import Schema, Variable
-from unit.aggregation_cases import conjugate_release, dirichlet_levels
 
 SIZES = np.array([2, 3, 2])
 OFFSETS = np.array([0, 2, 5, 7])

@@ -27,7 +27,7 @@ from federation.exchange_cases import (
     make_case,
     run_command,
 )
-from silomix.pipeline import run_study
+from silomix.coordinator.pipeline import run_study
 from silomix.study import FewRounds, write_study
 from silomix.study.policy import write_policy
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom
 
 import silomix
-from silomix.metrics import coverage, relative_bias
+from silomix.model.metrics import coverage, relative_bias
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[2] / "reproduction"

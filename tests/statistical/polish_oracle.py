@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from silomix.families.categorical import draw_given_parameters
 from silomix.kernels.layout import lay_out
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import PolishReply
+from silomix.model.families.categorical import draw_given_parameters
 
 
 class PolishingSilos:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import silomix.polish
-from silomix.exact import sample_exactly
-from silomix.families.dirichlet import draw_levels
-from silomix.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
-from silomix.polish import Start, draw_profiles, polish
+import silomix.coordinator.polish
+from silomix.coordinator.exact import sample_exactly
+from silomix.coordinator.polish import Start, draw_profiles, polish
+from silomix.model.draws import Schedule
+from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
+from silomix.model.prior import Prior
 from silomix.study import Polish
-from silomix.types import Prior, Schedule
 from statistical import drift_oracle as oracle
 from statistical.drift_oracle import TwoSilos
 from statistical.exact import FALSE_ALARM, p_value, tally_p_value
@@ -34,19 +35,21 @@ DRIFTING = TwoSilos(
 
 
 def kappa_never_drawn(patch):
-    patch.setattr("silomix.families.drift.draw_kappa", lambda counts, shared, *_: shared.kappa)
+    patch.setattr(
+        "silomix.model.families.drift.draw_kappa", lambda counts, shared, *_: shared.kappa
+    )
 
 
 def counts_for_table_counts(patch):
     """As if no variable drifted."""
-    patch.setattr("silomix.families.drift.sum_tables", lambda counts, *_: counts.sum(axis=0))
+    patch.setattr("silomix.model.families.drift.sum_tables", lambda counts, *_: counts.sum(axis=0))
 
 
 def prior_of_the_mean_forgotten(patch):
     def draw(counts, shared, beta, offsets, rng):
         return draw_shared(counts, shared, 1e-3, offsets, rng)
 
-    patch.setattr("silomix.polish.draw_shared", draw)
+    patch.setattr("silomix.coordinator.polish.draw_shared", draw)
 
 
 def silos_drawn_first(patch):
@@ -58,8 +61,8 @@ def silos_drawn_first(patch):
         own = draw_silo_profiles(counts, shared, offsets, rng)
         return draw_shared(counts, shared, beta, offsets, rng), own
 
-    patch.setattr("silomix.polish.draw_profiles", draw)
-    patch.setattr("silomix.exact.draw_profiles", draw)
+    patch.setattr("silomix.coordinator.polish.draw_profiles", draw)
+    patch.setattr("silomix.coordinator.exact.draw_profiles", draw)
 
 
 @cache
@@ -222,7 +225,9 @@ def geweke_p_value(seed, *, from_prior, chains=4000, rounds=60):
         shared, own = Shared(even, np.full_like(shared.kappa, GRID[10])), own * 0 + even
     for _ in range(rounds):
         counts = simulate_counts(own, rng)
-        shared, own = silomix.polish.draw_profiles(counts, shared, BETA, OFFSETS, rng, drift=True)
+        shared, own = silomix.coordinator.polish.draw_profiles(
+            counts, shared, BETA, OFFSETS, rng, drift=True
+        )
     ours = moments(shared, own)
     error = np.sqrt(ours.var(axis=0) / len(ours) + prior.var(axis=0) / len(prior))
     z = (ours.mean(axis=0) - prior.mean(axis=0)) / np.maximum(error, 1e-12)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silomix.types import Prior
+from silomix.model.prior import Prior
 from statistical.exact import (
     FALSE_ALARM,
     Sweeper,

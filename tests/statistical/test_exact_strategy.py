@@ -9,9 +9,10 @@ import pytest
 from scipy import stats
 
 import silomix
-from silomix.data import load
-from silomix.exact import align, sample_exactly
-from silomix.types import Prior, Schedule
+from silomix.coordinator.exact import align, sample_exactly
+from silomix.model.draws import Schedule
+from silomix.model.prior import Prior
+from silomix.model.table import load
 from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos
 from statistical.test_exact import SMALL

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 import silomix
-from silomix.types import Prior
+from cases import sweep_twin as reference
+from silomix.model.prior import Prior
 from statistical.exact import FALSE_ALARM, Sweeper, Tiny
-from unit import sweep_twin as reference
 
 pytestmark = pytest.mark.statistical
 

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from silomix.polish import WORTH, Start, independent_draws, paired_z, polish
+from cases import sweep_twin as reference
+from silomix.coordinator.polish import WORTH, Start, independent_draws, paired_z, polish
+from silomix.model.prior import Prior
 from silomix.study import Polish
-from silomix.types import Prior
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
-from unit import sweep_twin as reference
 
 pytestmark = pytest.mark.statistical
 
@@ -142,8 +142,8 @@ def test_a_round_is_the_definition(seed):
     weights = rng.dirichlet([1.0, 1.0], chains)
     tables = [rng.dirichlet(np.ones(k), (chains, 2)) for k in SIZES]
     probabilities = np.concatenate(tables, axis=2)
-    from silomix.families.categorical import draw_given_parameters
     from silomix.kernels.layout import lay_out
+    from silomix.model.families.categorical import draw_given_parameters
 
     drawn = draw_given_parameters(
         lay_out(shards[0], SIZES), 77, weights, probabilities, alpha=0.3, inner_sweeps=2,

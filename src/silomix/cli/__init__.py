@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 import silomix
 from silomix.cli.examples import epilog
-from silomix.terminal import EPILOG
+from silomix.cli.terminal import EPILOG
 
 LINES = {
     "whole": {

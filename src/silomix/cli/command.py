@@ -10,13 +10,12 @@ import typer
 from rich.console import RenderableType
 from typer.core import TyperCommand, TyperOption
 
-from silomix.data import read_table
-from silomix.data.reading import Table
+from silomix.cli.terminal import explaining, show
 from silomix.errors import DataError
-from silomix.roster import did_you_mean
+from silomix.model.reading import Table, read_table
 from silomix.study import PRESETS, SETTINGS
+from silomix.study.roster import did_you_mean
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
-from silomix.terminal import explaining, show
 
 TABLE = "The table"
 TEXTS = {

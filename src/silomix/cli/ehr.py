@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from silomix import options as opt
+from silomix.cli import options as opt
 from silomix.cli.command import OnceCommand, split
 from silomix.cli.examples import epilog
+from silomix.cli.terminal import explaining, show
 from silomix.ehr import EhrTable, Engine, InDatabase, LongColumns, read_long, read_omop
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, write_table
-from silomix.terminal import explaining, show
 
 Word = str | None
 CodesFile = Annotated[Path, Option(help="The code list: a CSV with columns condition and code.")]

@@ -13,23 +13,24 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.atomic import private_file
 from silomix.cli.command import Shown, command
 from silomix.cli.silo_side import printable
+from silomix.cli.terminal import exit_code
+from silomix.coordinator.pipeline import run_study
 from silomix.errors import PolicyRefusal, SettingsError, SiloError, StudyMismatch
 from silomix.messages import REFUSALS
-from silomix.pipeline import run_study
-from silomix.progress import showing
+from silomix.messages.progress import showing
+from silomix.model.files import private_file
+from silomix.model.sentences import listing
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.report.summary import posterior_record, posterior_view
-from silomix.sampler import cores
-from silomix.silo import Silo
-from silomix.site import load_rows, open_account, open_silo, place_in, write_labels
+from silomix.silo.answer import Silo
+from silomix.silo.site import load_rows, open_account, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
-from silomix.terminal import exit_code
+from silomix.study.validation import cores
 from silomix.transports.files import (
     ANSWERS,
     Answered,
@@ -44,7 +45,6 @@ from silomix.transports.files import (
     silo_folder,
     spelled,
 )
-from silomix.words import listing
 
 STORE = "silomix-store"
 LOG = "log.txt"
@@ -230,7 +230,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     """Keep what went wrong in a file of the silo: it may quote a row."""
     path.parent.mkdir(parents=True, exist_ok=True)
     private_file(path)
-    logger = logging.getLogger("silomix.silo")
+    logger = logging.getLogger("silomix.silo.answer")
     handler = logging.FileHandler(path, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     spread, logger.propagate = logger.propagate, False

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from silomix import options as opt
+from silomix.cli import options as opt
 from silomix.cli.command import OnceCommand
 from silomix.cli.examples import EXAMPLES, epilog
-from silomix.progress import showing
+from silomix.cli.terminal import explaining, show
+from silomix.messages.progress import showing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.study import digest, read_study
-from silomix.terminal import explaining, show
 from silomix.transports.flare import provision as kits
 from silomix.transports.flare import session, startup_kit
 from silomix.transports.flare.job import AskingRules, check_roster, without

@@ -10,16 +10,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.cli.command import WORDS, Shown, columns_to_use, command, given, settings_of, split
-from silomix.data import read_table
+from silomix.model.reading import read_table
+from silomix.model.sentences import listing
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, write_table
-from silomix.roster import read_roster, table_schema
 from silomix.simulate import DESIGNS, SILO_COLUMN
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.simulate.designs import one_of
 from silomix.study import Study, digest, make_study, write_study
-from silomix.words import listing
+from silomix.study.roster import read_roster, table_schema
 
 MOST_NAMES = 12
 COHORT = "cohort"

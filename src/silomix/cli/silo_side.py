@@ -11,24 +11,35 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.cli.command import Shown, columns_to_use, command, given, settings_of
-from silomix.data import load, read_table
-from silomix.disclosure import check_tier, outgoing
-from silomix.ledger import LEDGER, Ledger, Table, allow_study, begin_version, note_left, read_ledger
 from silomix.messages.folder import check_target, read_release, write_release
+from silomix.messages.progress import showing
 from silomix.messages.release_notes import explain
-from silomix.progress import showing
-from silomix.release import Release, make_release
+from silomix.messages.release_record import Release
+from silomix.model.draws import LocalPosterior
+from silomix.model.reading import read_table
+from silomix.model.schema import Schema, Shard
+from silomix.model.table import load
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
-from silomix.roster import own_rows, read_roster, table_schema
-from silomix.sampler import cores
-from silomix.silo import Silo, sample_locally
-from silomix.site import load_rows, open_account, place_in
+from silomix.silo.answer import Silo, sample_locally
+from silomix.silo.disclosure import check_tier, outgoing
+from silomix.silo.ledger import (
+    LEDGER,
+    Ledger,
+    Table,
+    allow_study,
+    begin_version,
+    note_left,
+    read_ledger,
+)
+from silomix.silo.release import make_release
+from silomix.silo.site import load_rows, open_account, place_in
 from silomix.study import Study, digest, make_study, read_study
 from silomix.study.policy import find_policy
-from silomix.types import LocalPosterior, Schema, Shard
+from silomix.study.roster import own_rows, read_roster, table_schema
+from silomix.study.validation import cores
 
 ALL_ROWS = "all rows"
 """Name of the one silo of a table that is not split."""

@@ -8,12 +8,14 @@ import typer
 
 from silomix.api import fit
 from silomix.cli.command import Shown, columns_to_use, command, given, settings_of, split
-from silomix.data import expand, read_table
-from silomix.demo import demo_record, demo_view, run_demo
+from silomix.cli.demo import demo_record, demo_view, run_demo
 from silomix.errors import FileError, SettingsError
+from silomix.messages.progress import StageClock, showing, tell_seconds
+from silomix.model.reading import read_table
+from silomix.model.sentences import plural
+from silomix.model.table import expand
 from silomix.posterior import load
 from silomix.posterior.outside import Outside, check_method, compare_outside, read_outside
-from silomix.progress import StageClock, showing, tell_seconds
 from silomix.report import write_report
 from silomix.report.results_folder import (
     PAGE,
@@ -32,7 +34,6 @@ from silomix.report.summary import (
     posterior_view,
     verdict_view,
 )
-from silomix.words import plural
 
 OUTSIDE = "outside.csv"
 RESULTS = "Folder that fit wrote with --out, or a saved posterior."

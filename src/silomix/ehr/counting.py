@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from silomix.atomic import whole_file
 from silomix.ehr.database import load_duckdb, quote
 from silomix.errors import DataError, SettingsError
-from silomix.sampler import at_least as whole_at_least
+from silomix.model.files import whole_file
+from silomix.study.validation import at_least as whole_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

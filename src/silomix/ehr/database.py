@@ -17,11 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from silomix.data import read_table
-from silomix.data.reading import SEPARATORS
 from silomix.errors import DataError, MissingDependency, SettingsError
-from silomix.roster import did_you_mean
-from silomix.sampler import cores
+from silomix.model.reading import SEPARATORS, read_table
+from silomix.study.roster import did_you_mean
+from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,7 +2,7 @@
 
 Every operation is a scalar IEEE operation in a stated order. Even `exp` and `log` are: the C
 library's differ in the last bit from one machine to the next, and one different bit is, some
-sweeps later, a different chain. The readable twin is `tests/unit/sweep_twin.py`.
+sweeps later, a different chain. The readable twin is `tests/cases/sweep_twin.py`.
 
 numba's disk cache notices changes of a module, not of what it imports: after an edit here, delete
 the cache of `gibbs_sweep` too.

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
 
-from silomix.disclosure import Check  # noqa: TC001
 from silomix.messages.axes import (
     CODES,
     COUNTS,
@@ -31,9 +30,10 @@ from silomix.messages.axes import (
     Text,
     Whole,
 )
-from silomix.release import Release, ReleasedDiagnostics
+from silomix.messages.release_record import Release, ReleasedDiagnostics
+from silomix.messages.rounding_law import Check  # noqa: TC001
+from silomix.model.draws import MatchedDraws  # noqa: TC001
 from silomix.study.policy import Policy, echo
-from silomix.types import MatchedDraws  # noqa: TC001
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ MOST_SILOS = 10_000
 
 @dataclass(frozen=True)
 class DiagnosticsFields:
-    """What is declared of `silomix.release.ReleasedDiagnostics`."""
+    """What is declared of `silomix.messages.release_record.ReleasedDiagnostics`."""
 
     verdict: Text
     trusted: bool
@@ -57,7 +57,7 @@ class DiagnosticsFields:
 
 @dataclass(frozen=True)
 class CheckFields:
-    """What is declared of `silomix.disclosure.Check`: what only the silo may see is empty."""
+    """What is declared of `messages.rounding_law.Check`: what only the silo may see is empty."""
 
     rule: Text
     where: Text
@@ -74,7 +74,7 @@ def _check_policy(values: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseFields:
-    """What is declared of `silomix.release.Release`."""
+    """What is declared of `silomix.messages.release_record.Release`."""
 
     silo: Text
     place: Whole
@@ -122,7 +122,7 @@ class Stays:
 
 @dataclass(frozen=True)
 class SampleLocally:
-    """Sample, partition, relabel; reply with a `silomix.release.Release`."""
+    """Sample, partition, relabel; reply with a `silomix.messages.release_record.Release`."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ mean stands for, under a policy that has rules; `checks.csv`, what each rule did
 "draws" `weights.csv` and `probabilities.csv`.
 
 A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
-read back the same, and texts as `silomix.spreadsheet` has them. Reading is lenient: whoever reads
+read back the same, and texts as `model.spreadsheet` has them. Reading is lenient: whoever reads
 writes the tables again, and compares.
 """
 
@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.disclosure import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
 from silomix.errors import MessageError
 from silomix.messages import DECLARED, ReleaseFields
 from silomix.messages.axes import declared_arrays
-from silomix.release import effective_counts
-from silomix.spreadsheet import for_spreadsheet, from_spreadsheet
+from silomix.messages.release_record import effective_counts
+from silomix.messages.rounding_law import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
+from silomix.model.schema import Schema, Variable
+from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
-from silomix.types import Schema, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages.container import Arrays
-    from silomix.release import Release
+    from silomix.messages.release_record import Release
 
     Files = Mapping[str, bytes]
     Shapes = Mapping[str, tuple[str, tuple[int, ...]]]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix import messages
-from silomix.disclosure import least_units, pool
 from silomix.errors import MessageError
 from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
 from silomix.messages.container import digest as digest_question
 from silomix.messages.container import shorten
+from silomix.messages.rounding_law import least_units, pool
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages.container import Envelope
-    from silomix.release import Release
+    from silomix.messages.release_record import Release
     from silomix.study import Study
 
     Problems = Iterator[str]

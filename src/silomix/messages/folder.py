@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from silomix.atomic import read_file
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import (
@@ -41,14 +40,15 @@ from silomix.messages.csv_tables import (
 )
 from silomix.messages.door import release_problems
 from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.release import Release
+from silomix.messages.release_record import Release
+from silomix.model.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from silomix.messages.container import Arrays
+    from silomix.model.schema import Schema
     from silomix.study import Study
-    from silomix.types import Schema
 
 README, NOT_INCLUDED, PICTURE = "README.txt", "not_included.txt", "profile.png"
 MOST_FILES = 2_000

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from silomix.disclosure import least_units
+from silomix.messages.rounding_law import least_units
+from silomix.model.sentences import plural
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
-from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.release import Release
-    from silomix.types import Schema
+    from silomix.messages.release_record import Release
+    from silomix.model.schema import Schema
 
 WIDTH = 88
 MOST_LABELS = 60

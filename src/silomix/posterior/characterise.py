@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.types import Correspondence
+    from silomix.model.draws import Correspondence
 
 MARGIN = 0.2
 """Smallest scaled difference worth a word: what Cohen (1988) calls small."""

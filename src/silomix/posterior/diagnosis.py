@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.model.sentences import listing, plural
 from silomix.study.names import spoken
-from silomix.words import listing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.release import ReleasedDiagnostics
+    from silomix.messages.release_record import ReleasedDiagnostics
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")

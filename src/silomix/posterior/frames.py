@@ -13,7 +13,7 @@ import narwhals as nw
 import numpy as np
 
 from silomix.errors import MissingDependency, SettingsError, SilomixError
-from silomix.metrics import highest_density_interval
+from silomix.model.metrics import highest_density_interval
 from silomix.posterior.characterise import silo_extremes, spread, summarise_kappa
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from silomix.errors import SettingsError, SilomixError
-from silomix.metrics import highest_density_interval
+from silomix.model.metrics import highest_density_interval
+from silomix.model.sentences import listing, plural, quoted
 from silomix.posterior.frames import (
     Layout,
     check_choice,
@@ -18,8 +19,7 @@ from silomix.posterior.frames import (
     make_frame,
 )
 from silomix.posterior.membership import table_membership
-from silomix.roster import did_you_mean
-from silomix.words import listing, plural, quoted
+from silomix.study.roster import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+    from silomix.model.reading import Table
     from silomix.posterior.diagnosis import PosteriorDiagnostics
     from silomix.posterior.frames import Backend
     from silomix.posterior.outside import Outside
     from silomix.posterior.provenance import Provenance
     from silomix.study import Study
-    from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 MOST_NAMES = 6
 """Clusters and silos that are printed; the others are only counted."""

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.data import encode, read_table
-from silomix.data.cells import Cells, read_cells
 from silomix.errors import DataError, DataWarning
 from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
-from silomix.roster import did_you_mean, silo_columns
-from silomix.sampler import cores
-from silomix.words import quoted
+from silomix.model.cells import Cells, read_cells
+from silomix.model.reading import read_table
+from silomix.model.sentences import quoted
+from silomix.model.table import encode
+from silomix.study.roster import did_you_mean, silo_columns
+from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
+    from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
-    from silomix.types import Shard
 
 ELSEWHERE = -1
 """Place of a silo that is not in the study."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from silomix.data import encode, load, read_table
-from silomix.data.cells import declared_levels, read_cells
-from silomix.data.encoding import MOST_LEVELS, NUMBER
-from silomix.data.reading import PACKED_TEXT
 from silomix.errors import DataError, SettingsError
-from silomix.metrics import cluster_numbers
+from silomix.model.cells import declared_levels, read_cells
+from silomix.model.metrics import cluster_numbers
+from silomix.model.reading import PACKED_TEXT, read_table
+from silomix.model.sentences import plural
+from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
 from silomix.posterior.frames import Layout, check_choice, make_frame
 from silomix.posterior.membership import silo_places
 from silomix.posterior.outside_estimates import (
@@ -23,9 +23,8 @@ from silomix.posterior.outside_estimates import (
     compare_memberships,
     draw_memberships,
 )
-from silomix.roster import did_you_mean
-from silomix.sampler import at_least, cores
-from silomix.words import plural
+from silomix.study.roster import did_you_mean
+from silomix.study.validation import at_least, cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.data.cells import Cells
-    from silomix.data.reading import Table
+    from silomix.model.cells import Cells
+    from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]

@@ -26,16 +26,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from silomix.atomic import whole_file
 from silomix.errors import FileError, SettingsError
+from silomix.messages.release_record import ReleasedDiagnostics
+from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+from silomix.model.files import whole_file
 from silomix.posterior.diagnosis import PosteriorDiagnostics
 from silomix.posterior.frames import Backend
 from silomix.posterior.global_posterior import Posterior
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.posterior.provenance import Provenance
-from silomix.release import ReleasedDiagnostics
 from silomix.study import Study, digest
-from silomix.types import Correspondence, SiloProfiles, SiloWeights
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.metrics import highest_density_interval
+from silomix.model.metrics import highest_density_interval
 from silomix.posterior import characterise
 from silomix.posterior.characterise import nearly_same
 from silomix.posterior.outside import AGAINST, change, p_text, value
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast, Trait
     from silomix.posterior.outside import Outside
     from silomix.posterior.outside_estimates import Comparison
-    from silomix.types import Correspondence
 
 SHOWN_TRAITS, MOST_TRAITS = 5, 50
 """Levels on each side of a cluster that are shown, and with the folded ones; others are counted."""

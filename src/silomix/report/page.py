@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from silomix.atomic import replace_file
+from silomix.coordinator.polish import LIKELIHOOD_LIMIT, NOISE
 from silomix.errors import FileError
-from silomix.polish import LIKELIHOOD_LIMIT, NOISE
+from silomix.model.files import replace_file
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
 from silomix.posterior.diagnosis import sentences
 from silomix.report import cluster_sections as clusters

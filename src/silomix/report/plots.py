@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.data import encode, read_table
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.model.reading import read_table
+from silomix.model.table import encode
 from silomix.posterior import characterise
 from silomix.posterior.characterise import spread
 from silomix.report.drawing import COLOURS, LIGHT, MARKERS, ink
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from silomix.atomic import private_folder, replace_file, whole_file
-from silomix.data import expand, read_table
-from silomix.data.cells import read_cells
 from silomix.errors import DataError, SettingsError
+from silomix.model.cells import read_cells
+from silomix.model.files import private_folder, replace_file, whole_file
+from silomix.model.reading import read_table
+from silomix.model.spreadsheet import for_spreadsheet
+from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import INTERVAL, as_text
 from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
-from silomix.roster import did_you_mean
-from silomix.spreadsheet import for_spreadsheet
 from silomix.study import write_study
+from silomix.study.roster import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.draws import LocalPosterior
+    from silomix.model.reading import Table
     from silomix.posterior import Posterior
-    from silomix.types import LocalPosterior
 
 SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"
 SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"

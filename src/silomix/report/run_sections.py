@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.model.sentences import plural
 from silomix.report.display import ABSENT, Cell, Table, amount, make_pairs, make_table, number
 from silomix.report.drawing import Picture, line_chart
-from silomix.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.model.sentences import listing, plural
 from silomix.posterior.characterise import spread
 from silomix.posterior.frames import no_drift
 from silomix.report.display import (
@@ -20,7 +21,6 @@ from silomix.report.display import (
     span,
 )
 from silomix.report.drawing import bar, share_class
-from silomix.words import listing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+    from silomix.model.draws import SiloWeights
     from silomix.posterior import Posterior
-    from silomix.types import SiloWeights
 
 SURE = 0.995
 """Confidence of a match that is not worth a word."""

@@ -10,14 +10,14 @@ import pandas as pd
 from rich.console import Group
 from rich.text import Text
 
-from silomix.diagnostics import rhat_words
-from silomix.metrics import highest_density_interval
+from silomix.model.diagnostics import rhat_words
+from silomix.model.metrics import highest_density_interval
+from silomix.model.sentences import listing, plural
 from silomix.posterior.diagnosis import sentences
 from silomix.report import silo_sections as silos
 from silomix.report.cluster_sections import sizes_frame, sizes_table
 from silomix.report.display import INTERVAL, as_view, make_table, number, span, table_view
 from silomix.report.run_sections import steps
-from silomix.words import listing, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table as TerminalTable
 
+    from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior, PosteriorDiagnostics
-    from silomix.types import LocalPosterior
 
 MOST_SILOS = 20
 """Silos with a line of their own; the others are summed up."""

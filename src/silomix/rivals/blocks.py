@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from scipy.special import gammaln
 
+from silomix.coordinator.matching.local_clusters import by_appearance
+from silomix.coordinator.pipeline import assign_rows
 from silomix.errors import SettingsError
-from silomix.matching.local_clusters import by_appearance
 from silomix.messages import SampleLocally
-from silomix.pipeline import assign_rows
 from silomix.posterior import Parts
 from silomix.rivals.federation import COMBINING, MATCHING, one_of, open_silos, positive
 from silomix.rivals.points import Levels, largest_first, points_of, sum_by
-from silomix.sampler import at_least
-from silomix.silo import answer
+from silomix.silo.answer import answer
+from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
     from silomix.rivals.federation import RivalResult
     from silomix.rivals.points import Floats, Ints
-    from silomix.silo import Silo
-    from silomix.store import Kept
+    from silomix.silo.answer import Silo
+    from silomix.silo.store import Kept
 
 STREAM = 0x626C6F
 DRAWS = 1000

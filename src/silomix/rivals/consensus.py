@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.aggregation import aggregate
-from silomix.families.weighted_draws import SMALLEST
-from silomix.matching import match
+from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.matching import match
+from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
-from silomix.pipeline import assign_rows
+from silomix.messages.released_draws import matched_draws
+from silomix.model.families.weighted_draws import SMALLEST
 from silomix.posterior import Parts, ordered
-from silomix.relabel import local_posterior
-from silomix.release import make_release
-from silomix.released_draws import matched_draws
 from silomix.rivals.federation import COMBINING, one_of, open_silos
 from silomix.rivals.points import Levels
-from silomix.silo import sample_locally
-from silomix.store import Kept
+from silomix.silo.answer import sample_locally
+from silomix.silo.relabel import local_posterior
+from silomix.silo.release import make_release
+from silomix.silo.store import Kept
 from silomix.study import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.data.reading import Table
-    from silomix.release import Release
+    from silomix.messages.release_record import Release
+    from silomix.model.draws import MatchedDraws
+    from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult
     from silomix.rivals.points import Floats, Ints
-    from silomix.silo import Silo
-    from silomix.types import MatchedDraws
+    from silomix.silo.answer import Silo
 
 
 # How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.
@@ -63,7 +63,7 @@ def cmc(
     alone, and one weight for all of a silo's π; "uniform" equal weights. Each silo samples under
     the prior to the power 1/S. Scott et al. have no clusters to match: silomix's matching comes
     first. How a mixture's parameters become coordinates is in `silomix.rivals.consensus`, and for
-    "independent" in `silomix.aggregation.closed_form`.
+    "independent" in `silomix.coordinator.aggregation.closed_form`.
 
     One θ is behind all silos in Scott et al. Weights of clusters that differ between silos are no
     such θ: their average by precision is not the weight over all rows, and its intervals are those
@@ -93,7 +93,7 @@ def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResu
     The parametric product of Neiswanger, Wang and Xing (2014) with Dirichlet densities, fitted by
     moments, in place of Gaussian ones, whose tails cross 0 and 1. Only level probabilities are
     multiplied: a silo's weights are its own, so those over all rows are the silos' added up. Both
-    are in `silomix.aggregation.closed_form`.
+    are in `silomix.coordinator.aggregation.closed_form`.
 
     Parameters
     ----------

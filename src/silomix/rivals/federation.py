@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.api import gather_assignment
-from silomix.data import load, read_table
+from silomix.coordinator.pipeline import Tally
 from silomix.errors import SettingsError
-from silomix.pipeline import Tally
-from silomix.roster import Roster, choose_variables, read_roster
-from silomix.sampler import cores
-from silomix.silo import Silo
+from silomix.model.reading import read_table
+from silomix.model.schema import Shard
+from silomix.model.table import load
+from silomix.silo.answer import Silo
 from silomix.study import make_study
+from silomix.study.roster import Roster, choose_variables, read_roster
+from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
-from silomix.types import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
+    from silomix.model.schema import Missing
     from silomix.rivals.points import Ints
     from silomix.study import Study
-    from silomix.types import Missing
 
 # Settings of what silomix does with the silos' draws, which a rival does in its own way.
 COMBINING = ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy")

@@ -14,17 +14,17 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.rivals.federation import keep_labels, open_silos
 from silomix.rivals.points import Levels, points_of, sum_by
-from silomix.sampler import at_least
+from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.random import Generator
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult
     from silomix.rivals.points import Floats, Ints, Points
-    from silomix.silo import Silo
+    from silomix.silo.answer import Silo
 
 STREAM = 0x6B6D6F
 SILO, SERVER = 0, 1  # branches of the random stream

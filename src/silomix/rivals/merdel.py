@@ -28,23 +28,23 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, xlogy
 
-from silomix.families.dirichlet import log_allocation_prior
+from silomix.coordinator.matching.local_clusters import by_appearance
 from silomix.kernels.likelihood import distinct_rows
-from silomix.matching.local_clusters import by_appearance
+from silomix.model.families.dirichlet import log_allocation_prior
 from silomix.rivals.federation import keep_labels, one_of, open_silos, positive
 from silomix.rivals.kmodes import k_modes
 from silomix.rivals.points import Levels, largest_first, points_of, sum_by
-from silomix.sampler import at_least
+from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.random import Generator
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
     from silomix.rivals.federation import RivalResult
     from silomix.rivals.points import Floats, Ints, Points
-    from silomix.silo import Silo
+    from silomix.silo.answer import Silo
 
 STREAM = 0x66656D
 SILO, MERGES, DRAWS = 0, 1, 2  # branches of the random stream

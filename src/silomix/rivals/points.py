@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.families.categorical import one_hot
-from silomix.families.dirichlet import draw_levels, log_evidence
+from silomix.model.families.categorical import one_hot
+from silomix.model.families.dirichlet import draw_levels, log_evidence
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.families.dirichlet import draw_levels
 from silomix.kernels.likelihood import distinct_rows
+from silomix.model.families.dirichlet import draw_levels
 from silomix.rivals.federation import COMBINING, MATCHING, RivalResult, open_silos
 from silomix.rivals.points import Levels, points_of
-from silomix.sampler import at_least
-from silomix.silo import sample_locally
+from silomix.silo.answer import sample_locally
+from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
     from silomix.rivals.points import Floats, Points
 
 STEPS = 20_000

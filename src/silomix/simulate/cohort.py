@@ -17,12 +17,12 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import expit, gammainc, logit
 
-from silomix.atomic import replace_file, whole_file
-from silomix.data import encode
 from silomix.errors import DataError, FileError, MissingDependency, SettingsError
+from silomix.model.files import replace_file, whole_file
+from silomix.model.schema import Schema, Variable
+from silomix.model.table import encode
 from silomix.simulate.designs import check_whole, draw_categories
 from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_facts
-from silomix.types import Schema, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from silomix.data.reading import Table
+    from silomix.model.reading import Table
 
     Floats = NDArray[np.float64]
     Labels = NDArray[np.int64]

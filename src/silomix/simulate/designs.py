@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.types import MISSING_LEVEL, Schema, Variable
+from silomix.model.draws import MISSING_LEVEL
+from silomix.model.schema import Schema, Variable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -340,7 +341,7 @@ def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
 def one_of(setting: str, word: str, choices: Collection[str]) -> None:
     """Refuse a word that is none of the choices."""
     if word not in choices:
-        from silomix.words import nearest
+        from silomix.model.sentences import nearest
 
         near = nearest(str(word), choices)
         hint = f" (did you mean {near!r}?)" if near else ""

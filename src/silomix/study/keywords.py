@@ -8,15 +8,15 @@ from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
+from silomix.model.sentences import nearest
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
 from silomix.study.validation import Problem, Record, quote, refusal, validate
-from silomix.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from silomix.model.schema import Schema
     from silomix.study.validation import KeyPath
-    from silomix.types import Schema
 
 F = TypeVar("F", bound="Callable[..., Any]")
 

@@ -10,11 +10,11 @@ import tomli_w
 from pydantic import AfterValidator, Field
 
 from silomix.errors import PolicyRefusal, SettingsError
+from silomix.model.sentences import nearest
 from silomix.study.names import check_distinct, check_text
 from silomix.study.settings import describe
 from silomix.study.study_file import digest, read_toml, write_toml
 from silomix.study.validation import Record, quote, rule, validate
-from silomix.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +123,7 @@ class Policy(Record):
     round_to : counts leave as multiples of this; 1 for no rounding.
     tiers : the kinds of release that may leave.
     studies : how many may be answered from one table, unless the silo's owner allows another in
-        its ledger (`silomix.ledger`). Runs inside one process have no ledger, and count none.
+        its ledger (`silomix.silo.ledger`). Runs inside one process have no ledger, and count none.
     exchanges : how many further questions may be answered.
     limits : what a study may set; one beyond them is refused before any work.
 

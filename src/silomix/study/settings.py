@@ -10,15 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from silomix.study.names import (
-    check_distinct,
-    check_roster,
-    check_silo,
-    check_text,
-    check_writable,
-)
+from silomix.model.draws import Schedule
+from silomix.model.prior import Prior
+from silomix.model.schema import Missing, Schema, Variable
+from silomix.study.names import check_distinct, check_roster, check_silo, check_text, check_writable
 from silomix.study.validation import Record, rule
-from silomix.types import Missing, Prior, Schedule, Schema, Variable
 
 FORMAT: Literal[1] = 1
 LARGEST_WHOLE_NUMBER = 2**63 - 1

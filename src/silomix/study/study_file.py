@@ -11,8 +11,8 @@ from typing import Any
 
 import tomli_w
 
-from silomix.atomic import read_file, replace_file
 from silomix.errors import SettingsError
+from silomix.model.files import read_file, replace_file
 from silomix.study.settings import FORMAT, Study
 from silomix.study.validation import Record, quote, validate
 

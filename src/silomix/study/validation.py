@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from silomix.errors import SettingsError
-from silomix.words import nearest
+from silomix.model.sentences import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -251,3 +252,20 @@ def file_place(data: Mapping[str, Any], path: KeyPath) -> str:
 
 def _key(key: str) -> str:
     return key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key)
+
+
+def cores(threads: int | None) -> int:
+    """Return how many threads to use: those asked for, or all cores this process may use."""
+    if threads is not None:
+        return at_least("threads", threads, 1)
+    if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def at_least(name: str, value: object, least: int) -> int:
+    """Return `value`, a whole number not below `least`; refuse anything else by its name."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
+        raise SettingsError(text, (), **{name: None})
+    return int(value)

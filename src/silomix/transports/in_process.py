@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from silomix.messages import SampleLocally
-from silomix.sampler import Progress
-from silomix.silo import answer
+from silomix.messages.progress import Progress
+from silomix.silo.answer import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.messages import Query
-    from silomix.silo import Silo
+    from silomix.silo.answer import Silo
 
 REPORT_EVERY = 0.1
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import private_folder, replace_file
 from silomix.errors import CheckpointError, MessageError
 from silomix.messages.container import decode
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
+from silomix.model.files import private_folder, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,17 +28,17 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.sampler import Progress
-from silomix.silo import Silo, answer, permit
-from silomix.store import Store
-from silomix.types import Shard
+from silomix.messages.progress import Progress
+from silomix.model.schema import Shard
+from silomix.silo.answer import Silo, answer, permit
+from silomix.silo.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
     from silomix.messages import Query
-    from silomix.types import Schema
+    from silomix.model.schema import Schema
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)

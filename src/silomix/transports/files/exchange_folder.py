@@ -21,9 +21,9 @@ import unicodedata
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple
 
-from silomix.atomic import read_file, replace_file
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
+from silomix.model.files import read_file, replace_file
 from silomix.study import FewRounds, Study, digest
 
 if TYPE_CHECKING:

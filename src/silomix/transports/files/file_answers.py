@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import MessageError, StudyMismatch
-from silomix.ledger import knows
 from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
-from silomix.release import Release
-from silomix.silo import answer_or_refuse, count_answered
+from silomix.messages.release_record import Release
+from silomix.silo.answer import answer_or_refuse, count_answered
+from silomix.silo.ledger import knows
 from silomix.study import digest
 from silomix.transports.files.exchange_folder import (
     ANSWERS,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from silomix.messages import Query
-    from silomix.silo import Silo
+    from silomix.silo.answer import Silo
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
+from silomix.coordinator.pipeline import run_study
 from silomix.errors import SiloError, SilomixError
 from silomix.messages import REFUSALS, Refused
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.door import check_envelope, check_reply
-from silomix.pipeline import run_study
-from silomix.sampler import Progress, cores
+from silomix.messages.progress import Progress
 from silomix.study import digest, read_study
+from silomix.study.validation import cores
 from silomix.transports.flare import job
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
 from silomix.transports.journal import open_journal
@@ -147,7 +148,7 @@ class RemoteSilos:
 
 
 class StudyController(Controller):
-    """Runs `silomix.pipeline.run_study` over the sites of a job.
+    """Runs `silomix.coordinator.pipeline.run_study` over the sites of a job.
 
     Parameters
     ----------

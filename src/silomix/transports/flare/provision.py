@@ -22,8 +22,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import private_file, private_folder
 from silomix.errors import FileError, SettingsError, SilomixError
+from silomix.model.files import private_file, private_folder
 from silomix.transports.flare.startup_kit import (
     ORGANISATION,
     read_json,

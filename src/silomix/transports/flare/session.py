@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import SiloError, SilomixError
+from silomix.messages.progress import Progress
 from silomix.posterior import load
-from silomix.sampler import Progress
 from silomix.transports.flare import job
 from silomix.transports.flare.startup_kit import read_json, read_startup
 

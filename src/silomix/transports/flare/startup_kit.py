@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import OWNERS_FOLDER, private_file, replace_file
 from silomix.errors import FileError, MissingDependency
+from silomix.model.files import OWNERS_FOLDER, private_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.atomic import private_file
 from silomix.errors import MessageError
 from silomix.messages import AssignReply, Refused
 from silomix.messages.container import decode, encode
 from silomix.messages.container import digest as digest_question
-from silomix.sampler import cores
-from silomix.silo import answer_or_refuse, refusal_code
-from silomix.site import load_rows, open_account, open_silo, write_labels
+from silomix.model.files import private_file
+from silomix.silo.answer import answer_or_refuse, refusal_code
+from silomix.silo.site import load_rows, open_account, open_silo, write_labels
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
+from silomix.study.validation import cores
 from silomix.transports.flare.job import without
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, SiteSettings, read_json
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.silo import Silo
+    from silomix.silo.answer import Silo
 
     Site = tuple[Silo, NDArray[np.int64]]
 

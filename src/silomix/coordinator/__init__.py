@@ -1,0 +1,1 @@
+"""What runs at the coordinator: the paper, step by step."""

@@ -1,0 +1,154 @@
+"""Aggregations without an objective: averages of the silos' draws, and a product of densities.
+
+Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights; the product of densities
+has not. Each silo's draws of a cluster's level probabilities become a Dirichlet a^s, fitted by
+moments, and the densities are multiplied. Beyond its share of the prior, β_s, a silo contributes
+a^s − β_s cells, and
+
+    a = β + Σ_{s ∈ S_c} (a^s − β_s),
+
+which under the prior to the power 1/S is Σ (a^s − 1) + 1 + (1 − |S_c|/S)(β − 1): the silos without
+the cluster give their share of the prior.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from silomix.messages.release_record import fit_dirichlet
+from silomix.model.families.weighted_draws import SMALLEST
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.model.draws import MatchedDraws
+    from silomix.model.prior import Prior
+
+# draws that do not move have this variance, so that silos which all stand still count equally
+SMALLEST_VARIANCE = 1e-30
+
+
+def uniform_weights(held: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return λ_s = 1/S, (silo,), and μ_{s,c} = 1/|S_c| over the silos that hold c: as `held`."""
+    return np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0)
+
+
+def inverse_variances(
+    matched: MatchedDraws, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return λ, and the elementwise weights of the profiles, by inverse variance.
+
+    Scott et al. (2016), with independent weights. The reading for a mixture:
+
+    - a silo has one weight for all of π, as in the linear family of Fendler et al. (2026), or
+      π̂ would not sum to one: λ_s ∝ 1 / mean_c var(π_c^s). A cluster that the silo lacks, or a
+      silo with one cluster, has draws without variance and would take all the weight, so no
+      variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows: what the
+      silo's rows would tell if their clusters were known;
+    - p has a weight for each element, ∝ 1 / var(p_{c,k}^s) over the silos that hold c.
+
+    Parameters
+    ----------
+    rows : (silo,), n_s.
+
+    Returns
+    -------
+    weights : (silo,), λ; elements : (silo, cluster, level), sums to one over the silos.
+    """
+    means = matched.weights.mean(axis=1)
+    overall = rows @ means / rows.sum()
+    known = overall * (1 - overall) / (rows[:, None] + 1.0)
+    variance = np.maximum(matched.weights.var(axis=1), known).mean(axis=1)
+    precision = 1.0 / np.maximum(variance, SMALLEST_VARIANCE)
+    spread = np.maximum(matched.probabilities.var(axis=1), SMALLEST_VARIANCE)
+    elements = matched.held[:, :, None] / spread
+    return precision / precision.sum(), elements / elements.sum(axis=0)
+
+
+def average_elementwise(
+    matched: MatchedDraws, elements: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return Σ_s w_{s,c,k} p_{c,k}^s, made to sum to one within each variable.
+
+    Parameters
+    ----------
+    elements : (silo, cluster, level), w.
+
+    Returns
+    -------
+    (draw, cluster, level)
+    """
+    mixed = np.zeros(matched.probabilities.shape[1:])
+    for share, probabilities in zip(elements, matched.probabilities, strict=True):
+        mixed += share * probabilities
+    mixed = np.maximum(mixed, SMALLEST)
+    totals = np.add.reduceat(mixed, offsets[:-1], axis=-1)
+    return mixed / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+class Product(NamedTuple):
+    """The parameters of the product.
+
+    Attributes
+    ----------
+    weights : (cluster,), of the Dirichlet of π.
+    profiles : (cluster, level), of the Dirichlets of p.
+    rows : (silo,), effective rows that each silo brings to π.
+    cells : (silo, cluster), effective cells that it brings to a cluster's profile.
+    """
+
+    weights: NDArray[np.float64]
+    profiles: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    cells: NDArray[np.float64]
+
+
+def multiply(
+    matched: MatchedDraws, rows: NDArray[np.int64], prior: Prior, offsets: NDArray[np.int64]
+) -> Product:
+    """Fit each silo's draws and multiply.
+
+    The Dirichlet of π is α + E m. Its mean m is that of the silos' shares weighted by their
+    rows, so that it is the make-up of all rows even where the silos' differ; E is the sum of
+    their effective rows, which doubt about who belongs makes fewer than n.
+
+    Parameters
+    ----------
+    rows : (silo,), n_s.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    silos, clusters = matched.held.shape
+    alpha, beta = prior.share(silos)
+    excess = np.zeros((silos, clusters, int(offsets[-1])))
+    shares = np.zeros((silos, clusters))
+    effective = np.zeros(silos)
+    for s, held in enumerate(matched.held):
+        mean, concentration = fit_dirichlet(matched.probabilities[s][:, held], offsets)
+        excess[s, held] = mean * np.repeat(concentration, np.diff(offsets), axis=1) - beta
+        shares[s, held], effective[s] = _members(matched.weights[s][:, held], rows[s], alpha)
+    return Product(
+        weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),
+        # the moments of draws near zero are rough: never less than the prior
+        profiles=prior.beta + np.maximum(excess.sum(axis=0), 0.0),
+        rows=effective,
+        cells=np.maximum(excess, 0.0).sum(axis=2),
+    )
+
+
+def _members(
+    weights: NDArray[np.float64], rows: int, alpha: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the share of each cluster in a silo, and how many rows its draws are worth.
+
+    One cluster has no doubt about its weight; otherwise at most the rows there are.
+    """
+    clusters = weights.shape[1]
+    if clusters == 1:
+        return np.ones(1), float(rows)
+    mean, concentration = fit_dirichlet(weights[:, None, :], np.array([0, clusters]))
+    counts = np.maximum(mean[0] * concentration[0] - alpha, 0.0)
+    total = counts.sum()
+    return (counts / total if total > 0 else mean[0]), float(min(total, rows))

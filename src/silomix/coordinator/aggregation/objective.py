@@ -1,0 +1,125 @@
+"""The relaxed ELBO and its gradient in the aggregation weights.
+
+Fendler et al. (2026), sections 4.3 and 4.4, after Rabinovich, Angelino and Jordan (2015). With
+θ̂_t = (π̂_t, p̂_t), π̂ = Σ_s λ_s π^s and p̂_c = Σ_s μ_{s,c} p_c^s,
+
+    L(λ, μ) = mean_t [ log p(X | θ̂_t) + log p(θ̂_t) ] + log-determinants.
+
+The prior is the pooled model's, not the silos' share of it, with its normalising constants; the
+constant min_s H of the paper is left out. The log-determinants are read in one of two ways, S_c
+being the silos that hold cluster c and d = Σ_q (K_q − 1):
+
+"coordinates"
+    (G − 1)/S Σ_s log λ_s + Σ_c d/|S_c| Σ_{s ∈ S_c} log μ_{s,c}: one for each free coordinate, and
+    for each cluster the mean over the silos that hold it, since a zero weight has no determinant.
+"literal"
+    G/S Σ_s log λ_s + Σ_q K_q/S Σ_c Σ_{s ∈ S_c} log μ_{s,c}: the paper's matrices as printed.
+
+Where silos lack clusters neither is a bound: the Jacobians are then not square.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from silomix.coordinator.aggregation.simplex import blocks_held, join, split
+from silomix.model.families.weighted_draws import mix, mix_gradient
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.coordinator.aggregation.oracles import Oracle
+    from silomix.model.draws import MatchedDraws
+    from silomix.model.prior import Prior
+
+LogDeterminant = Literal["coordinates", "literal"]
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What is maximised.
+
+    Attributes
+    ----------
+    matched : the draws the mean is over, a fixed set: the objective is deterministic.
+    oracle : gives the data term.
+    prior : of the pooled model.
+    sizes : (variable,), K_q.
+    log_determinant : the reading of the log-determinants.
+    first : place of the first of the draws among all that were matched.
+    """
+
+    matched: MatchedDraws
+    oracle: Oracle
+    prior: Prior
+    sizes: NDArray[np.int64]
+    log_determinant: LogDeterminant = "coordinates"
+    first: int = 0
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Which entries the points have: (silo, block), see `coordinator.aggregation.simplex`."""
+        return blocks_held(self.matched.held)
+
+
+class Evaluation(NamedTuple):
+    """The objective at some points.
+
+    Attributes
+    ----------
+    value : (start,)
+    gradient : (start, silo, block), zero where a block has no entry.
+    """
+
+    value: NDArray[np.float64]
+    gradient: NDArray[np.float64]
+
+
+def evaluate(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+    """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
+    data = objective.oracle(objective.matched, objective.first, *split(points))
+    prior = log_prior(objective, points)
+    determinant = log_determinants(objective, points)
+    return Evaluation(
+        data.value + prior.value + determinant.value,
+        join(data.weights, data.profiles) + prior.gradient + determinant.gradient,
+    )
+
+
+def log_prior(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+    """Return mean_t log p(θ̂_t), two kinds of Dirichlet, and its gradient."""
+    matched, alpha, beta = objective.matched, objective.prior.alpha, objective.prior.beta
+    clusters, sizes = matched.held.shape[1], objective.sizes
+    constant = gammaln(clusters * alpha) - clusters * gammaln(alpha)
+    constant += clusters * np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))
+    values, gradients = [], []
+    for weights, profiles in zip(*split(points), strict=True):
+        shares, probabilities = mix(matched, weights, profiles)
+        logs = (alpha - 1) * np.log(shares).sum() + (beta - 1) * np.log(probabilities).sum()
+        values.append(constant + logs / len(shares))
+        slopes = mix_gradient(matched, (alpha - 1) / shares, (beta - 1) / probabilities)
+        gradients.append(join(*slopes))
+    return Evaluation(np.array(values), np.array(gradients))
+
+
+def log_determinants(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+    """Return the log-determinant terms and their gradient."""
+    held = objective.held
+    factors = determinant_factors(objective)
+    positive = np.where(held, points, 1.0)
+    return Evaluation(np.sum(factors * np.log(positive), axis=(-2, -1)), factors * held / positive)
+
+
+def determinant_factors(objective: Objective) -> NDArray[np.float64]:
+    """Return what multiplies each block's sum of log weights: (block,)."""
+    silos, clusters = objective.matched.held.shape
+    levels = objective.sizes.sum()
+    if objective.log_determinant == "literal":
+        return np.concatenate([[clusters / silos], np.full(clusters, levels / silos)])
+    free = levels - len(objective.sizes)
+    holders = objective.matched.held.sum(axis=0)
+    return np.concatenate([[(clusters - 1) / silos], free / holders])

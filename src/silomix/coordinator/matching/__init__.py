@@ -1,0 +1,105 @@
+"""Which local clusters of which silos are the same: [Release] -> Correspondence.
+
+To add a matching: write a function beside these that returns the group of each local cluster, give
+it a record in `silomix.study`, a branch in `match`, and a line in the contract tests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.coordinator.matching.absorb import absorb_groups, folding_limit
+from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
+from silomix.coordinator.matching.divergence import divergence_groups
+from silomix.coordinator.matching.greedy import evidence_groups
+from silomix.coordinator.matching.local_clusters import local_clusters
+from silomix.coordinator.matching.medians import ball_groups, hungarian_groups
+from silomix.coordinator.matching.profile import Profile, group_under_drift
+from silomix.model.draws import Correspondence
+from silomix.study.settings import Ball, Divergence, Hungarian
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import Silos
+    from silomix.messages.release_record import Release
+    from silomix.model.prior import Prior
+    from silomix.study.settings import Matching
+
+__all__ = ["match"]
+
+
+def match(
+    releases: Sequence[Release],
+    settings: Matching,
+    silos: Silos,
+    *,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+    drift: bool = False,
+) -> tuple[Correspondence, NDArray[np.float64] | None]:
+    """Find which local clusters are the same global cluster, and how sure that is.
+
+    Parameters
+    ----------
+    releases : one from each silo, in the order of the roster.
+    settings : the matching and its options.
+    silos : asked by "divergence" only.
+    prior : of the pooled model: profiles are scored under its beta as it stands, for a global
+        cluster is one of that model.
+    offsets : (variable + 1,), where each variable's levels start.
+    seed : same seed, same answer.
+    drift : whether a cluster's profile may differ between silos.
+
+    Returns
+    -------
+    correspondence : global clusters by decreasing rows; of equal ones, the one whose first
+        local cluster comes first in the roster. Its confidence is left out above
+        `MOST_LOCAL_CLUSTERS` local clusters.
+    kappa : (variable,), how alike the silos' profiles are; None without drift.
+    """
+    clusters = local_clusters(releases)
+    profile = Profile(offsets, prior.beta)
+    for_matching, for_confidence = np.random.default_rng(seed).spawn(2)
+    # the matchings of the paper know no drift: only what follows is judged under it
+    groups = None
+    if isinstance(settings, Ball):
+        groups = ball_groups(releases, offsets, settings)
+    elif isinstance(settings, Hungarian):
+        groups = hungarian_groups(releases)
+    elif isinstance(settings, Divergence):
+        groups = divergence_groups(releases, settings, silos, for_matching)
+
+    def find(evidence: Profile) -> NDArray[np.int64]:
+        return evidence_groups(clusters, evidence) if groups is None else groups
+
+    if drift and len(releases) > 1:
+        found, profile = group_under_drift(clusters, offsets, prior.beta, find)
+    else:
+        found = find(profile)
+    if settings.absorb:
+        found = absorb_groups(clusters, found, profile, limit=folding_limit(settings.absorb))
+    confidence = None
+    if len(found) <= MOST_LOCAL_CLUSTERS:
+        confidence = co_occurrence(clusters, found, profile, for_confidence)
+    found = number_by_rows(found, clusters.sizes)
+    correspondence = Correspondence(
+        silos=clusters.names,
+        groups=tuple(found[clusters.silo == silo] for silo in range(len(releases))),
+        sizes=tuple(release.sizes for release in releases),
+        method=settings.method,
+        confidence=confidence,
+    )
+    return correspondence, profile.kappa
+
+
+def number_by_rows(groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
+    _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
+    rows = np.bincount(ids, weights=sizes)
+    return np.argsort(np.lexsort((first, -rows)))[ids]

@@ -1,0 +1,98 @@
+"""How sure the grouping is: sample groupings from their evidence, count who shares a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.coordinator.matching.local_clusters import by_appearance, sum_blocks
+from silomix.kernels.grouping import Blocks, Grouping, sample_groupings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.coordinator.matching.local_clusters import LocalClusters
+    from silomix.coordinator.matching.profile import Profile
+
+# with more, the confidence is not computed
+MOST_LOCAL_CLUSTERS = 2000
+
+BURN_IN = 50
+# sweeps dropped, and sweeps counted
+SWEEPS = 250
+
+
+def co_occurrence(
+    clusters: LocalClusters,
+    groups: NDArray[np.int64],
+    profile: Profile,
+    rng: np.random.Generator,
+    sweeps: int = SWEEPS,
+) -> NDArray[np.float64]:
+    """Return how often each two local clusters share a group, over sampled groupings.
+
+    Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
+    starts from `groups`. A grouping's probability is proportional to the product over its
+    groups of Γ(blocks in it) and their profile evidence, as in `evidence_groups`; no group has
+    two blocks of one silo. Clusters of one silo that share a group in `groups` were put
+    there on purpose and stay together.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    groups : (local,)
+    profile : how counts become evidence.
+    rng : the chain's randomness.
+    sweeps : how many to count, after the burn-in.
+
+    Returns
+    -------
+    (local, local), ones on the diagonal.
+    """
+    order = clusters.canonical_order()
+    start = by_appearance(groups[order])
+    found = sum_blocks(clusters, order, start)
+    blocks = gather(profile.discount(found.counts), by_appearance(found.silo), profile)
+    state = initialise(blocks, found.group)
+    together = sample_groupings(blocks, state, BURN_IN, sweeps, rng) / sweeps
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = found.block
+    return together[np.ix_(of_local, of_local)]
+
+
+def gather(counts: NDArray[np.float64], silo: NDArray[np.int64], profile: Profile) -> Blocks:
+    """Return what moves as one: the clusters of one silo that share a group.
+
+    Parameters
+    ----------
+    counts : (block, level), effective counts, discounted for drift.
+    silo : (block,), numbered without gaps.
+    """
+    return Blocks(
+        counts=counts,
+        silo=silo,
+        alone=profile.evidence(counts),
+        of_silo=np.argsort(silo, kind="stable"),
+        ends=np.cumsum(np.bincount(silo)),
+        prior=profile.prior,
+        offsets=profile.offsets,
+        log_join_odds=profile.log_join_odds,
+    )
+
+
+def initialise(blocks: Blocks, start: NDArray[np.int64]) -> Grouping:
+    """Return the grouping `start`, (block,); the sampler adds up its counts."""
+    n_blocks = len(start)
+    held = np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_)
+    held[start, blocks.silo] = True
+    return Grouping(
+        group=start.copy(),
+        counts=np.zeros_like(blocks.counts),
+        evidence=np.zeros(n_blocks),
+        members=np.bincount(start, minlength=n_blocks),
+        held=held,
+        contents=np.ones(n_blocks, dtype=np.int64),
+        gains=np.zeros((n_blocks, n_blocks)),
+        known=np.zeros((n_blocks, n_blocks), dtype=np.int64),
+    )

@@ -1,0 +1,121 @@
+"""Match each silo in turn to a running reference, at a cost computed on the silo's own rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from silomix.errors import PolicyRefusal, StudyMismatch
+from silomix.messages import DivergenceCost
+from silomix.messages.released_draws import padded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import DivergenceReply, Silos
+    from silomix.messages.release_record import Release
+    from silomix.study import Divergence
+
+
+def divergence_groups(
+    releases: Sequence[Release],
+    settings: Divergence,
+    silos: Silos,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Match silo after silo to the mean of those matched before: (local,).
+
+    Minimum divergence matching (Fendler et al., 2026, algorithm 1), with the options of its
+    discussion: the first run goes through the roster, from its first or from its most
+    informative silo; each of the other `restarts` takes the silos in a random order. The run
+    with the smallest summed divergence is kept.
+
+    Parameters
+    ----------
+    releases : one from each silo, in the order of the roster.
+    settings : restarts and start; the silos, which make the reference, look at the rest.
+    silos : asked one at a time for the cost of the reference so far.
+    rng : for the orders.
+    """
+    for release in releases:
+        if not release.policy["exchanges"]["divergence"]:
+            raise PolicyRefusal(
+                f"{release.silo}: its policy does not let its release be shown to other silos, nor "
+                'other clusters be held against its rows, as the matching "divergence" needs; '
+                "choose another matching, or let the policy's owner allow exchanges.divergence"
+            )
+    runs = [
+        match_in_order(releases, order, silos, number)
+        for number, order in enumerate(orders(releases, settings, rng))
+    ]
+    return min(runs, key=lambda run: run[1])[0]
+
+
+def orders(
+    releases: Sequence[Release], settings: Divergence, rng: np.random.Generator
+) -> list[list[int]]:
+    """Return the orders of the silos to try."""
+    first = 0
+    if settings.start == "most-informative":
+        first = int(np.argmax([release.effective_counts.sum() for release in releases]))
+    others = [place for place in range(len(releases)) if place != first]
+    shuffled = [rng.permutation(len(releases)).tolist() for _ in range(settings.restarts - 1)]
+    return [[first, *others], *shuffled]
+
+
+def match_in_order(
+    releases: Sequence[Release], order: Sequence[int], silos: Silos, number: int
+) -> tuple[NDArray[np.int64], float]:
+    """Make run `number`: match the silos one after the other, the first being the reference.
+
+    Returns
+    -------
+    groups : (local,)
+    divergence : summed cost of the assignments.
+    """
+    groups = {order[0]: np.arange(releases[order[0]].clusters)}
+    total = 0.0
+    for step, place in enumerate(order[1:], start=1):
+        own = releases[place]
+        query = DivergenceCost(
+            releases=tuple(releases[other] for other in groups),
+            groups=tuple(groups.values()),
+            round=number * len(order) + step,
+        )
+        reply: DivergenceReply = silos.ask({own.silo: query})[own.silo]
+        size = padded(own.clusters, query.clusters)
+        if reply.cost.shape != (size, size):
+            raise StudyMismatch(
+                f"{own.silo!r} answered the divergence question with costs of shape "
+                f"{reply.cost.shape}; {size} × {size} were asked for: let it answer again, with "
+                "the release of the same study"
+            )
+        groups[place], divergence = assign(reply.cost, own.clusters, query.clusters)
+        total += divergence
+    return np.concatenate([groups[place] for place in range(len(releases))]), total
+
+
+def assign(
+    cost: NDArray[np.float64], clusters: int, reference: int
+) -> tuple[NDArray[np.int64], float]:
+    """Return the group of each local cluster, and the summed divergence.
+
+    A pair at least as costly as matching two components of the prior is not matched. That
+    cost is read off the table: the best assignment need not contain such a pair. Only real
+    local clusters open new groups.
+
+    Parameters
+    ----------
+    cost : (local cluster, reference cluster), padded.
+    clusters, reference : how many of each are real.
+    """
+    _, matched = linear_sum_assignment(cost)
+    at_random = cost[-1, -1]
+    group = matched[:clusters].astype(np.int64)
+    new = (group >= reference) | (cost[np.arange(clusters), group] >= at_random)
+    group[new] = reference + np.arange(new.sum())
+    return group, float(cost[np.arange(len(cost)), matched].sum())

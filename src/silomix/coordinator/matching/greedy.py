@@ -1,0 +1,262 @@
+"""Join groups of local clusters, best pair first, while the evidence rises: the default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from silomix.coordinator.matching.local_clusters import by_appearance, sum_blocks
+from silomix.kernels.grouping import gains_above, weigh_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from silomix.coordinator.matching.local_clusters import LocalClusters
+    from silomix.coordinator.matching.profile import Profile
+
+    Gain = Callable[["Groups", int, NDArray[np.int64], "Wanted"], NDArray[np.float64]]
+
+# a rise of the log evidence by less than this may be rounding
+SMALLEST_GAIN = 1e-6
+
+OUTDATED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of local clusters; joining two writes their sum in the place of the first.
+
+    Attributes
+    ----------
+    profile : how counts become evidence.
+    counts : (group, level), effective counts, discounted for drift.
+    evidence : (group, variable), g of those.
+    room : (group, variable + 1), from each variable on, the most that it can add to the gain of
+        joining another; see `weigh_groups`.
+    rows : (group, silo)
+    held : (group, byte), a bit for each silo: whether it has a cluster in the group.
+    silos : (group,), how many silos have.
+    by_silo : for each group, the effective counts of each of its silos as they are: (level,).
+    """
+
+    profile: Profile
+    counts: NDArray[np.float64]
+    evidence: NDArray[np.float64]
+    room: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    held: NDArray[np.uint8]
+    silos: NDArray[np.int64]
+    by_silo: list[dict[int, NDArray[np.float64]]]
+
+
+class Wanted(NamedTuple):
+    """Which gains count; any other may be told as −inf.
+
+    Attributes
+    ----------
+    floor : (other,), those from here on.
+    best_only : of those only the largest.
+    """
+
+    floor: NDArray[np.float64]
+    best_only: bool
+
+
+class Merge(NamedTuple):
+    """Group `other` joined group `one`."""
+
+    one: int
+    other: int
+    gain: float
+
+
+def evidence_groups(clusters: LocalClusters, profile: Profile) -> NDArray[np.int64]:
+    """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
+
+    The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
+    weights: that belongs to a model with one vector of weights for all silos, and would merge
+    clusters that live in different silos. Two groups that share a silo do not merge: the silo
+    has told its clusters apart. Beforehand a grouping is as likely as under the top level of a
+    hierarchical Dirichlet process (Teh et al., 2006): the next local cluster joins a group with
+    odds of the number of its members, or opens one with odds 1. Were all groupings equally
+    likely, the ways to split a group would double with each member, and among a hundred silos
+    chance alone would keep copies of one cluster apart.
+    """
+    return join_groups(clusters, np.arange(len(clusters.silo)), profile, apart_gain)
+
+
+def join_groups(
+    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, gain: Gain
+) -> NDArray[np.int64]:
+    """Join groups, the pair with the largest gain first, until no gain is left: (local,).
+
+    Ties go to the pair that comes first in the canonical order of the clusters.
+
+    Parameters
+    ----------
+    groups : (local,), the groups to begin with.
+    profile : how counts become evidence.
+    gain : rise of the log evidence when one group joins each of some others; −inf where it
+        must not, and maybe where it does not count.
+    """
+    order = clusters.canonical_order()
+    joined = by_appearance(groups[order])
+    for one, other, _ in greedy_merges(sum_up(clusters, order, joined, profile), gain):
+        joined[joined == other] = one
+    back = np.empty_like(joined)
+    back[order] = joined
+    return back
+
+
+def sum_up(
+    clusters: LocalClusters,
+    order: NDArray[np.int64],
+    start: NDArray[np.int64],
+    profile: Profile,
+) -> Groups:
+    """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
+    blocks = sum_blocks(clusters, order, start)
+    counts = np.zeros((1 + int(start.max()), blocks.counts.shape[1]))
+    np.add.at(counts, blocks.group, profile.discount(blocks.counts))
+    by_silo: list[dict[int, NDArray[np.float64]]] = [{} for _ in counts]
+    rows = np.zeros((len(counts), len(clusters.names)), dtype=np.int64)
+    np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
+    held = np.zeros(rows.shape, dtype=np.bool_)
+    for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
+        by_silo[g][s] = own
+        held[g, s] = True
+    evidence, room = weigh_groups(counts, profile.prior, profile.offsets)
+    bits = np.packbits(held, axis=1)
+    return Groups(profile, counts, evidence, room, rows, bits, held.sum(axis=1), by_silo)
+
+
+def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
+    """Join the best pair until none rises, and return what was joined.
+
+    The table of all pairs is not kept: it would be 10⁸ numbers for 10,000 clusters. Each
+    group remembers its best partner among the later ones. When that partner is gone, the gain
+    with it still bounds the gains with the others, which are looked at again only if the bound
+    comes up as the largest of all: the pairs joined are those of the full table (the generic
+    algorithm of Müllner, 2011, arXiv:1109.2378). Gains that could decide nothing need not be
+    known: those too small to join for, or below the best of the other group.
+    """
+    n_groups = len(groups.counts)
+    alive = np.ones(n_groups, dtype=np.bool_)
+    bound = np.full(n_groups, -np.inf)
+    partner = np.full(n_groups, OUTDATED)
+
+    def find_partner(one: int) -> None:
+        later = one + 1 + np.flatnonzero(alive[one + 1 :])
+        bound[one] = -np.inf
+        if len(later):
+            floor = np.full(len(later), SMALLEST_GAIN)
+            gains = gain(groups, one, later, Wanted(floor, best_only=True))
+            best = int(np.argmax(gains))
+            bound[one], partner[one] = gains[best], later[best]
+
+    for one in range(n_groups):
+        find_partner(one)
+    merges = []
+    while bound[one := int(np.argmax(bound))] > SMALLEST_GAIN:
+        other = int(partner[one])
+        if other == OUTDATED:
+            find_partner(one)
+            continue
+        merges.append(Merge(one, other, float(bound[one])))
+        join(groups, one, other)
+        alive[other], bound[other] = False, -np.inf
+        partner[(partner == one) | (partner == other)] = OUTDATED
+        find_partner(one)
+        earlier = np.flatnonzero(alive[:one])
+        floor = np.maximum(bound[earlier], SMALLEST_GAIN)
+        gains = gain(groups, one, earlier, Wanted(floor, best_only=False))
+        better = gains >= bound[earlier]
+        bound[earlier[better]], partner[earlier[better]] = gains[better], one
+    return merges
+
+
+def join(groups: Groups, one: int, other: int) -> None:
+    """Add a group to another, in place."""
+    mine, others = groups.by_silo[one], groups.by_silo[other]
+    shared = mine.keys() & others.keys()
+    groups.counts[one] += groups.counts[other]
+    if shared:
+        groups.counts[one] += joint_discount(groups, one, other)[0]
+    groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
+    own = slice(one, one + 1)
+    groups.evidence[own], groups.room[own] = weigh_groups(
+        groups.counts[own], groups.profile.prior, groups.profile.offsets
+    )
+    groups.rows[one] += groups.rows[other]
+    groups.held[one] |= groups.held[other]
+    groups.silos[one] += groups.silos[other] - len(shared)
+
+
+def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.float64], float]:
+    """Return what changes where two groups share silos, whose clusters would drift together.
+
+    Returns
+    -------
+    counts : (level,), discounted together less discounted one by one.
+    remainder : the same of what discounting leaves out of the log probability.
+    """
+    mine, others = groups.by_silo[one], groups.by_silo[other]
+    shared = sorted(mine.keys() & others.keys())
+    a, b = np.array([mine[s] for s in shared]), np.array([others[s] for s in shared])
+    discount, remainder = groups.profile.discount, groups.profile.remainder
+    counts = discount(a + b) - discount(a) - discount(b)
+    left_out = remainder(a + b) - remainder(a) - remainder(b)
+    return counts.sum(axis=0), float(left_out.sum())
+
+
+def sharing(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell which of the others have a silo in common with one group: (other,)."""
+    return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
+
+
+def apart_gain(
+    groups: Groups, one: int, others: NDArray[np.int64], wanted: Wanted
+) -> NDArray[np.float64]:
+    """Return the gain of joining each of the others: (other,).
+
+    −inf where a silo is in both, and where the gain does not count.
+    """
+    apart = ~sharing(groups, one, others)
+    some = others[apart]
+    prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
+    prior = prior + groups.profile.log_join_odds
+    gains = np.full(len(others), -np.inf)
+    gains[apart] = gains_above(
+        groups.counts,
+        groups.evidence,
+        groups.room,
+        groups.profile.prior,
+        groups.profile.offsets,
+        one,
+        some,
+        prior,
+        wanted.floor[apart],
+        wanted.best_only,
+    )
+    return gains
+
+
+def membership_gain(one: np.int64, others: NDArray[np.int64], silos: int) -> NDArray[np.float64]:
+    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,).
+
+    Two groups have no silo in common: together they have no more clusters than there are silos.
+    """
+    logs = log_gammas(silos)
+    return logs[one + others] - logs[one] - logs[others]
+
+
+@cache
+def log_gammas(most: int) -> NDArray[np.float64]:
+    """Return lnΓ of the whole numbers from 0 to `most`."""
+    return np.asarray(gammaln(np.arange(most + 1)))

@@ -1,0 +1,240 @@
+"""How local clusters' counts become evidence, with or without drift between the silos.
+
+Under drift, counts of one silo say less of the profile that the silos share: they are discounted at
+κ (`model.families.drift.discount`), and add up over silos as counts do without drift. What they
+are compared with is how much *unrelated* clusters differ. In a variable in which a silo's own
+clusters hardly differ, two clusters that agree need not be the same: there the prior of a profile
+is Dirichlet(τ_q ḡ_q) with a large τ_q, learned from the differences between clusters of one silo,
+which are surely not the same. Otherwise many variables that tell nobody apart would, together, join
+what the few others tell apart, since drift limits what those can say.
+
+κ is chosen together with the grouping: every variable is either the same in all silos, κ_q = ∞, or
+drifts with one κ that all drifting variables share; the polish learns each κ_q by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import betaln, gammaln, logsumexp
+
+from silomix.coordinator.matching.local_clusters import sum_blocks
+from silomix.model.families.dirichlet import log_evidence
+from silomix.model.families.drift import discount, log_remainder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from silomix.coordinator.matching.local_clusters import LocalClusters
+
+    Find = Callable[["Profile"], NDArray[np.int64]]
+
+# values of τ that are compared
+SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
+# the prior of ln τ_q is normal around that of Dirichlet(β), as wide as this
+SPREAD_SD = 3.0
+# prior odds of joining under drift, where unlike clusters join more easily, in those without
+JOIN_ODDS = 0.5
+# the values that drifting variables may share
+KAPPAS = np.geomspace(10.0, 1000.0, 8)
+TIE = 1e-9
+# how often to look again which variables drift, and to group again
+PASSES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """How level counts become evidence.
+
+    Attributes
+    ----------
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : concentration of the level probabilities in the pooled model.
+    kappa : (variable,), how alike the silos' profiles are; the same everywhere when left out.
+    base : (level,), parameters of the Dirichlet prior of a cluster's shared profile; beta when
+        left out.
+    """
+
+    offsets: NDArray[np.int64]
+    beta: float
+    kappa: NDArray[np.float64] | None = None
+    base: NDArray[np.float64] | None = None
+
+    def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ln p(counts) of each group, from discounted counts: (...,) from (..., level)."""
+        return log_evidence(counts, self.offsets, self.prior)
+
+    def discount(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what counts of one silo say of the shared profile: (..., level)."""
+        if self.kappa is None:
+            return counts
+        return discount(counts, self.kappa, self.offsets, self.beta)
+
+    def remainder(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what discounting leaves out of the log probability of the counts: (...,)."""
+        if self.kappa is None:
+            return np.zeros(counts.shape[:-1])
+        return log_remainder(counts, self.kappa, self.offsets, self.beta)
+
+    @property
+    def prior(self) -> NDArray[np.float64]:
+        """Parameters of the Dirichlet prior of a cluster's shared profile: (level,)."""
+        return np.full(int(self.offsets[-1]), self.beta) if self.base is None else self.base
+
+    @property
+    def drifts(self) -> NDArray[np.bool_]:
+        """In which variables silos may differ: (variable,)."""
+        same = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
+        return same if self.kappa is None else np.isfinite(self.kappa)
+
+    @property
+    def log_join_odds(self) -> float:
+        """What each join adds to the log prior of a grouping."""
+        return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
+
+
+def drift_profile(
+    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, kappa: NDArray[np.float64]
+) -> Profile:
+    """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
+
+    τ_q maximises the probability of the local clusters one by one, each counting
+    (clusters of its silo − 1)/(clusters of its silo), so that a silo's only cluster, which may
+    differ from others by drift alone, says nothing; times a weak prior.
+    """
+    counts = discount(clusters.counts, kappa, offsets, beta)
+    sizes = np.diff(offsets)
+    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
+    centre = ((counts + beta) / (totals + beta * np.repeat(sizes, sizes))).mean(axis=0)
+    siblings = np.bincount(clusters.silo)[clusters.silo]
+    worth = (siblings - 1) / siblings
+    fits = np.array([worth @ by_variable(counts, spread * centre, offsets) for spread in SPREADS])
+    fits -= 0.5 * ((np.log(SPREADS)[:, None] - np.log(beta * sizes)) / SPREAD_SD) ** 2
+    spread = SPREADS[fits.argmax(axis=0)]
+    return Profile(offsets, beta, kappa, np.repeat(spread, sizes) * centre)
+
+
+def by_variable(
+    counts: NDArray[np.float64], base: NDArray[np.float64], offsets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the evidence of each cluster in each variable: (..., variable) from (..., level)."""
+    rise = gammaln(base + counts) - gammaln(base)
+    totals, concentration = (
+        np.add.reduceat(part, offsets[:-1], axis=-1) for part in (counts, base)
+    )
+    fall = gammaln(concentration + totals) - gammaln(concentration)
+    return np.asarray(np.add.reduceat(rise, offsets[:-1], axis=-1) - fall)
+
+
+def group_under_drift(
+    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, find: Find
+) -> tuple[NDArray[np.int64], Profile]:
+    """Return the grouping that is most probable with its κ, and the evidence at that κ.
+
+    A κ is judged by what its joins add to the log probability of all clusters standing alone, so
+    that without a join no κ is better than another. Drift, over all its κ, must be more probable
+    than none; and since it was looked for in all pairs of clusters, by a factor of their number.
+
+    Parameters
+    ----------
+    clusters : all silos' clusters.
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : concentration of the level probabilities in the pooled model.
+    find : the grouping, (local,), under a profile's evidence.
+    """
+    alike = drift_profile(clusters, offsets, beta, np.full(len(offsets) - 1, np.inf))
+    same = _judge(clusters, alike, find)
+    drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
+    # the first join pays its own prior odds: they are not charged twice
+    price = np.log(max(_pairs(clusters), 1)) + drifting[0].profile.log_join_odds
+    # without a pair of silos the two are equal but for rounding
+    drifts = logsumexp([found.value for found in drifting]) - price > same.value + TIE
+    best = max(drifting, key=lambda found: found.value) if drifts else same
+    return best.groups, best.profile
+
+
+class Judged(NamedTuple):
+    """A grouping, the evidence that found it, and their log probability."""
+
+    value: float
+    groups: NDArray[np.int64]
+    profile: Profile
+
+
+def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
+    groups = find(profile)
+    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts)
+    return Judged(value, groups, profile)
+
+
+def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) -> Judged:
+    """Group with all variables drifting; then, as long as it helps, with those that do."""
+    every = np.full(len(alike.offsets) - 1, kappa)
+    drifting = drift_profile(clusters, alike.offsets, alike.beta, every)
+    best = now = _judge(clusters, drifting, find)
+    for _ in range(PASSES):
+        gains = [gain_by_variable(clusters, now.groups, each) for each in (drifting, alike)]
+        drifts = gains[0] > gains[1]
+        if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
+            break
+        now = _judge(clusters, _combine(drifting, alike, drifts, kappa), find)
+        if now.value <= best.value:
+            break
+        best = now
+    return best
+
+
+def _combine(drifting: Profile, alike: Profile, drifts: NDArray[np.bool_], kappa: float) -> Profile:
+    """Return the evidence in which some variables, (variable,), drift with κ."""
+    of_level = np.repeat(drifts, np.diff(alike.offsets))
+    prior = np.where(of_level, drifting.prior, alike.prior)
+    return replace(alike, kappa=np.where(drifts, kappa, np.inf), base=prior)
+
+
+def _log_prior(drifts: NDArray[np.bool_]) -> float:
+    """Return the log prior of which variables drift, (variable,), and how much.
+
+    Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
+    variables that drift is uniform beforehand. The value they share is uniform on `KAPPAS`.
+    """
+    if not drifts.any():
+        return float(np.log(0.5))
+    pattern = 0.0 if drifts.all() else betaln(1 + drifts.sum(), 1 + (~drifts).sum())
+    return float(np.log(0.25 / len(KAPPAS)) + pattern)
+
+
+def _pairs(clusters: LocalClusters) -> int:
+    """Return how many pairs of local clusters are of different silos."""
+    of_silo = np.bincount(clusters.silo)
+    return int((of_silo.sum() ** 2 - (of_silo**2).sum()) // 2)
+
+
+def join_gain(clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile) -> float:
+    """Return the log probability of a grouping less that of every block by itself.
+
+    A block is what clusters of one silo in one group add up to.
+    """
+    blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
+    members = np.bincount(blocks.group)
+    members = members[members > 0]
+    joins = members.sum() - len(members)
+    prior = gammaln(members).sum() + joins * profile.log_join_odds
+    return float(gain_by_variable(clusters, groups, profile).sum() + prior)
+
+
+def gain_by_variable(
+    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile
+) -> NDArray[np.float64]:
+    """Return the evidence of the groups less that of their blocks: (variable,)."""
+    blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
+    counts = profile.discount(blocks.counts)
+    together = np.zeros((int(blocks.group.max()) + 1, counts.shape[1]))
+    np.add.at(together, blocks.group, counts)
+    joined, apart = (
+        by_variable(part, profile.prior, profile.offsets) for part in (together, counts)
+    )
+    return joined.sum(axis=0) - apart.sum(axis=0)

@@ -1,0 +1,424 @@
+"""From consensus to the exact posterior in a few exchanges: Gibbs rounds over the silos.
+
+The aggregated draws are the starting points of parallel chains on the posterior of the pooled
+model with silo-specific weights π^s ~ Dirichlet(α/S). One round, for all chains at once: the
+coordinator sends each silo its profiles; the silo draws its rows' labels, updates π^s, and answers
+with level counts by cluster. Without drift the profiles p_c ~ Dirichlet(β) are shared: the
+coordinator adds the counts and draws p ~ Dirichlet(β + counts). With drift it draws how alike the
+silos are, then the profile they share, then each silo's own (`model.families.drift`). Either way
+that is one valid Gibbs sweep, so the law of the draws can only come closer to the exact posterior
+for the matched number of clusters; no row moves.
+
+It is not in Fendler et al. (2026). The nearest idea is distributed data augmentation, which starts
+from nothing; starting from the consensus draws is what makes a handful of rounds enough. Limits:
+the number of clusters stays as matched, a cluster nobody found stays unfound, a wrong match stays
+wrong; and counts that are rounded or suppressed on the way make the rounds approximate.
+
+The same round with all C⁺ components, one π drawn by the coordinator from Dirichlet(α + counts)
+and thousands of rounds is the paper's pooled Gibbs sampler without moving a row (`exact`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.messages import PolishRound
+from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.drift import (
+    GRID,
+    Shared,
+    draw_shared,
+    draw_silo_profiles,
+    exchange_clusters,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages import PolishReply, Silos
+    from silomix.model.draws import MatchedDraws
+    from silomix.model.prior import Prior
+    from silomix.study import Polish
+
+STREAM = 0x706F6C
+"""Sets the coordinator's polish draws apart from other draws of the same seed."""
+CHECK_EVERY = 2
+FIRST_CHECK = 4
+"""Rounds below which there are no two windows to compare."""
+LIKELIHOOD_LIMIT = 2.5
+NOISE = 6.0
+"""Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
+rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent."""
+WORTH = 300.0
+"""Independent draws that the kept ones should be worth, for every cluster."""
+SILO_DRAWS = 500
+"""Draws, at least, of the silos' own profiles that are kept, where there are as many."""
+EVERY = 2
+"""One chain in so many keeps the silos' own profiles of a round, in turn: they are large, and those
+of consecutive rounds of a chain are alike."""
+FEWEST_ROWS = 5.0
+"""Smaller clusters are not asked whether they are at rest: hardly any row holds them in place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Polished:
+    """Draws after polishing.
+
+    Attributes
+    ----------
+    weights_by_silo : (draw, silo, cluster)
+    probabilities : (draw, cluster, level), what the silos share.
+    kappa : (draw, variable); None without drift.
+    silo_probabilities : (silo draw, silo, cluster, level), the silos' own profiles in the last
+        draws; None without drift.
+    log_likelihood : (round, chain), of all silos' rows, at the start of each round.
+    movement : (check, 4): round; z of the log-likelihood; of the cluster that moved most, how far
+        the mean squared z of its parameters' means, and of their spreads, is above 1, in standard
+        errors. No line where the rounds were too few for a check.
+    rounds : rounds made.
+    still_moving : whether the last check found the draws moving; False without a check.
+    worth : how many independent draws the kept ones are worth, for the worst cluster.
+    """
+
+    weights_by_silo: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
+    kappa: NDArray[np.float64] | None
+    silo_probabilities: NDArray[np.float64] | None
+    log_likelihood: NDArray[np.float64]
+    movement: NDArray[np.float64]
+    rounds: int
+    still_moving: bool
+    worth: float
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where the chains begin.
+
+    Attributes
+    ----------
+    weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
+    own : (silo, chain, cluster, level), each silo's profiles; those above when left out.
+    kappa : (variable,), how alike the silos are; None without drift.
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    own: NDArray[np.float64] | None = None
+    kappa: NDArray[np.float64] | None = None
+
+
+def chains_for(rounds: int, kept_draws: int, least: int) -> int:
+    """Return how many chains give `kept_draws` in the kept rounds of `rounds`; `least` at least."""
+    return max(least, -(-kept_draws // kept_rounds(rounds)))
+
+
+def kept_rounds(rounds: int) -> int:
+    """Return how many rounds' draws are kept: the second half."""
+    return rounds - rounds // 2
+
+
+def starting_point(
+    matched: MatchedDraws,
+    probabilities: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    kappa: NDArray[np.float64] | None = None,
+) -> Start:
+    """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
+
+    Under drift it begins at its own profiles too, and at the shared ones of clusters it lacks.
+
+    Parameters
+    ----------
+    matched : the silos' draws, as many as there are chains.
+    probabilities : (chain, cluster, level), the aggregated draws.
+    rows : (silo,)
+    kappa : (variable,), how alike the silos are, from the matching; None without drift.
+    """
+    least = 1.0 / (rows + 1.0)
+    raised = np.maximum(matched.weights, least[:, None, None])
+    weights = raised / raised.sum(axis=-1, keepdims=True)
+    own = None
+    if kappa is not None:
+        drifts = np.repeat(np.isfinite(kappa), np.diff(offsets))
+        differ = matched.held[:, None, :, None] & drifts
+        own = np.where(differ, matched.probabilities, probabilities)
+    return Start(weights, probabilities, own, kappa)
+
+
+def polish(
+    start: Start,
+    silos: Silos,
+    settings: Polish,
+    *,
+    kept_draws: int,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+    report: Callable[[int, int], None] | None = None,
+) -> Polished:
+    """Run Gibbs rounds over the silos from `start`.
+
+    Parameters
+    ----------
+    kept_draws : the fewest draws to keep, of the chains of `start` together.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    report : called with (rounds made, the most there can be).
+    """
+    until = settings.rounds == "until"
+    last = settings.most if settings.rounds == "until" else settings.rounds
+    weights = start.weights
+    own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
+    shared, drift = start_shared(start, offsets), start.kappa is not None
+    alpha = prior.alpha / len(silos.names)
+    history = _History()
+    for made in range(1, last + 1):
+        replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
+        weights = np.stack([reply.weights for reply in replies])
+        counts = np.stack([reply.counts for reply in replies])
+        members = np.stack([reply.members for reply in replies]).astype(np.float64)
+        likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
+        rng = np.random.default_rng([seed, STREAM, made])
+        if drift:
+            both = np.stack([weights, members], axis=-1)
+            counts, both = exchange_clusters(counts, both, shared, offsets, rng)
+            weights, members = np.moveaxis(both, -1, 0)
+        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
+        history.add(weights, members + alpha, shared, own if drift else None, likelihood)
+        if report is not None:
+            report(made, last)
+        due = until and made % CHECK_EVERY == 0
+        if made == last or (due and kept_rounds(made) * weights.shape[1] >= kept_draws):
+            history.check(members.sum(axis=0))
+            if until and history.at_rest():
+                break
+    return history.finish(offsets, np.random.default_rng([seed, STREAM, 0]))
+
+
+def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
+    """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
+    kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa
+    drifts = np.isfinite(kappa)
+    logs = np.log(np.where(drifts, kappa, 1.0))
+    nearest = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
+    on_grid = np.where(drifts, nearest, np.inf)
+    return Shared(start.probabilities, np.tile(on_grid, (len(start.probabilities), 1)))
+
+
+def draw_profiles(
+    counts: NDArray[np.int64],
+    shared: Shared,
+    beta: float,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    drift: bool,
+) -> tuple[Shared, NDArray[np.float64]]:
+    """Draw the profiles that the silos share, and each silo's own, given their counts.
+
+    Parameters
+    ----------
+    counts : (silo, chain, cluster, level)
+    shared : as they were; without drift κ stays where it is, at infinity.
+    """
+    if not drift:
+        shapes = counts.sum(axis=0) + beta
+        mean = draw_levels(shapes, offsets, rng)
+        return Shared(mean, shared.kappa, shapes), np.broadcast_to(mean, counts.shape)
+    shared = draw_shared(counts, shared, beta, offsets, rng)
+    return shared, draw_silo_profiles(counts, shared, offsets, rng)
+
+
+def ask_round(
+    silos: Silos,
+    number: int,
+    weights: NDArray[np.float64],
+    own: NDArray[np.float64],
+    alpha: float | None,
+    inner_sweeps: int,
+) -> list[PolishReply]:
+    """Ask every silo one round, each with its own weights and profiles.
+
+    Parameters
+    ----------
+    weights : (silo, chain, cluster); own : (silo, chain, cluster, level)
+    """
+    replies: Mapping[str, PolishReply] = silos.ask(
+        {
+            name: PolishRound(number, weights[place], own[place], alpha, inner_sweeps)
+            for place, name in enumerate(silos.names)
+        }
+    )
+    return [replies[name] for name in silos.names]
+
+
+class _History:
+    """Every round's draws, and how far they moved."""
+
+    def __init__(self) -> None:
+        self.weights: list[NDArray[np.float32]] = []
+        self.weight_shapes: list[NDArray[np.float32]] = []
+        self.probabilities: list[NDArray[np.float32]] = []
+        self.shapes: list[NDArray[np.float32]] = []
+        self.kappa: list[NDArray[np.float64]] = []
+        self.own: deque[NDArray[np.float32]] = deque()
+        self.with_own: deque[NDArray[np.bool_]] = deque()
+        self.log_likelihood: list[NDArray[np.float64]] = []
+        self.checks: list[tuple[float, float, float, float]] = []
+        self.worth = np.nan
+
+    def add(
+        self,
+        weights: NDArray[np.float64],
+        weight_shapes: NDArray[np.float64],
+        shared: Shared,
+        own: NDArray[np.float64] | None,
+        log_likelihood: NDArray[np.float64],
+    ) -> None:
+        self.weights.append(np.moveaxis(weights, 0, 1).astype(np.float32))
+        self.weight_shapes.append(np.moveaxis(weight_shapes, 0, 1).astype(np.float32))
+        self.probabilities.append(shared.mean.astype(np.float32))
+        self.shapes.append(shared.shapes.astype(np.float32))
+        self.kappa.append(shared.kappa)
+        self.log_likelihood.append(log_likelihood)
+        made = len(self.weights)
+        if own is not None:
+            some = np.arange(own.shape[1]) % EVERY == made % EVERY
+            self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
+            self.with_own.append(some)
+            if (len(self.own) - 1) * (own.shape[1] // EVERY) >= SILO_DRAWS:
+                self.own.popleft()
+                self.with_own.popleft()
+        for old in range(made // 4 - 1):  # nobody looks back so far
+            for by_round in (self.weights, self.weight_shapes, self.probabilities, self.shapes):
+                by_round[old] = np.empty(0, np.float32)
+
+    def check(self, members: NDArray[np.float64]) -> None:
+        """Compare the kept half of the rounds with the quarter before it, chain by chain.
+
+        Parameters
+        ----------
+        members : (chain, cluster), rows of all silos in the last round.
+        """
+        made = len(self.weights)
+        if made < FIRST_CHECK:
+            return
+        rows = members.mean(axis=0)
+        large = rows >= min(FEWEST_ROWS, rows.max())
+        windows = slice(made // 4, made // 2), slice(made // 2, made)
+        then, now = (self._parameters(window, large) for window in windows)
+        before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
+        self.checks.append(
+            (
+                float(made),
+                float(paired_z(after - before)),
+                excess(paired_z(now.mean(axis=0) - then.mean(axis=0))),
+                excess(paired_z(spread(now) - spread(then))),
+            )
+        )
+        self.worth = independent_draws(now)
+
+    def _parameters(self, window: slice, large: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
+        weights = np.array(self.weights[window], dtype=np.float64)[..., large]
+        profiles = np.array(self.probabilities[window], dtype=np.float64)[:, :, large]
+        return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
+
+    def at_rest(self) -> bool:
+        """Tell whether the last check found the draws at rest, and worth enough."""
+        return bool(self.checks) and not moving(*self.checks[-1][1:]) and self.worth >= WORTH
+
+    def finish(self, offsets: NDArray[np.int64], rng: np.random.Generator) -> Polished:
+        """Return the draws of the kept rounds, each with a second one given the same counts.
+
+        That costs no exchange, and makes the ends of intervals steadier.
+        """
+        made, chains = len(self.weights), len(self.weights[-1])
+        kept = slice(made // 2, None)
+        shapes = np.concatenate(self.weight_shapes[kept])
+        more_weights = draw_levels(shapes, np.array([0, shapes.shape[-1]]), rng)
+        more_profiles = draw_levels(np.concatenate(self.shapes[kept]), offsets, rng)
+        checks = np.array(self.checks).reshape(-1, 4)
+        drift = len(self.own) > 0
+        own = list(self.own)[-kept_rounds(made) :]
+        with_own = np.zeros((kept_rounds(made), chains), dtype=bool)
+        if drift:
+            with_own[-len(own) :] = list(self.with_own)[-len(own) :]
+        # draws that have the silos' own profiles come last
+        order = np.argsort(with_own.ravel(), kind="stable")
+
+        def joined(
+            more: NDArray[np.floating], by_round: Sequence[NDArray[np.floating]]
+        ) -> NDArray[np.floating]:
+            return np.concatenate([more, np.concatenate(by_round)[order]]).astype(np.float32)
+
+        kappa = np.concatenate(self.kappa[kept])
+        return Polished(
+            weights_by_silo=joined(more_weights, self.weights[kept]),
+            probabilities=joined(more_profiles, self.probabilities[kept]),
+            kappa=np.concatenate([kappa, kappa[order]]) if drift else None,
+            silo_probabilities=np.concatenate(own) if drift else None,
+            log_likelihood=np.array(self.log_likelihood),
+            movement=checks,
+            rounds=made,
+            still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
+            worth=self.worth,
+        )
+
+
+def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far each chain is from the mean of all, averaged over rounds: (chain, …)."""
+    return np.abs(values - values.mean(axis=(0, 1))).mean(axis=0)
+
+
+def independent_draws(values: NDArray[np.float64]) -> float:
+    """Return how many independent draws these are worth, in the cluster where they are fewest.
+
+    Chains are independent of each other, so the spread of their means says how well the mean of
+    all is known, however slowly each of them moves.
+
+    Parameters
+    ----------
+    values : (round, chain, cluster, parameter)
+    """
+    rounds, chains = values.shape[:2]
+    of_means = values.mean(axis=0).var(axis=0, ddof=1) / chains
+    of_draws = values.var(axis=(0, 1))
+    error = np.divide(of_means, of_draws, out=np.full_like(of_means, np.nan), where=of_draws > 0)
+    known = error[~np.isnan(error).all(axis=1)]
+    if len(known) == 0:
+        return float(rounds * chains)
+    return float(1.0 / np.nanmean(known, axis=1).max())
+
+
+def moving(likelihood_z: float, means: float, spreads: float) -> bool:
+    """Tell whether a comparison of two rounds shows more than its Monte Carlo error."""
+    return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE)
+
+
+def excess(z: NDArray[np.float64]) -> float:
+    """Return how far the mean of z², over the parameters of a cluster, is above 1, at the worst.
+
+    In standard errors, as if half of the parameters said something of their own: levels of one
+    variable add up to one.
+
+    Parameters
+    ----------
+    z : (cluster, parameter)
+    """
+    return float((np.mean(z**2, axis=1).max() - 1.0) / np.sqrt(4.0 / z.shape[1]))
+
+
+def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return mean over standard error of the differences along axis 0; 0 where none moved."""
+    error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
+    mean = differences.mean(axis=0)
+    return np.divide(mean, error, out=np.zeros_like(mean), where=error > 0)

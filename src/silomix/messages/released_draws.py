@@ -1,0 +1,226 @@
+"""Draws remade from releases: what the coordinator and every silo compute alike.
+
+`matched_draws` puts them into the global clusters' terms, for the aggregation; `make_reference`
+averages those of the silos matched so far, against which `divergence_cost` holds a silo's rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from silomix.messages.release_record import random_order, release_draws
+from silomix.messages.rounding import has_rules, own_draws
+from silomix.model.draws import MatchedDraws
+from silomix.model.families.categorical import SMALLEST_PROBABILITY, log_responsibilities, one_hot
+from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.weighted_draws import SMALLEST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.messages.release_record import Release
+    from silomix.model.prior import Prior
+    from silomix.model.schema import Shard
+
+# set the draws of the two apart from each other, and from other draws of the same seed
+MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
+# draws of the reference, over which costs are averaged
+REFERENCE_DRAWS = 100
+# responsibilities, (row, draw, component), that a silo holds in memory
+CELLS_AT_A_TIME = 2_000_000
+
+
+def matched_draws(
+    releases: Sequence[Release],
+    groups: Sequence[NDArray[np.int64]],
+    count: int,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+) -> MatchedDraws:
+    """Return `count` draws of each silo in the global clusters' terms, in random order.
+
+    Each silo draws from its own stream of (seed, place), so draw t of one silo has nothing to
+    do with draw t of another. Where several clusters of a silo are one global cluster their
+    weights add, and the profile is their mixture by weight, draw by draw.
+
+    Parameters
+    ----------
+    releases : one of each silo.
+    groups : for each of them (local cluster,), the global cluster of each.
+    prior : of the pooled model.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    silos, clusters = len(releases), 1 + max(int(group.max()) for group in groups)
+    held = np.zeros((silos, clusters), dtype=bool)
+    weights = np.zeros((silos, count, clusters))
+    probabilities = np.zeros((silos, count, clusters, int(offsets[-1])))
+    for s, (release, group) in enumerate(zip(releases, groups, strict=True)):
+        rng = np.random.default_rng([seed, release.place, MATCHED_STREAM])
+        local_weights, profiles = release_draws(release, count, prior, silos, offsets, rng)
+        if has_rules(release):
+            profiles = own_draws(release, count, prior, silos, offsets, rng)
+        for c in np.unique(group):
+            members = np.flatnonzero(group == c)
+            shares = local_weights[:, members]
+            held[s, c] = True
+            weights[s, :, c] = shares.sum(axis=1)
+            probabilities[s, :, c] = _mixture(shares, profiles[:, members])
+    return MatchedDraws(weights, probabilities, held)
+
+
+def _mixture(shares: NDArray[np.float64], profiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mix profiles (draw, part, level) by their shares (draw, part): (draw, level)."""
+    if shares.shape[1] == 1:
+        return profiles[:, 0]
+    positive = np.maximum(shares, SMALLEST)
+    parts = positive / positive.sum(axis=1, keepdims=True)
+    return np.einsum("tk,tkd->td", parts, profiles)
+
+
+class Reference(NamedTuple):
+    """The clusters found so far, or those of one silo.
+
+    Attributes
+    ----------
+    weights : (cluster,), means.
+    probabilities : (draw, cluster, level)
+    influence : (cluster,), how much each counts in a mean with others.
+    """
+
+    weights: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
+    influence: NDArray[np.float64]
+
+
+def make_reference(
+    releases: Sequence[Release],
+    groups: Sequence[NDArray[np.int64]],
+    influence: str,
+    *,
+    silos: int,
+    prior: Prior,
+    offsets: NDArray[np.int64],
+    seed: int,
+) -> Reference:
+    """Return the running mean of the silos matched so far, cluster by cluster.
+
+    Parameters
+    ----------
+    groups : for each release (local cluster,), its cluster of the reference.
+    influence : "mean" or "precision": how much each silo's clusters count.
+    silos : how many the study has.
+    prior : of the pooled model.
+    """
+    empty = np.zeros((REFERENCE_DRAWS, 0, int(offsets[-1])))
+    reference = Reference(np.zeros(0), empty, np.zeros(0))
+    for release, group in zip(releases, groups, strict=True):
+        rng = np.random.default_rng([seed, release.place, REFERENCE_STREAM])
+        weights, draws = release_draws(release, REFERENCE_DRAWS, prior, silos, offsets, rng)
+        own = precision(release, offsets) if influence == "precision" else np.ones(len(group))
+        reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
+    return reference
+
+
+def precision(release: Release, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return one over the posterior variance of each cluster, averaged over levels: (cluster,).
+
+    One number for each cluster, so that the weighted mean of probabilities sums to one.
+    """
+    spread = 1 + np.repeat(release.concentration, np.diff(offsets), axis=1)
+    variance = (release.mean * (1 - release.mean) / spread).mean(axis=1)
+    return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
+
+
+def _update(reference: Reference, silo: Reference, group: NDArray[np.int64]) -> Reference:
+    """Take a silo in; group (cluster,) beyond the reference's last is a new cluster."""
+    new = max(int(group.max()) + 1 - len(reference.influence), 0)
+    influence = np.pad(reference.influence, (0, new))
+    weights = np.pad(reference.weights, (0, new))
+    probabilities = np.pad(reference.probabilities, ((0, 0), (0, new), (0, 0)))
+    total = influence[group] + silo.influence
+    share = silo.influence / total
+    weights[group] += share * (silo.weights - weights[group])
+    probabilities[:, group] += share[:, None] * (silo.probabilities - probabilities[:, group])
+    influence[group] = total
+    return Reference(weights, probabilities, influence)
+
+
+def padded(clusters: int, reference: int) -> int:
+    """Return C^m, the components on both sides once padded with components of the prior."""
+    return max(clusters, reference) + 1
+
+
+def divergence_cost(
+    reference: Reference,
+    shard: Shard,
+    weights: NDArray[np.floating],
+    probabilities: NDArray[np.floating],
+    beta: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return the cost of matching each local cluster to each reference cluster, in the silo.
+
+    The cost is the posterior expectation of Σ_i P_ij log(P_ij / P*_ik) over the silo's rows i,
+    P_ij the probability that row i is of cluster j given the silo's own parameters and P* that
+    given the reference's: the column's part of D(P ‖ P*) of Fendler et al. (2026), which may be
+    negative. Draw t of the reference goes with a random draw of the silo.
+
+    Both sides are padded to C^m = max(C*, C^s) + 1 components. A component that pads is drawn
+    from the pooled model's prior, anew for each draw: beta as it stands, not the silo's share
+    of it, for the reference is to become global. It has weight 1/C^m and the real clusters
+    share what is left in proportion to their means: were they to keep a sum of one, a silo
+    with few clusters would look unlike a reference with many for its weights alone.
+
+    Parameters
+    ----------
+    shard : the silo's rows.
+    weights : (cluster,), means of the silo's weights.
+    probabilities : (draw, cluster, level), the silo's draws.
+    beta : of the pooled model's prior.
+    rng : for the draws of the prior and the pairing of draws.
+
+    Returns
+    -------
+    (local cluster, reference cluster), both padded: the components of the prior come last.
+    """
+    size = padded(len(weights), len(reference.weights))
+    n_draws = len(reference.probabilities)
+    taken = random_order(len(probabilities), n_draws, rng)
+    offsets = shard.schema.offsets
+    sides = [
+        (_pad_weights(mean, size), _pad_probabilities(draws, size, offsets, beta, rng))
+        for mean, draws in [(weights, probabilities[taken]), reference[:2]]
+    ]
+    cost = np.zeros((size, size))
+    rows = max(1, CELLS_AT_A_TIME // (n_draws * size))
+    for start in range(0, shard.rows, rows):
+        present = one_hot(shard.codes[start : start + rows], offsets)
+        local, other = (log_responsibilities(present, *side) for side in sides)
+        share = np.exp(local)
+        cost += np.einsum("idj,idj->j", share, local)[:, None]
+        cost -= np.tensordot(share, other, axes=([0, 1], [0, 1]))
+    return cost / n_draws
+
+
+def _pad_weights(weights: NDArray[np.floating], size: int) -> NDArray[np.float64]:
+    """Return (size,) weights that sum to one; means over silos that lack clusters need not."""
+    scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
+    return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
+
+
+def _pad_probabilities(
+    draws: NDArray[np.floating],
+    size: int,
+    offsets: NDArray[np.int64],
+    beta: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
+    n_draws, clusters, levels = draws.shape
+    drawn = draw_levels(np.full((size - clusters, levels), beta), offsets, rng, n_draws)
+    return np.concatenate([draws.astype(np.float64), drawn], axis=1)

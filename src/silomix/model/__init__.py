@@ -1,0 +1,1 @@
+"""What is assumed: variables, prior, likelihoods, and how rows are read."""

@@ -1,0 +1,131 @@
+"""Whether a run can be trusted: label-invariant traces, R-hat, effective sample size, a sentence.
+
+Component labels may swap during a run, so only quantities that do not depend on them are traced.
+R-hat is rank-normalised and split, ESS is bulk (Vehtari et al., 2021), both from arviz-stats.
+"""
+
+from __future__ import annotations
+
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.model.draws import Diagnostics, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import NDArray
+
+RHAT_LIMIT = 1.05
+LARGEST_RHAT = 100
+"""What is larger is said to be."""
+ESS_LIMIT = 200.0
+PRIOR_DRAWS_ALLOWED = 0.05
+"""Share of draws from the prior above which a cluster is worth a warning."""
+SILENCE = threading.Lock()
+"""Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it."""
+FEWEST_DRAWS = 8
+"""Below this many draws a chain, R-hat says nothing."""
+
+_WORDS = {
+    "log_likelihood": "log-likelihood",
+    "occupied": "number of occupied components",
+    "largest_weight": "largest weight",
+    "allocation_entropy": "allocation entropy",
+}
+
+
+def diagnose(
+    log_likelihood: NDArray[np.float64],
+    members: NDArray[np.int64],
+    weights: NDArray[np.float32],
+) -> Diagnostics:
+    """Judge one silo's kept draws.
+
+    Parameters
+    ----------
+    log_likelihood : (chain, draw)
+    members : (chain, draw, component), rows by component.
+    weights : (chain, draw, component)
+    """
+    # by size: added up in another order, switched labels would pass for a move of the trace
+    shares = np.sort(members, axis=-1) / members.sum(axis=-1, keepdims=True)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    values = {
+        "log_likelihood": log_likelihood,
+        "occupied": (members > 0).sum(axis=-1).astype(np.float64),
+        "largest_weight": weights.max(axis=-1).astype(np.float64),
+        "allocation_entropy": -(shares * logs).sum(axis=-1),
+    }
+    traces = {name: _trace(value) for name, value in values.items()}
+    trusted, verdict = _verdict(traces)
+    return Diagnostics(traces, trusted, verdict)
+
+
+def _trace(values: NDArray[np.float64]) -> Trace:
+    if values.shape[1] < FEWEST_DRAWS or np.ptp(values) == 0:
+        return Trace(values, np.nan, np.nan)
+    array_stats: Any = import_module("arviz_stats.base").array_stats  # late: it costs a second
+    # a chain that never moved divides by 0
+    with SILENCE, np.errstate(divide="ignore", invalid="ignore"):
+        rhat = float(array_stats.rhat(_two_chains(values), chain_axis=0, draw_axis=1))
+        ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1))
+    return Trace(values, rhat, ess)
+
+
+def _two_chains(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cut a single chain in half: R-hat compares chains, and the halves should agree too."""
+    chains, draws = values.shape
+    if chains > 1:
+        return values
+    return values[:, : draws // 2 * 2].reshape(2, -1)
+
+
+def rhat_words(rhat: float, digits: int) -> str:
+    """Return R̂ for people: of chains that stand still apart it is huge, or infinite."""
+    return f"{rhat:.{digits}f}" if rhat < LARGEST_RHAT else f"over {LARGEST_RHAT}"
+
+
+def worst_rhat(values: Iterable[float]) -> float:
+    """Return the largest R̂, infinite ones included; nan if every trace was constant."""
+    return max((value for value in values if not np.isnan(value)), default=np.nan)
+
+
+def fewest_draws(values: Iterable[float]) -> float:
+    """Return the fewest effective draws; nan if every trace was constant."""
+    return min((value for value in values if np.isfinite(value)), default=np.nan)
+
+
+def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
+    chains, draws = traces["log_likelihood"].values.shape
+    if draws < FEWEST_DRAWS:
+        return False, (
+            f"Cannot tell: {draws} kept draws a chain are too few to judge; keep at least "
+            f"{FEWEST_DRAWS}, better several hundred."
+        )
+    moving = {name: trace for name, trace in traces.items() if not np.isnan(trace.rhat)}
+    if not moving:
+        return True, "Every trace is constant: the rows leave the sampler no choice."
+    worst = max(moving, key=lambda name: moving[name].rhat)
+    least = min(moving, key=lambda name: moving[name].ess)
+    rhat, ess = moving[worst].rhat, moving[least].ess
+    if rhat > RHAT_LIMIT:
+        kind = f"the {chains} chains" if chains > 1 else "the two halves of the chain"
+        return False, (
+            f"Do not trust this run yet: {kind} disagree on the {_WORDS[worst]} (R-hat "
+            f"{rhat_words(rhat, 2)}, limit {RHAT_LIMIT}). Run it longer; if that does not help, "
+            "the posterior may have several modes."
+        )
+    if ess < ESS_LIMIT:
+        return False, (
+            f"Use with care: the {_WORDS[least]} has only {ess:.0f} effective draws "
+            f"(at least {ESS_LIMIT:.0f} wanted); run longer."
+        )
+    caution = "" if chains > 1 else " With one chain, a mode never visited goes unnoticed."
+    return True, (
+        f"Trust it: R-hat is at most {rhat:.2f} and there are at least {ess:.0f} effective draws "
+        f"on every trace.{caution}"
+    )

@@ -1,0 +1,224 @@
+"""Drift: a cluster's profile may differ between silos, variable by variable.
+
+    p_sc^q ~ Dirichlet(κ_q m_c^q),   m_c^q ~ Dirichlet(β, …, β)
+
+The silos share the mean profile m_c; κ_q says how alike they are in variable q, and at κ_q = ∞ they
+are the same, which is the model of Fendler et al. (2026). Half of the prior of κ_q is at ∞ and half
+is log-uniform on a grid; how many variables drift is learned too (P(κ_q = ∞) ~ Beta(1, 1)).
+
+Given the silos' level counts by cluster, the coordinator draws κ, then m, with the silos' own
+profiles integrated out, and only then those profiles. In another order, with profiles left over
+from before κ or m moved, the three steps would not leave the posterior as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.special import digamma, gammaln, zeta
+
+from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
+from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SAME = np.inf
+# the values of κ_q; the last is the model without drift
+GRID = np.append(np.geomspace(3.0, 3000.0, 25), SAME)
+# finite points of the grid that one draw of κ_q compares
+TRIED = 3
+
+
+class Shared(NamedTuple):
+    """What the silos share, in every chain.
+
+    Attributes
+    ----------
+    mean : (chain, cluster, level), m.
+    kappa : (chain, variable), points of `GRID`.
+    shapes : (chain, cluster, level), of the Dirichlets that m was drawn from; empty at the start.
+    """
+
+    mean: NDArray[np.float64]
+    kappa: NDArray[np.float64]
+    shapes: NDArray[np.float64] = np.empty(0)
+
+
+def draw_shared(
+    counts: NDArray[np.int64],
+    shared: Shared,
+    beta: float,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> Shared:
+    """Draw κ given m, then m given κ, both with the silos' own profiles integrated out.
+
+    Parameters
+    ----------
+    counts : (silo, chain, cluster, level), whole numbers, of the silos' last labels.
+    """
+    kappa = draw_kappa(counts, shared, offsets, rng)
+    # table counts turn the Dirichlet–multinomial into a multinomial of m (Teh et al., 2006)
+    shapes = sum_tables(counts, shared.mean, kappa, offsets, rng) + np.float64(beta)
+    return Shared(draw_levels(shapes, offsets, rng), kappa, shapes)
+
+
+def draw_kappa(
+    counts: NDArray[np.int64],
+    shared: Shared,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Draw κ of every chain and variable on the grid: (chain, variable)."""
+    same = np.isinf(shared.kappa).sum(axis=1)
+    drifting = shared.kappa.shape[1] - same
+    # the odds of drift are a ratio of two gammas: a Beta(1, 1) prior, updated
+    log_odds = np.log(rng.standard_gamma(1.0 + drifting)) - np.log(rng.standard_gamma(1.0 + same))
+    current = np.searchsorted(GRID, shared.kappa)
+    return GRID[draw_from_grid(counts, shared.mean, current, GRID, log_odds, offsets, TRIED, rng)]
+
+
+def draw_silo_profiles(
+    counts: NDArray[np.int64],
+    shared: Shared,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
+    kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)[:, None, :]
+    drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
+    own = np.array(np.broadcast_to(shared.mean, counts.shape))
+    # most variables do not drift, and gamma variables are what takes the time
+    shapes = np.broadcast_to(kappa * shared.mean, counts.shape)[drifts] + counts[drifts]
+    own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
+    totals = np.add.reduceat(own, offsets[:-1], axis=-1)
+    return np.where(drifts, own / np.repeat(totals, np.diff(offsets), axis=-1), own)
+
+
+def exchange_clusters(
+    counts: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    shared: Shared,
+    offsets: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Let every silo exchange the rows and weights of two clusters, in every chain.
+
+    A Metropolis step on the labels with the silo's profiles integrated out: a silo whose clusters
+    were matched crosswise can change over, which row by row it never could.
+
+    Parameters
+    ----------
+    counts : (silo, chain, cluster, level)
+    weights : (silo, chain, cluster, …), and whatever else goes with a cluster's rows.
+    """
+    silos, chains, clusters, _ = counts.shape
+    if clusters < 2:
+        return counts, weights
+    a = rng.integers(clusters, size=(silos, chains))
+    b = (a + rng.integers(1, clusters, size=(silos, chains))) % clusters
+    silo, chain = np.ogrid[:silos, :chains]
+    of_a, of_b = counts[silo, chain, a], counts[silo, chain, b]
+    mean_a, mean_b = shared.mean[chain, a], shared.mean[chain, b]
+    kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)
+    gain = (
+        log_level_terms(of_b, mean_a, kappa)
+        + log_level_terms(of_a, mean_b, kappa)
+        - log_level_terms(of_a, mean_a, kappa)
+        - log_level_terms(of_b, mean_b, kappa)
+    ).sum(axis=-1)
+    moved = gain > np.log(rng.random(gain.shape))
+    s, t = np.nonzero(moved)
+    counts, weights = counts.copy(), weights.copy()
+    one, other = a[s, t], b[s, t]
+    for array in (counts, weights):
+        array[s, t, one], array[s, t, other] = array[s, t, other], array[s, t, one]
+    return counts, weights
+
+
+def log_level_terms(
+    counts: NDArray[np.floating] | NDArray[np.int64],
+    mean: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return what each level adds to ln p(counts | m, κ), (..., level).
+
+    The term of a variable's total, ln Γ(κ) − ln Γ(κ + Σn), is left out. It does not depend on m.
+    """
+    drifts = np.broadcast_to(np.isfinite(kappa), np.broadcast_shapes(counts.shape, mean.shape))
+    terms = np.asarray(counts * np.log(mean))
+    shapes = (
+        np.broadcast_to(kappa, drifts.shape)[drifts] * np.broadcast_to(mean, drifts.shape)[drifts]
+    )
+    terms[drifts] = gammaln(shapes + np.broadcast_to(counts, drifts.shape)[drifts]) - gammaln(
+        shapes
+    )
+    return terms
+
+
+def discount(
+    counts: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float = 0.5,
+) -> NDArray[np.float64]:
+    """Return the counts that say of m, without drift, what these say of it under drift.
+
+    A silo's counts n of one level and N of the others have the log-likelihood l(m) of a
+    Beta–binomial. The counts n′, N′ whose binomial log-likelihood has the same slope and curvature
+    at the posterior mean stand for them: about n (κ + 1)/(n + N + κ) in the middle, and more where
+    a level is never, or always, there, which drift explains less well. Every level is compared
+    with all others together.
+
+    Parameters
+    ----------
+    counts : (..., level)
+    kappa : (variable,)
+    """
+    if np.isinf(kappa).all():
+        return counts
+    sizes = np.diff(offsets)
+    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=-1), sizes, axis=-1)
+    rest = totals - counts
+    m = (counts + beta) / (totals + beta * np.repeat(sizes, sizes))
+    drifts = np.repeat(np.isfinite(kappa), sizes)
+    k = np.where(drifts, np.repeat(kappa, sizes), 1.0)
+    x, y = k * m, k * (1 - m)
+    slope = k * (_digamma_rise(x, counts) - _digamma_rise(y, rest))
+    curvature = k**2 * (_trigamma_fall(x, counts) + _trigamma_fall(y, rest))
+    # n′/m − N′/(1 − m) = slope, n′/m² + N′/(1 − m)² = curvature; neither is negative
+    others = (curvature - slope / m) * m * (1 - m) ** 2
+    own = m * (slope + np.maximum(others, 0.0) / (1 - m))
+    return np.where(drifts, np.clip(own, 0.0, counts), counts)
+
+
+def _digamma_rise(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(digamma(x + n) - digamma(x))
+
+
+def _trigamma_fall(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(zeta(2.0, x) - zeta(2.0, x + n))  # ψ′(x) = ζ(2, x)
+
+
+def log_remainder(
+    counts: NDArray[np.float64],
+    kappa: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    beta: float = 0.5,
+) -> NDArray[np.float64]:
+    """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted: (...,).
+
+    Where counts of one silo are added up before they are discounted, this is what changes beside
+    the evidence of the discounted counts.
+    """
+    sizes = np.diff(offsets)
+    totals = np.add.reduceat(counts, offsets[:-1], axis=-1)
+    m = (counts + beta) / np.repeat(totals + beta * sizes, sizes, axis=-1)
+    terms = log_level_terms(counts, m, np.repeat(kappa, sizes))
+    terms -= np.log(m) * discount(counts, kappa, offsets, beta)
+    drifts = np.isfinite(kappa)
+    k = np.where(drifts, kappa, 1.0)
+    by_total = np.where(drifts, gammaln(k) - gammaln(k + totals), 0.0)
+    return np.asarray(terms.sum(axis=-1) + by_total.sum(axis=-1))

@@ -1,0 +1,138 @@
+"""Frame or file → one kind of eager frame."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+
+from silomix.errors import DataError, MissingDependency
+from silomix.model.spreadsheet import from_spreadsheet
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoFrame
+
+Table: TypeAlias = Union["IntoFrame", str, Path]
+
+PACKED_TEXT = "silomix: the categories are how a text file was packed, not declared levels"
+"""Attribute of a pandas frame that was read from a text file."""
+
+SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+OTHER_SEPARATORS = {";": "save it with commas", "\t": "rename it to end in .tsv"}
+"""What may separate the columns of a file called .csv, and what to do then."""
+BLOCK_ROWS = 20_000
+UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
+"""What pandas and Arrow raise on files that are damaged, or of no use to us."""
+
+
+def read_table(table: Table) -> nw.DataFrame[Any]:
+    """Return the table as an eager narwhals frame whose column names are text.
+
+    Parameters
+    ----------
+    table : a frame that narwhals reads (pandas, polars, Arrow; a lazy one is collected), or the
+        path of a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file. Cells of a text file keep their
+        spelling, but for apostrophes that guard a formula from a spreadsheet, and become the
+        categories of pandas categoricals; empty cells, NA and NaN are missing.
+    """
+    if isinstance(table, str | Path):
+        return _read_file(Path(table))
+    if isinstance(table, pd.DataFrame) and any(type(name) is not str for name in table.columns):
+        table = table.set_axis([str(name) for name in table.columns], axis=1)
+    try:
+        frame: Any = nw.from_native(table)
+    except TypeError:
+        raise DataError(
+            f"cannot read a {type(table).__name__} as a table; give a pandas, polars or Arrow "
+            "frame, or the path of a CSV or Parquet file"
+        ) from None
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"the table: {error}\nrename or drop all but one of each") from None
+    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+
+
+def _read_file(path: Path) -> nw.DataFrame[Any]:
+    name = path.name.lower()
+    separator = next((sep for end, sep in SEPARATORS.items() if name.endswith(end)), None)
+    if separator is None and not name.endswith(".parquet"):
+        known = ", ".join([*SEPARATORS, ".parquet"])
+        raise DataError(f"{path}: unknown kind of file; give one that ends in {known}")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; check the path")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path}: the file is empty; check that it was written, or give another")
+    try:
+        return _read_text(path, separator) if separator else _read_parquet(path)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except (*UNREADABLE, pd.errors.ParserWarning) as error:
+        # what is wrong may quote any byte of the file
+        said = "".join(sign if sign.isprintable() else " " for sign in str(error).strip())
+        raise DataError(f"{path}: cannot be read: {said}; repair or replace the file") from error
+
+
+def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
+    # Text, not dtype="category": there pandas reads "01" as the number 1. Block by block, so
+    # that a large file is never held as text.
+    rules: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False}
+    header = pd.read_csv(path, header=None, nrows=1, **rules).iloc[0].tolist()
+    _check_header([from_spreadsheet(name) for name in header], separator)
+    with warnings.catch_warnings():
+        # pandas only warns before it cuts rows that are longer than the header
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        with pd.read_csv(
+            path,
+            na_values=["", "NA", "NaN"],
+            index_col=False,
+            skip_blank_lines=len(header) > 1,  # in a single column, a blank is a missing cell
+            chunksize=BLOCK_ROWS,
+            **rules,
+        ) as blocks:
+            packed = [block.astype("category") for block in blocks]
+    frame = pd.DataFrame(
+        {
+            from_spreadsheet(name): _unguarded(
+                pd.api.types.union_categoricals([block[name] for block in packed])
+            )
+            for name in packed[0].columns
+        }
+    )
+    frame.attrs[PACKED_TEXT] = True
+    return read_table(frame)
+
+
+def _unguarded(column: pd.Categorical[Any]) -> pd.Categorical[Any]:
+    """Return a column with the texts that `silomix.model.spreadsheet` wrote: two may be one."""
+    texts = [from_spreadsheet(text) for text in column.categories]
+    if texts == column.categories.tolist():
+        return column
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([*(places[text] for text in texts), -1])[column.codes]
+    return pd.Categorical.from_codes(codes, pd.Index(list(places)))
+
+
+def _check_header(header: list[str], separator: str) -> None:
+    for sign, advice in OTHER_SEPARATORS.items():
+        if len(header) == 1 and sign != separator and sign in header[0]:
+            raise DataError(
+                f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}: {advice}"
+            )
+    repeated = [name for name, times in Counter(header).items() if name and times > 1]
+    if repeated:
+        raise DataError(f"column names {repeated} stand more than once; rename or drop the others")
+
+
+def _read_parquet(path: Path) -> nw.DataFrame[Any]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependency(
+            f"{path}: a Parquet file needs pyarrow: pip install 'silomix[data]', or give a CSV"
+        ) from None
+    return read_table(parquet.read_table(path))

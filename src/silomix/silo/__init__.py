@@ -1,0 +1,1 @@
+"""What runs next to the rows. `answer` is all that the outside can call."""

@@ -1,0 +1,310 @@
+"""Disclosure rules: what happens to a silo's numbers before they leave it.
+
+A release is treated as a frequency table: how often each level occurs in each cluster, on average
+over the draws of who belongs to it, in whole numbers. The prior has no part in it, so no study can
+use it to lift counts over a minimum. Small clusters are folded into their neighbours, counts are
+rounded, and no released number stands for fewer rows than the policy's minimum. Rules are pure
+functions; each says what it did in a `Check`, and `outgoing` takes from the checks what only the
+silo may know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.errors import PolicyRefusal
+from silomix.messages.rounding_law import (
+    CLUSTER,
+    FOLDED,
+    SILO,
+    STAND_INS,
+    UNIFORM,
+    WITHHELD,
+    Check,
+    coarse_concentration,
+    least_units,
+    pool,
+    profile_basis,
+    round_counts,
+    round_profile,
+)
+from silomix.silo.partition import largest_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from silomix.model.draws import LocalPosterior
+    from silomix.study.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Disclosed:
+    """Numbers that may leave.
+
+    Attributes
+    ----------
+    sizes : (cluster,)
+    mean : (cluster, level)
+    concentration : (cluster, variable)
+    checks : what the rules did, details included.
+    """
+
+    sizes: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    concentration: NDArray[np.float64]
+    checks: tuple[Check, ...]
+
+
+def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return the checks without what only the silo may see.
+
+    How many counts rounding changed is left out too: "none" would say that all were exact. So is
+    how many clusters were folded, each of which was small, and whether any was: a condition that
+    makes a cluster of its own would be told from one that nobody has.
+    """
+    return tuple(
+        replace(
+            check,
+            inside="",
+            changed=check.changed if check.rule in STAND_INS else None,
+            result="applied" if check.rule == FOLDED else check.result,
+        )
+        for check in checks
+    )
+
+
+def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
+    """Fold clusters of fewer than `minimum` rows into their nearest ones, smallest first.
+
+    Labels and sizes follow; draw by draw weights add, and profiles are mixed by weight. Clusters
+    are numbered anew, largest first. The same posterior comes back where no cluster is small.
+    """
+    groups = fold_groups(local.sizes, local.probabilities.mean(axis=0), minimum)
+    if len(np.unique(groups)) == len(groups):
+        return local
+    labels, sizes = largest_first(groups[local.partition.labels])
+    new = np.zeros(len(groups), dtype=np.int64)
+    new[local.partition.labels] = labels
+    clusters = len(sizes)
+    weights = np.zeros((len(local.weights), clusters))
+    mixed = np.zeros((len(weights), clusters, local.probabilities.shape[2]))
+    memberships = np.zeros((len(labels), clusters))
+    prior_draws = np.ones(clusters)
+    for old, cluster in enumerate(new):
+        weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
+        weights[:, cluster] += weight
+        mixed[:, cluster] += weight[:, None] * local.probabilities[:, old]
+        memberships[:, cluster] += local.memberships[:, old]
+        prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
+    return replace(
+        local,
+        weights=weights.astype(np.float32),
+        probabilities=(mixed / weights[:, :, None]).astype(np.float32),
+        partition=replace(local.partition, labels=labels, sizes=sizes),
+        prior_draws=prior_draws,
+        memberships=memberships,
+    )
+
+
+def fold_groups(
+    sizes: NDArray[np.int64], mean: NDArray[np.floating], minimum: int
+) -> NDArray[np.int64]:
+    """Return the cluster that each ends up in, (cluster,).
+
+    Nearest by Hellinger distance between mean profiles, taken over all variables at once.
+
+    Parameters
+    ----------
+    sizes : (cluster,)
+    mean : (cluster, level)
+    minimum : rows from which a cluster stands for itself.
+    """
+    groups = np.arange(len(sizes))
+    rows = sizes.astype(np.float64)
+    totals = rows[:, None] * mean
+    alive = sizes >= 0
+    while alive.sum() > 1:
+        small = np.flatnonzero(alive & (rows < minimum))
+        if not len(small):
+            break
+        one = small[np.argmin(rows[small])]
+        others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
+        roots = np.sqrt(totals / np.maximum(rows, 1.0)[:, None])
+        gaps = ((roots[others] - roots[one]) ** 2).sum(axis=1)
+        into = others[np.argmin(gaps)]
+        groups[groups == one] = into
+        rows[into] += rows[one]
+        totals[into] += totals[one]
+        alive[one] = False
+    return groups
+
+
+def disclose(
+    sizes: NDArray[np.int64],
+    mean: NDArray[np.float64],
+    concentration: NDArray[np.float64],
+    known: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    *,
+    policy: Policy,
+) -> Disclosed:
+    """Apply the policy to one silo's sizes and profiles, small clusters folded already.
+
+    Parameters
+    ----------
+    sizes : (cluster,), rows.
+    mean : (cluster, level), shares of whole counts, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+    known : (cluster, variable), how many rows the shares are of: those with a level, on average
+        over the draws of who belongs. Fewer than the minimum say nothing.
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    if not policy.has_rules:
+        return Disclosed(sizes, mean, concentration, ())
+    released = np.maximum(round_counts(sizes, policy), policy.round_to)
+    levels = np.diff(offsets)
+    basis = profile_basis(released, levels, policy)
+    profile = np.empty_like(mean)
+    for variable, (start, end) in enumerate(pairwise(offsets)):
+        own = basis[:, variable] == CLUSTER
+        for cluster in np.flatnonzero(own):
+            profile[cluster, start:end] = round_profile(
+                mean[cluster, start:end], known[cluster, variable], int(released[cluster]), policy
+            )
+        profile[~own, start:end] = pool(profile[own, start:end], released[own])
+    full = np.broadcast_to(released[:, None], concentration.shape).astype(np.float64)
+    enough = known >= policy.minimum_count
+    coarse = np.select(
+        [(basis == CLUSTER) & enough, basis == SILO],
+        [coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
+        0.0,
+    )
+    checks = (
+        *_size_checks(sizes, released, policy),
+        *_profile_checks(mean, profile, basis, known, levels, policy),
+        _concentration_check(concentration, coarse, policy),
+    )
+    return Disclosed(released, profile, coarse, checks)
+
+
+def withhold_small(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Round counts that reach the policy's minimum; the others are withheld, zeros too.
+
+    The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
+    one is withheld the next smallest are too, until there are two at least, their sum reaches
+    the minimum, and the smallest might be zero for all that the others, none of them larger
+    than any released, tell.
+    """
+    released = round_counts(counts, policy)
+    order = np.argsort(counts, kind="stable")
+    ascending, sums = counts[order], np.cumsum(counts[order])
+    withheld = int((counts < policy.minimum_count).sum())
+    if withheld:
+        withheld = max(withheld, 2)
+        while withheld < len(counts) and not (
+            policy.minimum_count <= sums[withheld - 1] <= (withheld - 1) * ascending[withheld]
+        ):
+            withheld += 1
+    released[order[:withheld]] = WITHHELD
+    return released
+
+
+def check_rows(rows: int, policy: Policy, silo: str) -> None:
+    """Refuse a release of fewer rows than the policy's minimum."""
+    if rows < policy.minimum_count:
+        raise PolicyRefusal(
+            f"{silo}: it has {rows} rows and its policy {policy.name!r} lets nothing out that "
+            f"stands for fewer than {policy.minimum_count}; leave this silo out of the study, or "
+            "let the policy's owner lower minimum_count",
+            code="too-few-rows",
+        )
+
+
+def check_tier(tier: str, policy: Policy, silo: str) -> None:
+    """Refuse a tier that the policy does not allow."""
+    if tier not in policy.tiers:
+        raise PolicyRefusal(
+            f"{silo}: the study asks for a release of tier {tier!r} and its policy "
+            f"{policy.name!r} allows {' and '.join(map(repr, policy.tiers))}; set the study's tier "
+            "to that (`silomix study --preset files` does), or let the policy's owner allow more"
+        )
+
+
+def check_distinct_rows(counts: NDArray[np.int64], policy: Policy, silo: str) -> Check:
+    """Refuse to hand over distinct rows unless each occurs often enough.
+
+    Parameters
+    ----------
+    counts : (distinct row,), how often each occurs.
+    """
+    low = int((counts < policy.minimum_count).sum())
+    if low:
+        unique = (counts == 1).sum() / counts.sum()
+        raise PolicyRefusal(
+            f"{silo}: {low} of its {len(counts)} distinct rows occur fewer than "
+            f"{policy.minimum_count} times, and {unique:.1%} of its rows are unique, so its policy "
+            f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
+            "fewer variables"
+        )
+    return Check("distinct rows", "counts", policy.minimum_count, len(counts), 0, "passed")
+
+
+def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: Policy) -> Check:
+    """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
+    folded, least = len(before) - len(after), policy.minimum_count
+    small = ", ".join(map(str, before[before < least]))
+    inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
+    return Check(FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
+
+
+def _size_checks(
+    sizes: NDArray[np.int64], released: NDArray[np.int64], policy: Policy
+) -> Iterator[Check]:
+    base, changed = policy.round_to, int((sizes != released).sum())
+    inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
+    where, cells = "cluster sizes", len(sizes)
+    yield Check("counts rounded", where, base, cells, changed, _applied(base > 1), inside)
+    yield Check("minimum count", where, policy.minimum_count, cells, 0, "passed")
+
+
+def _profile_checks(
+    mean: NDArray[np.float64],
+    profile: NDArray[np.float64],
+    basis: NDArray[np.int64],
+    known: NDArray[np.float64],
+    levels: NDArray[np.int64],
+    policy: Policy,
+) -> Iterator[Check]:
+    own = np.repeat(basis == CLUSTER, levels, axis=1)
+    counts = np.rint(mean * np.repeat(known, levels, axis=1))
+    low = int((own & (counts < least_units(policy) * policy.round_to)).sum())
+    moved = np.abs(profile - mean)[own].max(initial=0.0)
+    changed = int((own & (profile != mean)).sum())
+    where, cells, least = "profiles", int(own.sum()), policy.minimum_count
+    inside = f"no probability moved by more than {moved:.3f}"
+    yield Check("counts rounded", where, policy.round_to, cells, changed, "applied", inside)
+    inside = f"{low} levels were under it and were raised to it"
+    yield Check("minimum count", where, least, cells, low, _applied(least), inside)
+    for rule, kind in zip(STAND_INS, (SILO, UNIFORM), strict=True):
+        used = int((basis == kind).sum())
+        yield Check(rule, where, least, basis.size, used, _applied(used))
+
+
+def _concentration_check(
+    concentration: NDArray[np.float64], coarse: NDArray[np.float64], policy: Policy
+) -> Check:
+    ratio = coarse / np.maximum(concentration, 1.0)
+    changed = int((coarse != concentration).sum())
+    inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
+    rule, where = "steps of half octaves", "concentrations"
+    return Check(rule, where, policy.round_to, concentration.size, changed, "applied", inside)
+
+
+def _applied(number: int) -> str:
+    return "applied" if number else "not needed"

@@ -1,0 +1,421 @@
+"""Draws -> one partition of the rows."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from silomix.errors import MissingDependency, SettingsError
+from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
+from silomix.model.draws import Partition
+from silomix.model.families.bound import Rows, log_bound
+from silomix.model.families.dirichlet import log_evidence, log_partition_prior
+from silomix.model.metrics import adjusted_rand_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from silomix.model.draws import Draws
+    from silomix.model.schema import Shard
+
+    Apart = NDArray[np.unsignedinteger[Any]]
+    Cuts = Callable[[Apart, int], NDArray[np.int64]]
+
+BEYOND_CHOSEN = 2
+"""Clusters a chain alone may have beyond the chosen number, where chains are compared."""
+
+COMPARED_DRAWS = 255
+"""Draws of a chain, at most, that its partition is read off where chains are compared."""
+
+AGREEMENT_STREAM = 0x616772
+"""Keeps the rows that chains are compared on apart from other random choices."""
+
+BEYOND_OCCUPIED = 5
+"""Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015)."""
+
+
+def partition(
+    draws: Draws,
+    method: str = "linkage",
+    *,
+    one_cluster: bool = True,
+    threshold: int = 10_000,
+    subsample: int = 5_000,
+) -> Partition:
+    """Return the one partition of the rows that stands for the draws.
+
+    It starts from how often two rows sit together, cuts the rows into 2, 3, … clusters, and
+    keeps the cut with the largest average silhouette width.
+
+    Parameters
+    ----------
+    draws : of one silo.
+    method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
+    one_cluster : whether the best cut, or the many cuts like it together, must be clearly more
+        probable, a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at
+        two clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
+        the rows apart.
+    threshold : longest table for which a row × row matrix is made. In a longer one a random
+        subsample is cut, and every other row goes where the rows that share its component, draw
+        by draw, mostly are.
+    subsample : rows of that subsample.
+    """
+    if method not in PARTITIONS:
+        raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
+    if subsample < 3:
+        raise SettingsError(f"subsample={subsample} rows cannot be cut in two; give at least 3")
+    labels, widths, used = cut_rows(draws, PARTITIONS[method], threshold, subsample)
+    if one_cluster and not beats_one_cluster(draws, labels):
+        labels = np.zeros_like(labels)
+    labels, sizes = largest_first(labels)
+    agreement = chain_agreement(draws, len(sizes))
+    return Partition(labels, sizes, method, widths, used, agreement)
+
+
+def cut_rows(
+    draws: Draws, cuts: Cuts, threshold: int, subsample: int
+) -> tuple[NDArray[np.int64], dict[int, float], int | None]:
+    """Return labels, average silhouette widths, and the rows of the subsample, if any."""
+    rows = draws.shard.rows
+    if identical(draws.shard):
+        return np.zeros(rows, dtype=np.int64), {}, None
+    if rows <= max(threshold, subsample):
+        return *best_cut(draws.labels, draws.components, cuts), None
+    chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
+    some = np.take(draws.labels, chosen, axis=1)
+    clusters, widths = best_cut(some, draws.components, cuts)
+    return place(draws.labels, chosen, clusters, draws.components), widths, subsample
+
+
+def identical(shard: Shard) -> bool:
+    """Tell whether every row is a copy of the first."""
+    return bool((shard.codes == shard.codes[0]).all())
+
+
+def random_rows(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return `size` of the rows, drawn without replacement, in increasing order."""
+    return np.sort(rng.choice(rows, size, replace=False))
+
+
+def largest_first(labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the labels with the largest cluster first, equal ones by their first row.
+
+    Parameters
+    ----------
+    labels : (row,), any values.
+
+    Returns
+    -------
+    labels : (row,), 0 … k − 1.
+    sizes : (cluster,).
+    """
+    _, first, clusters, sizes = np.unique(
+        labels, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.lexsort((first, -sizes))
+    return np.argsort(order)[clusters], sizes[order]
+
+
+def best_cut(
+    labels: NDArray[np.uint8], components: int, cuts: Cuts
+) -> tuple[NDArray[np.int64], dict[int, float]]:
+    """Cut the rows where the average silhouette width is largest; the first of equals wins.
+
+    Parameters
+    ----------
+    labels : (draw, row).
+    components : C⁺.
+    cuts : how to cut, as in `PARTITIONS`.
+
+    Returns
+    -------
+    labels : (row,), largest cluster first; all 0 when there is nothing to cut.
+    widths : average silhouette width by number of clusters.
+    """
+    draws, rows = labels.shape
+    occupied = most_occupied(labels, components)
+    most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
+    if occupied == 1 or most < 2:
+        return np.zeros(rows, dtype=np.int64), {}
+    apart = co_clustering(labels)
+    np.subtract(draws, apart, out=apart)
+    candidates = cuts(apart, most)
+    widths = average_silhouettes(apart, candidates)
+    best, _ = largest_first(candidates[widths.argmax()])
+    return best, dict(enumerate(widths.tolist(), start=2))
+
+
+def most_occupied(labels: NDArray[np.uint8], components: int) -> int:
+    """Return the largest number of components that hold rows in a draw."""
+    everyone = np.zeros(labels.shape[1], dtype=np.int64)
+    sizes = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    return int(np.count_nonzero(sizes, axis=1).max())
+
+
+def linkage_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+    """Cut the average-linkage tree of the rows.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    most : largest number of clusters.
+
+    Returns
+    -------
+    (cut, row), labels of exactly 2, 3, … `most` clusters.
+    """
+    pairs = linkage_merges(apart)
+    return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
+
+
+def linkage_merges(apart: Apart) -> NDArray[np.int64]:
+    """Return the average-linkage tree of the rows, (merge, 2), as `cut_tree` reads it.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    """
+    tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
+    return tree[:, :2].astype(np.int64)
+
+
+def cut_tree(pairs: NDArray[np.int64], clusters: int) -> NDArray[np.int64]:
+    """Return the labels after all but the last `clusters` − 1 merges.
+
+    SciPy's own cut by number of clusters returns fewer when merges are equally high, and rows
+    that never sit together make many of those.
+
+    Parameters
+    ----------
+    pairs : (merge, 2), the nodes that merge i joins into node rows + i.
+    clusters : how many to leave.
+    """
+    rows = len(pairs) + 1
+    merges = rows - clusters
+    root = np.arange(rows + merges)
+    for merge in reversed(range(merges)):
+        root[pairs[merge]] = root[rows + merge]
+    return np.unique(root[:rows], return_inverse=True)[1]
+
+
+def pam_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+    """Cut the rows around medoids, as PReMiuM does (Liverani et al., 2015).
+
+    FasterPAM (Schubert and Rousseeuw, 2021), started by BUILD. BUILD is greedy, so the medoids
+    of a shorter start are the first of the longest one; it stops once every row is at no
+    distance from a medoid.
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    most : largest number of clusters.
+
+    Returns
+    -------
+    (cut, row), labels of exactly 2, 3, … clusters.
+    """
+    try:
+        import kmedoids
+    except ImportError as error:
+        raise MissingDependency(
+            "partition 'pam' needs the package kmedoids: pip install 'silomix[pam]', "
+            "or choose partition 'linkage'"
+        ) from error
+    distances = apart.astype(np.int32)
+    start = kmedoids.pam_build(distances, most).medoids
+    candidates = []
+    for k in range(2, len(start) + 1):
+        # one thread: the parallel search may end elsewhere
+        found = kmedoids.fasterpam(distances, start[:k], n_cpu=1)
+        labels = found.labels.astype(np.int64)
+        labels[found.medoids] = np.arange(k)  # a medoid's twin must not empty its cluster
+        candidates.append(labels)
+    return np.array(candidates)
+
+
+PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
+
+
+def average_silhouettes(apart: Apart, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the average silhouette width of each candidate (Rousseeuw, 1987).
+
+    Parameters
+    ----------
+    apart : (row, row), number of draws in which two rows are apart.
+    candidates : (cut, row), labels 0 … k − 1 with no cluster empty and k at least 2.
+
+    Returns
+    -------
+    (cut,)
+    """
+    return np.array([silhouettes(apart, labels).mean() for labels in candidates])
+
+
+def silhouettes(apart: Apart, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the silhouette width of each row, 0 for a row alone in its cluster.
+
+    Parameters
+    ----------
+    apart : (row, row), distances, 0 on the diagonal.
+    labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
+    """
+    sizes = np.bincount(labels)
+    totals = sum_by_cluster(apart, labels, len(sizes))
+    own = labels[:, None] == np.arange(len(sizes))
+    inside = totals[own] / np.maximum(sizes[labels] - 1, 1)
+    outside = np.where(own, np.inf, totals / sizes).min(axis=1)
+    larger = np.maximum(inside, outside)
+    defined = (larger > 0) & (sizes[labels] > 1)
+    return np.where(defined, outside - inside, 0) / np.where(defined, larger, 1)
+
+
+def place(
+    labels: NDArray[np.uint8],
+    chosen: NDArray[np.int64],
+    clusters: NDArray[np.int64],
+    components: int,
+) -> NDArray[np.int64]:
+    """Put every row in one of the clusters of a few chosen rows.
+
+    A row supports cluster k by the mean, over the draws, of the share of the chosen rows in its
+    component that belong to k; a draw in which its component holds no chosen row says nothing.
+    A row that no draw speaks for goes to cluster 0. The chosen rows stay where they are.
+
+    Parameters
+    ----------
+    labels : (draw, row), read a few draws at a time.
+    chosen : (chosen row,), their place in the table.
+    clusters : (chosen row,), 0 … k − 1.
+    components : C⁺.
+
+    Returns
+    -------
+    (row,), 0 … k − 1.
+    """
+    n_clusters = int(clusters.max()) + 1
+    support = np.zeros((labels.shape[1], n_clusters))
+    for start in range(0, len(labels), BYTE):
+        some = np.ascontiguousarray(labels[start : start + BYTE])
+        overlap = contingency(np.take(some, chosen, axis=1), clusters, components, n_clusters)
+        share = overlap / np.maximum(overlap.sum(axis=2, keepdims=True), 1)
+        add_support(some, share, support)
+    placed = support.argmax(axis=1)
+    placed[chosen] = clusters
+    return placed
+
+
+def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
+    """Tell whether there is more than one cluster, given the rows and a partition of them.
+
+    The partition is more probable than a single cluster; or, since one partition of rows that
+    overlap is improbable though there are many like it, its clusters are more probable whatever
+    row is in which (`model.families.bound`). It was looked for, so either must be so by a factor
+    of more than the number of rows: the best of many cuts of rows without clusters often is more
+    probable by a little.
+
+    The prior is that of the pooled model and not the silo's share of it: whether a silo has
+    clusters is no matter of how many other silos there are.
+    """
+    price = np.log(len(labels))
+    least = log_posterior(draws, np.zeros_like(labels)) + price
+    if log_posterior(draws, labels) > least:
+        return True
+    return bool(clusters_bound(draws, labels) > least)
+
+
+def clusters_bound(draws: Draws, labels: NDArray[np.int64]) -> float:
+    """Return a lower bound of log p(clusters like these, rows) under the pooled model's prior.
+
+    Equal rows have equal shares, so each distinct one begins in the cluster of its first copy.
+    """
+    codes, first, repeats = np.unique(
+        draws.shard.codes, axis=0, return_index=True, return_counts=True
+    )
+    rows = Rows(codes, repeats, draws.shard.schema.sizes)
+    _, begun = np.unique(labels[first], return_inverse=True)
+    return log_bound(rows, begun, draws.components, draws.prior.alpha, draws.prior.beta)
+
+
+def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
+    """Return log p(partition, rows) under the pooled model's prior, every parameter integrated out.
+
+    Parameters
+    ----------
+    draws : for their rows, prior and number of components.
+    labels : (row,), 0 … k − 1.
+    """
+    prior = draws.prior
+    counts = level_counts(draws.shard, labels)
+    evidence = log_evidence(counts, draws.shard.schema.offsets, prior.beta).sum()
+    return float(evidence + log_partition_prior(np.bincount(labels), draws.components, prior.alpha))
+
+
+def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
+    """Return how far the partitions that each chain alone gives agree.
+
+    The adjusted Rand index of two chains' average-linkage partitions, averaged over all pairs of
+    chains: chains that sit in different modes may agree in every trace. 1 for one chain, or one
+    cluster.
+
+    Parameters
+    ----------
+    draws : of one silo.
+    clusters : of the partition that was chosen.
+    rows : most rows to compare; of a longer table, a random subsample. Of each chain at most
+        `COMPARED_DRAWS` are looked at, evenly spread: an index needs no more.
+    """
+    chains = np.unique(draws.chain)
+    if len(chains) == 1 or clusters == 1:
+        return 1.0
+    rng = np.random.default_rng([draws.seed, AGREEMENT_STREAM])
+    chosen = random_rows(draws.shard.rows, min(rows, draws.shard.rows), rng)
+    cuts = []
+    for chain in chains:
+        places = np.flatnonzero(draws.chain == chain)
+        some = places[:: -(-len(places) // COMPARED_DRAWS)]
+        cuts.append(cuts_from(draws.labels[some[:, None], chosen], clusters))
+    # a chain that spends a cluster on a stray row needs one more to show the others
+    best = [
+        max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
+    ]
+    return float(np.mean(best))
+
+
+def cuts_from(labels: NDArray[np.uint8], clusters: int) -> NDArray[np.int64]:
+    """Return the average-linkage partitions into so many clusters, and a few more: (cut, row).
+
+    Parameters
+    ----------
+    labels : (draw, row).
+    """
+    apart = co_clustering(labels)
+    np.subtract(len(labels), apart, out=apart)
+    pairs = linkage_merges(apart)
+    most = min(clusters + BEYOND_CHOSEN, labels.shape[1])
+    return np.array([cut_tree(pairs, k) for k in range(clusters, most + 1)])
+
+
+def level_counts(shard: Shard, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each level occurs in each cluster, missing cells left out.
+
+    Parameters
+    ----------
+    shard : the rows.
+    labels : (row,), 0 … k − 1.
+
+    Returns
+    -------
+    (cluster, level)
+    """
+    clusters = int(labels.max()) + 1
+    by_variable = []
+    for size, codes in zip(shard.schema.sizes, shard.codes.T, strict=True):
+        cells = np.bincount(labels * (size + 1) + codes, minlength=clusters * (size + 1))
+        by_variable.append(cells.reshape(clusters, size + 1)[:, :size])
+    return np.concatenate(by_variable, axis=1)

@@ -1,0 +1,241 @@
+"""Draws + partition -> draws in which cluster k means the same throughout."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from silomix.errors import SamplingWarning, SettingsError
+from silomix.kernels.similarity import BYTE, add_support, contingency
+from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, SILENCE
+from silomix.model.draws import LocalPosterior, Partition
+from silomix.silo.partition import largest_first
+from silomix.silo.partition import partition as find_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from silomix.model.draws import Draws
+
+    Aligned = tuple[
+        NDArray[np.floating], NDArray[np.floating], NDArray[np.bool_], NDArray[np.float64]
+    ]
+    Relabel = Callable[[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]], Aligned]
+
+
+def local_posterior(
+    draws: Draws,
+    partition: ArrayLike | Partition = "linkage",
+    relabel: str = "match",
+) -> LocalPosterior:
+    """Return the draws of one silo, aligned with one partition of its rows.
+
+    Parameters
+    ----------
+    draws : of one silo.
+    partition : a word for `silomix.silo.partition.partition`, a partition, or a label for each row
+        (any values; the clusters are numbered anew, largest first).
+    relabel : how cluster k gets its parameters in each draw. "match" takes those of one
+        component; "average", as Fendler et al. (2026) do, the mean over its rows, which mixes
+        neighbouring components into each draw and narrows the posterior.
+
+    Examples
+    --------
+    >>> local = silomix.local_posterior(draws)
+    >>> local.weights.shape, local.partition.clusters
+    ((1000, 5), 5)
+    >>> int(local.sizes.sum()) == draws.shard.rows
+    True
+    """
+    found = align_draws(draws, resolve(draws, partition), relabel)
+    warn_of_prior_draws(found.prior_draws)
+    return found
+
+
+def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
+    """Return the draws of one silo, aligned with a partition, without a warning."""
+    if relabel not in RELABELLINGS:
+        raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
+    if relabel == "match" and followed.clusters > draws.components:
+        raise SettingsError(
+            f"the partition has {followed.clusters} clusters but the draws have only "
+            f"{draws.components} components, and relabel 'match' gives each cluster its own; "
+            "sample with more components, join clusters, or choose relabel 'average'"
+        )
+    weights, probabilities, lent, memberships = follow(draws, followed, RELABELLINGS[relabel])
+    prior_draws = lent.mean(axis=0)
+    return LocalPosterior(
+        weights, probabilities, followed, relabel, prior_draws, memberships, draws
+    )
+
+
+def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
+    """Turn a word, a partition or a label for each row into a partition of the rows."""
+    if isinstance(partition, str):
+        return find_partition(draws, partition)
+    given = partition.labels if isinstance(partition, Partition) else np.asarray(partition)
+    if given.shape != (draws.shard.rows,):
+        raise SettingsError(
+            f"the partition has labels of shape {given.shape} and the draws have "
+            f"{draws.shard.rows} rows; give one label for each row, in the order of the table"
+        )
+    if isinstance(partition, Partition):
+        return partition
+    return Partition(*largest_first(given), method="given")
+
+
+def follow(
+    draws: Draws, partition: Partition, relabel: Relabel
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64]]:
+    """Relabel all draws, a few at a time.
+
+    Returns
+    -------
+    weights : (draw, cluster).
+    probabilities : (draw, cluster, level).
+    lent : (draw, cluster), whether the cluster had to take a component without its rows.
+    memberships : (row, cluster), share of the draws in which the row sat with the cluster.
+    """
+    n_draws, components, levels = draws.probabilities.shape
+    memberships = np.zeros((draws.shard.rows, partition.clusters))
+    weights = np.empty((n_draws, partition.clusters), dtype=np.float32)
+    probabilities = np.empty((n_draws, partition.clusters, levels), dtype=np.float32)
+    lent = np.empty((n_draws, partition.clusters), dtype=np.bool_)
+    for start in range(0, n_draws, BYTE):
+        some = slice(start, start + BYTE)
+        labels = np.ascontiguousarray(draws.labels[some])
+        overlap = contingency(labels, partition.labels, components, partition.clusters)
+        weights[some], probabilities[some], lent[some], share = relabel(
+            overlap, draws.weights[some], draws.probabilities[some]
+        )
+        add_support(labels, share, memberships)
+    return weights, probabilities, lent, memberships / n_draws
+
+
+def match(
+    overlap: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    probabilities: NDArray[np.float32],
+) -> Aligned:
+    """Give each cluster one component, so that they share as many rows as possible.
+
+    The weights are renormalised over the clusters. A cluster that is left with a component
+    without its rows gets, if there is one, an empty component, whose parameters are a draw from
+    the prior.
+
+    Parameters
+    ----------
+    overlap : (draw, component, cluster), rows.
+    weights : (draw, component).
+    probabilities : (draw, component, level).
+
+    Returns
+    -------
+    weights : (draw, cluster).
+    probabilities : (draw, cluster, level).
+    lent : (draw, cluster), whether the component holds none of the cluster's rows.
+    share : (draw, component, cluster), 1 for the cluster's component.
+    """
+    component = assign(overlap, weights)
+    share = np.zeros(overlap.shape)
+    np.put_along_axis(share, component[:, None, :], 1.0, axis=1)
+    kept = np.take_along_axis(weights, component, axis=1).astype(np.float64)
+    shared = np.take_along_axis(overlap, component[:, None, :], axis=1)[:, 0]
+    return (
+        kept / kept.sum(axis=1, keepdims=True),
+        np.take_along_axis(probabilities, component[:, :, None], axis=1),
+        shared == 0,
+        share,
+    )
+
+
+def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the component of each cluster, one to one, with the largest overlap.
+
+    Among assignments of equal overlap, a component with rows of the cluster is worth two, an
+    empty one is worth one, and one with rows of other clusters only is worth nothing. What is
+    still equal is settled with the components in order of their weights: their numbers, which
+    switch during sampling, never matter.
+
+    Parameters
+    ----------
+    overlap : (draw, component, cluster), rows.
+    weights : (draw, component).
+
+    Returns
+    -------
+    (draw, cluster)
+    """
+    heaviest_first = np.argsort(-weights, axis=1, kind="stable")
+    overlap = np.take_along_axis(overlap, heaviest_first[:, :, None], axis=1)
+    empty = overlap.sum(axis=2, keepdims=True) == 0
+    worth = np.where(overlap > 0, 2, np.where(empty, 1, 0))
+    # all the worth there is stays below the worth of one row
+    score = overlap.astype(np.int64) * (2 * overlap.shape[2] + 1) + worth
+    places = [linear_sum_assignment(table.T, maximize=True)[1] for table in score]
+    return np.take_along_axis(heaviest_first, np.array(places), axis=1)
+
+
+def average(
+    overlap: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    probabilities: NDArray[np.float32],
+) -> Aligned:
+    """Give each cluster the mean, over its rows, of the parameters each row sat under.
+
+    Fendler et al. (2026), appendix "Post-processing the MCMC output". A component's weight goes
+    to the clusters in proportion to its rows. The paper takes the sum of these weights to be
+    one, but an empty component has no rows to go by: its weight is dropped and the rest are
+    renormalised.
+
+    Parameters
+    ----------
+    overlap : (draw, component, cluster), rows.
+    weights : (draw, component).
+    probabilities : (draw, component, level).
+
+    Returns
+    -------
+    weights : (draw, cluster).
+    probabilities : (draw, cluster, level).
+    lent : (draw, cluster), never.
+    share : (draw, component, cluster), of the component's rows that are the cluster's.
+    """
+    rows_of_component = np.maximum(overlap.sum(axis=2, keepdims=True), 1)
+    of_component = overlap / rows_of_component
+    of_cluster = overlap / overlap.sum(axis=1, keepdims=True)
+    passed_on = np.einsum("dc,dck->dk", weights, of_component)
+    return (
+        passed_on / passed_on.sum(axis=1, keepdims=True),
+        of_cluster.transpose(0, 2, 1) @ probabilities,
+        np.zeros(passed_on.shape, dtype=np.bool_),
+        of_component,
+    )
+
+
+RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
+
+
+def warn_of_prior_draws(prior_draws: NDArray[np.float64]) -> None:
+    """Warn of the clusters that are drawn from the prior too often.
+
+    Parameters
+    ----------
+    prior_draws : (cluster,), share of the draws.
+    """
+    often = np.flatnonzero(prior_draws > PRIOR_DRAWS_ALLOWED)
+    if len(often):
+        shares = ", ".join(f"cluster {k}: {prior_draws[k]:.1%}" for k in often)
+        with SILENCE:
+            warnings.warn(
+                f"some draws leave a cluster without its own component ({shares} of the "
+                "draws) and its parameters there come from the prior: give more iterations, and "
+                "if that does not help, more components",
+                SamplingWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,236 @@
+"""LocalPosterior -> Release: the only door out of a silo.
+
+Whatever tells of a silo's rows in numbers that a policy changes goes through this module: its
+posterior, the counts of its distinct rows, and how many of them each global cluster got. Whether a
+question is answered at all, and how often, is counted in `silomix.silo.answer.permit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.messages.release_record import (
+    Release,
+    ReleasedDiagnostics,
+    Tier,
+    effective_counts,
+    fit_dirichlet,
+    release_medians,
+    released_diagnostics,
+    shares_of,
+    without_prior,
+)
+from silomix.messages.rounding_law import least_units, round_counts
+from silomix.model.diagnostics import (
+    ESS_LIMIT,
+    PRIOR_DRAWS_ALLOWED,
+    RHAT_LIMIT,
+    fewest_draws,
+    worst_rhat,
+)
+from silomix.silo.disclosure import (
+    check_distinct_rows,
+    check_rows,
+    check_tier,
+    disclose,
+    fold_small,
+    folding_check,
+    outgoing,
+    withhold_small,
+)
+from silomix.study.policy import OPEN, Policy, echo
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.model.draws import Draws, LocalPosterior
+CERTAIN = 1e-9
+"""How far a share may be from none or all, floating point being what it is."""
+DOUBT_POWER = 3.0
+"""Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
+simulated silos and not derived."""
+
+
+def make_release(
+    local: LocalPosterior,
+    *,
+    silo: str,
+    place: int,
+    study: str,
+    tier: Tier = "draws",
+    policy: Policy = OPEN,
+    most_draws: int | None = None,
+    inside: bool = False,
+) -> Release:
+    """Hand over one silo's posterior, as far as its policy allows.
+
+    Parameters
+    ----------
+    most_draws : in tier "draws", about how many leave, evenly spread; all when left out.
+    inside : keep in the checks what only the silo may see: for its own eyes.
+
+    Raises
+    ------
+    PolicyRefusal
+        When the policy does not allow the tier, or the silo has too few rows.
+    """
+    check_rows(local.draws.shard.rows, policy, silo)
+    check_tier(tier, policy, silo)
+    folded = fold_small(local, policy.minimum_count)
+    if policy.has_rules and len(folded.sizes) == 1:
+        # where all rows are one cluster, components that come and go would tell of rare levels
+        folded = replace(folded, memberships=np.ones_like(folded.memberships))
+    offsets = local.draws.shard.schema.offsets
+    _, beta = local.draws.prior.share(local.draws.silos)
+    mean, concentration = without_prior(
+        *fit_dirichlet(folded.probabilities, offsets), offsets, beta
+    )
+    counts = whole_counts(folded, offsets)
+    known = np.add.reduceat(counts, offsets[:-1], axis=1)
+    if policy.has_rules:
+        mean = shares_of(counts, offsets)
+        concentration = without_rare(folded, concentration, counts, offsets, policy)
+    found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
+    folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
+    checks = (*folding, *found.checks)
+    some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
+    draws = folded.probabilities[some] if tier == "draws" else None
+    diagnostics = released_diagnostics(
+        local.draws.diagnostics,
+        prior_draws=float(folded.prior_draws.max()),
+        agreement=local.partition.agreement,
+        full=share_full(local.draws),
+        sweeps=local.draws.schedule.iterations,
+    )
+    return Release(
+        silo=silo,
+        place=place,
+        rows=int(found.sizes.sum()),
+        sizes=found.sizes,
+        medians=release_medians(found.mean, found.concentration, offsets, beta, draws),
+        mean=found.mean,
+        concentration=found.concentration,
+        effective_counts=effective_counts(found.mean, found.concentration, offsets),
+        tier=tier,
+        weights=folded.weights[some] if tier == "draws" else None,
+        probabilities=draws,
+        diagnostics=rounded(diagnostics) if policy.has_rules else diagnostics,
+        study=study,
+        policy=echo(policy),
+        checks=checks if inside else outgoing(checks),
+    )
+
+
+def whole_counts(local: LocalPosterior, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
+
+    The counts are means over the draws of who belongs, not those of the one partition, which are
+    biased where clusters overlap.
+    """
+    sizes, codes = np.diff(offsets), local.draws.shard.codes
+    by_variable = [
+        np.array([np.bincount(column, member, size + 1)[:size] for member in local.memberships.T])
+        for size, column in zip(sizes, codes.T, strict=True)
+    ]
+    return np.rint(np.concatenate(by_variable, axis=1))
+
+
+def without_rare(
+    local: LocalPosterior,
+    concentration: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    offsets: NDArray[np.int64],
+    policy: Policy,
+) -> NDArray[np.float64]:
+    """Return concentrations to which counts under the policy's minimum did not contribute.
+
+    Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
+    those whom nobody has from the others. A variable with such a level takes what a row is worth
+    from the cluster's other variables, the median of them; where all have one, from the doubt
+    about its rows. Where no draw doubts who belongs, rows are worth what they are: moments would
+    say the same but for noise, which with few draws or a strong prior comes to more than a step.
+
+    Parameters
+    ----------
+    concentration : (cluster, variable); counts : (cluster, level), of `whole_counts`.
+    """
+    member, shard = local.memberships, local.draws.shard
+    known = np.rint(member.T @ (shard.codes < shard.schema.sizes))
+    least = least_units(policy) * policy.round_to
+    rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
+    shown = np.where(rare, np.nan, concentration / np.maximum(known, 1.0))
+    doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
+    worth = (1 + doubt) ** -DOUBT_POWER
+    some = ~rare.all(axis=1)
+    worth[some] = np.nanmedian(shown[some], axis=1)
+    certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+    worth[certain] = 1.0
+    return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
+
+
+def release_row_counts(counts: NDArray[np.int64], policy: Policy, silo: str) -> NDArray[np.int64]:
+    """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
+
+    Raises
+    ------
+    PolicyRefusal
+        When one occurs less often than the policy's minimum.
+    """
+    check_distinct_rows(counts, policy, silo)
+    return round_counts(counts, policy)
+
+
+def release_sizes(sizes: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Hand over how many rows each global cluster got, (cluster,); −1 where that is withheld."""
+    return withhold_small(sizes, policy)
+
+
+def share_full(draws: Draws) -> float:
+    """Return the share of the draws in which every component held rows."""
+    occupied = draws.diagnostics.traces.get("occupied")
+    return 0.0 if occupied is None else float((occupied.values == draws.components).mean())
+
+
+MIXED = "Trust it: its traces mixed."
+NOT_MIXED = "Use with care: its traces had not mixed; run longer."
+RHAT_STEPS = np.array([RHAT_LIMIT, 1.5, np.inf])
+ESS_STEPS = np.array([0.0, ESS_LIMIT])
+AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
+FULL_STEPS = np.array([0.0, 0.95])
+PRIOR_STEPS = np.array([0.2, 0.5, 1.0])
+"""Where a verdict changes, and little else: what is between two steps is a mark of the rows."""
+
+
+def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
+    """Keep what a person acts on, as bounds so wide that they say little of a single row.
+
+    The study's seed is known to everybody: whoever can guess a silo's rows but for one can run its
+    sampler, and would know the right guess by the digits of its diagnostics. The study sets how
+    long to run, so even steps can be made to tell: they are few, and the same for every trace, by
+    the worst of them.
+    """
+    rhat, ess = worst_rhat(found.rhat.values()), fewest_draws(found.ess.values())
+    if np.isnan(rhat) and found.trusted:  # no trace moved
+        rhat, ess = 1.0, np.inf
+    few = found.prior_draws <= PRIOR_DRAWS_ALLOWED
+    return replace(
+        found,
+        verdict=MIXED if found.trusted else NOT_MIXED,
+        rhat=dict.fromkeys(found.rhat, _at_most(rhat, RHAT_STEPS)),
+        ess=dict.fromkeys(found.ess, _at_least(ess, ESS_STEPS)),
+        prior_draws=0.0 if few else _at_most(found.prior_draws, PRIOR_STEPS),
+        agreement=_at_least(found.agreement, AGREEMENT_STEPS),
+        full=_at_least(found.full, FULL_STEPS),
+        sweeps=0,
+    )
+
+
+def _at_most(value: float, steps: NDArray[np.float64]) -> float:
+    return value if np.isnan(value) else float(steps[value <= steps].min(initial=steps[-1]))
+
+
+def _at_least(value: float, steps: NDArray[np.float64]) -> float:
+    return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))

@@ -1,0 +1,234 @@
+"""What a silo keeps between questions: in memory, or also in a folder of its own.
+
+Nothing in a store leaves the silo, and everything in it can be made again, but for the ledger of
+what was answered: that is what a policy's limits are counted in. A folder belongs to one silo, one
+study, one table and one policy, and is refused for any other. Only its owner may open it, and one
+process at a time counts in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from silomix.errors import CheckpointError
+from silomix.messages.container import Envelope, decode, encode
+from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from silomix.kernels.layout import Layout
+    from silomix.kernels.likelihood import RowTable
+    from silomix.messages import DistinctRows, ShareReleases
+    from silomix.messages.release_record import Release
+    from silomix.model.draws import MatchedDraws
+
+IDENTITY_FILE = "silo.json"
+LEDGER_FILE = "answered.json"
+SHARED_FILE = "shared.safetensors"
+RELEASE_FILE = "release.safetensors"
+KEPT_FILE = "kept.safetensors"
+MEMBERSHIP_FILE = "membership.safetensors"
+CHECKPOINT_FOLDER = "checkpoint"
+LOCK_FILE = "lock"
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a silo keeps of its sampling, enough for every later question; it stays there.
+
+    Attributes
+    ----------
+    release : what it handed over, or would.
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    labels : (row,), each row's local cluster.
+    """
+
+    release: Release
+    weights: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+class Store:
+    """A silo's memory; with a `folder`, one that outlives the process.
+
+    Attributes
+    ----------
+    lock : guards what is made once, and the ledger, across threads and, with a folder, processes;
+        whoever has it finds the ledger as it is on disk.
+    kept, shared, membership : see the methods that set them.
+    layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
+        counts, and those as the likelihood wants them.
+    ledger : for each kind of question that a policy limits, the digests of those answered, and
+        how often each counts.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._threads = threading.RLock()
+        self._is_held = False
+        self.kept: Kept | None = None
+        self.shared: ShareReleases | None = None
+        self.matched: MatchedDraws | None = None
+        self.membership: NDArray[np.float32] | None = None
+        self.layout: Layout | None = None
+        self.rows: DistinctRows | None = None
+        self.row_table: RowTable | None = None
+        self.ledger: dict[str, dict[str, int]] = {}
+
+    @property
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held by one thread of one process; whoever holds it may take it again."""
+        with self._threads:
+            if self.folder is None or self._is_held:
+                yield
+                return
+            with locked(self.folder / LOCK_FILE):
+                self._is_held = True
+                try:
+                    _fill_ledger(self, self.folder)
+                    yield
+                finally:
+                    self._is_held = False
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Where the sampler may keep its own."""
+        return self.folder / CHECKPOINT_FOLDER if self.folder else None
+
+    def keep(self, kept: Kept) -> None:
+        """Keep what the sampling gave."""
+        with self.lock:
+            self.kept = kept
+            self._write(RELEASE_FILE, kept.release)
+            self._write(
+                KEPT_FILE,
+                weights=kept.weights,
+                probabilities=kept.probabilities,
+                labels=kept.labels,
+            )
+
+    def share(self, query: ShareReleases) -> None:
+        """Remember what was shown, for the questions that refer to it."""
+        with self.lock:
+            self.shared, self.matched = query, query.matched
+            self._write(SHARED_FILE, query)
+
+    def assign(self, membership: NDArray[np.float32]) -> None:
+        """Keep the rows' probabilities of the global clusters: (row, cluster)."""
+        with self.lock:
+            self.membership = membership
+            self._write(MEMBERSHIP_FILE, membership=membership)
+
+    def note(self, kind: str, question: str, points: int = 1) -> None:
+        """Write a question into the ledger, before it is answered: a crash must not reset it."""
+        with self.lock:
+            self.ledger.setdefault(kind, {})[question] = points
+            self._write(LEDGER_FILE, self.ledger)
+
+    def _write(self, name: str, record: Any = None, **arrays: NDArray[Any]) -> None:
+        """Write a message, arrays, or plain values into the folder, where there is one."""
+        if self.folder is None:
+            return
+        if arrays:
+            content = save({word: np.ascontiguousarray(array) for word, array in arrays.items()})
+        elif isinstance(record, dict):
+            content = json.dumps(record, indent=1).encode()
+        else:
+            content = encode(Envelope("", "", 1, type(record).__name__), record)
+        replace_file(self.folder / name, content, alone=True, private=True)
+
+
+def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
+    """Open the store in `folder`, or make it; refuse one of another silo, study, table or policy.
+
+    Parameters
+    ----------
+    identity : what the store is of, by word: names and digests.
+
+    Raises
+    ------
+    CheckpointError
+        When the folder is of something else, damaged, or cannot be written.
+    """
+    store = Store(folder)
+    try:
+        private_folder(folder)
+        with suppress(PermissionError):  # one that somebody shared stays as its owner made it
+            folder.chmod(OWNERS_FOLDER)
+        if not (folder / IDENTITY_FILE).exists():
+            store._write(IDENTITY_FILE, dict(identity))
+        known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
+        others = [word for word, value in identity.items() if known.get(word) != value]
+        if not others:
+            _fill(store, folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
+            "that can be written"
+        ) from error
+    except Exception as error:
+        raise CheckpointError(
+            f"{folder} is damaged ({type(error).__name__}); bring it back from a copy, or delete "
+            "it: what was in it is made again, and so is the count of answered questions, from "
+            "the answers that are still in the exchange"
+        ) from error
+    if others:
+        raise CheckpointError(
+            f"{folder} was made for another {others[0]}; give this one a folder of its own, or "
+            "delete that one if nothing in it is needed"
+        )
+    return store
+
+
+def _fill(store: Store, folder: Path) -> None:
+    found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+    _fill_ledger(store, folder)
+    if KEPT_FILE in found:
+        store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
+    if SHARED_FILE in found:
+        store.shared = decode(found[SHARED_FILE])[1]
+    if MEMBERSHIP_FILE in found:
+        store.membership = load(found[MEMBERSHIP_FILE])["membership"]
+
+
+def _fill_ledger(store: Store, folder: Path) -> None:
+    if (folder / LEDGER_FILE).exists():
+        store.ledger = json.loads((folder / LEDGER_FILE).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes out, until the end of this one at the latest; not on Windows."""
+    private_file(path)
+    with path.open("rb") as file:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                raise CheckpointError(
+                    f"{path} cannot be locked: {error.strerror}; without a lock nobody can count "
+                    "what was answered: keep it on a disk that has locks"
+                ) from None
+        yield
+
+
+def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:
+    """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
+    return hashlib.sha256(save({"codes": np.ascontiguousarray(codes)})).hexdigest()

@@ -1,0 +1,421 @@
+"""`silomix.sample` as its users meet it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from sklearn.metrics import adjusted_rand_score
+
+import silomix
+from silomix import api
+from silomix.errors import CheckpointError, DataError, DataWarning, SettingsError
+from silomix.model.draws import MISSING_LEVEL, Schedule
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Variable
+from silomix.model.table import load
+from silomix.silo.sampler import Job, sample_shard
+
+QUICK = {"components": 5, "iterations": 40, "seed": 3, "progress": False}
+
+
+def make_table(seed, rows=120, missing=0.0):
+    table, _ = silomix.simulate("homogeneous", rows=rows, silos=1, seed=seed)
+    table = table.drop(columns="silo").astype(str)
+    return table.mask(np.random.default_rng(seed).random(table.shape) < missing)
+
+
+def assert_same(one, other):
+    for name in ("labels", "weights", "probabilities", "log_likelihood", "chain"):
+        assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def refused(message, table, error=SettingsError, **settings):
+    with pytest.raises(error, match=re.escape(message)):
+        silomix.sample(table, **{**QUICK, **settings})
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What `sample` hands down, without sampling."""
+    handed = []
+
+    def record(shard, job, **options):
+        handed.append((shard, job, options))
+
+    monkeypatch.setattr(api, "sample_shard", record)
+    return handed
+
+
+def test_shapes_and_types(seed):
+    table = make_table(seed, missing=0.1)
+    draws = silomix.sample(table, components=5, iterations=40, chains=3, thin=4, seed=seed)
+    levels = [(f"x{q}", str(k)) for q in range(1, 11) for k in range(1, 3 if q < 5 else 4)]
+    assert draws.levels == levels
+    assert draws.components == 5
+    kinds = {
+        "labels": ((15, 120), np.uint8),
+        "weights": ((15, 5), np.float32),
+        "probabilities": ((15, 5, len(levels)), np.float32),
+        "log_likelihood": ((15,), np.float64),
+        "chain": ((15,), np.int64),
+    }
+    for name, (shape, dtype) in kinds.items():
+        assert getattr(draws, name).shape == shape
+        assert getattr(draws, name).dtype == dtype
+    assert_array_equal(draws.chain, np.repeat([0, 1, 2], 5))
+    assert draws.labels.max() < 5
+    assert draws.schedule == Schedule(iterations=40, burn_in=20, chains=3, thin=4)
+    assert (draws.silos, draws.seed, draws.prior) == (1, seed, Prior())
+    traces = ["log_likelihood", "occupied", "largest_weight", "allocation_entropy"]
+    assert list(draws.diagnostics.traces) == traces
+    for trace in draws.diagnostics.traces.values():
+        assert trace.values.shape == (3, 5)
+    assert_array_equal(
+        draws.diagnostics.traces["log_likelihood"].values.ravel(), draws.log_likelihood
+    )
+    occupied = [len(np.unique(labels)) for labels in draws.labels]
+    assert_array_equal(draws.diagnostics.traces["occupied"].values.ravel(), occupied)
+    assert draws.diagnostics.verdict
+
+
+def test_weights_and_probabilities_sum_to_one(seed):
+    draws = silomix.sample(make_table(seed, missing=0.1), **QUICK)
+    # each of a few numbers is rounded once to float32, and the exact ones sum to one
+    assert_allclose(draws.weights.sum(axis=1, dtype=np.float64), 1, rtol=5 * 2**-24)
+    offsets = draws.shard.schema.offsets[:-1]
+    sums = np.add.reduceat(draws.probabilities.astype(np.float64), offsets, axis=2)
+    assert_allclose(sums, 1, rtol=3 * 2**-24)
+    assert (draws.weights >= 0).all()
+    assert (draws.probabilities >= 0).all()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_log_likelihood_is_that_of_the_draw(missing, seed):
+    draws = silomix.sample(make_table(seed, missing=missing), **QUICK)
+    schema, codes = draws.shard.schema, draws.shard.codes.astype(int)
+    with np.errstate(divide="ignore"):
+        logs = np.log(draws.probabilities.astype(np.float64))
+        log_masses = np.log(draws.weights.astype(np.float64))[:, None, :]
+    nothing = np.zeros((*logs.shape[:2], 1))
+    for q, (first, last) in enumerate(zip(schema.offsets, schema.offsets[1:], strict=False)):
+        of_variable = np.concatenate([logs[:, :, first:last], nothing], axis=2)
+        log_masses = log_masses + of_variable[:, :, codes[:, q]].transpose(0, 2, 1)
+    expected = logsumexp(log_masses, axis=2).sum(axis=1)
+    # eleven float32 factors a row and as many roundings in the kernel's product
+    assert_allclose(draws.log_likelihood, expected, rtol=1e-6)
+    assert (draws.log_likelihood < 0).all()
+
+
+def test_missing_cells_are_in_the_table(seed):
+    """The test above would say little if they were not."""
+    shard = load(make_table(seed, missing=0.3))
+    assert 0.2 < (shard.codes == shard.schema.sizes).mean() < 0.4
+
+
+@pytest.mark.parametrize(
+    ("settings", "job"),
+    [
+        ({}, {}),
+        ({"components": 3}, {"components": 3}),
+        ({"silos": 4}, {"silos": 4}),
+        ({"silos": 4, "silo": 2}, {"silos": 4, "silo": 2}),
+        ({"seed": 12}, {"seed": 12}),
+        ({"alpha": 0.25}, {"prior": Prior(alpha=0.25)}),
+        ({"beta": 2}, {"prior": Prior(beta=2.0)}),
+        ({"fractionate": False}, {"prior": Prior(fractionate=False)}),
+        ({"iterations": 400}, {"schedule": Schedule(400, 200, 2, 1)}),
+        ({"iterations": 400, "burn_in": 0}, {"schedule": Schedule(400, 0, 2, 1)}),
+        ({"chains": 3}, {"schedule": Schedule(20_000, 10_000, 3, 14)}),
+        ({"thin": 7}, {"schedule": Schedule(20_000, 10_000, 2, 7)}),
+    ],
+    ids=lambda settings: "+".join(settings) or "defaults",
+)
+def test_settings_reach_the_sampler(settings, job, seed, calls):
+    silomix.sample(make_table(seed), **settings)
+    expected = {
+        "components": 15,
+        "prior": Prior(),
+        "schedule": Schedule(20_000, 10_000, 2, 10),
+        "silos": 1,
+        "silo": 0,
+        "seed": 0,
+    }
+    assert calls[0][1] == Job(**{**expected, **job})
+
+
+def test_the_order_of_the_arguments(seed, calls):
+    silomix.sample(make_table(seed), 4, 2, 100, 30, 3, 5, 7, 6)
+    (_, job, options) = calls[0]
+    assert job == Job(4, Prior(), Schedule(100, 30, 3, 5), silos=2, silo=0, seed=7)
+    assert options["threads"] == 6
+
+
+def test_options_reach_the_sampler(seed, calls, tmp_path):
+    options = {"threads": 3, "progress": print, "checkpoint": tmp_path, "checkpoint_every": 17}
+    silomix.sample(make_table(seed), **options)
+    assert calls[0][2] == options
+    silomix.sample(make_table(seed))
+    assert calls[1][2]["threads"] == len(os.sched_getaffinity(0))
+
+
+def test_sample_is_load_and_sample_shard(seed):
+    table = make_table(seed, missing=0.1)
+    job = Job(4, Prior(0.75, 0.25), Schedule(60, 10, 2, 5), silos=3, silo=2, seed=seed)
+    settings = {"silos": 3, "silo": 2, "iterations": 60, "burn_in": 10, "thin": 5, "alpha": 0.75}
+    draws = silomix.sample(table, 4, seed=seed, beta=0.25, **settings)
+    assert_same(draws, sample_shard(load(table), job))
+    assert draws.silos == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 4},
+        {"silos": 2},
+        {"silos": 2, "silo": 1},
+        {"silos": 2, "fractionate": False, "silo": 1},
+        {"alpha": 3.0},
+        {"beta": 3.0},
+    ],
+    ids=lambda settings: "+".join(settings),
+)
+def test_settings_change_the_draws(change, seed):
+    table = make_table(seed)
+    draws, others = (silomix.sample(table, **{**QUICK, **it}) for it in ({}, change))
+    assert np.intersect1d(draws.log_likelihood, others.log_likelihood).size == 0
+
+
+def test_without_fractions_a_silo_samples_as_if_it_were_alone(seed):
+    table = make_table(seed)
+    alone = silomix.sample(table, **QUICK)
+    assert_same(alone, silomix.sample(table, silos=5, fractionate=False, **QUICK))
+
+
+def test_numbers_may_come_from_numpy(seed, tmp_path):
+    table = make_table(seed)
+    settings = {"components": 4, "silos": 3, "iterations": 30, "burn_in": 10, "chains": 2}
+    settings |= {"thin": 2, "seed": 5, "threads": 2, "silo": 1, "checkpoint_every": 10}
+    theirs = {name: np.int64(value) for name, value in settings.items()}
+    assert_same(
+        silomix.sample(table, **settings),
+        silomix.sample(table, **theirs, checkpoint=tmp_path / "run"),
+    )
+
+
+def test_every_kind_of_table_gives_the_same_draws(seed, tmp_path):
+    table = make_table(seed, missing=0.1)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    table.to_parquet(tmp_path / "table.parquet")
+    columns = {name: [None if x != x else x for x in table[name]] for name in table}
+    expected = silomix.sample(table, **QUICK)
+    for other in (
+        table.astype("category"),
+        table.astype(float),
+        pl.DataFrame(columns),
+        pl.DataFrame(columns).lazy(),
+        tmp_path / "table.csv",
+        str(tmp_path / "table.parquet"),
+    ):
+        draws = silomix.sample(other, **QUICK)
+        assert_same(expected, draws)
+        assert draws.levels == expected.levels
+
+
+def test_variables_choose_and_order_the_columns(seed):
+    table = make_table(seed)
+    draws = silomix.sample(table, variables=["x7", "x2"], **QUICK)
+    assert_same(draws, silomix.sample(table[["x7", "x2"]], **QUICK))
+    assert [variable for variable, _ in draws.levels] == ["x7"] * 3 + ["x2"] * 2
+
+
+def test_a_table_of_patterns_is_its_rows(seed):
+    table = make_table(seed)[["x1", "x2", "x5"]]
+    patterns = table.value_counts(sort=False).reset_index(name="times")
+    rows = patterns.loc[patterns.index.repeat(patterns["times"])].drop(columns="times")
+    assert len(patterns) < len(rows) == len(table)
+    draws = silomix.sample(patterns, frequency="times", **QUICK)
+    assert_same(draws, silomix.sample(rows, **QUICK))
+    assert draws.labels.shape[1] == len(table)
+
+
+def test_missing_may_be_a_level(seed):
+    table = make_table(seed, missing=0.2)
+    draws = silomix.sample(table, missing="level", **QUICK)
+    named = table.fillna(MISSING_LEVEL).apply(
+        lambda column: pd.Categorical(
+            column, [*sorted(set(table[column.name].dropna())), MISSING_LEVEL]
+        )
+    )
+    assert_same(draws, silomix.sample(named, **QUICK))
+    assert ("x1", MISSING_LEVEL) in draws.levels
+    assert draws.probabilities.shape[2] == 26 + 10
+
+
+def test_a_schema_gives_levels_the_table_lacks(seed):
+    table = make_table(seed)
+    schema = load(table).schema
+    first, *others = schema.variables
+    wider = Schema((Variable("x1", (*first.levels, "9")), *others))
+    draws = silomix.sample(table.assign(extra="not in the schema"), schema=wider, **QUICK)
+    assert draws.shard.schema == wider
+    assert silomix.sample(table[:1], schema=schema, **QUICK).labels.shape == (40, 1)
+    assert draws.levels[2] == ("x1", "9")
+    # never seen, it is left to the prior, which is not zero
+    assert (draws.probabilities[:, :, 2] > 0).any()
+
+
+@pytest.mark.filterwarnings("ignore:.*only one value in:silomix.errors.DataWarning")
+def test_constant_columns_change_nothing_for_the_rest(seed):
+    table = make_table(seed).assign(constant="yes", other="no")
+    draws = silomix.sample(table, **QUICK)
+    assert (draws.probabilities[:, :, -2:] == 1).all()
+    alone = silomix.sample(table[["constant", "other"]], **QUICK)
+    assert_allclose(alone.log_likelihood, 0, atol=120 * 2**-23)
+
+
+def test_a_row_or_a_column_without_a_single_value_is_allowed(seed):
+    table = make_table(seed)
+    table.iloc[7] = None
+    with pytest.warns(DataWarning, match="column 'empty' is missing in every row"):
+        draws = silomix.sample(table.assign(empty=None), **QUICK)
+    assert draws.labels.shape[1] == 120
+    assert np.isfinite(draws.log_likelihood).all()
+    # it says nothing, so it is wherever the weights put it
+    assert len(np.unique(draws.labels[:, 7])) > 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"components": 256}, "components is 256; it must be at most 255"),
+        ({"burn_in": 40}, "burn_in is 40; it must be less than iterations, 40"),
+        ({"silos": 0}, "silos is 0; it must be a whole number, at least 1"),
+        ({"silo": 1}, "silo is 1; with 1 silos it must be 0 to 0"),
+        ({"silos": 3, "silo": 3}, "silo is 3; with 3 silos it must be 0 to 2"),
+        ({"silos": 3, "silo": -1}, "silo is -1; it must be a whole number, at least 0"),
+        ({"threads": 0}, "threads is 0; it must be a whole number, at least 1"),
+        ({"checkpoint_every": 0}, "checkpoint_every is 0; it must be a whole number, at least 1"),
+        ({"missing": "drop"}, "missing='drop' is not one of ('marginalise', 'level')"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_settings_that_make_no_sense_are_refused(settings, message, seed):
+    refused(message, make_table(seed), **settings)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "advice"),
+    [
+        ("exclude", "to leave columns out, give variables=[...] with those to use"),
+        ("itertions", "did you mean 'iterations'?"),
+        ("varaibles", "did you mean 'variables'?"),
+        ("nonsense", "its keywords are table, silo, shards, preset, seed, threads, variables,"),
+    ],
+)
+def test_a_keyword_that_fit_has_not(keyword, advice, seed):
+    message = f"fit has no keyword {keyword!r}; {advice}"
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        silomix.fit(make_table(seed), **{keyword: 1})
+
+
+def test_tables_that_make_no_sense_are_refused(seed):
+    table = make_table(seed)
+    numbers = table.assign(weight=np.arange(120) / 7)
+    refused("the table has no rows; give a table", table[:0], DataError)
+    refused("the table has no columns", pd.DataFrame(index=range(5)), DataError)
+    refused("the table has a single row, and clusters need at least 2", table[:1], DataError)
+    refused("column 'weight' has 120 distinct numbers or dates, such as '0', ", numbers, DataError)
+    refused("and looks continuous: bin it, declare its levels", numbers, DataError)
+    refused("cannot read a dict as a table; give a pandas", {"a": [1, 2]}, DataError)
+    refused("no such file; check the path", "nowhere.csv", DataError)
+    refused("the table has no column 'x11'", table, DataError, variables=["x1", "x11"])
+
+
+def test_a_table_that_does_not_fit_its_schema_is_refused(seed):
+    table = make_table(seed)
+    schema = load(table).schema
+    odd = table.copy()
+    odd.loc[4, "x2"] = "7"
+    message = (
+        "the table: column 'x2' has '7' in data row 5, not in its schema, which has '1', '2'; "
+        "add it to the schema of all silos, or recode the column"
+    )
+    refused(message, odd, DataError, schema=schema)
+    refused("the table has no column 'x10'", table.drop(columns="x10"), DataError, schema=schema)
+    refused("the table has no rows", table[:0], DataError, schema=schema)
+    refused("give schema or variables, not both", table, schema=schema, variables=["x1"])
+
+
+def test_a_checkpoint_of_another_table_is_refused(seed, tmp_path):
+    table = make_table(seed)
+    silomix.sample(table, checkpoint=tmp_path, **QUICK)
+    assert_same(silomix.sample(table, **QUICK), silomix.sample(table, checkpoint=tmp_path, **QUICK))
+    refused("belongs to another run", table[1:], CheckpointError, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("partition", ["linkage", "pam"])
+@pytest.mark.parametrize("relabel", ["match", "average"])
+def test_planted_clusters_are_found(partition, relabel, seed):
+    """Five clusters that their true parameters tell apart with an index of 0.99."""
+    table, truth = silomix.simulate("homogeneous", rows=800, silos=1, seed=1)
+    draws = silomix.sample(
+        table.drop(columns="silo"), components=10, iterations=2000, seed=seed, progress=False
+    )
+    local = silomix.local_posterior(draws, partition=partition, relabel=relabel)
+    assert adjusted_rand_score(truth.labels, local.partition.labels) >= 0.9
+    assert local.partition.clusters >= 5
+    for k in range(5):
+        rows = truth.labels[local.partition.labels == k]
+        planted = np.bincount(rows).argmax()
+        error = np.abs(local.probabilities[:, k].mean(axis=0) - truth.probabilities[planted])
+        # 125 probabilities, each at most half a unit uncertain over the cluster's rows
+        assert error.max() < 4.5 * 0.5 / np.sqrt(local.sizes[k])
+        share = local.weights[:, k].mean()
+        assert abs(share - 0.2) < 4.5 * np.sqrt(0.2 * 0.8 / 800) + 0.01
+
+
+FIRST_CALL = """
+import sys, time
+import silomix
+
+def report(at):
+    if at.done:
+        raise SystemExit
+
+table = silomix.simulate("homogeneous", rows=300, silos=1, seed=1)[0].drop(columns="silo")
+silomix.sample(table, components=15, progress=report)
+"""
+
+
+def said_by_a_process(**environment):
+    """What the first sweeps of a process print to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALL],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(silomix.__file__).parents[1]),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_the_first_call_says_that_it_compiles(tmp_path):
+    said = said_by_a_process(NUMBA_CACHE_DIR=str(tmp_path))
+    assert said.count("compiling") == 1
+    assert len(said.splitlines()) == 1
+    assert said_by_a_process(NUMBA_CACHE_DIR=str(tmp_path)) == ""

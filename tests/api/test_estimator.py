@@ -1,0 +1,203 @@
+"""scikit-learn's own checks, and the estimator against `silomix.fit`."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer
+from sklearn.utils.estimator_checks import check_estimator
+
+from silomix import api, simulate
+from silomix.errors import DataError, SettingsError
+from silomix.estimator import PASSED_ON, FederatedMixture
+from silomix.model.metrics import adjusted_rand_index
+from silomix.study import Divergence
+
+SHORT = {"components": 5, "iterations": 200, "chains": 1, "polish": 2}
+
+DOES_NOT_APPLY = {
+    "check_clustering": "feeds continuous columns whose values are all different: as level "
+    "names they say nothing about the blobs that the check wants to see found",
+}
+"""Checks of scikit-learn that a clustering of categories cannot pass, and why."""
+
+
+@pytest.fixture(scope="module")
+def table():
+    return simulate("homogeneous", separability="easy", rows=400, silos=2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return FederatedMixture(silo="silo", random_state=1, **SHORT).fit(table[0])
+
+
+def test_checks_of_scikit_learn():
+    estimator = FederatedMixture(components=4, iterations=60, chains=1, polish=0)
+    results = check_estimator(
+        estimator, expected_failed_checks=DOES_NOT_APPLY, on_skip=None, on_fail="raise"
+    )
+    status = {result["check_name"]: result["status"] for result in results}
+    failed = {name for name, found in status.items() if found == "xfail"}
+    assert failed == DOES_NOT_APPLY.keys()
+    assert list(status.values()).count("passed") > 40
+
+
+def test_is_silomix_fit(fitted, table):
+    posterior = api.fit(table[0], silo="silo", seed=1, progress=False, **SHORT)
+    assert_array_equal(fitted.posterior_.weights, posterior.weights)
+    assert_array_equal(fitted.labels_, posterior.labels)
+    assert fitted.n_clusters_ == posterior.n_clusters
+    assert fitted.n_features_in_ == table[0].shape[1]
+    assert_array_equal(fitted.feature_names_in_, table[0].columns)
+
+
+def test_finds_the_clusters(fitted, table):
+    assert adjusted_rand_index(fitted.labels_, table[1].labels) > 0.8
+
+
+def test_methods_are_those_of_the_posterior(fitted, table):
+    membership = fitted.posterior_.membership(table[0], "silo")
+    assert_array_equal(fitted.predict_proba(table[0]), membership)
+    assert_array_equal(fitted.transform(table[0]), membership)
+    assert_array_equal(fitted.predict(table[0]), membership.argmax(axis=1))
+    assert_array_equal(fitted.predict(table[0]), fitted.labels_)
+    density = fitted.posterior_.log_predictive_density(table[0], "silo")
+    assert fitted.score(table[0]) == density.mean()
+
+
+def test_score_prefers_the_table_it_was_fitted_to(fitted, table):
+    rng = np.random.default_rng(0)
+    variables = table[0].columns.drop("silo")
+    shuffled = table[0].assign(**{name: rng.permutation(table[0][name]) for name in variables})
+    assert fitted.score(table[0]) > fitted.score(shuffled)
+
+
+def test_feature_names_and_output(fitted, table):
+    names = [f"cluster{cluster}" for cluster in range(fitted.n_clusters_)]
+    assert fitted.get_feature_names_out().tolist() == names
+    frame = clone(fitted).set_output(transform="pandas").fit_transform(table[0])
+    assert_array_equal(frame.to_numpy().argmax(axis=1), fitted.labels_)
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame.columns) == names
+    assert_allclose(frame.sum(axis=1), 1.0, rtol=1e-12)
+
+
+def test_arrays_take_the_silo_by_its_index(fitted, table):
+    array = table[0].to_numpy(dtype=object)
+    place = list(table[0].columns).index("silo")
+    other = FederatedMixture(silo=place, random_state=1, **SHORT).fit(array)
+    assert_array_equal(other.labels_, fitted.labels_)
+    assert_array_equal(other.predict_proba(array), fitted.predict_proba(table[0]))
+    assert not hasattr(other, "feature_names_in_")
+
+
+def test_polars(fitted, table):
+    frame = pl.from_pandas(table[0])
+    other = clone(fitted).fit(frame)
+    assert_array_equal(other.labels_, fitted.labels_)
+    assert_array_equal(other.predict(frame), fitted.labels_)
+    assert isinstance(other.posterior_.summary(), pl.DataFrame)
+
+
+def test_numbers_strings_and_missing_cells():
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 2, (40, 3)).astype(float)
+    numbers[0, 0] = np.nan
+    texts = np.where(np.isnan(numbers), None, np.where(numbers == 1, "1", "0"))
+    of_numbers = FederatedMixture(**SHORT).fit(numbers)
+    of_texts = FederatedMixture(**SHORT).fit(texts)
+    assert_array_equal(of_numbers.labels_, of_texts.labels_)
+    assert_array_equal(of_numbers.predict_proba(numbers), of_texts.predict_proba(texts))
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform", "score"])
+def test_not_fitted(table, method):
+    with pytest.raises(NotFittedError):
+        getattr(FederatedMixture(**SHORT), method)(table[0])
+
+
+def test_works_in_a_pipeline():
+    rng = np.random.default_rng(0)
+    centres = rng.choice([-4.0, 4.0], (3, 6))
+    truth = np.repeat([0, 1, 2], 40)
+    bins = KBinsDiscretizer(3, encode="ordinal", strategy="uniform")
+    steps = make_pipeline(bins, FederatedMixture(**SHORT))
+    steps.fit(centres[truth] + rng.normal(size=(120, 6)))
+    assert adjusted_rand_index(steps[-1].labels_, truth) > 0.8
+    assert steps.get_feature_names_out()[0] == "cluster0"
+
+
+def test_continuous_columns_are_refused():
+    with pytest.raises(DataError, match=r"'x0' has 60 distinct numbers.*looks continuous: bin"):
+        FederatedMixture(**SHORT).fit(np.random.default_rng(0).normal(size=(60, 2)))
+
+
+def test_a_level_that_fit_has_not_seen_is_refused(fitted, table):
+    strange = table[0].copy()
+    strange[strange.columns[-1]] = "strange"
+    with pytest.raises(DataError, match="'strange' in data row 1, not in its schema"):
+        fitted.predict(strange)
+
+
+@pytest.mark.parametrize("silo", ["silo", 9, -1, 1.0])
+def test_an_array_wants_an_index_and_a_frame_a_name(silo, table):
+    estimator = FederatedMixture(silo=silo, **SHORT)
+    with pytest.raises(SettingsError, match=r"X is an array of 3 columns: give the index of one"):
+        estimator.fit(np.zeros((4, 3)))
+    with pytest.raises(SettingsError, match="silo is 0 and X is a frame: give the column's name"):
+        FederatedMixture(silo=0, **SHORT).fit(table[0])
+
+
+class TestWhatIsPassedOn:
+    @pytest.fixture
+    def calls(self, monkeypatch, fitted):
+        """Record the keywords of `silomix.fit` instead of running it."""
+        calls = []
+
+        def fake(table, **keywords):
+            calls.append(keywords)
+            return fitted.posterior_
+
+        monkeypatch.setattr(api, "fit", fake)
+        return calls
+
+    def test_nothing_that_was_left_out(self, calls):
+        FederatedMixture().fit(np.zeros((4, 3)))
+        expected = {"silo": None, "components": 15, "seed": 0, "progress": False}
+        assert calls == [expected]
+
+    def test_everything_that_was_given(self, calls):
+        given = {name: f"value of {name}" for name in PASSED_ON}
+        FederatedMixture(components=3, verbose=True, **given).fit(np.zeros((4, 3)))
+        assert calls == [{"silo": None, "components": 3, "seed": 0, "progress": None, **given}]
+
+    def test_false_zero_and_records_are_values(self, calls):
+        given = {"fractionate": False, "polish": 0, "matching": Divergence(restarts=5)}
+        clone(FederatedMixture(**given)).fit(np.zeros((4, 3)))
+        assert {name: calls[0][name] for name in given} == given
+
+    def test_a_random_state_gives_a_seed(self, calls):
+        for state in (np.random.RandomState(5), np.random.RandomState(5), np.int64(8)):
+            FederatedMixture(random_state=state).fit(np.zeros((4, 3)))
+        first, second, third = (call["seed"] for call in calls)
+        assert first == second
+        assert first > 0
+        assert third == 8
+        assert type(third) is int
+
+    def test_its_parameters_are_the_keywords_of_fit(self):
+        of_fit = inspect.signature(api.fit).parameters.keys()
+        own = {"random_state", "verbose"}
+        others = {"table", "seed", "progress", "variables", "frequency", "checkpoint"}
+        assert FederatedMixture().get_params().keys() == of_fit - others | own
+        with pytest.raises(TypeError, match="no parameter iteration"):
+            FederatedMixture(iteration=3)

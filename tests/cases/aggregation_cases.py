@@ -1,0 +1,204 @@
+"""Small studies made from true counts: releases are conjugate draws, no sampler is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from silomix.coordinator.aggregation.oracles import of_rows
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.messages import (
+    CountDistinctRows,
+    DistinctRows,
+    LogLikelihood,
+    LogLikelihoodReply,
+    Received,
+    ShareReleases,
+)
+from silomix.messages.release_record import (
+    Release,
+    ReleasedDiagnostics,
+    fit_dirichlet,
+    without_prior,
+)
+from silomix.messages.released_draws import matched_draws
+from silomix.model.draws import Correspondence
+from silomix.model.families.weighted_draws import mean_log_likelihood, some_draws
+from silomix.model.prior import Prior
+
+PAPER_SIZES = (2,) * 4 + (3,) * 6
+PRIOR = Prior()
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A study whose every row's cluster is known."""
+
+    releases: list[Release]
+    correspondence: Correspondence
+    codes: list[np.ndarray]
+    labels: list[np.ndarray]
+    sizes: np.ndarray
+    prior: Prior
+
+    @property
+    def offsets(self):
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    @property
+    def silos(self):
+        return FakeSilos(self)
+
+    def matched(self, draws, seed):
+        groups = self.correspondence.groups
+        return matched_draws(self.releases, groups, draws, self.prior, self.offsets, seed)
+
+    def pooled(self, threads=1):
+        """The oracle of all rows, at hand."""
+        return of_rows(row_table(*distinct_rows(np.concatenate(self.codes)), self.sizes), threads)
+
+
+class FakeSilos:
+    """Answers as silos would, and remembers what it was asked."""
+
+    def __init__(self, case):
+        self.case, self.asked, self.shared = case, [], None
+
+    @property
+    def names(self):
+        return self.case.correspondence.silos
+
+    def ask(self, query):
+        self.asked.append(query)
+        answer = {
+            ShareReleases: self._share,
+            LogLikelihood: self._log_likelihood,
+            CountDistinctRows: self._rows,
+        }
+        return {
+            name: answer[type(query)](query, codes)
+            for name, codes in zip(self.names, self.case.codes, strict=True)
+        }
+
+    def _share(self, query, _):
+        self.shared = query
+        return Received()
+
+    def _log_likelihood(self, query, codes):
+        assert query.shared == self.shared.key
+        some = some_draws(self.shared.matched, query.first, query.last)
+        table = row_table(*distinct_rows(codes), self.case.sizes)
+        return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
+
+    def _rows(self, _, codes):
+        return DistinctRows(*distinct_rows(codes))
+
+
+def make_case(
+    seed,
+    *,
+    rows=(400, 300, 200, 300),
+    clusters=4,
+    sizes=PAPER_SIZES,
+    spread=0.3,
+    holds=None,
+    missing=0.0,
+    draws=400,
+    prior=PRIOR,
+):
+    """Latent-class rows in silos; `holds` (silo, cluster) says which clusters occur where.
+
+    `spread` is the concentration of the true profiles: smaller is easier to tell apart.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.array(sizes)
+    holds = np.ones((len(rows), clusters), bool) if holds is None else np.array(holds, bool)
+    profiles = [rng.dirichlet(np.full(k, spread), clusters) for k in sizes]
+    codes, labels = [], []
+    for n, held in zip(rows, holds, strict=True):
+        here = np.flatnonzero(held)
+        # every cluster occurs, so that what is held is what was asked for
+        label = np.concatenate([here, rng.choice(here, n - len(here))])
+        columns = [
+            (rng.random((n, 1)) > p[label].cumsum(axis=1)[:, :-1]).sum(axis=1) for p in profiles
+        ]
+        cells = np.stack(columns, axis=1)
+        cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
+        codes.append(cells.astype(np.uint8))
+        labels.append(label)
+    return case_of(rng, codes, labels, holds, sizes, prior, draws)
+
+
+def case_of(rng, codes, labels, holds, sizes, prior, draws):
+    """The case of these rows, one array of codes and of labels for each silo."""
+    releases = [
+        conjugate_release(rng, place, part, label, sizes, prior, len(codes), draws)
+        for place, (part, label) in enumerate(zip(codes, labels, strict=True))
+    ]
+    correspondence = Correspondence(
+        silos=tuple(release.silo for release in releases),
+        groups=tuple(np.flatnonzero(held) for held in holds),
+        sizes=tuple(release.sizes for release in releases),
+        method="truth",
+    )
+    return Case(releases, correspondence, codes, labels, sizes, prior)
+
+
+def share_of(case, draws, seed):
+    """What the silos of a case are shown before they are asked about points."""
+    matched = case.matched(draws, seed)
+    return ShareReleases(tuple(case.releases), case.correspondence.groups, draws, matched)
+
+
+def level_counts(codes, sizes):
+    """Cells by level column, missing ones nowhere: (level,)."""
+    return np.concatenate(
+        [np.bincount(codes[:, q], minlength=k + 1)[:k] for q, k in enumerate(sizes)]
+    )
+
+
+def dirichlet_levels(rng, shapes, sizes, draws):
+    """Draws of level probabilities, (draw, cluster, level), of shapes (cluster, level)."""
+    gammas = rng.standard_gamma(shapes, (draws, *shapes.shape))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
+    return gammas / np.repeat(totals, sizes, axis=-1)
+
+
+def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
+    """One silo's posterior given its rows' true clusters."""
+    alpha, beta = prior.share(silos)
+    local, members = np.unique(labels, return_counts=True)
+    counts = np.stack([level_counts(codes[labels == c], sizes) for c in local])
+    return release_of(
+        f"silo-{place}",
+        place,
+        counts.astype(float),
+        members,
+        rng.dirichlet(members + alpha, draws),
+        dirichlet_levels(rng, counts + beta, sizes, draws),
+        sizes,
+        beta,
+    )
+
+
+def release_of(silo, place, counts, members, weights, probabilities, sizes, beta):
+    """A release with these draws."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, beta)
+    return Release(
+        silo=silo,
+        place=place,
+        rows=int(members.sum()),
+        sizes=members,
+        medians=np.median(probabilities, axis=0),
+        mean=mean,
+        concentration=concentration,
+        effective_counts=counts,
+        tier="draws",
+        weights=weights.astype(np.float32),
+        probabilities=probabilities.astype(np.float32),
+        diagnostics=ReleasedDiagnostics("made from counts", True, {}, {}, 0.0),
+        study="0" * 64,
+    )

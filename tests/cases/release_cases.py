@@ -1,0 +1,70 @@
+"""Local posteriors made from known labels, for releases whose true counts are known."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cases.aggregation_cases import dirichlet_levels, level_counts
+from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule, Trace
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+
+PRIOR = Prior()
+
+
+def schema_of(sizes):
+    return Schema(
+        tuple(
+            Variable(f"v{q}", tuple(f"level {k}" for k in range(levels)))
+            for q, levels in enumerate(sizes)
+        )
+    )
+
+
+def known_local(rng, codes, labels, sizes, *, silos=3, draws=400, prior=PRIOR):
+    """The posterior of a silo whose labels, 0 … k − 1 with the largest first, are certain."""
+    alpha, beta = prior.share(silos)
+    members = np.bincount(labels)
+    counts = np.stack([level_counts(codes[labels == c], sizes) for c in range(len(members))])
+    trace = Trace(rng.normal(size=(1, draws)), 1.00123, 387.6)
+    made = Draws(
+        shard=Shard(schema_of(sizes), codes.astype(np.uint8)),
+        labels=np.broadcast_to(labels.astype(np.uint8), (draws, len(labels))),
+        weights=rng.dirichlet(members + alpha, draws).astype(np.float32),
+        probabilities=dirichlet_levels(rng, counts + beta, sizes, draws).astype(np.float32),
+        log_likelihood=trace.values[0],
+        chain=np.zeros(draws, dtype=np.int64),
+        last_labels=labels[None].astype(np.uint8),
+        prior=prior,
+        silos=silos,
+        seed=0,
+        schedule=Schedule(iterations=2 * draws, burn_in=draws, chains=1, thin=1),
+        diagnostics=Diagnostics({"log_likelihood": trace}, True, "Fine."),
+    )
+    return LocalPosterior(
+        weights=made.weights,
+        probabilities=made.probabilities,
+        partition=Partition(labels.astype(np.int64), members, "given"),
+        relabel="match",
+        prior_draws=np.zeros(len(members)),
+        memberships=np.eye(len(members))[labels],
+        draws=made,
+    )
+
+
+def clustered(rng, members, sizes, **settings):
+    """A silo with clusters of these many rows, each with a profile of its own."""
+    labels = np.repeat(np.arange(len(members)), members)
+    columns = []
+    for levels in sizes:
+        profiles = rng.dirichlet(np.full(levels, 0.7), len(members))
+        ends = profiles.cumsum(axis=1)[labels, :-1]
+        columns.append((rng.random(len(labels))[:, None] > ends).sum(axis=1))
+    return known_local(rng, np.array(columns).T, labels, sizes, **settings)
+
+
+def conditions(rng, rows, count, prevalence=0.05, **settings):
+    """One cluster of people with binary conditions; and how many have each: (condition,)."""
+    codes = (rng.random((rows, count)) < prevalence).astype(np.uint8)
+    labels = np.zeros(rows, dtype=np.int64)
+    return known_local(rng, codes, labels, (2,) * count, **settings), codes.sum(axis=0)

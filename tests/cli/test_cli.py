@@ -1,0 +1,887 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import silomix
+from silomix import cli
+from silomix.cli import whole
+from silomix.cli.demo import compare, run_demo
+from silomix.cli.examples import EXAMPLES
+from silomix.cli.terminal import EXITS, as_option
+from silomix.errors import SettingsError
+from silomix.messages.progress import Progress
+from silomix.posterior.diagnosis import sentences
+from silomix.study import SETTINGS
+
+SHORT = ["--iterations", "400", "--threads", "1"]
+NO_WARNING = ["--relabel", "average"]
+"""The other relabelling may warn that so short a run draws from the prior."""
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
+
+
+def words(text):
+    """The words of a help page, without its boxes and line breaks."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.fixture
+def table(tmp_path, seed):
+    """A small table of four silos, on disk."""
+    path = tmp_path / "table.csv"
+    made = run("simulate", "non-nested", "--rows", 400, "--seed", seed, "--out", path)
+    assert made.exit_code == 0, made.output
+    return path
+
+
+def test_version_and_exit_codes():
+    assert run("--version").stdout == f"silomix {silomix.__version__}\n"
+    page = words(run("--help").stdout)
+    assert all(f"{exit.code} {exit.meaning}" in page for exit in EXITS)
+    assert "--install-completion" in page and "--show-completion" in page
+
+
+GROUPS = ("flare", "ehr")
+"""Commands that have commands of their own."""
+
+
+def every_command():
+    """Each command by the words that call it."""
+    commands = {name: cli.find_command(name) for name in cli.COMMANDS}
+    groups = {group: commands.pop(group).commands for group in GROUPS}
+    inner = {f"{group} {name}": c for group, all_ in groups.items() for name, c in all_.items()}
+    return commands | inner
+
+
+def test_every_option_says_what_to_choose():
+    for name, command in every_command().items():
+        assert command.help, name
+        for param in command.params:
+            assert param.help and len(param.help) < 100, (name, param.name)
+        options, last = {param.name for param in command.params}, name.split()[-1]
+        assert "debug" in options, name
+        assert "as_json" in options or last in {"server", "site"}, name
+        without = {"answer", "inspect", "ledger", "server", "site", "stop"}
+        assert "out" in options or last in without, name
+
+
+def test_a_flag_has_no_type_on_the_help_page():
+    flags = ("--force", "--json", "--debug", "--dry-run")
+    lines = run("release", "--help").stdout.splitlines()
+    shown = [line for line in lines if any(line.startswith(f"│ {flag} ") for flag in flags)]
+    assert len(shown) == len(flags)
+    assert not any("<bool>" in line for line in shown)
+
+
+def test_the_list_says_of_a_command_what_its_own_page_says():
+    assert list(typer.main.get_command(cli.app).commands) == list(cli.COMMANDS)
+    for name, (_, line) in cli.COMMANDS.items():
+        first = cli.find_command(name).help.partition("\n\n")[0]
+        assert line == " ".join(first.split())
+
+
+def test_every_help_page_has_an_example_that_parses():
+    commands = every_command()
+    assert set(EXAMPLES) == set(commands)
+    for name, command in commands.items():
+        example = EXAMPLES[name]
+        assert example.startswith(f"silomix {name} ")
+        assert example in words(run(*name.split(), "--help").stdout)
+        args = shlex.split(example)[1 + len(name.split()) :]
+        command.make_context(name, args)
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("silomix si", ["simulate"]),
+        ("silomix re", ["release", "report"]),
+        ("silomix fit t.csv --matching b", ["ball"]),
+        ("silomix fit t.csv --excl", ["--exclude"]),
+        ("silomix simulate n", ["nested", "non-nested"]),
+    ],
+)
+def test_bash_completes(line, offered):
+    spoken = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    protocol = {"_SILOMIX_COMPLETE": "complete_bash", **spoken}
+    result = CliRunner().invoke(cli.app, [], prog_name="silomix", env=protocol)
+    assert result.exit_code == 0, result.output
+    assert sorted(result.stdout.split()) == offered
+
+
+WITH_NUMBERS = "silo,patient,x1,x2,n\n" + "".join(
+    f"{'ab'[i % 2]},p{i},{i % 2},{i % 3},{1 + i % 2}\n" for i in range(60)
+)
+
+
+def test_study_leaves_columns_out(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text(WITH_NUMBERS)
+    common = ["study", table, "--silo", "silo", "--out", out]
+    refused = run(*common)
+    assert refused.exit_code == 3
+    assert "looks like an identifier: leave it out with --exclude or --variables" in refused.stderr
+    assert "variables=" not in refused.stderr
+    result = run(*common, "--frequency", "n", "--exclude", "patient, x2")
+    assert result.exit_code == 0, result.output
+    assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
+
+
+def test_sample_and_fit_leave_columns_out(tmp_path, monkeypatch):
+    table = tmp_path / "t.csv"
+    table.write_text(WITH_NUMBERS)
+    common = ["--exclude", "patient", "--frequency", "n"]
+    mine = ["--silo-column", "silo", "--silo", "a"]
+    sampled = run("sample", table, *mine, *common, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
+    assert sampled.exit_code == 0, sampled.output
+    assert "a: 30 rows, 2 variables" in sampled.stdout
+    seen = {}
+
+    def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
+        seen.update(settings)
+        raise silomix.SilomixError("enough")
+
+    monkeypatch.setattr(whole, "fit", note)
+    run("fit", table, "--silo", "silo", *common, "--out", tmp_path / "f")
+    assert seen == {"frequency": "n", "variables": ["x1", "x2"]}
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_labels_say_which_row_they_are_of(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "f"
+    table.write_text(WITH_NUMBERS)
+    common = ["--silo", "silo", "--frequency", "n", "--id", "patient", *SHORT, "--polish", "0"]
+    told = run("fit", table, *common, "--out", out)
+    assert told.exit_code == 0, told.output
+    labels = pd.read_csv(out / "labels.csv")
+    assert list(labels.columns) == ["row", "id", "silo", "cluster", "probability"]
+    # rows with a count of two come twice
+    assert list(labels["id"][:4]) == ["p0", "p1", "p1", "p2"] and len(labels) == 90
+    names = [variable.name for variable in silomix.load(out / "posterior.silomix").study.variables]
+    assert names == ["x1", "x2"]
+    told = run(
+        "assign", out, table, "--silo", "silo", "--id", "patient", "--out", tmp_path / "l.csv"
+    )
+    assert told.exit_code == 0, told.output
+    assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
+        (["--id", "silo"], 2, "--id names 'silo', which another option uses too"),
+        (["--id", "Patient"], 3, "no column 'Patient' to name its rows (did you mean 'patient'?)"),
+    ],
+)
+def test_a_column_of_names_has_no_other_task(tmp_path, options, code, complaint, monkeypatch):
+    monkeypatch.setattr(whole, "fit", None)
+    (tmp_path / "t.csv").write_text(WITH_NUMBERS)
+    told = run("fit", tmp_path / "t.csv", "--silo", "silo", *options, "--out", tmp_path / "f")
+    assert told.exit_code == code
+    assert complaint in words(told.stderr)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both say which"),
+        (["--exclude", "X1"], 3, "no column 'X1' to exclude (did you mean 'x1'?); correct the"),
+        (["--silo", "Silo"], 3, "no column 'Silo' to tell the silos apart (did you mean 'silo'?)"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, table, options, code, complaint):
+    silo = [] if "--silo" in options else ["--silo", "silo"]
+    for command in ("fit", "study"):
+        result = run(command, table, *silo, *options, "--out", tmp_path / "r")
+        assert result.exit_code == code
+        assert complaint in words(result.stderr)
+
+
+def test_a_study_file_says_which_columns(tmp_path, table):
+    given = ["--study", "s.toml", "--silo", "a", "--exclude", "x1"]
+    result = run("sample", table, *given, "--out", tmp_path / "r")
+    assert result.exit_code == 2
+    assert "s.toml has every setting; leave out --exclude" in words(result.stderr)
+
+
+def test_messages_speak_in_options():
+    """Each front door words the settings that a message names."""
+    error = SettingsError("{burn_in} is 9; give {silo}, without {variables}, {method} or {x}",
+                          burn_in=None, silo="ward", variables=..., method=None)  # fmt: skip
+    assert str(error) == "burn_in is 9; give silo='ward', without variables=..., method or {x}"
+    assert error.worded(as_option) == (
+        "--burn-in is 9; give --silo 'ward', without --exclude or --variables, "
+        "--outside-method or {x}"
+    )
+
+
+def test_a_silo_column_that_was_forgotten_is_named_as_an_option(tmp_path, table):
+    result = run("fit", table, "--iterations", "1", "--out", tmp_path / "r")
+    assert "if it names the silos, give --silo 'silo'" in result.stderr
+
+
+def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
+    out = tmp_path / "made.csv"
+    options = ["--separability", "poor", "--rows", 90, "--silos", 3, "--seed", seed]
+    result = run("simulate", "nested", *options, "--out", out, "--json")
+    record = json.loads(result.stdout)
+    table, truth = silomix.simulate("nested", separability="poor", rows=90, silos=3, seed=seed)
+    pd.testing.assert_frame_equal(pd.read_csv(out, dtype=str), table.astype("str"))
+    on_disk = pd.read_csv(tmp_path / "made.truth.csv")
+    assert on_disk["cluster"].tolist() == truth.labels.tolist()
+    assert on_disk["silo"].tolist() == table["silo"].tolist()
+    assert record["files"] == [str(out), str(tmp_path / "made.truth.csv")]
+    assert record["silos"] == ["silo 1", "silo 2", "silo 3"]
+    assert (record["rows"], record["clusters"]) == (90, 6)
+    result = run("simulate", "homogeneous", "--rows", 40, "--out", out, "--force")
+    assert "homogeneous: 40 rows, 4 silos, 5 clusters" in result.stdout
+    assert result.stdout.endswith(f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n")
+
+
+def test_simulate_writes_a_cohort(tmp_path, seed):
+    out = tmp_path / "cohort.parquet"
+    result = run("simulate", "cohort", "--rows", 60, "--seed", seed, "--out", out, "--json")
+    record = json.loads(result.stdout)
+    people, truth = silomix.simulate_cohort(60, seed=seed)
+    assert pd.read_parquet(out)["Hypertension"].tolist() == people["Hypertension"].tolist()
+    labels = pd.read_parquet(tmp_path / "cohort.truth.parquet")
+    assert labels["cluster"].tolist() == truth.labels.tolist()
+    parameters = tmp_path / "cohort.truth.json"
+    assert record["files"] == [str(out), str(tmp_path / "cohort.truth.parquet"), str(parameters)]
+    assert (record["rows"], record["clusters"], len(record["conditions"])) == (60, 27, 94)
+    again = run("simulate", "cohort", "--rows", 60, "--out", out)
+    assert again.exit_code == 4
+    assert "exist already; give --force to replace" in words(again.stderr)
+    forced = run("simulate", "cohort", "--rows", 60, "--out", out, "--force")
+    assert forced.stdout.endswith(f"Their parameters: {parameters}\n")
+    assert "cohort: 60 rows, 94 conditions, 27 clusters" in forced.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["nested", "--out", "c.parquet"], "does not end in .csv"),
+        (["cohort", "--out", "c.csv"], "c.csv does not end in .parquet"),
+        (
+            ["cohort", "--out", "c.parquet", "--silos", 3],
+            "cohort has its own clusters and no silos",
+        ),
+        (["cohort", "--out", "c.parquet", "--separability", "easy"], "leave out --separability"),
+    ],
+)
+def test_simulate_refuses(options, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("simulate", *options)
+    assert result.exit_code == 2
+    assert complaint in words(result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_study_describes_what_it_wrote(tmp_path, table):
+    out = tmp_path / "study.toml"
+    result = run("study", table, "--silo", "silo", "--out", out, "--seed", 7, "--title", "Trial")
+    assert result.exit_code == 0, result.output
+    study = silomix.read_study(out)
+    assert study.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
+    assert [variable.name for variable in study.variables] == [f"x{q}" for q in range(1, 11)]
+    assert (study.seed, study.title) == (7, "Trial")
+    assert "4 silos: silo 1, silo 2, silo 3, silo 4" in result.stdout
+    assert re.search(r"x5 +1, 2, 3\b", result.stdout)
+    assert silomix.study.digest(study) in result.stdout
+    assert result.stdout.endswith(f"Study: {out}\n")
+
+
+def test_study_as_json(tmp_path, table):
+    out = tmp_path / "study.toml"
+    settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--chains", 3]
+    names = ["--silos", "north, south", "--variables", "x5,x1"]
+    model = ["--alpha", 0.1, "--beta", 2, "--absorb", 20, "--drift", "none"]
+    result = run("study", table, "--out", out, *names, *settings, *model, "--thin", 5, "--json")
+    record = json.loads(result.stdout)
+    assert record["silos"] == ["north", "south"]
+    assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
+    assert record["digest"] == silomix.study.digest(silomix.read_study(out))
+    schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5, "adaptive": False}
+    assert record["settings"]["schedule"] == schedule
+    model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True, "drift": "none"}
+    assert record["settings"]["model"] == model
+    assert record["settings"]["matching"]["absorb"] == 20
+
+
+def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text("site,a\n10,x\n9,\n10,y\n")
+    common = ["study", table, "--silo", "site", "--out", out]
+    assert run(*common, "--preset", "paper", "--missing", "level").exit_code == 0
+    study = silomix.read_study(out)
+    assert (study.silos, study.local.partition) == (("9", "10"), "pam")
+    assert study.variables[0].levels == ("x", "y", "(missing)")
+    table.write_text("site,a,n\n" + "".join(f"s,{a},{a}\n" for a in range(1, 13)))
+    assert run(*common, "--frequency", "n", "--force").exit_code == 0
+    (variable,) = silomix.read_study(out).variables
+    assert (variable.name, variable.levels) == ("a", tuple(str(a) for a in range(1, 13)))
+
+
+@pytest.mark.parametrize("options", [[], ["--silo", "silo", "--silos", "a,b"]])
+def test_study_needs_one_source_of_silos(tmp_path, table, options):
+    result = run("study", table, "--out", tmp_path / "s.toml", *options)
+    assert result.exit_code == 2
+    assert "give --silo COLUMN, or --silos with the names: not both" in words(result.stderr)
+
+
+def test_files_are_replaced_only_by_force(tmp_path, table):
+    study, folder = tmp_path / "study.toml", tmp_path / "results"
+    commands = [
+        ["study", table, "--silo", "silo", "--out", study],
+        ["simulate", "nested", "--rows", 40, "--out", tmp_path / "again.csv"],
+        ["sample", table, *SHORT, "--out", folder],
+    ]
+    for command in commands:
+        assert run(*command).exit_code == 0
+        refused = run(*command)
+        assert refused.exit_code == 4
+        assert refused.stdout == ""
+        assert "give --force to replace, or another --out" in refused.stderr
+        assert run(*command, "--force").exit_code == 0
+
+
+def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
+    out = tmp_path / "results"
+    chosen = ["--variables", "x1,x5,x6", "--components", 4, "--silos", 3, *NO_WARNING]
+    result = run("sample", table, *SHORT, *chosen, "--seed", seed, "--out", out, "--keep-draws")
+    assert result.exit_code == 0, result.output
+    frame = pd.read_csv(table, dtype=str)
+    variables = ["x1", "x5", "x6"]
+    draws = silomix.sample(
+        frame, components=4, silos=3, iterations=400, seed=seed, variables=variables
+    )
+    posterior = silomix.local_posterior(draws, relabel="average")
+    sizes = pd.read_csv(out / "cluster_sizes.csv")
+    profile = pd.read_csv(out / "profiles.csv", dtype={"level": str})
+    assert sizes["rows"].tolist() == posterior.sizes.tolist()
+    np.testing.assert_allclose(sizes["weight"], posterior.weights.mean(axis=0), rtol=1e-5)
+    assert list(zip(profile["variable"], profile["level"], strict=True)) == (
+        posterior.levels * len(sizes)
+    )
+    lower, upper = silomix.metrics.highest_density_interval(posterior.probabilities)
+    np.testing.assert_allclose(profile["lower_95_hdi"], lower.ravel(), rtol=1e-5)
+    np.testing.assert_allclose(profile["upper_95_hdi"], upper.ravel(), rtol=1e-5)
+    labels = pd.read_csv(out / "labels.csv")
+    assert labels["cluster"].tolist() == posterior.partition.labels.tolist()
+    with np.load(out / "draws.npz", allow_pickle=False) as kept:
+        for name in ("labels", "weights", "probabilities", "log_likelihood", "chain"):
+            np.testing.assert_array_equal(kept[name], getattr(draws, name))
+        assert [tuple(pair) for pair in kept["levels"]] == draws.levels
+        assert kept["probabilities"].dtype == np.float32
+    summary = (out / "summary.txt").read_text(encoding="utf-8")
+    assert f"all rows: 400 rows, 3 variables, {len(sizes)} cluster" in summary
+    assert draws.diagnostics.verdict in " ".join(summary.split())
+    assert draws.diagnostics.verdict in " ".join(result.stdout.split())
+    assert result.stdout.endswith(f"Results: {out}\n")
+
+
+def test_sample_one_silo_with_and_without_a_study_file(tmp_path, table):
+    study = tmp_path / "study.toml"
+    run("study", table, "--silo", "silo", *SHORT[:2], "--out", study)
+    mine = ["--silo-column", "silo", "--silo", "silo 3"]
+    by_file = run("sample", table, *mine, "--study", study, "--out", tmp_path / "a", "--json")
+    by_hand = run("sample", table, *mine, *SHORT, "--out", tmp_path / "b", "--json")
+    alone = tmp_path / "alone.csv"
+    rows = pd.read_csv(table, dtype=str)
+    rows[rows["silo"] == "silo 3"].drop(columns="silo").to_csv(alone, index=False)
+    given = ["--silo", "silo 3", "--study", study, "--json"]
+    apart = run("sample", alone, *given, "--out", tmp_path / "c")
+    records = [json.loads(result.stdout) for result in (by_file, by_hand, apart)]
+    for record in records:
+        del record["files"]
+    assert records[0] == records[1] == records[2]
+    assert (records[0]["silo"], records[0]["rows"]) == ("silo 3", 100)
+    assert set(records[0]["traces"]["log_likelihood"]) == {"rhat", "ess"}
+
+
+def test_sample_json_has_no_nan(tmp_path):
+    table = tmp_path / "same.csv"
+    table.write_text("a,b\n" + "x,y\n" * 20)
+    result = run("sample", table, *SHORT, "--components", 1, "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert record["traces"]["occupied"] == {"rhat": None, "ess": None}
+    assert record["clusters"] == 1
+
+
+def test_sample_repeats_rows(tmp_path):
+    table = tmp_path / "patterns.csv"
+    table.write_text("a,b,n\nx,y,30\nu,v,20\n")
+    chosen = ["--frequency", "n", "--partition", "pam", "--relabel", "average"]
+    record = json.loads(run("sample", table, *SHORT, *chosen, "--out", tmp_path, "--json").stdout)
+    assert (record["rows"], record["sizes"]) == (50, [30, 20])
+    assert (record["partition"], record["relabel"]) == ("pam", "average")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--silo", "silo 1"], "--silo needs --silo-column COLUMN"),
+        (["--silo-column", "silo"], "need --silo NAME: which silo is it?"),
+        (["--study", "study.toml"], "need --silo NAME: which silo is it?"),
+        (
+            ["--silo-column", "silo", "--silo", "silo 1", "--silos", "4"],
+            "--silo-column says how many silos there are; leave out --silos",
+        ),
+        (
+            ["--study", "s.toml", "--silo", "a", "--burn-in", "3", "--missing", "level"],
+            "s.toml has every setting; leave out --missing, --burn-in",
+        ),
+        (["--nonsense"], "No such option"),
+        (["--iterations", "many"], "--iterations"),
+    ],
+)
+def test_wrong_usage(tmp_path, table, options, complaint):
+    result = run("sample", table, "--out", tmp_path / "r", *options)
+    assert result.exit_code == 2
+    assert complaint in words(result.stderr)
+    assert result.stdout == ""
+
+
+def test_data_errors(tmp_path, table):
+    absent = run("sample", tmp_path / "absent.csv", "--out", tmp_path / "r")
+    assert absent.exit_code == 3
+    assert absent.stderr == f"Error: {tmp_path / 'absent.csv'}: no such file; check the path\n"
+    other = run("study", table, "--silo", "hospital", "--out", tmp_path / "s.toml", "--json")
+    assert other.exit_code == 3
+    assert other.stdout == ""
+    assert "no column 'hospital' to tell the silos apart" in other.stderr
+
+
+def test_settings_errors(tmp_path, table):
+    wrong = run("sample", table, "--components", 999, "--chains", 0, "--out", tmp_path / "r")
+    assert wrong.exit_code == 4
+    assert wrong.stderr == (
+        "Error: these settings cannot be used:\n"
+        "  - --components is 999; it must be at most 255\n"
+        "  - --chains is 0; it must be at least 1\n"
+    )
+    (tmp_path / "file").write_text("in the way")
+    blocked = run("sample", table, *SHORT, "--out", tmp_path / "file" / "folder")
+    assert blocked.exit_code == 4
+    assert "cannot be written: Not a directory; choose another place" in blocked.stderr
+    unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
+    assert unknown.exit_code == 4
+    assert "DESIGN 'nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
+    assert "'appendix-b', 'cohort'" in unknown.stderr
+
+
+def test_mismatches(tmp_path, table):
+    study = tmp_path / "study.toml"
+    run("study", table, "--silos", "a,b", "--variables", "x1", "--out", study)
+    stranger = run("sample", table, "--study", study, "--silo", "c", "--out", tmp_path / "r")
+    assert stranger.exit_code == 5
+    assert "the study has no silo 'c'; its roster is 'a', 'b'" in stranger.stderr
+    kept = ["--checkpoint", tmp_path / "checkpoint"]
+    assert run("sample", table, *SHORT, *kept, "--out", tmp_path / "r").exit_code == 0
+    other = run("sample", table, *SHORT, *kept, "--seed", 9, "--out", tmp_path / "s")
+    assert other.exit_code == 5
+    assert "belongs to another run: seed is 0 there and 9 here" in other.stderr
+
+
+def test_something_unexpected(tmp_path, monkeypatch):
+    def fail(folder, **settings):
+        raise RuntimeError("the floor gave way")
+
+    monkeypatch.setattr(whole, "run_demo", fail)
+    plain = run("demo", "--out", tmp_path)
+    assert plain.exit_code == 1
+    assert plain.stderr == (
+        "Unexpected error: RuntimeError: the floor gave way\n"
+        "This is a fault in silomix: run it again with --debug and report what it shows.\n"
+    )
+    debug = run("demo", "--out", tmp_path, "--debug")
+    assert debug.exit_code == 1
+    assert "Traceback (most recent call last)" in debug.stderr
+    assert "in fail" in debug.stderr
+
+
+def test_warnings_are_sentences(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("a,b\nx,\ny,\n")
+    result = run("study", table, "--silos", "one", "--out", tmp_path / "s.toml", "--json")
+    assert result.exit_code == 0
+    json.loads(result.stdout)
+    assert result.stderr.startswith("Warning: the table: column 'b' is missing in every row")
+    assert ".py" not in result.stderr
+
+
+RESULTS = {
+    *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
+    *("silo_weights.csv", "drift.csv", "summary.txt", "report.html", "study.toml"),
+    "posterior.silomix",
+}
+QUICK = ["--iterations", "600", "--threads", "2"]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A table, the folder of its results, and what the command printed."""
+    folder = tmp_path_factory.mktemp("fitted")
+    table, out = folder / "table.csv", folder / "results"
+    made = run("simulate", "non-nested", "--rows", 400, "--seed", 2, "--out", table)
+    assert made.exit_code == 0, made.output
+    result = run("fit", table, "--silo", "silo", *QUICK, "--seed", 3, "--out", out)
+    assert result.exit_code == 0, result.output
+    return table, out, result
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_fit_writes_what_the_library_finds(fitted):
+    table, out, result = fitted
+    assert "leave a cluster without" not in result.stderr  # silos do not warn one by one
+    assert {path.name for path in out.iterdir()} == RESULTS
+    found = silomix.load(out / "posterior.silomix")
+    again = silomix.fit(table, "silo", iterations=600, seed=3, progress=False)
+    np.testing.assert_array_equal(found.weights, again.weights)
+    np.testing.assert_array_equal(found.labels, again.labels)
+    assert silomix.read_study(out / "study.toml") == found.study
+    labels = pd.read_csv(out / "labels.csv")
+    assert labels.columns.tolist() == ["row", "silo", "cluster", "probability"]
+    assert labels["row"].tolist() == list(range(1, 401))
+    assert labels["silo"].tolist() == pd.read_csv(table)["silo"].tolist()
+    assert labels["cluster"].tolist() == found.labels.tolist()
+    np.testing.assert_allclose(
+        labels["probability"], found.assignment.membership.max(axis=1), rtol=1e-5
+    )
+    assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
+    starts = {line[:20] for line in result.stdout.splitlines()}
+    assert all(sentence[:20] in starts for sentence in sentences(found.diagnostics))
+    assert result.stdout.endswith(f"Results: {out}\n")
+    again = run("fit", table, "--silo", "silo", "--out", out)
+    assert f"{out} has results already, {len(RESULTS)} files; give --force" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        (["fit", "t.csv", "--exclude", "a", "--exclude", "b"], "--exclude"),
+        (["fit", "t.csv", "--outside=a", "--outside", "b"], "--outside"),
+        (["study", "t.csv", "--variables", "a", "--variables", "b"], "--variables"),
+        (["ehr", "long", "t.csv", "--codes", "a", "--codes", "b"], "--codes"),
+    ],
+)
+def test_an_option_given_twice_is_refused(line, option):
+    result = run(*line, "--out", "x")
+    assert result.exit_code == 2
+    assert f"'{option}': given 2 times; give it once, a list as a,b,c" in words(result.stderr)
+
+
+def test_a_flag_may_be_given_twice(tmp_path):
+    result = run("fit", tmp_path / "t.csv", "--force", "--force", "--out", tmp_path / "r")
+    assert "no such file" in result.stderr
+
+
+def test_fit_as_json(tmp_path, fitted, monkeypatch):
+    table, out, _ = fitted
+    found = silomix.load(out / "posterior.silomix")
+
+    def fit(_table, _silo, progress):
+        progress(Progress("matching", 0, 0))
+        return found
+
+    monkeypatch.setattr(whole, "fit", fit)
+    result = run("fit", table, "--out", tmp_path / "r", "--json")
+    record = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert record["silos"] == list(found.silos)
+    assert [c["rows"] for c in record["clusters"]] == np.bincount(found.labels).tolist()
+    assert record["verdict"] == found.diagnostics.verdict
+    assert record["sent"] == {silo: dict(sent) for silo, sent in found.provenance.sent.items()}
+    assert record["study"] == found.provenance.study
+    assert sum(record["silo_weights"].values()) == pytest.approx(1)
+    assert list(record["seconds"]) == ["sampling", "matching"]
+    assert set(record["files"]) == {str(tmp_path / "r" / name) for name in RESULTS}
+
+
+def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
+    seen = {}
+
+    def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
+        seen.update(settings, table=table, silo=silo)
+        raise silomix.SilomixError("enough")
+
+    monkeypatch.setattr(whole, "fit", note)
+    options = {name: setting.words[-1] if setting.words else setting.kind(3)
+               for name, setting in SETTINGS.items() if setting.panel}  # fmt: skip
+    options |= {"polish": 2, "preset": "paper", "threads": 1, "missing": "level", "policy": "omop"}
+    options |= {"frequency": "n", "checkpoint": tmp_path / "kept", "transport": "joblib"}
+    args = [part for name, value in options.items()
+            for part in (f"--{name.replace('_', '-')}", value)]  # fmt: skip
+    run("fit", fitted[0], "--silo", "silo", "--variables", "x1,x2", *args, "--out", tmp_path / "r")
+    assert seen == {**options, "variables": ["x1", "x2"], "table": fitted[0], "silo": "silo"}
+    seen.clear()
+    run("fit", fitted[0], "--shards", 3, "--polish", "until", "--out", tmp_path / "r")
+    assert seen == {"shards": 3, "polish": "until", "table": fitted[0], "silo": None}
+
+
+def test_fit_goes_on_from_a_checkpoint(tmp_path, fitted):
+    table, out, _ = fitted
+    kept = tmp_path / "kept"
+    options = ["--silo", "silo", *QUICK, "--seed", 3, "--checkpoint", kept]
+    for place in ("one", "two"):
+        assert run("fit", table, *options, "--out", tmp_path / place).exit_code == 0
+        saved = (tmp_path / place / "posterior.silomix").read_bytes()
+        assert saved == (out / "posterior.silomix").read_bytes()
+    assert sorted(path.name for path in kept.iterdir()) == [f"silo {n}" for n in (1, 2, 3, 4)]
+
+
+def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitted):
+    table, out = fitted[0], tmp_path / "results"
+    out.mkdir()
+    (out / "correspondence.csv").write_text("of another run")
+    exact = ["--strategy", "exact", "--chains", 1, "--components", 7, "--iterations", 60]
+    refused = run("fit", table, "--silo", "silo", *exact, "--out", out)
+    assert refused.exit_code == 4
+    result = run("fit", table, "--silo", "silo", *exact, "--out", out, "--force")
+    assert result.exit_code == 0, result.output
+    missing = {"correspondence.csv", "silo_weights.csv"}
+    assert {path.name for path in out.iterdir()} == RESULTS - missing
+    assert "Sampled over all silos at once: 7 components" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--silo", "silo", "--shards", 2], 2, "--silo and --shards both say how to split"),
+        (["--nonsense"], 2, "No such option"),
+        (["--silo", "ward"], 3, "no column 'ward' to tell the silos apart"),
+        (["--silo", "silo", "--polish", "often"], 4, "polish is 'often'; it must be 'until'"),
+        (["--silo", "silo", "--polish", -1], 4, "polish is -1; it must be 'until' or at least 0"),
+        (["--silo", "silo", "--matching", "bal"], 4, "did you mean 'ball'?"),
+    ],
+    ids=str,
+)
+def test_fit_refuses(tmp_path, fitted, options, code, complaint):
+    result = run("fit", fitted[0], *options, "--out", tmp_path / "r")
+    assert result.exit_code == code
+    assert complaint in words(result.stderr)
+    assert result.stdout == ""
+    assert not (tmp_path / "r").exists()
+
+
+def test_fit_needs_the_extra_before_it_samples(tmp_path, fitted, monkeypatch):
+    monkeypatch.setattr("silomix.api.find_spec", lambda name: None)
+    result = run("fit", fitted[0], "--silo", "silo", "--preset", "paper", "--out", tmp_path / "r")
+    assert result.exit_code == 4
+    assert "pip install 'silomix[pam]'" in result.stderr
+
+
+def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):
+    table, results, _ = fitted
+    out = tmp_path / "labels.csv"
+    saved = results / "posterior.silomix"
+    result = run("assign", saved, table, "--silo", "silo", "--out", out)
+    assert result.exit_code == 0, result.output
+    by_folder = run("assign", results, table, "--silo", "silo", "--out", tmp_path / "again.csv")
+    assert by_folder.exit_code == 0, by_folder.output
+    assert (tmp_path / "again.csv").read_bytes() == out.read_bytes()
+    assert out.read_bytes() == (results / "labels.csv").read_bytes()
+    assert result.stdout.endswith(f"Labels: {out}\n")
+    refused = run("assign", saved, table, "--silo", "silo", "--out", out)
+    assert refused.exit_code == 4
+    assert "already; give --force to replace" in refused.stderr
+
+
+def test_assign_new_rows(tmp_path, fitted, seed):
+    saved, table = fitted[1] / "posterior.silomix", tmp_path / "new.csv"
+    rows = silomix.simulate("non-nested", rows=40, seed=seed)[0]
+    rows["silo"] = rows["silo"].replace("silo 4", "elsewhere")
+    rows.to_csv(table, index=False)
+    found = silomix.load(saved)
+    expected = {
+        "silo": (found.membership(rows, silo="silo"), rows["silo"].tolist(), 10),
+        "silo 2": (found.membership(rows, silo="silo 2"), ["silo 2"] * 40, 0),
+        None: (found.membership(rows), [None] * 40, 40),
+    }
+    for silo, (membership, names, strangers) in expected.items():
+        given = [] if silo is None else ["--silo", silo]
+        out = tmp_path / f"{silo}.csv"
+        record = json.loads(run("assign", saved, table, *given, "--out", out, "--json").stdout)
+        labels = pd.read_csv(out)
+        assert labels["cluster"].tolist() == membership.argmax(axis=1).tolist()
+        assert labels["silo"].astype(object).where(labels["silo"].notna(), None).tolist() == names
+        assert record["rows_of_other_silos"] == strangers
+        assert record["sizes"] == np.bincount(labels["cluster"], minlength=6).tolist()
+        assert record["files"] == [str(out)]
+    told = run("assign", saved, table, "--silo", "silo", "--out", tmp_path / "t.csv").stdout
+    assert "Rows of no silo of the study, to which its overall weights apply: 10." in told
+    without = run("assign", saved, fitted[0], "--out", tmp_path / "w.csv")
+    assert "to use their own, give --silo 'silo'" in without.stderr
+
+
+def test_assign_refuses(tmp_path, fitted):
+    table, results, _ = fitted
+    saved, out = results / "posterior.silomix", tmp_path / "labels.csv"
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    for line, code, complaint in [
+        ((saved, table, "--silo", "sillo"), 3, "'sillo' is neither a column of the table that"),
+        ((table, table), 5, "is no saved posterior, is damaged or truncated, or"),
+        ((tmp_path, table), 5, f"{tmp_path} has no posterior.silomix; give a folder that"),
+        ((saved, tmp_path / "other.csv"), 3, "the table has no column"),
+    ]:
+        refused = run("assign", *line, "--out", out)
+        assert refused.exit_code == code
+        assert complaint in refused.stderr
+    assert not out.exists()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The demonstration as it is, once: what the command printed, and its outcome."""
+    folder = tmp_path_factory.mktemp("demo")
+    kept = []
+
+    def keep(out, **settings):
+        kept.append(run_demo(out, **settings))
+        return kept[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(whole, "run_demo", keep)
+        result = run("demo", "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder, result, kept[0]
+
+
+def test_demo_finds_the_planted_clusters(demo):
+    _, _, found = demo
+    assert found.posterior.n_clusters == 6
+    assert sorted(planted.found for planted in found.planted) == list(range(6))
+    assert [h.planted for h in found.hospitals] == [5, 5, 3, 2]
+    assert [h.found for h in found.hospitals] == [5, 5, 3, 2]
+    # not better than the truth, but for luck, and hardly worse
+    assert found.best - 0.01 < found.agreement < found.best + 0.01
+    assert found.posterior.diagnostics.trusted
+    # six intervals of 95 %
+    inside = [p.lower <= p.weight <= p.upper for p in found.planted]
+    assert sum(inside) >= 4
+
+
+def test_demo_tells_and_writes(demo):
+    folder, result, found = demo
+    assert {path.name for path in folder.iterdir()} == RESULTS | {"table.csv", "comparison.txt"}
+    report = (folder / "comparison.txt").read_text(encoding="utf-8")
+    assert result.stdout.splitlines()[-2:] == [
+        f"Against the truth: {folder / 'comparison.txt'}",
+        f"Report: {folder / 'report.html'}",
+    ]
+    for text in (report, result.stdout):
+        told = " ".join(text.split())
+        assert f"planted clusters: {found.agreement:.3f}" in told
+        assert f"parameters would give {found.best:.3f}" in told
+        assert "hospital 4 1,000 2 2 clusters 0 1" in told
+        # the weight of the paper's cluster 6 is a fifth of one hospital in four
+        assert "5 5.0% " in told
+        assert found.posterior.diagnostics.verdict in told
+    assert "What left each silo, in bytes" in report
+
+
+def test_demo_as_json_and_from_its_own_files(demo, monkeypatch):
+    folder, _, found = demo
+    assert silomix.read_study(folder / "study.toml") == found.posterior.study
+    labels = pd.read_csv(folder / "labels.csv")
+    assert labels["silo"].tolist() == pd.read_csv(folder / "table.csv")["hospital"].tolist()
+    monkeypatch.setattr(whole, "run_demo", lambda out, progress: found)
+    record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
+    assert record["report"] == str(folder / "report.html")
+    assert record["ari"] == found.agreement
+    assert [hospital["clusters"] for hospital in record["hospitals"]][3] == [0, 1]
+    assert record["planted"][5]["weight"] == pytest.approx(0.05)
+
+
+def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):
+    folder, _, found = demo
+    table = pd.read_csv(folder / "table.csv", dtype=str)
+    _, truth = silomix.simulate("non-nested", separability="easy", seed=1)
+    assignment = found.posterior.assignment
+    merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
+    posterior = dataclasses.replace(found.posterior, assignment=merged)
+    fewer = compare(posterior, table, truth, folder / "comparison.txt")
+    assert sum(planted.found is None for planted in fewer.planted) == 1
+    monkeypatch.setattr(whole, "run_demo", lambda out, progress: fewer)
+    assert "not found" in run("demo", "--out", folder).stdout
+    record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
+    assert None in [planted["share"] for planted in record["planted"]]
+
+
+COLOURING = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"}
+PLAIN = {name: value for name, value in os.environ.items() if name not in COLOURING}
+
+
+def start(*args, **options):
+    command = [sys.executable, "-m", "silomix", *map(str, args)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN, **options
+    )
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_piped_output_is_plain(tmp_path, table, quiet):
+    process = start("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r", *quiet)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert set(err.splitlines()) <= (set() if quiet else {"compiling", "sampling"})
+    assert ("sampling" in err) != bool(quiet)
+    assert "\x1b" not in out
+    assert out.endswith(f"Results: {tmp_path / 'r'}\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes")
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path, table, json_):
+    process = start("study", table, "--silo", "silo", *json_, "--out", tmp_path / "s.toml")
+    with process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, "")
+    silomix.read_study(tmp_path / "s.toml")
+
+
+def test_piped_error_is_plain():
+    process = start("sample", "absent.csv", "--out", "r")
+    out, err = process.communicate()
+    assert (process.returncode, out) == (3, "")
+    assert err == "Error: absent.csv: no such file; check the path\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_interruption(tmp_path, table):
+    checkpoint = tmp_path / "checkpoint"
+    process = start(
+        *("sample", table, "--iterations", 50_000_000, "--out", tmp_path / "r"),
+        *("--checkpoint", checkpoint, "--quiet"),
+        # a shell may start its background jobs deaf to this signal
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    for _ in range(1200):
+        if list(checkpoint.glob("chain-*.npz")) or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err == ("Interrupted: with --checkpoint, the same command goes on from where it was\n")
+    assert not (tmp_path / "r").exists()

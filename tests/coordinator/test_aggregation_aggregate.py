@@ -1,0 +1,236 @@
+"""From releases to global draws, by every method."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cases.aggregation_cases import conjugate_release, make_case
+from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.aggregation.closed_form import (
+    average_elementwise,
+    inverse_variances,
+    multiply,
+)
+from silomix.coordinator.aggregation.vcmc import objective_draws
+from silomix.errors import PolicyRefusal
+from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
+from silomix.model.draws import Correspondence
+from silomix.model.families.weighted_draws import mix
+from silomix.model.prior import Prior
+from silomix.study.policy import echo, policy_named
+from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
+
+METHODS = ["vcmc", "cmc", "uniform", "product"]
+HOLDS = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+
+
+@pytest.fixture
+def case(seed):
+    return make_case(seed, rows=(150, 100, 80), clusters=3, holds=HOLDS)
+
+
+def run(case, silos=None, *, count=60, seed=3, threads=1, **settings):
+    return aggregate(
+        case.releases,
+        case.correspondence,
+        Aggregation(**{"draws": 16, **settings}),
+        silos or case.silos,
+        prior=case.prior,
+        offsets=case.offsets,
+        count=count,
+        seed=seed,
+        threads=threads,
+    )
+
+
+def assert_same(one, other):
+    assert_array_equal(one.weights, other.weights)
+    assert_array_equal(one.probabilities, other.probabilities)
+    assert_array_equal(one.silo_weights.weights, other.silo_weights.weights)
+    assert_array_equal(one.silo_weights.profiles, other.silo_weights.profiles)
+    assert one.elbo == other.elbo
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_draws_and_weights_are_on_their_simplices(case, method):
+    silos = case.silos
+    found = run(case, silos, method=method)
+    assert found.weights.shape == (60, 3)
+    assert found.probabilities.shape == (60, 3, 26)
+    assert found.matched.weights.shape == (3, 60, 3)
+    # the silos' draws are kept in float32
+    assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-6)
+    sums = np.add.reduceat(found.probabilities, case.offsets[:-1], axis=-1)
+    assert_allclose(sums, 1, rtol=1e-6)
+    assert (found.weights > 0).all()
+    assert (found.probabilities > 0).all()
+    silo_weights = found.silo_weights
+    assert silo_weights.silos == case.correspondence.silos
+    assert_allclose(silo_weights.weights.sum(), 1, rtol=1e-12)
+    assert_allclose(silo_weights.profiles.sum(axis=0), 1, rtol=1e-12)
+    assert_array_equal(silo_weights.profiles > 0, case.correspondence.held)
+    assert found.notes == ()
+    # only "vcmc" asks the silos
+    assert bool(silos.asked) == (found.elbo is not None) == (method == "vcmc")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_draws_are_near_the_truth(seed, method):
+    """Every aggregation of the paper's easy kind finds the clusters' make-up."""
+    case = make_case(seed, rows=(400, 300, 300), clusters=3)
+    found = run(case, method=method, count=400)
+    labels, codes = np.concatenate(case.labels), np.concatenate(case.codes)
+    shares = np.bincount(labels) / len(labels)
+    error = np.sqrt(shares * (1 - shares) / len(labels))
+    # sampling of the rows, and averages that weigh the silos in another way
+    assert (np.abs(found.weights.mean(axis=0) - shares) < 6 * error).all()
+    first = [(codes[labels == c, 0] == 0).mean() for c in range(3)]
+    assert_allclose(found.probabilities[:, :, 0].mean(axis=0), first, atol=0.05)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_seed_decides_and_threads_do_not(case, method):
+    found = run(case, method=method)
+    assert_same(found, run(case, method=method, threads=3))
+    assert (run(case, method=method, seed=4).weights != found.weights).any()
+
+
+@pytest.mark.parametrize("oracle", ["contingency", "federated"])
+def test_every_oracle_gives_the_same_aggregation(case, oracle):
+    silos = case.silos
+    found, known = run(case, silos, oracle=oracle), run(case)
+    kinds = {type(query) for query in silos.asked}
+    expected = {ShareReleases, LogLikelihood} if oracle == "federated" else {CountDistinctRows}
+    assert kinds == expected
+    # steps of rounding size, and a stop within 1e-4 of the maximum
+    assert_allclose(found.elbo, known.elbo, atol=1e-3)
+    assert_allclose(found.silo_weights.weights, known.silo_weights.weights, atol=1e-2)
+    assert_allclose(found.weights, known.weights, atol=1e-2)
+
+
+@pytest.mark.parametrize("solver", [Lbfgs(), Psgd(), FewRounds(rounds=6, starts=5)])
+def test_every_solver_improves_on_the_uniform_average(case, solver):
+    found = run(case, solver=solver)
+    assert found.elbo == pytest.approx(found.elbo_trace.max(), rel=1e-12)
+    assert found.elbo > found.elbo_trace[0]
+    point = found.silo_weights.weights, found.silo_weights.profiles
+    assert_allclose(mix(found.matched, *point)[0], found.weights, rtol=1e-14)
+
+
+def test_the_objective_looks_at_the_first_draws_alone(case):
+    silos = case.silos
+    run(case, silos, oracle="federated", draws=16, count=60)
+    asked = [query for query in silos.asked if isinstance(query, LogLikelihood)]
+    assert {(query.first, query.last) for query in asked} == {(0, 16)}
+    assert_same(
+        run(case, draws=16, count=16), run(case, draws=1000, count=16)
+    )  # no more than there are
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_silo_has_nothing_to_weigh_and_one_cluster_is_whole(seed, method):
+    case = make_case(seed, rows=(120,), clusters=3)
+    silos = case.silos
+    found = run(case, silos, method=method)
+    assert silos.asked == []
+    assert_array_equal(found.silo_weights.weights, [1])
+    assert_array_equal(found.silo_weights.profiles, np.ones((1, 3)))
+    if method == "vcmc":
+        assert_array_equal(found.weights, found.matched.weights[0])
+    assert_allclose(run(make_case(seed, rows=(50, 40), clusters=1)).weights, 1, rtol=1e-6)
+
+
+def split_silo(seed, prior):
+    """Twenty silos; the last, with twelve rows, calls them four clusters that nobody else has."""
+    case = make_case(seed, rows=(100,) * 19 + (12,), clusters=2, sizes=(2,) * 4, prior=prior)
+    labels = 2 + np.arange(12) % 4
+    rng = np.random.default_rng(seed)
+    last = conjugate_release(rng, 19, case.codes[-1], labels, case.sizes, prior, 20, 400)
+    matched = case.correspondence
+    return replace(
+        case,
+        releases=[*case.releases[:-1], last],
+        correspondence=Correspondence(
+            matched.silos,
+            (*matched.groups[:-1], np.arange(2, 6)),
+            (*matched.sizes[:-1], last.sizes),
+            "truth",
+        ),
+    )
+
+
+@pytest.mark.parametrize("solver", [Lbfgs(), Psgd(), FewRounds(rounds=10, starts=20)])
+def test_the_floor_binds_where_the_objective_has_no_maximum_and_a_note_says_so(seed, solver):
+    found = run(split_silo(seed, Prior()), solver=solver)
+    assert len(found.notes) == 1
+    assert "The weight of silo-19 fell to the floor, 1e-06" in found.notes[0]
+    assert found.silo_weights.weights[19] < 1.1e-6
+
+
+def test_a_lower_floor_gives_a_higher_objective_there(seed):
+    """(1 − α) m − (G − 1)/S = 0.5 · 4 − 5/20 for every unit of −log λ."""
+    case = split_silo(seed, Prior())
+    high, low = (run(case, floor=floor, solver=Lbfgs(tolerance=1e-6)) for floor in (1e-6, 1e-9))
+    assert_allclose(low.elbo - high.elbo, 1.75 * np.log(1e3), rtol=0.02)
+
+
+def test_the_floor_does_not_bind_where_alpha_gives_no_reward(seed):
+    found = run(split_silo(seed, Prior(alpha=1.5)))
+    assert found.notes == ()
+    assert found.silo_weights.weights[19] > 1e-4
+
+
+def test_a_solver_that_ran_out_of_steps_leaves_a_note(case):
+    found = run(case, solver=Lbfgs(starts=1, steps=1))
+    assert f"still moving after {len(found.elbo_trace)} evaluations" in found.notes[0]
+    assert run(case, solver=FewRounds(rounds=2, starts=2)).notes == ()
+
+
+def test_probabilities_of_exactly_zero_do_no_harm(case):
+    def emptied(release):
+        zeros = release.probabilities.copy()
+        zeros[:, :, 0] = 0
+        return replace(release, probabilities=zeros)
+
+    empty = replace(case, releases=[emptied(release) for release in case.releases])
+    for method in METHODS:
+        found = run(empty, method=method)
+        assert np.isfinite(np.log(found.probabilities)).all()
+        assert np.isfinite(found.weights).all()
+
+
+def test_a_release_that_may_not_be_shown_is_not(case):
+    silos = case.silos
+    private = replace(case.releases[1], policy=echo(policy_named("default")))
+    hidden = replace(case, releases=[case.releases[0], private, *case.releases[2:]])
+    with pytest.raises(PolicyRefusal) as error:
+        run(hidden, silos, oracle="federated")
+    assert str(error.value).startswith("silo-1: its policy does not let its release be shown")
+    assert silos.asked == []
+    run(hidden, silos, method="product")
+
+
+def test_every_word_is_its_own_method(case):
+    found = {method: run(case, method=method) for method in METHODS}
+    rows, matched = np.array([r.rows for r in case.releases]), found["cmc"].matched
+    by_silo, elements = inverse_variances(matched, rows)
+    profiles = average_elementwise(matched, elements, case.offsets)
+    assert_array_equal(found["cmc"].silo_weights.weights, by_silo)
+    assert_array_equal(found["cmc"].probabilities, profiles)
+    assert_array_equal(found["uniform"].silo_weights.weights, np.full(3, 1 / 3))
+    effective = multiply(matched, rows, case.prior, case.offsets).rows
+    assert_array_equal(found["product"].silo_weights.weights, effective / effective.sum())
+    assert found["vcmc"].elbo is not None
+
+
+def test_with_many_rows_the_objective_takes_fewer_draws_and_leaves_a_note(case, monkeypatch):
+    rows = [4_000, 100_000, 10**8]
+    assert [objective_draws(200, n) for n in rows] == [200, 100, 48]
+    assert objective_draws(10, 10**8) == 10
+    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.MOST_ROW_DRAWS", 330 * 5)
+    monkeypatch.setattr("silomix.coordinator.aggregation.vcmc.LEAST_DRAWS", 1)
+    assert "learned on 5 draws instead of 16, since there are 330 rows" in run(case).notes[0]

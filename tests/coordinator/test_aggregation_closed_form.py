@@ -1,0 +1,197 @@
+"""Averages of the silos' draws, and the product of fitted Dirichlets, where the answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import beta
+
+from cases.aggregation_cases import conjugate_release, level_counts, make_case
+from silomix.coordinator.aggregation.closed_form import (
+    average_elementwise,
+    inverse_variances,
+    multiply,
+    uniform_weights,
+)
+from silomix.messages.release_record import fit_dirichlet
+from silomix.model.draws import MatchedDraws
+from silomix.model.families.dirichlet import draw_levels
+from silomix.model.prior import Prior
+
+DRAWS = 4000
+# relative error allowed to a concentration from 4,000 draws: four standard errors and more
+MOMENTS = 0.1
+
+
+def rows_of(case):
+    return np.array([release.rows for release in case.releases])
+
+
+def pooled_shapes(case, clusters):
+    """The Dirichlets of all rows together, their clusters known."""
+    codes, labels = np.concatenate(case.codes), np.concatenate(case.labels)
+    members = np.bincount(labels, minlength=clusters) + case.prior.alpha
+    cells = [level_counts(codes[labels == c], case.sizes) for c in range(clusters)]
+    return members, np.array(cells) + case.prior.beta
+
+
+def moments(shapes):
+    """Mean and standard deviation of one Dirichlet's entries."""
+    total = shapes.sum(axis=-1, keepdims=True)
+    mean = shapes / total
+    return mean, np.sqrt(mean * (1 - mean) / (total + 1))
+
+
+@pytest.mark.parametrize("fractionate", [True, False], ids=["shared prior", "whole priors"])
+@pytest.mark.parametrize(
+    "holds", [None, [[1, 1, 1], [1, 1, 0]]], ids=["both hold all", "one lacks one"]
+)
+def test_the_product_of_two_halves_is_the_pooled_posterior(seed, fractionate, holds):
+    case = make_case(
+        seed,
+        rows=(300, 300),
+        clusters=3,
+        sizes=(2, 3, 4),
+        spread=1.0,
+        holds=holds,
+        draws=DRAWS,
+        prior=Prior(fractionate=fractionate),
+    )
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
+    members, cells = pooled_shapes(case, 3)
+    rng = np.random.default_rng(seed)
+    found = (
+        rng.dirichlet(product.weights, DRAWS),
+        draw_levels(product.profiles, case.offsets, rng, DRAWS),
+    )
+
+    mean, spread = moments(members)
+    assert_allclose(found[0].mean(axis=0), mean, atol=0.3 * spread.max())
+    if holds is None:
+        assert_allclose(found[0].std(axis=0), spread, rtol=MOMENTS)
+    for first, last in zip(case.offsets[:-1], case.offsets[1:], strict=True):
+        mean, spread = moments(cells[:, first:last])
+        drawn = found[1][:, :, first:last]
+        # the fit is off by a fraction of the posterior's own spread
+        assert (np.abs(drawn.mean(axis=0) - mean) < 0.3 * spread).all()
+        assert_allclose(drawn.std(axis=0), spread, rtol=1.5 * MOMENTS)
+
+
+def test_the_parameters_follow_the_formula(seed):
+    """a = Σ (a_s − 1) + 1 + (1 − |S_c|/S)(β − 1), with the fitted a_s."""
+    case = make_case(
+        seed, rows=(80, 60, 50), clusters=2, sizes=(2, 3), holds=[[1, 1], [1, 0], [1, 0]]
+    )
+    matched = case.matched(DRAWS, seed)
+    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    for c, holders in ((0, [0, 1, 2]), (1, [0])):
+        total = np.zeros(5)
+        for s in holders:
+            mean, concentration = fit_dirichlet(matched.probabilities[s][:, [c]], case.offsets)
+            total += mean[0] * np.repeat(concentration[0], case.sizes) - 1
+        expected = total + 1 + (1 - len(holders) / 3) * (case.prior.beta - 1)
+        # where the fit goes below the prior, the prior stands
+        expected = np.maximum(expected, case.prior.beta)
+        assert_allclose(product.profiles[c], expected, rtol=1e-12)
+
+
+def test_a_silo_of_one_cluster_brings_its_rows(seed):
+    case = make_case(seed, rows=(200, 100), clusters=2, holds=[[1, 1], [0, 1]], draws=DRAWS)
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
+    assert product.rows[1] == 100
+    assert_allclose(product.rows[0], 200, rtol=MOMENTS)
+    members, _ = pooled_shapes(case, 2)
+    assert_allclose(product.weights / product.weights.sum(), members / members.sum(), atol=0.01)
+
+
+def test_weights_without_any_information_keep_their_mean(seed):
+    """Draws as wide as the prior, or wider: no effective row is left."""
+    case = make_case(seed, rows=(60, 50), clusters=2, draws=DRAWS)
+    matched = case.matched(DRAWS, seed)
+    rng = np.random.default_rng(seed)
+    matched.weights[:] = rng.dirichlet([0.1, 0.1], size=(2, DRAWS))
+    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    assert_array_equal(product.rows, 0)
+    assert_allclose(product.weights, case.prior.alpha, rtol=1e-12)
+
+
+def test_near_zero_it_has_the_shape_that_averages_lack(seed):
+    """A level that never occurs: Beta(β, n), whose lower tail no mean of four draws reaches."""
+    case = make_case(seed, rows=(250,) * 4, clusters=1, sizes=(2,))
+    rng = np.random.default_rng(seed)
+    never = np.zeros((250, 1), np.uint8), np.zeros(250, int)
+    releases = [
+        conjugate_release(rng, s, *never, case.sizes, case.prior, 4, DRAWS) for s in range(4)
+    ]
+    matched = replace(case, releases=releases).matched(DRAWS, seed)
+    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    drawn = draw_levels(product.profiles, case.offsets, rng, DRAWS)
+    average = matched.probabilities[:, :, 0, 1].mean(axis=0)
+    low = beta(0.5, 1000.5).ppf(0.1)
+    # the fitted shape is rough, but its lower tail is there
+    assert 0.05 < (drawn[:, 0, 1] < low).mean() < 0.2
+    assert (average < low).mean() < 0.01
+
+
+HOLDS = [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
+
+
+def test_uniform_weights_are_even_among_those_who_hold():
+    weights, profiles = uniform_weights(np.array(HOLDS, bool))
+    assert_array_equal(weights, [1 / 3] * 3)
+    assert_array_equal(profiles, [[1 / 3, 1 / 2, 1], [1 / 3, 1 / 2, 0], [1 / 3, 0, 0]])
+
+
+def test_profiles_are_weighed_elementwise_by_inverse_variance(seed):
+    case = make_case(seed, rows=(90, 60, 50), clusters=3, sizes=(2, 3), holds=HOLDS)
+    matched = case.matched(300, seed)
+    _, elements = inverse_variances(matched, rows_of(case))
+    for c in range(3):
+        for level in range(5):
+            held = np.flatnonzero(matched.held[:, c])
+            precision = [1 / matched.probabilities[s, :, c, level].var() for s in held]
+            assert_allclose(elements[held, c, level], precision / np.sum(precision), rtol=1e-12)
+    assert not elements[~matched.held].any()
+    averaged = average_elementwise(matched, elements, case.offsets)
+    raw = np.einsum("scd,stcd->tcd", elements, matched.probabilities)
+    for first, last in ((0, 2), (2, 5)):
+        part = raw[..., first:last]
+        expected = part / part.sum(axis=-1, keepdims=True)
+        assert_allclose(averaged[..., first:last], expected, rtol=1e-12)
+        assert_allclose(averaged[..., first:last].sum(axis=-1), 1, rtol=1e-14)
+
+
+def test_a_larger_silo_counts_more(seed):
+    """Homogeneous silos: the variance of a weight is inverse to the rows."""
+    case = make_case(seed, rows=(100, 200, 700), clusters=3)
+    weights, elements = inverse_variances(case.matched(300, seed), rows_of(case))
+    assert_allclose(weights.sum(), 1, rtol=1e-14)
+    # 400 draws know a variance to about 7 %, and the silos' own make-up differs by chance
+    assert_allclose(weights, [0.1, 0.2, 0.7], rtol=0.3)
+    assert elements[2].mean() > elements[1].mean() > elements[0].mean()
+
+
+def test_a_silo_without_doubt_does_not_take_all_the_weight(seed):
+    """The last silo holds one cluster, whose weight is one in every draw."""
+    case = make_case(seed, rows=(90, 60, 50), clusters=3, holds=HOLDS)
+    weights, _ = inverse_variances(case.matched(300, seed), rows_of(case))
+    assert weights[2] < 0.6
+    assert weights.min() > 0.05
+
+
+def test_draws_that_do_not_move_count_equally(seed):
+    case = make_case(seed, rows=(40, 40), clusters=2, sizes=(2, 1))
+    matched = case.matched(300, seed)
+    still = MatchedDraws(
+        np.repeat(matched.weights[:, :1], 300, axis=1),
+        np.repeat(matched.probabilities[:, :1], 300, axis=1),
+        matched.held,
+    )
+    for draws in (matched, still):
+        weights, elements = inverse_variances(draws, rows_of(case))
+        assert np.isfinite(weights).all()
+        # a variable of one level has probability one in every draw
+        assert_allclose(elements[:, :, 2], 0.5, rtol=1e-12)

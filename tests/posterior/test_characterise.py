@@ -1,0 +1,298 @@
+"""What sets clusters and silos apart: by hand, against loops, and against the rows themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from silomix.errors import SettingsError
+from silomix.model.draws import Correspondence
+from silomix.posterior.characterise import (
+    OVERLAP,
+    cluster_map,
+    contrast,
+    joint_probabilities,
+    least_confidence,
+    nearly_same,
+    number_of_clusters,
+    profile_overlap,
+    scaled_difference,
+    single_silo_clusters,
+    spread,
+    told_columns,
+    traits,
+    whole_population,
+)
+
+OFFSETS = np.array([0, 2, 5])
+LEVELS = [("a", "no"), ("a", "yes"), ("b", "x"), ("b", "y"), ("b", "z")]
+
+
+def constant(weights, probabilities, draws=4):
+    """The same values in every draw."""
+    return np.tile(weights, (draws, 1)), np.tile(probabilities, (draws, 1, 1))
+
+
+def test_the_scaled_difference_is_in_standard_deviations():
+    found = scaled_difference(np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2]))
+    assert_allclose(found, [0.4, 0.0, -0.5])
+    weights, probabilities = constant([0.25, 0.75], [[1.0, 0.0], [0.2, 0.8]])
+    assert_allclose(whole_population(weights, probabilities)[0], [0.4, 0.6])
+
+
+def test_both_levels_of_a_pair_mirror_each_other(seed):
+    rng = np.random.default_rng(seed)
+    weights = rng.dirichlet(np.ones(3), 20)
+    probabilities = rng.dirichlet(np.ones(2), (20, 3))
+    found = contrast(weights, probabilities)
+    assert_allclose(found.scaled[:, 0], -found.scaled[:, 1])
+    assert_allclose(found.high[:, 0], found.low[:, 1])
+
+
+def test_a_contrast_counts_draws(seed):
+    """One draw in four has the difference the other way round."""
+    weights = np.full((4, 2), 0.5)
+    probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (4, 1, 1))
+    probabilities[0] = probabilities[0, ::-1]
+    found = contrast(weights, probabilities, margin=0.5)
+    assert_allclose(found.above, [[0.25, 0.75], [0.75, 0.25]])
+    assert_allclose(found.high, found.above)
+    assert_allclose(contrast(weights, probabilities, margin=0.9).high, 0.0)
+
+
+def test_the_first_of_two_levels_is_not_told():
+    assert told_columns(OFFSETS).tolist() == [False, True, True, True, True]
+
+
+def test_traits_are_what_differs_clearest_first():
+    weights, probabilities = constant(
+        [0.5, 0.5], [[0.1, 0.9, 0.60, 0.35, 0.05], [0.9, 0.1, 0.30, 0.35, 0.35]]
+    )
+    (high, low), _ = traits(contrast(weights, probabilities), LEVELS, OFFSETS)
+    assert [(t.variable, t.level) for t in high] == [("a", "yes"), ("b", "x")]
+    assert [(t.variable, t.level) for t in low] == [("b", "z")]
+    assert high[0].probability == 1.0
+    assert low[0].scaled < 0
+
+
+def test_traits_leave_out_what_is_not_sure():
+    weights = np.full((4, 2), 0.5)
+    probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (4, 1, 1))
+    probabilities[0] = probabilities[0, ::-1]
+    found = contrast(weights, probabilities)
+    offsets = np.array([0, 2])
+    assert traits(found, LEVELS[:2], offsets)[0] == ([], [])
+    assert len(traits(found, LEVELS[:2], offsets, probability=0.75)[0][0]) == 1
+
+
+def test_the_number_of_clusters_counts_those_that_are_large_enough():
+    weights = np.array([[0.90, 0.09, 0.01], [0.90, 0.095, 0.005]])
+    assert number_of_clusters(weights) == {2: 0.5, 3: 0.5}
+    assert number_of_clusters(weights, at_least=0.0) == {3: 1.0}
+
+
+def test_the_number_of_clusters_refuses_a_share_of_everything():
+    with pytest.raises(SettingsError, match=r"at_least is 1; give a share"):
+        number_of_clusters(np.ones((1, 1)), at_least=1)
+
+
+def test_the_least_confidence_is_that_of_the_worst_pair():
+    groups = (np.array([0, 1]), np.array([0]), np.array([0]))
+    confidence = np.array(
+        [[1, 0.1, 0.9, 0.8], [0.1, 1, 0.3, 0.2], [0.9, 0.3, 1, 0.7], [0.8, 0.2, 0.7, 1]]
+    )
+    match = Correspondence(("a", "b", "c"), groups, groups, "evidence", confidence)
+    assert_allclose(least_confidence(match), [0.7, np.nan])
+    assert least_confidence(replace(match, confidence=None)) is None
+
+
+def rows_of_a_mixture(rng, rows, weights, probabilities):
+    """Indicator rows (row, level) of a mixture, exactly as often as it says in the limit."""
+    labels = rng.choice(len(weights), rows, p=weights)
+    parts = []
+    for start, stop in ((0, 2), (2, 5), (5, 7)):
+        steps = probabilities[labels, start:stop].cumsum(axis=1)
+        codes = (rng.random(rows)[:, None] > steps).sum(axis=1)
+        parts.append(np.eye(stop - start)[np.minimum(codes, stop - start - 1)])
+    return np.concatenate(parts, axis=1), labels
+
+
+def test_the_map_is_the_correspondence_analysis_of_rows_that_the_mixture_would_give(seed):
+    """With many rows, clusters lie where the textbook analysis of the rows puts their means.
+
+    400,000 rows: a mean coordinate, and the axes, have a standard error below 0.005.
+    """
+    rng = np.random.default_rng(seed)
+    offsets = np.array([0, 2, 5, 7])
+    weights = np.array([0.5, 0.3, 0.2])
+    probabilities = np.array(
+        [
+            [0.9, 0.1, 0.8, 0.1, 0.1, 0.7, 0.3],
+            [0.2, 0.8, 0.1, 0.8, 0.1, 0.9, 0.1],
+            [0.5, 0.5, 0.1, 0.1, 0.8, 0.1, 0.9],
+        ]
+    )
+    indicator, labels = rows_of_a_mixture(rng, 400_000, weights, probabilities)
+    masses = indicator.mean(axis=0) / 3
+    centred = indicator / 3 - masses
+    burt = centred.T @ centred / len(indicator) / np.sqrt(np.outer(masses, masses))
+    _, vectors = np.linalg.eigh(burt)
+    columns = vectors[:, :-3:-1] / np.sqrt(masses)[:, None]
+    means = np.array([(indicator[labels == c] @ columns).mean(axis=0) / 3 for c in range(3)])
+    found = cluster_map(*constant(weights, probabilities), offsets)
+    assert_allclose(np.abs(found.centres), np.abs(means), atol=4 * 0.005)
+    assert_allclose(weights @ found.centres, 0.0, atol=1e-9)
+    assert found.shares.sum() == pytest.approx(1.0)
+    assert found.shares[0] > found.shares[1] > 0
+
+
+def test_there_is_no_map_of_what_does_not_differ():
+    same = [[0.5, 0.5, 0.2, 0.3, 0.5]]
+    assert cluster_map(*constant([1.0], same), OFFSETS) is None
+    assert cluster_map(*constant([0.5, 0.5], same * 2), OFFSETS) is None
+    one_variable = constant([0.5, 0.5], [[0.1, 0.9], [0.9, 0.1]])
+    assert cluster_map(*one_variable, np.array([0, 2])) is None
+
+
+NAMES = ("north", "south", "west")
+
+
+def correspondence(confidence="given"):
+    """Cluster 0 in all silos, cluster 1 in the north, cluster 2 in south and west."""
+    sure = np.eye(6)
+    # local clusters: north 0 1, south 2 3, west 4 5
+    for a, b, share in [(0, 2, 0.9), (0, 4, 0.9), (2, 4, 1.0), (3, 5, 0.8), (1, 3, 0.4)]:
+        sure[a, b] = sure[b, a] = share
+    # the south's two clusters in one group: which its own rows speak against
+    sure[2, 3] = sure[3, 2] = 0.7
+    return Correspondence(
+        silos=NAMES,
+        groups=(np.array([0, 1]), np.array([0, 2]), np.array([0, 2])),
+        sizes=(np.array([500, 100]), np.array([400, 30]), np.array([300, 10])),
+        method="evidence",
+        confidence=sure if confidence == "given" else confidence,
+    )
+
+
+def weights_by_silo():
+    """Of 600, 430 and 310 rows: (draw, silo, cluster)."""
+    shares = np.array([[500, 100, 0], [396, 4, 30], [299, 1, 10]]) / [[600], [430], [310]]
+    return np.stack([shares, shares])
+
+
+ROWS = (600, 430, 310)
+
+
+class TestSingleSilo:
+    def test_by_hand(self):
+        (found,) = single_silo_clusters(weights_by_silo(), ROWS, NAMES, correspondence())
+        assert (found.cluster, found.silo) == (1, "north")
+        assert found.share == pytest.approx(100 / 105)
+        # with cluster 2 it is one with the south's part in 0.4 of the groupings, the west's in none
+        assert found.apart == pytest.approx(1 - 0.4 * 30 / 40)
+
+    def test_the_share_is_of_rows_not_of_weights(self):
+        """A tenth of a small silo, and as many of a large one's."""
+        weights = np.array([[[0.9, 0.1], [0.9999, 0.0001]]])
+        (found,) = single_silo_clusters(weights, (50, 50), NAMES[:2])
+        assert (found.cluster, found.silo) == (1, "north")
+        # of 100 rows in the north and 100,000 in the south it has 10 in each
+        assert single_silo_clusters(weights, (100, 100_000), NAMES[:2]) == []
+
+    def test_a_silo_that_has_most_rows_has_most_of_every_cluster(self):
+        alike = np.tile([0.7, 0.3], (1, 2, 1))
+        assert single_silo_clusters(alike, (5000, 100), NAMES[:2]) == []
+        own = np.array([[[0.7, 0.3], [0.995, 0.005]]])
+        (found,) = single_silo_clusters(own, (5000, 100), NAMES[:2])
+        assert (found.cluster, found.silo) == (1, "north")
+
+    def test_without_groupings_nobody_knows(self):
+        for match in (None, correspondence(confidence=None)):
+            (found,) = single_silo_clusters(weights_by_silo(), ROWS, NAMES, match)
+            assert np.isnan(found.apart)
+
+    def test_rows_that_nobody_knows_and_a_single_silo(self):
+        assert single_silo_clusters(weights_by_silo(), None, NAMES) == []
+        assert single_silo_clusters(weights_by_silo()[:, :1], (600,), NAMES[:1]) == []
+
+
+class TestNearlySame:
+    def profiles(self):
+        apart = np.array([[0.9, 0.1, 0.8, 0.1, 0.1], [0.1, 0.9, 0.1, 0.8, 0.1]])
+        return np.stack([apart[0], apart[1], np.array([0.5, 0.5, 0.2, 0.2, 0.6])])[None]
+
+    def test_by_the_sampled_groupings(self):
+        pairs = nearly_same(correspondence(), self.profiles(), OFFSETS)
+        # clusters 0 and 2: only the south's own two clusters ever shared a group
+        assert [(pair.a, pair.b) for pair in pairs] == [(1, 2)]
+        assert pairs[0].probability == pytest.approx(0.3)
+
+    def test_by_profiles_that_nearly_coincide(self):
+        profiles = self.profiles()
+        profiles[0, 2] = profiles[0, 0]
+        pairs = nearly_same(None, profiles, OFFSETS)
+        assert [(pair.a, pair.b) for pair in pairs] == [(0, 2)]
+        assert np.isnan(pairs[0].probability)
+        assert pairs[0].overlap == pytest.approx(1.0)
+        both = nearly_same(correspondence(), profiles, OFFSETS)
+        assert [(pair.a, pair.b) for pair in both] == [(1, 2), (0, 2)]
+
+    def test_one_cluster_has_no_pair(self):
+        assert nearly_same(None, self.profiles()[:, :1], OFFSETS) == []
+
+    def test_many_small_differences_are_a_difference(self):
+        """Each of 100 conditions is rare and differs by 0.05: together they tell rows apart."""
+        rare, rarer = np.tile([0.93, 0.07], 100), np.tile([0.98, 0.02], 100)
+        overlap = profile_overlap(np.stack([rare, rarer]), np.arange(0, 201, 2))
+        assert overlap[0, 1] < 0.5
+        twenty = profile_overlap(np.stack([rare, rarer])[:, :20], np.arange(0, 21, 2))
+        assert twenty[0, 1] > OVERLAP
+
+
+def test_joint_probabilities_are_those_of_a_loop(seed):
+    rng = np.random.default_rng(seed)
+    groups = tuple(rng.permutation(4)[: rng.integers(1, 5)] for _ in range(5))
+    sizes = tuple(rng.integers(1, 50, len(group)) for group in groups)
+    local = [(s, g, n) for s in range(5) for g, n in zip(groups[s], sizes[s], strict=True)]
+    sure = rng.random((len(local), len(local)))
+    match = Correspondence(tuple("abcde"), groups, sizes, "evidence", (sure + sure.T) / 2)
+    found = joint_probabilities(match)
+    for a, b in product(range(match.clusters), repeat=2):
+        terms = [
+            (n * m, match.confidence[i, j])
+            for i, (s, g, n) in enumerate(local)
+            for j, (t, h, m) in enumerate(local)
+            if (g, h) == (a, b) and s != t and a != b
+        ]
+        total = sum(weight for weight, _ in terms)
+        expected = sum(weight * share for weight, share in terms) / total if total else np.nan
+        assert_allclose(found[a, b], expected, rtol=1e-12)
+
+
+def test_the_overlap_is_a_sum_over_all_rows(seed):
+    rng = np.random.default_rng(seed)
+    offsets = np.array([0, 2, 5, 6])
+    parts = [rng.dirichlet(np.ones(stop - start), 3) for start, stop in pairwise(offsets)]
+    profiles = np.concatenate(parts, axis=1)
+    expected = np.zeros((3, 3))
+    for cells in product(*(range(start, stop) for start, stop in pairwise(offsets))):
+        root = np.sqrt(profiles[:, cells].prod(axis=1))
+        expected += np.outer(root, root)
+    assert_allclose(profile_overlap(profiles, offsets), expected, rtol=1e-12)
+
+
+def test_a_level_that_no_row_can_have_keeps_clusters_apart():
+    never = np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert_allclose(profile_overlap(never, np.array([0, 2])), np.eye(2))
+
+
+def test_the_spread_is_the_sd_between_silos(seed):
+    rng = np.random.default_rng(seed)
+    drawn = rng.beta(10.0, 10.0, 200_000)
+    # relative error of an sd, here 0.0016; misses by chance once in 15,000 runs
+    assert spread(np.array([20.0]))[0] == pytest.approx(drawn.std(), rel=4 * 0.0016)
+    assert spread(np.array([np.inf]))[0] == 0.0

@@ -1,0 +1,122 @@
+"""The verdict on a posterior: its level, the first cause, and what mends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cases.posteriors import DOUBTED, TRUSTED, make_diagnostics
+from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, judge
+
+
+def moving(by, rounds=50):
+    """A polish whose worst cluster moved by so many standard errors at the last check."""
+    checks = np.array([[4.0, 0.1, 1.0, 1.0], [float(rounds), 0.1, 1.0, by]])
+    return PolishTrace({"movement": checks}, rounds, still_moving=by > 4)
+
+
+SILOS_AGREE = "Trust it: in all 2 silos the chains agree on the clusters"
+ONE_AGREES = "Trust it: the silo's chains agree on the clusters"
+UNCHECKED = "Whether the draws had settled was not checked:"
+NO_CHECK = PolishTrace({"movement": np.empty((0, 4))}, 3, False)
+UNMIXED = replace(DOUBTED, agreement=1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "end"),
+    [
+        (
+            {"confidence": 0.97},
+            f"{SILOS_AGREE}, it is sure which of",
+            "after 8 polish rounds.",
+        ),
+        ({"silos": {"a": TRUSTED}}, f"{ONE_AGREES} and the draws", "after 8 polish rounds."),
+        (
+            {"polish": PolishTrace({}, 1, False)},
+            f"{SILOS_AGREE}. {UNCHECKED} 1",
+            "too few to tell.",
+        ),
+        ({"polish": NO_CHECK, "notes": ("Full.",)}, f"{SILOS_AGREE}. {UNCHECKED} 3", "tell. Full."),
+        ({"silos": {}, "polish": None, "chains": TRUSTED}, "Trust it: the chains over", " mixed."),
+        # traces matter only where nothing polishes
+        ({"silos": {"a": UNMIXED}}, ONE_AGREES, "after 8 polish rounds."),
+    ],
+)
+def test_trust_gives_its_reasons(changes, start, end):
+    diagnostics = make_diagnostics(**changes)
+    assert (diagnostics.level, diagnostics.trusted, diagnostics.causes) == ("trust", True, ())
+    assert diagnostics.verdict.startswith(start)
+    assert diagnostics.verdict.endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "words"),
+    [
+        ({"silos": {"a": replace(TRUSTED, agreement=0.7)}}, "care", "chains of a do not find"),
+        ({"silos": {"a": replace(TRUSTED, agreement=0.4)}}, "distrust", "down to 0.40, 0.8 wanted"),
+        ({"confidence": 0.8}, "care", "0.80 for the least sure"),
+        ({"confidence": 0.3}, "distrust", "which clusters of different silos are the same"),
+        ({"polish": moving(10.0)}, "care", "still moving after 50 polish rounds"),
+        ({"polish": moving(200.0)}, "distrust", "polish=200"),
+        ({"silos": {"a": replace(TRUSTED, full=0.97)}}, "care", "in a every component held rows"),
+        ({"smallest": 12.0}, "care", "about 12 rows"),
+        ({"smallest": 1.5}, "distrust", "about 2 rows"),
+        ({"silos": {"a": UNMIXED}, "polish": None}, "care", "the traces of a had not mixed. Use "),
+        ({"silos": {}, "polish": None, "chains": DOUBTED}, "care", "of all silos together had not"),
+    ],
+)
+def test_each_cause_has_a_level_and_says_what_to_do(changes, level, words):
+    diagnostics = make_diagnostics(**changes)
+    assert diagnostics.level == level
+    assert not diagnostics.trusted
+    (cause,) = diagnostics.causes
+    opening = {"care": "Use with care: ", "distrust": "Do not trust this result yet: "}[level]
+    assert diagnostics.verdict.startswith(f"{opening}{cause.sentence}. {cause.advice}.")
+    assert words in diagnostics.verdict
+
+
+def test_the_worst_cause_comes_first_and_the_others_follow_in_short():
+    diagnostics = make_diagnostics(confidence=0.8, polish=moving(200.0))
+    first, second = diagnostics.causes
+    assert (first.level, second.level) == ("distrust", "care")
+    assert "still moving" in first.sentence
+    assert diagnostics.verdict.endswith(f"Also, {second.sentence}.")
+    assert second.advice not in diagnostics.verdict
+
+
+def test_many_silos_are_named_once():
+    silos = {str(place): DOUBTED for place in range(10)}
+    diagnostics = make_diagnostics(silos=silos)
+    assert diagnostics.verdict.count("do not find the same clusters") == 1
+    assert "the chains of silo 0, silo 1, silo 2 and 7 more do not" in diagnostics.verdict
+    assert "\nsilo 2: agreement of its chains 0.41, R-hat" in repr(diagnostics)
+
+
+def test_nothing_judged_is_not_trusted():
+    diagnostics = PosteriorDiagnostics({})
+    assert diagnostics.level == "care"
+    assert diagnostics.verdict == "Cannot tell whether to trust it: no run was judged."
+
+
+def test_printed_it_is_words():
+    notes = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED}, confidence=0.95)
+    assert str(notes) == repr(notes)
+    assert str(notes).splitlines() == [
+        notes.verdict,
+        "a: agreement of its chains 0.97, R-hat at most 1.01, at least 900 effective draws",
+        "b: agreement of its chains 0.41, R-hat at most 1.30, at least 12 effective draws",
+        "matching: 0.95 sure of the least sure cluster",
+        "aggregation: ELBO from -30.0 to -20.2",
+    ]
+    still = replace(TRUSTED, rhat={"occupied": float("nan")}, ess={"occupied": float("nan")})
+    assert str(PosteriorDiagnostics({"a": still})).endswith("chains 0.97, constant traces")
+    apart = replace(DOUBTED, rhat={"occupied": float("inf"), "log_likelihood": 1.01})
+    assert "R-hat at most over 100," in str(PosteriorDiagnostics({"a": apart}))
+
+
+def test_what_was_not_found_speaks_for_nothing():
+    assert judge(float("nan"), (0.9, 0.5)) == "trust"
+    assert judge(float("nan"), (4.0, 60.0), larger=True) == "trust"
+    assert [judge(x, (4.0, 60.0), larger=True) for x in (3, 5, 70)] == ["trust", "care", "distrust"]

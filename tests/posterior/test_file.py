@@ -1,0 +1,354 @@
+"""Saved posteriors: an exact round trip, and nothing in a file is believed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from numpy.testing import assert_array_equal, assert_equal
+
+from cases.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    TRUSTED,
+    make_diagnostics,
+    make_posterior,
+    pack,
+    unpack,
+    with_drift,
+)
+from silomix.errors import FileError
+from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance, saved_file
+from silomix.posterior.saved_file import ARRAYS, SHARED
+from silomix.study import make_study
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+@pytest.fixture
+def drifting(posterior, seed):
+    return with_drift(posterior, np.random.default_rng(seed))
+
+
+@pytest.fixture
+def saved(drifting, tmp_path):
+    return drifting.save(tmp_path / "posterior.silomix")
+
+
+def assert_same(found, expected):
+    """Compare two records to the last bit, types included."""
+    assert type(found) is type(expected)
+    if is_dataclass(expected):
+        for field in fields(expected):
+            assert_same(getattr(found, field.name), getattr(expected, field.name))
+    elif isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            assert_same(found[key], expected[key])
+    else:
+        assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
+        assert_equal(found, expected)
+
+
+def change(path, document=(), arrays=(), without=()):
+    """Change a file: entries of the document by path of keys, and arrays by name."""
+    said, held = unpack(path)
+    for keys, value in dict(document).items():
+        *outer, last = keys.split(".")
+        inner = said
+        for key in outer:
+            inner = inner[key]
+        inner[last] = value
+    held |= dict(arrays)
+    pack(path, said, {name: array for name, array in held.items() if name not in without})
+
+
+OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
+
+
+def assert_refused(path, match="is damaged"):
+    with pytest.raises(FileError, match=match) as refused:
+        load(path)
+    assert str(refused.value).startswith(str(path))
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("point", [False, True])
+    def test_everything(self, posterior, seed, point, tmp_path):
+        whole = with_drift(posterior, np.random.default_rng(seed), point=point)
+        path = whole.save(tmp_path / "whole")
+        found = load(str(path))
+        assert_same(found, whole)
+        assert repr(found) == repr(whole)
+        assert np.isinf(found.silo_profiles.kappa).any()
+        assert found.weights.flags.writeable
+        for ask in ("summary", "cluster_sizes", "drift", "correspondence_frame"):
+            assert getattr(found, ask)().equals(getattr(whole, ask)())
+        assert found.save(tmp_path / "again").read_bytes() == path.read_bytes()
+
+    def test_what_is_not_there_or_lies_otherwise_in_memory(self, posterior, tmp_path):
+        bare = replace(
+            posterior,
+            weights=posterior.weights[::-1],
+            probabilities=np.asfortranarray(posterior.probabilities),
+            correspondence=None,
+            silo_weights=None,
+            assignment=None,
+            diagnostics=PosteriorDiagnostics({}, chains=TRUSTED, notes=("A note.", "Two.")),
+            backend="polars",
+        )
+        assert_same(load(bare.save(tmp_path / "bare")), bare)
+        unsure = replace(posterior.correspondence, confidence=None)
+        unsure = replace(posterior, correspondence=unsure)
+        assert_same(load(unsure.save(tmp_path / "unsure")), unsure)
+
+    def test_draws_in_float64_are_rounded(self, posterior, seed, tmp_path):
+        weights = np.random.default_rng(seed).dirichlet(np.ones(3), posterior.n_draws)
+        found = load(replace(posterior, weights=weights).save(tmp_path / "wide"))
+        assert_array_equal(found.weights, weights.astype(np.float32))
+
+    def test_what_silos_share_is_not_written_twice(self, posterior, seed, tmp_path):
+        """All silos' weights, and the profiles of a variable in which they are alike."""
+        everyone = np.repeat(posterior.weights[:, None], len(posterior.silos), axis=1)
+        alike = replace(posterior, weights_by_silo=everyone)
+        alike = with_drift(alike, np.random.default_rng(seed))
+        path = alike.save(tmp_path / "shared")
+        assert_same(load(path), alike)
+        _, arrays = unpack(path)
+        assert np.isnan(arrays["weights_by_silo"]).all()
+        assert np.isnan(arrays["silo_profiles.probabilities"][..., 2:5]).all()
+        assert not np.isnan(arrays["silo_profiles.probabilities"][..., 5:]).any()
+
+    def test_traces_by_any_name(self, posterior, tmp_path):
+        values = {
+            "../../evil": np.arange(3.0),
+            "ELBO, log": np.zeros((2, 2)),
+            "": np.ones(0),
+            "a number": np.array(2.5),
+            "rounds": np.arange(3),
+            "moving": np.array([True, False]),
+        }
+        odd = replace(posterior, diagnostics=make_diagnostics(polish=PolishTrace(values, 3, True)))
+        assert_same(load(odd.save(tmp_path / "odd")), odd)
+
+    def test_numbers_of_numpy_become_plain_ones(self, posterior, tmp_path):
+        run = replace(DOUBTED, trusted=np.False_, prior_draws=np.float32(0.5))
+        polish = PolishTrace({}, np.int64(4), np.False_)
+        odd = replace(
+            posterior,
+            diagnostics=make_diagnostics(silos={"north": run}, polish=polish),
+            provenance=replace(posterior.provenance, sent={"north": {"Release": np.int64(3)}}),
+        )
+        found = load(odd.save(tmp_path / "odd"))
+        assert found.diagnostics.silos["north"] == run
+        assert found.diagnostics.rounds == 4
+        assert found.provenance == odd.provenance
+
+    def test_every_setting_of_the_study(self, posterior, tmp_path):
+        settings = {"matching": "ball", "solver": "psgd", "polish": 3, "alpha": 1, "absorb": 0}
+        study = make_study(SCHEMA, ["nørd", "süd"], preset="paper", **settings)
+        other = replace(posterior, study=study, provenance=make_provenance(study, [], {}, {}))
+        assert load(other.save(tmp_path / "other")).study == study
+
+    def test_anybody_can_read_the_arrays(self, posterior, saved):
+        arrays = safetensors.numpy.load(gzip.decompress(saved.read_bytes()))
+        assert_array_equal(arrays["weights"], posterior.weights)
+
+    def test_arrays_are_packed(self, seed, tmp_path):
+        rng = np.random.default_rng(seed)
+        large = with_drift(make_posterior(rng, draws=1000, clusters=6, rows=4000), rng)
+        raw = sum(array.nbytes for array in unpack(large.save(tmp_path / "large"))[1].values())
+        assert (tmp_path / "large").stat().st_size < 0.9 * raw
+
+
+class TestSaving:
+    def test_a_folder_that_is_not_there(self, posterior, tmp_path):
+        with pytest.raises(FileError, match=r"absent.*cannot be written: No such file"):
+            posterior.save(tmp_path / "absent" / "posterior")
+
+    def test_a_failure_leaves_the_old_file(self, posterior, saved, monkeypatch):
+        before = saved.read_bytes()
+
+        def full(_):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(FileError, match="No space left on device"):
+            posterior.save(saved)
+        assert saved.read_bytes() == before
+        monkeypatch.undo()
+        assert load(posterior.save(saved)).silo_profiles is None
+        assert list(saved.parent.iterdir()) == [saved]
+
+
+class TestForeignFiles:
+    def test_no_file(self, tmp_path):
+        assert_refused(tmp_path / "x", "cannot be read: No such file")
+        assert_refused(tmp_path, "cannot be read: Is a directory")
+
+    @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", gzip.compress(b"{}")])
+    def test_no_posterior_at_all(self, tmp_path, content):
+        (tmp_path / "x").write_bytes(content)
+        assert_refused(tmp_path / "x", "is no saved posterior")
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000, "1" * 5000, '"\\ud800"'])
+    def test_another_document(self, saved, text):
+        pack(saved, text, {})
+        assert_refused(saved, "is no saved posterior: its document")
+
+    @pytest.mark.parametrize("version", [2, 0, None, "3", [3] * 50])
+    def test_another_version_or_kind(self, saved, version):
+        change(saved, {"format": version})
+        assert_refused(saved, r"of format .*; use the version")
+        pack(saved, {"kind": "silomix study", "format": 3}, {})
+        assert_refused(saved, "is 'silomix study' of format 3")
+
+
+class TestDamagedFiles:
+    def test_truncated_anywhere(self, saved):
+        whole = saved.read_bytes()
+        for length in range(0, len(whole), len(whole) // 40):
+            saved.write_bytes(whole[:length])
+            assert_refused(saved, "damaged or truncated")
+        saved.write_bytes(whole + b"\0")
+        assert_refused(saved, "damaged or truncated")
+
+    def test_random_bytes_changed_are_refused_or_harmless(self, drifting, saved, seed):
+        """No exception but our own; what is still read is what was saved."""
+        whole, rng = saved.read_bytes(), np.random.default_rng(seed)
+        refused = 0
+        for _ in range(300):
+            broken = bytearray(whole)
+            for place in rng.integers(0, len(whole), rng.integers(1, 4)):
+                broken[place] = rng.integers(0, 256)
+            saved.write_bytes(broken)
+            try:
+                found = load(saved)
+            except FileError:
+                refused += 1
+            else:
+                assert_same(found, drifting)
+        assert refused > 250
+
+    @pytest.mark.parametrize(
+        ("keys", "value", "match"),
+        [
+            ("backend", "spark", "'backend': Input should be 'pandas'"),
+            ("more", 1, "'more': Unexpected keyword"),
+            ("diagnostics", None, "is damaged"),
+            ("correspondence", None, "is damaged"),
+            ("correspondence.silos", ["north"], "2 matched silos, and names 1"),
+            ("silo_weights.silos", [], "2 weighed silos, and names 0"),
+            ("diagnostics.polish.values", {"other": None}, "is damaged"),
+            ("diagnostics.silos.north.rhat", 1, "'diagnostics.silos.north.rhat'"),
+            ("provenance.silos", [], "is damaged: "),
+            ("study", {}, "damaged, or of another version"),
+            ("study.seed", 8, r"its study has the digest \w+, and its provenance"),
+            ("diagnostics.notes", ["\ud800"], "its document is no JSON"),
+        ],
+    )
+    def test_a_document_that_makes_no_sense(self, saved, keys, value, match):
+        change(saved, {keys: value})
+        assert_refused(saved, match)
+
+    def test_a_bomb_of_compressed_zeros(self, saved, monkeypatch):
+        """It would unfold to a thousand times its length."""
+        monkeypatch.setattr(saved_file, "ALWAYS", 1_000_000)
+        saved.write_bytes(gzip.compress(bytes(50_000_000)))
+        assert_refused(saved, "claims to hold more than it does")
+
+    @pytest.mark.parametrize(
+        "header",
+        [
+            {"weights": {"dtype": "F32", "shape": [2**62, 4], "data_offsets": [0, 8]}},
+            {"weights": {"dtype": "F32", "shape": [0, 2**63], "data_offsets": [0, 0]}},
+            {"weights": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}},
+            {"weights": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}},
+            {"weights": {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}},
+            {"__metadata__": {"other": ""}},
+            {},
+        ],
+    )
+    def test_a_container_that_promises_what_it_has_not(self, saved, header):
+        text = json.dumps(header).encode()
+        content = len(text).to_bytes(8, "little") + text + bytes(8 if "weights" in header else 0)
+        saved.write_bytes(gzip.compress(content))
+        assert_refused(saved, "is no saved posterior, is damaged")
+
+
+class TestArraysThatDoNotFit:
+    @pytest.mark.parametrize("name", ["../../evil", "polish.2", "weights.more", "assignment"])
+    def test_an_array_too_many(self, saved, name):
+        change(saved, arrays={name: np.zeros(2)})
+        assert_refused(saved, "is damaged")
+
+    @pytest.mark.parametrize("name", [*sorted(ARRAYS.keys() - OPTIONAL), "polish.0"])
+    def test_an_array_too_few(self, saved, name):
+        change(saved, without=[name])
+        assert_refused(saved)
+
+    @pytest.mark.parametrize("name", sorted(ARRAYS))
+    def test_another_shape_or_type(self, saved, name):
+        """An axis more, none at all, another type, or twice as many along an axis that is fixed."""
+        array, before = unpack(saved)[1][name], saved.read_bytes()
+        free = {"step", "kappa draw", "silo draw"}
+        axes = [axis for axis, of in enumerate(ARRAYS[name].axes) if of not in free]
+        longer = [np.repeat(array, 2, axis) for axis in axes]
+        for wrong in (array[None], array.ravel()[0], array.astype(np.float16), *longer):
+            change(saved, arrays={name: wrong})
+            assert_refused(saved)
+            saved.write_bytes(before)
+
+    @pytest.mark.parametrize(
+        ("name", "shape"),
+        [
+            ("weights", (0, 3)),
+            ("weights", (50, 0)),
+            ("silo_profiles.kappa", (20, 3)),
+            ("silo_profiles.kappa", (0, 3)),
+            ("silo_profiles.probabilities", (51, 2, 3, 7)),
+            ("silo_profiles.probabilities", (0, 2, 3, 7)),
+            ("polish.0", (8, 1)),
+            ("polish.1", (2, 3)),
+            ("polish.1", ()),
+        ],
+    )
+    def test_lengths_that_cannot_be(self, saved, name, shape):
+        dtype = ARRAYS[name].dtype if name in ARRAYS else "<f8"
+        change(saved, arrays={name: np.full(shape, 0.5, dtype)})
+        assert_refused(saved)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            *(
+                (name, value)
+                for name in (*SHARED, *SHARED.values())
+                for value in (-0.5, 1.5, np.inf)
+            ),
+            *((name, np.nan) for name in SHARED.values()),
+            *(("silo_profiles.kappa", value) for value in (0.0, -1.0, np.nan)),
+            ("assignment.membership", 10_001),
+            ("correspondence.counts", 0),
+            ("correspondence.counts", 2**62),
+            ("assignment.silos", -1),
+            ("assignment.silos", 2),
+            ("correspondence.groups", 9),
+            ("correspondence.confidence", 1.5),
+            ("silo_weights.weights", np.nan),
+            ("silo_weights.profiles", -0.1),
+        ],
+    )
+    def test_values_that_cannot_be(self, saved, name, value):
+        array = unpack(saved)[1][name]
+        array.ravel()[7 % array.size] = value
+        change(saved, arrays={name: array})
+        assert_refused(saved, f"its array '{name}' goes from .*must stay within")

@@ -1,0 +1,548 @@
+"""Outside variables: the paper's tests against its table and SciPy, the averaged against truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import typer
+from scipy import stats
+from typer.testing import CliRunner
+
+import silomix
+from cases.posteriors import SCHEMA, SILOS, make_posterior
+from silomix.cli.whole import fit_command
+from silomix.errors import DataError, SettingsError
+from silomix.model.reading import read_table
+from silomix.model.schema import Schema, Variable
+from silomix.posterior import outside_estimates
+from silomix.posterior.membership import ELSEWHERE, silo_places
+from silomix.posterior.outside import change, compare_outside, p_text, read_outside, value
+from silomix.posterior.outside_estimates import (
+    Comparison,
+    Target,
+    compare_labels,
+    compare_memberships,
+    compare_shares,
+    draw_memberships,
+    regress,
+)
+from statistical.exact import FALSE_ALARM
+
+ROWS = 289_821
+FEMALE, DEAD = 187_402, 139_288
+"""Rows of the paper's cohort, and counts that its shares round to (64.7% and, unprinted, 48.1%)."""
+
+TABLE_11 = [
+    # having, rows, p value as printed
+    (FEMALE, [(62, 89, 0.3810), (150, 215, 0.1351), (19, 31, 0.8378), (44, 61, 0.2773)]),
+    (FEMALE, [(67, 100, 0.7006), (304, 478, 0.6615), (161, 233, 0.1777), (58, 92, 0.8294)]),
+    (FEMALE, [(52, 66, 0.0231), (166, 263, 0.6463), (627, 1000, 0.2069)]),
+    (DEAD, [(54, 89, 0.0229), (122, 215, 0.0132), (17, 31, 0.5649), (36, 61, 0.1131)]),
+    (DEAD, [(65, 100, 0.0010), (153, 259, 0.0005), (57, 92, 0.0104), (44, 66, 0.0037)]),
+]
+"""Fendler et al. (2026), table 11: sex and mortality of the small clusters, whose shares of two
+decimals leave no more than a few counts to choose from."""
+ROUNDED = 0.00005
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(("in_all", "clusters"), TABLE_11)
+def test_the_z_test_gives_the_p_values_that_the_paper_prints(in_all, clusters):
+    """It compares with the whole, the cluster included: against the rest they are not met."""
+    having, rows, printed = map(np.array, zip(*clusters, strict=True))
+    _, _, p_value = compare_shares(having, rows, in_all, ROWS, 0.95)
+    assert np.abs(p_value - printed).max() < ROUNDED
+    _, _, of_rest = compare_shares(having, rows, in_all - having, ROWS - rows, 0.95)
+    # one group of deaths has p values that round alike under both readings
+    assert np.abs(of_rest - printed).max() > ROUNDED or in_all == DEAD
+
+
+def random_target(rng, *, rows=300, level=None, clusters=4):
+    labels = rng.integers(0, clusters, rows)
+    if level is None:
+        values = rng.normal(labels, 1 + labels)
+    else:
+        values = (rng.random(rows) < 0.2 + 0.1 * labels).astype(float)
+    values[rng.random(rows) < 0.1] = np.nan
+    return Target("y", level, values), labels
+
+
+def test_shares_are_compared_as_scipy_compares_them(rng):
+    target, labels = random_target(rng, level="yes")
+    found = compare_labels(target, labels, 4, 0.95)
+    everyone = target.values[~np.isnan(target.values)]
+    for cluster in range(4):
+        here = target.values[(labels == cluster) & ~np.isnan(target.values)]
+        counts = [[y.sum(), (1 - y).sum()] for y in (here, everyone)]
+        expected = stats.chi2_contingency(counts, correction=True).pvalue
+        assert found.p_value[cluster] == pytest.approx(expected)
+        assert found.rows[cluster] == len(here)
+        assert found.estimate[cluster] == pytest.approx(here.mean())
+    assert found.whole == pytest.approx(everyone.mean())
+
+
+def test_the_interval_of_a_share_is_wald_s_with_the_correction():
+    """By hand for 15 of 50 against 25 of 50; one all the way up stops at one."""
+    lower, upper, _ = compare_shares(np.array([15.0]), np.array([50.0]), 25, 50, 0.95)
+    half = stats.norm.ppf(0.975) * np.sqrt(0.3 * 0.7 / 50 + 0.5 * 0.5 / 50) + 0.5 * (2 / 50)
+    assert [lower[0], upper[0]] == pytest.approx([-0.2 - half, -0.2 + half])
+    assert compare_shares(np.array([2.0]), np.array([2.0]), 1, 9, 0.95)[1] == 1
+
+
+def test_means_are_compared_as_scipy_compares_them(rng):
+    target, labels = random_target(rng)
+    found = compare_labels(target, labels, 4, 0.9)
+    everyone = target.values[~np.isnan(target.values)]
+    for cluster in range(4):
+        here = target.values[(labels == cluster) & ~np.isnan(target.values)]
+        expected = stats.ttest_ind(here, everyone, equal_var=False)
+        interval = expected.confidence_interval(0.9)
+        assert found.p_value[cluster] == pytest.approx(expected.pvalue)
+        assert found.lower[cluster] == pytest.approx(interval.low)
+        assert found.upper[cluster] == pytest.approx(interval.high)
+
+
+def soft(rng, rows=400, clusters=3):
+    return rng.dirichlet(np.full(clusters, 0.5), rows)
+
+
+def inverse_of(shares):
+    return np.linalg.inv(shares.T @ shares)
+
+
+def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
+    """A cluster of three rows, where a correction for pooling would double the interval."""
+    labels = (np.arange(40) > 2).astype(int)
+    values = rng.normal(labels, 1 + 2 * labels)
+    shares = np.eye(2)[labels]
+    (found,) = compare_memberships([Target("y", None, values)], iter([shares] * 5), 0.95)
+    expected = stats.ttest_ind(values[labels == 0], values[labels == 1], equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    assert found.p_value[0] == pytest.approx(expected.pvalue)
+    assert [found.lower[0], found.upper[0]] == pytest.approx([interval.low, interval.high])
+    alone = regress(shares, inverse_of(shares), values, binary=False)
+    assert alone.difference[0] / np.sqrt(alone.error[0]) == pytest.approx(expected.statistic)
+    assert alone.freedom == pytest.approx(expected.df)
+
+
+def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
+    labels = rng.integers(0, 3, 90)
+    values = (rng.random(90) < 0.3 + 0.2 * labels).astype(float)
+    shares = np.eye(3)[labels]
+    (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+    for cluster in range(3):
+        sides = values[labels == cluster], values[labels != cluster]
+        counts = [[y.sum(), (1 - y).sum()] for y in sides]
+        expected = stats.chi2_contingency(counts, correction=False).pvalue
+        assert found.p_value[cluster] == pytest.approx(expected)
+        assert found.difference[cluster] == pytest.approx(sides[0].mean() - sides[1].mean())
+
+
+def test_a_small_cluster_whose_rows_all_agree_is_not_sure_to_differ():
+    """Five of five where the others have six in ten: Welch on zeros and ones would be certain."""
+    values = np.r_[np.ones(5), np.tile([1, 1, 1, 0, 0], 100)]
+    shares = np.eye(2)[np.r_[np.zeros(5, int), np.ones(500, int)]]
+    (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+    assert found.p_value[0] == pytest.approx(0.6**5, rel=0.2)
+    assert found.lower[0] < 0 < found.upper[0]
+    welch = regress(shares, inverse_of(shares), values, binary=False)
+    assert welch.difference[0] / np.sqrt(welch.error[0]) > 15
+
+
+def test_the_interval_of_a_sure_share_has_four_rows_more(rng):
+    values = (rng.random(80) < 0.4).astype(float)
+    shares = np.eye(2)[np.arange(80) % 2]
+    found = regress(shares, inverse_of(shares), values, binary=True)
+    tamed = (40 * found.estimate + 4 * values.mean()) / 44
+    np.testing.assert_allclose(found.error, (tamed * (1 - tamed) / 40).sum())
+
+
+def test_the_estimate_is_that_of_bolck_croon_and_hagenaars(rng):
+    """Their steps as published: classification errors, then weights that undo them."""
+    shares, values = soft(rng), rng.normal(size=400)
+    sizes = shares.sum(axis=0)
+    classified = np.array(
+        [[(shares[:, c] * shares[:, s]).sum() / sizes[c] for s in range(3)] for c in range(3)]
+    )
+    weights = shares @ np.linalg.inv(classified)
+    expected = (weights * values[:, None]).sum(axis=0) / weights.sum(axis=0)
+    found = regress(shares, inverse_of(shares), values, binary=False)
+    np.testing.assert_allclose(found.estimate, expected)
+    np.testing.assert_allclose(found.estimate @ sizes / 400, values.mean())
+
+
+def test_the_standard_error_is_that_of_a_jackknife(rng, monkeypatch):
+    """Leaving out rows one by one divides by (1 − leverage)² instead of 1 − leverage."""
+    monkeypatch.setattr(outside_estimates, "BLOCK", 150)
+    shares = soft(rng)
+    values = rng.normal(shares @ [0.0, 1.0, 3.0])
+    found = regress(shares, inverse_of(shares), values, binary=False)
+
+    def without(row):
+        some = np.delete(shares, row, axis=0)
+        values_left = np.delete(values, row)
+        return regress(some, inverse_of(some), values_left, binary=False).difference
+
+    left = np.array([without(row) for row in range(400)])
+    jackknife = 399 / 400 * ((left - left.mean(axis=0)) ** 2).sum(axis=0)
+    leverage = np.einsum("rc,cd,rd->r", shares, inverse_of(shares), shares).max()
+    ratio = jackknife / found.error
+    assert (1 - leverage < ratio).all()
+    assert (ratio < 1 / (1 - leverage)).all()
+
+
+def test_draws_are_pooled_by_rubin_s_rules(rng):
+    memberships = [soft(rng) for _ in range(4)]
+    values = rng.normal(size=400)
+    (found,) = compare_memberships([Target("y", None, values)], iter(memberships), 0.95)
+    draws = [regress(shares, inverse_of(shares), values, binary=False) for shares in memberships]
+    for cluster in range(3):
+        ours = np.array([draw.difference[cluster] for draw in draws])
+        between = 1.25 * np.var(ours, ddof=1)
+        total = np.mean([draw.error[cluster] for draw in draws]) + between
+        lost, known = between / total, np.mean([draw.freedom[cluster] for draw in draws])
+        observed = (known + 1) / (known + 3) * known * (1 - lost)
+        freedom = 1 / (1 / (3 / lost**2) + 1 / observed)
+        expected = 2 * stats.t.sf(abs(ours.mean()) / np.sqrt(total), freedom)
+        assert found.p_value[cluster] == pytest.approx(expected)
+        assert found.difference[cluster] == pytest.approx(ours.mean())
+        half = stats.t.ppf(0.975, freedom) * np.sqrt(total)
+        assert found.upper[cluster] - found.difference[cluster] == pytest.approx(half)
+
+
+def test_memberships_of_all_draws_average_to_those_of_the_posterior(rng):
+    posterior = make_posterior(rng, draws=6)
+    table = random_rows(rng, SCHEMA, 50).assign(silo=rng.choice([*SILOS, "east"], 50))
+    frame = read_table(table)
+    codes = silomix.model.table.encode(frame, SCHEMA).codes
+    places = silo_places(frame, "silo", posterior)
+    assert set(places) == {0, 1, ELSEWHERE}
+    made = list(draw_memberships(posterior, codes, places, np.arange(6), 1))
+    np.testing.assert_allclose(np.mean(made, axis=0), posterior.membership(table, "silo"))
+
+
+def random_rows(rng, schema, rows):
+    return pd.DataFrame({v.name: rng.choice(v.levels, rows) for v in schema.variables})
+
+
+OVERLAPPING = Schema(tuple(Variable(f"x{q}", ("0", "1")) for q in range(8)))
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+MEANS = np.array([0.0, 1.0, 2.0])
+TRUE = (MEANS - WEIGHTS @ MEANS) / (1 - WEIGHTS)
+"""Differences from the rest of the population."""
+
+
+def overlapping(rng, rows):
+    """Rows of three clusters that overlap, and a posterior of them: draws given the labels.
+
+    About one row in four has another cluster as its most probable one.
+    """
+    having = np.array([[0.3] * 8, [0.7] * 4 + [0.4] * 4, [0.4] * 4 + [0.8] * 4])
+    labels = rng.choice(3, rows, p=WEIGHTS)
+    codes = (rng.random((rows, 8)) < having[labels]).astype(np.uint8)
+    members = np.eye(3)[labels]
+    draws = rng.beta(members.T @ codes + 0.5, members.T @ (1 - codes) + 0.5, (20, 3, 8))
+    weights = rng.dirichlet(members.sum(axis=0) + 0.5, 20)
+    posterior = make_posterior(
+        rng,
+        schema=OVERLAPPING,
+        weights=weights,
+        weights_by_silo=np.stack([weights, weights], axis=1),
+        probabilities=np.stack([1 - draws, draws], axis=3).reshape(20, 3, 16),
+    )
+    return posterior, labels, codes
+
+
+def compare_overlapping(posterior, codes, values):
+    places = np.full(len(codes), ELSEWHERE)
+    made = list(draw_memberships(posterior, codes, places, np.arange(20), 1))
+    targets = [
+        Target(str(place), "yes" if set(y) == {0, 1} else None, y) for place, y in enumerate(values)
+    ]
+    most = np.mean(made, axis=0).argmax(axis=1)
+    return (
+        compare_memberships(targets, iter(made), 0.95),
+        [compare_labels(target, most, 3, 0.95) for target in targets],
+        most,
+    )
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("binary", [False, True])
+def test_p_values_of_an_unrelated_variable_are_uniform(rng, binary):
+    """Kolmogorov-Smirnov, false alarms at FALSE_ALARM for each cluster; a related one fails it."""
+    posterior, labels, codes = overlapping(rng, 600)
+
+    def p_values(effect):
+        values = rng.normal(size=(80, 600)) + effect * MEANS[labels]
+        values = (values > 0.5).astype(float) if binary else values
+        return np.array([one.p_value for one in compare_overlapping(posterior, codes, values)[0]])
+
+    assert min(stats.kstest(p_values(0.0), "uniform").pvalue) > FALSE_ALARM
+    assert stats.kstest(p_values(0.5)[:, 0], "uniform").pvalue < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_intervals_cover_the_truth_where_those_of_labels_do_not(rng):
+    """Coverage not below 95%, false alarms at FALSE_ALARM; labels fail, and shrink differences."""
+    means, shares, of_labels, wrong = [], [], [], []
+    for _ in range(60):
+        posterior, labels, codes = overlapping(rng, 800)
+        related = [
+            MEANS[labels] + rng.normal(size=800),
+            (rng.random(800) < 0.2 + 0.3 * MEANS[labels]).astype(float),
+        ]
+        (mean, share), (labelled, _), most = compare_overlapping(posterior, codes, related)
+        means.append([mean.lower, mean.difference, mean.upper])
+        shares.append([share.lower, share.difference, share.upper])
+        of_labels.append(labelled.estimate[2] - np.mean(related[0][most != 2]))
+        wrong.append(np.mean(most != labels))
+    assert 0.15 < np.mean(wrong) < 0.35
+    for found, truth in ((np.array(means), TRUE), (np.array(shares), 0.3 * TRUE)):
+        hits = ((found[:, 0] < truth) & (found[:, 2] > truth)).sum(axis=0)
+        for cluster in range(3):
+            at_least = stats.binomtest(int(hits[cluster]), 60, 0.95, alternative="less")
+            assert at_least.pvalue > FALSE_ALARM / 3
+        assert min(stats.ttest_1samp(found[:, 1], truth).pvalue) > FALSE_ALARM / 3
+    assert stats.ttest_1samp(of_labels, TRUE[2], alternative="less").pvalue < FALSE_ALARM
+
+
+@pytest.fixture
+def table(rng):
+    rows = random_rows(rng, SCHEMA, 40)
+    return rows.assign(
+        silo=rng.choice(SILOS, 40),
+        age=np.where(np.arange(40) < 3, np.nan, rng.normal(80, 5, 40)),
+        died=rng.integers(0, 2, 40),
+        region=rng.choice(["east", "north", "west"], 40),
+    )
+
+
+@pytest.fixture
+def posterior(rng):
+    return make_posterior(rng)
+
+
+def test_kinds_follow_the_values_unless_they_are_given(table):
+    found = read_outside(read_table(table), ["age", "died", "region"])
+    named = [(target.variable, target.level) for target in found]
+    assert named == [
+        ("age", None),
+        ("died", "1"),
+        ("region", "east"),
+        ("region", "north"),
+        ("region", "west"),
+    ]
+    assert [target.level for target in read_outside(read_table(table), {"died": "mean"})] == [None]
+    wards = table.assign(ward=np.arange(40) % 3)
+    assert read_outside(read_table(wards), "ward")[0].level is None
+    assert len(read_outside(read_table(wards), {"ward": "levels"})) == 3
+    declared = wards.astype({"ward": pd.CategoricalDtype([0, 1, 2])})
+    assert len(read_outside(read_table(declared), ["ward"])) == 3
+
+
+def test_a_text_file_is_read_as_its_frame(table, posterior, tmp_path):
+    table.to_csv(tmp_path / "t.csv", index=False)
+    columns = ["age", "died", "region"]
+    from_file = compare_outside(posterior, tmp_path / "t.csv", columns, "silo")
+    from_frame = compare_outside(posterior, table, columns, "silo")
+    pd.testing.assert_frame_equal(from_file.frame(), from_frame.frame())
+    # the silos' own weights count
+    overall = compare_outside(posterior, table.drop(columns="silo"), columns)
+    assert np.abs(overall.comparisons[0].rows - from_frame.comparisons[0].rows).max() > 0.01
+
+
+@pytest.mark.parametrize("method", ["averaged", "labels"])
+def test_rows_without_a_value_are_left_out_and_counted(table, posterior, method):
+    found = compare_outside(posterior, table, ["age", "died"], "silo", method=method)
+    assert found.missing == {"age": 3, "died": 0}
+    alone = compare_outside(posterior, table.iloc[3:], "age", "silo", method=method)
+    np.testing.assert_allclose(found.comparisons[0].p_value, alone.comparisons[0].p_value)
+    assert found.comparisons[0].rows.sum() == pytest.approx(37)
+    assert "age (whole: " in repr(found)
+    assert ", 3 of 40 rows missing)" in repr(found)
+
+
+def test_a_cluster_without_rows_or_rest_is_not_tested(table, posterior, rng):
+    assert compare_outside(make_posterior(rng, clusters=1), table, "age", "silo").tests == 0
+    labels = np.arange(40) % 2
+    found = compare_outside(posterior, table, ["age", "died"], method="labels", labels=labels)
+    assert found.tests == 4
+    for one in found.comparisons:
+        assert np.isnan(one.p_value[2])
+    assert "–" in repr(found)
+    empty = np.column_stack([np.eye(2)[labels], np.zeros(40)])
+    target = Target("died", "1", table["died"].to_numpy(float))
+    (one,) = compare_memberships([target], iter([empty, empty]), 0.95)
+    assert np.isnan(one.p_value).tolist() == [False, False, True]
+    assert np.isnan(one.estimate).tolist() == [False, False, True]
+
+
+def test_frames_are_tidy_or_wide(table, posterior):
+    found = compare_outside(posterior, table, ["age", "died"], "silo")
+    tidy = found.frame()
+    assert tidy.columns.tolist() == [
+        *("variable", "level_name", "cluster", "rows", "estimate", "whole", "against"),
+        *("difference", "lower", "upper", "interval", "p_value", "significant", "method"),
+    ]
+    assert len(tidy) == 6
+    assert set(tidy["against"]) == {"rest"}
+    assert (tidy["significant"] == (tidy["p_value"] <= found.threshold)).all()
+    wide = found.frame("wide", frame_like="polars")
+    assert isinstance(wide, pl.DataFrame)
+    assert wide.columns == ["cluster", "age", "age, p value", "died = 1", "died = 1, p value"]
+    assert wide["age"].to_list() == tidy["estimate"][:3].tolist()
+    by_label = compare_outside(posterior, table, "age", "silo", method="labels").frame()
+    assert set(by_label["against"]) | set(by_label["method"]) == {"whole", "labels"}
+
+
+def test_it_prints_what_it_found(table, posterior, rng):
+    sure = table.assign(age=np.where(np.arange(40) % 2, 90.0, 80.0) + rng.random(40))
+    labels = np.arange(40) % 2
+    text = repr(compare_outside(posterior, sure, "age", method="labels", labels=labels))
+    assert "Outside variables of 3 clusters, each row in its most probable cluster" in text
+    assert text.count("<0.0001 *") == 2
+    assert "* differs from the whole: p at most 0.025" in text
+    eight = table.assign(ward=list("abcdefgh") * 5)
+    many = compare_outside(posterior, eight, "ward", "silo", level=0.9)
+    assert many.tests == 24
+    assert many.threshold == pytest.approx(0.1 / 24)
+    for words in (
+        "memberships averaged over 25 draws",
+        "... and 2 more: see .frame()",
+        "in 24 tests at 10% (Bonferroni)",
+    ):
+        assert words in repr(many)
+
+
+@pytest.mark.parametrize(
+    ("level", "whole", "number", "written", "changed"),
+    [
+        (None, 84.2, 85.0, "85.00", "+85.00"),
+        (None, 23_456.0, 30_000.2, "30,000", "+30,000"),
+        (None, 0.0042, -0.001, "−0.001000", "−0.001000"),
+        (None, 0.0, 0.0, "0", "+0"),
+        ("yes", 0.5, 0.123, "12.3%", "+12.3"),
+        ("yes", 0.5, float("nan"), "–", "–"),
+    ],
+)
+def test_numbers_have_about_four_digits(level, whole, number, written, changed):
+    parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
+    none = dict.fromkeys(parts, np.zeros(1))
+    one = Comparison(variable="y", level=level, whole=whole, **none)
+    assert (value(number, one), change(number, one)) == (written, changed)
+    assert [p_text(p) for p in (0.00001, 0.0132, float("nan"))] == ["<0.0001", "0.0132", "–"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "complaint"),
+    [
+        ([], {}, "columns is empty"),
+        ({"age": "median"}, {}, "the kind of 'age' is 'median'"),
+        (["smoker"], {}, "'smoker' was clustered"),
+        (["silo"], {"silo": "silo"}, "'silo' names the silos"),
+        (["age"], {"method": "soft"}, "method is 'soft'"),
+        (["age"], {"level": 95}, "level is 95"),
+        (["age"], {"draws": 1}, "draws is 1"),
+        (["age"], {"labels": [0]}, 'labels are for method="labels"'),
+    ],
+)
+def test_settings_that_cannot_be(table, posterior, columns, settings, complaint):
+    with pytest.raises(SettingsError, match=complaint):
+        compare_outside(posterior, table, columns, **settings)
+
+
+def test_a_single_draw_cannot_be_averaged(table, rng):
+    with pytest.raises(SettingsError, match="has a single draw"):
+        compare_outside(make_posterior(rng, draws=1), table, "age")
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        (["Age"], r"no column 'Age' to compare \(did you mean 'age'\?\)"),
+        (["none"], "'none' has no value at all"),
+        (["name"], "'name' has 60 levels, more than the 50"),
+        (["same"], "'same' has the one value '7'"),
+        ({"region": "mean"}, r"'region' has '\w+' in data row \d+, which is no number"),
+    ],
+)
+def test_columns_that_cannot_be_compared(table, posterior, columns, complaint):
+    table = pd.concat([table, table], ignore_index=True)
+    table = table.assign(none=None, same=7, name=[f"n{place % 60}" for place in range(80)])
+    with pytest.raises(DataError, match=complaint):
+        compare_outside(posterior, table, columns)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [3] * 40, [-1] * 40, [0.7] * 40, ["one"] * 40])
+def test_labels_that_cannot_be(table, posterior, labels):
+    with pytest.raises(DataError, match="labels "):
+        compare_outside(posterior, table, "age", method="labels", labels=labels)
+
+
+def run_fit(*args):
+    app = typer.Typer()
+    app.command()(fit_command)
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def on_disk(rng, tmp_path):
+    """A table of patterns whose last two columns are not for clustering."""
+    rows, _ = silomix.simulate("homogeneous", rows=120, silos=2, seed=1)
+    rows = rows.assign(n=1 + np.arange(120) % 2, age=rng.normal(80, 5, 120), ward=list("ab") * 60)
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    return tmp_path / "t.csv"
+
+
+SHORT = ("--silo", "silo", "--frequency", "n", "--iterations", "200", "--polish", "0")
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
+    out = tmp_path / "results"
+    for method in ("averaged", "labels"):
+        asked = ["--outside", "age,ward", "--outside-method", method, "--exclude", "x1", "--force"]
+        shown = run_fit(on_disk, *SHORT, *asked, "--out", out)
+        assert shown.exit_code == 0, shown.output
+        lines = pd.read_csv(out / "outside.csv")
+        assert set(lines["variable"]) == {"age", "ward"}
+        assert set(lines["method"]) == {method}
+        rows = lines.groupby("variable")["rows"].sum().tolist()
+        assert rows == pytest.approx([180, 180], abs=1e-3)
+        assert "Outside variables" in (out / "report.html").read_text(encoding="utf-8")
+        tests, differ = lines["p_value"].notna().sum(), lines["significant"].sum()
+        found = f"{differ} of {tests} comparisons differ significantly, with p at most"
+        assert shown.stdout.splitlines()[-2:] == [
+            f"Outside variables: {found} {0.05 / tests:.2g}: {out / 'outside.csv'}",
+            f"Results: {out}",
+        ]
+    posterior = silomix.load(out / "posterior.silomix")
+    assert [v.name for v in posterior.study.variables] == [f"x{q}" for q in range(2, 11)]
+    again = run_fit(on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
+    assert again.exit_code == 0, again.output
+    assert not (out / "outside.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
+        (["--outside", "n"], 2, "--outside names 'n', which another option uses too"),
+        (["--outside", "age", "--variables", "x1,age"], 2, "--outside names 'age', which another"),
+        (["--outside", "Age"], 3, "no column 'Age' to compare (did you mean 'age'?)"),
+        (["--outside-method", "labels"], 2, "--outside-method needs --outside: say which columns"),
+        (["--outside", "age", "--outside-method", "x"], 4, "method is 'x'; it must be one of"),
+    ],
+)
+def test_a_fit_refuses_before_it_samples(on_disk, tmp_path, options, code, complaint, monkeypatch):
+    monkeypatch.setattr("silomix.cli.whole.fit", None)
+    told = run_fit(on_disk, *SHORT, *options, "--out", tmp_path / "results")
+    assert told.exit_code == code, told.output
+    assert complaint in " ".join(told.output.replace("│", " ").split())

@@ -1,0 +1,572 @@
+"""The global posterior: frames, membership of rows, words, numbering of clusters, DataTree."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from cases.kernel_twins import membership_definition
+from cases.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    SILOS,
+    TRUSTED,
+    make_diagnostics,
+    make_posterior,
+    with_drift,
+)
+from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
+from silomix.messages.release_record import Release
+from silomix.model.draws import SiloProfiles
+from silomix.model.metrics import highest_density_interval
+from silomix.model.table import encode
+from silomix.posterior import (
+    Parts,
+    PolishTrace,
+    PosteriorDiagnostics,
+    backend_of,
+    count_bytes,
+    make_provenance,
+    ordered,
+    row_membership,
+)
+from silomix.posterior.provenance import fingerprint
+from silomix.study import digest, make_study
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+def make_table(rng, rows=30):
+    table = {
+        variable.name: rng.choice([*variable.levels, None], rows) for variable in SCHEMA.variables
+    }
+    return pd.DataFrame({"hospital": rng.choice(SILOS, rows), **table})
+
+
+class TestRecord:
+    def test_names_what_it_holds(self, posterior):
+        assert (posterior.n_clusters, posterior.n_draws, posterior.silos) == (3, 50, SILOS)
+        named = [(v.name, level) for v in SCHEMA.variables for level in v.levels]
+        assert posterior.levels == named
+        assert_array_equal(posterior.labels, posterior.assignment.labels)
+        with pytest.raises(FrozenInstanceError):
+            posterior.backend = "polars"
+
+    def test_labels_of_rows_elsewhere_say_how_to_get_them(self, posterior):
+        with pytest.raises(SilomixError, match=r"rows are elsewhere.*membership\(table, silo="):
+            _ = replace(posterior, assignment=None).labels
+
+    def test_five_lines(self, posterior):
+        noted = replace(posterior, diagnostics=make_diagnostics(notes=("One\n  two.",)))
+        lines = str(noted).split("\n")
+        assert repr(noted) == str(noted)
+        assert lines[0] == "Posterior of 3 clusters in 2 silos: 50 draws, 3 variables, 7 levels"
+        mean = posterior.weights[:, 0].mean(dtype=np.float64)
+        lower, upper = highest_density_interval(posterior.weights[:, 0])
+        start = f"sizes (95% HDI): {mean:.1%} ({lower:.1%} to {upper:.1%}), "
+        assert lines[1].startswith(start)
+        assert lines[2] == "silos: north, south"
+        assert "evidence matching, 8 polish rounds, seed 7" in lines[3]
+        assert lines[4:] == [f"{posterior.diagnostics.verdict} One two."]
+
+    def test_one_of_each_and_many(self, seed):
+        one = make_posterior(np.random.default_rng(seed), draws=1, clusters=1)
+        assert str(one).startswith("Posterior of 1 cluster in 2 silos: 1 draw, 3 variables")
+        many = make_posterior(np.random.default_rng(seed), clusters=9)
+        assert str(many).split("\n")[1].endswith(" and 3 more")
+
+
+class TestFrames:
+    def test_summary_by_hand(self, seed):
+        """Four draws whose numbers can be added up in the head."""
+        made = make_posterior(np.random.default_rng(seed), draws=4, clusters=2)
+        first = np.array([0.5, 0.6, 0.7, 0.8])
+        smoker = np.array([0.1, 0.1, 0.3, 0.5])
+        probabilities = made.probabilities.astype(np.float64)
+        probabilities[:, 1, 1], probabilities[:, 1, 0] = smoker, 1 - smoker
+        made = replace(
+            made, weights=np.stack([first, 1 - first], axis=1), probabilities=probabilities
+        )
+        frame = made.summary(level=0.5)
+        assert list(frame.columns) == [
+            *("cluster", "quantity", "variable", "level_name"),
+            *("mean", "sd", "lower", "upper", "interval"),
+        ]
+        assert len(frame) == 2 * (1 + 7)
+        assert frame["cluster"].tolist() == [0] * 8 + [1] * 8
+        assert set(frame["interval"]) == {"50% HDI"}
+        size = frame[(frame["cluster"] == 0) & (frame["quantity"] == "size")].iloc[0]
+        assert pd.isna(size["variable"])
+        assert pd.isna(size["level_name"])
+        assert_allclose([size["mean"], size["sd"]], [0.65, np.sqrt(0.0125)], rtol=1e-12)
+        # of four draws, the shortest window that holds more than half has three
+        assert_allclose([size["lower"], size["upper"]], [0.5, 0.7], rtol=1e-12)
+        yes = frame[(frame["variable"] == "smoker") & (frame["level_name"] == "yes")].iloc[1]
+        assert yes["cluster"] == 1
+        assert yes["quantity"] == "probability"
+        assert_allclose([yes["mean"], yes["lower"], yes["upper"]], [0.25, 0.1, 0.3], rtol=1e-12)
+
+    def test_sizes_and_profiles_are_the_lines_of_the_summary(self, posterior):
+        summary = posterior.summary(0.8)
+        numbers = ["cluster", "mean", "sd", "lower", "upper", "interval"]
+        sizes = summary[summary["quantity"] == "size"][numbers].reset_index(drop=True)
+        pd.testing.assert_frame_equal(posterior.cluster_sizes(0.8), sizes)
+        profiles = summary[summary["quantity"] == "probability"].drop(columns="quantity")
+        found = posterior.profiles(0.8)
+        pd.testing.assert_frame_equal(found, profiles.reset_index(drop=True))
+        assert set(posterior.cluster_sizes(0.999)["interval"]) == {"99.9% HDI"}
+
+    def test_wide_profiles_have_a_column_for_each_cluster(self, posterior):
+        wide = posterior.profiles(layout="wide")
+        names = ["variable", "level_name", "cluster 0", "cluster 1", "cluster 2"]
+        assert list(wide.columns) == names
+        assert list(zip(wide["variable"], wide["level_name"], strict=True)) == posterior.levels
+        means = posterior.probabilities.mean(axis=0, dtype=np.float64)
+        assert_allclose(wide[names[2:]].to_numpy().T, means, rtol=1e-12)
+
+    def test_profiles_of_a_silo_are_its_own(self, posterior, seed):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        as_if_shared = replace(posterior, probabilities=drifting.silo_profiles.probabilities[:, 1])
+        for layout in ("tidy", "wide"):
+            found = drifting.profiles(0.8, silo="south", layout=layout)
+            pd.testing.assert_frame_equal(found, as_if_shared.profiles(0.8, layout=layout))
+        # without drift they are the shared ones
+        pd.testing.assert_frame_equal(posterior.profiles(silo="south"), posterior.profiles())
+
+    def test_correspondence_and_silo_weights(self, posterior):
+        match = posterior.correspondence
+        expected = {
+            "silo": np.repeat(["north", "south"], 4),
+            "local_cluster": [0, 1, 2, 3] * 2,
+            "rows": np.concatenate(match.sizes),
+            "cluster": [0, 1, 2, 0] * 2,
+            "confidence": np.concatenate(match.pairs_confidence()),
+        }
+        pd.testing.assert_frame_equal(posterior.correspondence_frame(), pd.DataFrame(expected))
+        expected = {
+            "silo": np.repeat(["north", "south"], 3),
+            "weight": [0.25] * 3 + [0.75] * 3,
+            "cluster": [0, 1, 2] * 2,
+            "profile": posterior.silo_weights.profiles.ravel(),
+        }
+        pd.testing.assert_frame_equal(posterior.silo_weights_frame(), pd.DataFrame(expected))
+
+    def test_frames_come_in_the_library_of_the_table(self, posterior):
+        in_polars = replace(posterior, backend="polars").summary()
+        assert isinstance(in_polars, pl.DataFrame)
+        assert in_polars["variable"].null_count() == 3
+        assert in_polars.schema["mean"] == pl.Float64
+        assert in_polars.schema["cluster"] == pl.Int64
+        in_arrow = replace(posterior, backend="pyarrow").silo_weights_frame()
+        assert isinstance(in_arrow, pa.Table)
+        plain = posterior.summary()
+        assert isinstance(plain, pd.DataFrame)
+        assert_array_equal(in_polars["upper"].to_numpy(), plain["upper"].to_numpy())
+
+    @pytest.mark.parametrize("like", ["polars", pl.DataFrame({"a": [1]})])
+    def test_frames_can_be_asked_for(self, posterior, like):
+        assert isinstance(posterior.cluster_sizes(frame_like=like), pl.DataFrame)
+
+    @pytest.mark.parametrize(
+        ("ask", "settings", "match"),
+        [
+            ("profiles", {"layout": "long"}, "layout is 'long'"),
+            ("profiles", {"silo": "North"}, r"silo is 'North' \(did you mean 'north'\?\)"),
+            ("summary", {"frame_like": "spark"}, "frame_like is 'spark'"),
+            ("summary", {"frame_like": np.zeros(3)}, "frame_like is ndarray"),
+            ("correspondence_frame", {}, "this posterior has no correspondence"),
+            ("silo_weights_frame", {}, "this posterior has no silo weights"),
+        ],
+    )
+    def test_frames_that_cannot_be(self, posterior, ask, settings, match):
+        bare = replace(posterior, correspondence=None, silo_weights=None)
+        with pytest.raises(SettingsError if settings else SilomixError, match=match):
+            getattr(bare, ask)(**settings)
+
+    def test_a_library_that_is_not_installed(self, posterior, monkeypatch):
+        monkeypatch.setitem(sys.modules, "polars", None)
+        lacking = replace(posterior, backend="polars")
+        with pytest.raises(MissingDependency, match="pip install polars"):
+            lacking.cluster_sizes()
+        assert isinstance(lacking.cluster_sizes(frame_like="pandas"), pd.DataFrame)
+
+    def test_backend_of_a_table(self, tmp_path):
+        for table in (tmp_path / "table.csv", "table.csv", pd.DataFrame()):
+            assert backend_of(table) == "pandas"
+        assert backend_of(pl.DataFrame()) == backend_of(pl.LazyFrame()) == "polars"
+        assert backend_of(pa.table({"a": [1]})) == "pyarrow"
+
+
+class TestDrift:
+    def made(self, posterior, kappa):
+        """Two silos that differ in smoker in cluster 1, in stage a little, in sex not at all."""
+        shared = np.tile(np.array([0.5, 0.5, 0.2, 0.3, 0.5, 0.5, 0.5]), (4, 2, 3, 1))
+        shared[:, 0, 1, :2] = [0.9, 0.1]
+        shared[:, 1, 1, :2] = [0.25, 0.75]
+        shared[:, 1, 2, 2:5] = [0.1, 0.5, 0.4]
+        own = SiloProfiles(np.array(kappa), shared.astype(np.float32))
+        return replace(posterior, silo_profiles=own)
+
+    def test_a_line_per_variable_by_hand(self, posterior):
+        # five draws: medians, and intervals that hold three of them
+        kappa = [[np.inf, 50, 9], [np.inf, 60, 3], [np.inf, np.inf, 24], [90, 70, 5], [80, 80, 7]]
+        made = self.made(posterior, [[line[2], line[1], line[0]] for line in kappa])
+        frame = made.drift(level=0.6)
+        expected = {
+            "variable": ["smoker", "stage", "sex"],
+            "same": [0.0, 0.2, 0.6],
+            "spread": np.sqrt([0.25 / 8, 0.25 / 71, 0.0]),
+            "kappa": [7.0, 70.0, np.inf],
+            "lower": [3.0, 50.0, 80.0],
+            "upper": [9.0, 80.0, np.inf],
+            "interval": ["60% equal-tailed"] * 3,
+            "cluster": [1, 2, 0],
+            # of two levels the second is shown
+            "level_name": ["yes", "II", "m"],
+            "highest_silo": ["south", "south", None],
+            "highest": [0.75, 0.5, 0.5],
+            "lowest_silo": ["north", "north", None],
+            "lowest": [0.1, 0.3, 0.5],
+            "difference": [0.65, 0.2, 0.0],
+        }
+        pd.testing.assert_frame_equal(frame, pd.DataFrame(expected), rtol=1e-6)
+        assert made.drift(0.6, frame_like="polars")["kappa"].to_list() == expected["kappa"]
+
+    def test_point_values(self, posterior):
+        """One κ for all variables: the differences give the order, and there are no intervals."""
+        frame = self.made(posterior, [[50.0, 50.0, 50.0]]).drift()
+        assert frame["variable"].tolist() == ["smoker", "stage", "sex"]
+        assert set(frame["interval"]) == {"point value"}
+        assert frame[["same", "lower", "upper"]].isna().all(axis=None)
+        assert_array_equal(frame["kappa"], 50.0)
+
+    def test_a_level_of_three_is_lower_in_one_silo(self, posterior, seed):
+        """The extremes are those of a loop over all pairs of silos."""
+        drifting = with_drift(posterior, np.random.default_rng(seed), kappa=(5.0, 2.0, 9.0))
+        means = drifting.silo_profiles.probabilities.mean(axis=0, dtype=np.float64)[..., 2:5]
+        gaps = {
+            (a, b, cluster, level): means[a, cluster, level] - means[b, cluster, level]
+            for a, b, cluster, level in np.ndindex(2, 2, 3, 3)
+        }
+        a, b, cluster, level = max(gaps, key=gaps.get)
+        stage = drifting.drift().set_index("variable").loc["stage"]
+        assert stage["difference"] == pytest.approx(gaps[a, b, cluster, level])
+        found = stage[["highest_silo", "lowest_silo", "cluster", "level_name"]].tolist()
+        assert found == [SILOS[a], SILOS[b], cluster, SCHEMA.variables[1].levels[level]]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"drift": "none"}, "its study says drift = 'none'"),
+            ({"silos": ["one"]}, "it has a single silo"),
+            ({}, "the silos' own profiles were not kept"),
+        ],
+    )
+    def test_what_was_not_asked_for_is_explained(self, posterior, changes, message):
+        settings = {"silos": SILOS} | changes
+        study = make_study(SCHEMA, **settings)
+        bare = replace(posterior, study=study, provenance=make_provenance(study, [], {}, {}))
+        with pytest.raises(SilomixError, match=f"this posterior has no drift: {message}"):
+            bare.drift()
+
+
+class TestMembership:
+    @pytest.mark.parametrize("silo", [None, "south"])
+    @pytest.mark.parametrize("drifts", [False, True])
+    def test_is_that_of_the_definition(self, posterior, seed, silo, drifts):
+        """Global weights and shared profiles, or a named silo's own weights and own profiles."""
+        rng = np.random.default_rng(seed)
+        table, plain = make_table(rng).drop(columns="hospital"), posterior
+        weights, profiles = posterior.weights, posterior.probabilities
+        if drifts:
+            posterior = with_drift(posterior, rng)
+        if silo:
+            weights = posterior.weights_by_silo[:, 1]
+        if silo and drifts:
+            weights, profiles = weights[-20:], posterior.silo_profiles.probabilities[:, 1]
+        codes = encode(table, SCHEMA).codes
+        expected = membership_definition(codes, SCHEMA.sizes, weights, profiles)
+        found = posterior.membership(table, silo=silo)
+        # the two add up in different orders
+        assert_allclose(found, expected.membership, rtol=1e-10)
+        density = posterior.log_predictive_density(table, silo=silo)
+        # the logarithm of a row without any cell is zero up to the rounding of a sum
+        assert_allclose(density, expected.log_density, rtol=1e-12, atol=1e-12)
+        assert np.allclose(found, plain.membership(table, silo=silo)) == (not (silo and drifts))
+        assert not np.allclose(found, posterior.membership(table, silo="north"))
+
+    @pytest.mark.parametrize("drifts", [False, True])
+    def test_each_row_as_its_silo_says(self, posterior, seed, caplog, drifts):
+        """Those of no silo of the study get the global weights and the shared profiles."""
+        rng = np.random.default_rng(seed)
+        shared, table = posterior, make_table(rng)
+        if drifts:
+            posterior = with_drift(posterior, rng)
+        table.loc[:4, "hospital"] = "east"
+        table.loc[5, "hospital"] = None
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            found = posterior.membership(table, silo="hospital")
+            density = posterior.log_predictive_density(table, silo="hospital")
+        for name in SILOS:
+            rows = (table["hospital"] == name).to_numpy()
+            assert_array_equal(found[rows], posterior.membership(table[rows], silo=name))
+            alone = posterior.log_predictive_density(table[rows], silo=name)
+            assert_array_equal(density[rows], alone)
+        nameless = table[:6].drop(columns="hospital")
+        assert_array_equal(found[:6], shared.membership(nameless))
+        assert_array_equal(density[:6], shared.log_predictive_density(nameless))
+        given = "global weights and shared profiles" if drifts else "global weights"
+        text = f"6 rows are of silos outside the study ('east'); they get its {given}"
+        assert caplog.messages == [text] * 2
+        given = "the weights and profiles over" if drifts else "the weights over"
+        with pytest.warns(DataWarning, match=f"all 24 rows get {given} all silos") as warned:
+            posterior.membership(table[6:])
+        assert warned[0].filename == __file__
+
+    def test_profiles_that_are_the_shared_ones_change_nothing(self, posterior, seed):
+        rng = np.random.default_rng(seed)
+        alike = with_drift(posterior, rng, kappa=(np.inf,) * 3, silo_draws=50)
+        table = make_table(rng)
+        # the common levels, from which the sums start, depend on the weights
+        assert_allclose(
+            alike.membership(table, "hospital"), posterior.membership(table, "hospital"), rtol=1e-10
+        )
+
+    def test_the_shared_profile_is_the_expectation_over_silos(self, posterior, seed):
+        """What rows of unknown silos get: a row's probability, averaged over profiles around m."""
+        rng = np.random.default_rng(seed)
+        shared = posterior.probabilities[0, 0].astype(np.float64)
+        drawn = np.concatenate(
+            [rng.dirichlet(20.0 * shared[part], 100_000) for part in (slice(2), slice(2, 5))],
+            axis=1,
+        )
+        products = drawn[:, 1] * drawn[:, 3]
+        error = products.std() / np.sqrt(len(products))
+        # misses by chance once in 15,000 runs
+        assert abs(products.mean() - shared[1] * shared[3]) < 4 * error
+
+    def test_threads_do_not_matter(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed), rows=700)
+        one, three = (posterior.membership(table, "hospital", threads=n) for n in (1, 3))
+        assert_array_equal(one, three)
+        with pytest.raises(SettingsError, match="threads is 0"):
+            posterior.membership(table, "hospital", threads=0)
+
+    def test_many_unknown_silos_are_counted(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed))
+        with caplog.at_level(logging.WARNING, logger="silomix"):
+            posterior.membership(table.assign(hospital=None), "hospital")
+            posterior.membership(table.assign(hospital=np.arange(30)), silo="hospital")
+        assert "(blank)" in caplog.messages[0]
+        assert " and 25 more)" in caplog.messages[1]
+
+    @pytest.mark.parametrize(
+        ("silo", "hint"),
+        [("elsewhere", ""), ("hospitl", " (did you mean 'hospital'?)"), ("sex", "")],
+    )
+    def test_neither_a_column_nor_a_silo(self, posterior, seed, silo, hint):
+        table = make_table(np.random.default_rng(seed))
+        match = re.escape(f"nor a silo of the posterior{hint}, whose silos are 'north', 'south'")
+        for method in (posterior.membership, posterior.log_predictive_density):
+            with pytest.raises(DataError, match=match):
+                method(table, silo=silo)
+
+    def test_a_column_of_silos_that_is_not_used_is_warned_of(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        with pytest.warns(DataWarning, match="give silo='hospital'"):
+            posterior.membership(table.assign(hospital="north"))
+        posterior.membership(table.assign(hospital="west"))
+        one = replace(posterior, provenance=replace(posterior.provenance, silos=("north",)))
+        one.membership(table.assign(hospital="north"))
+
+    def test_a_silo_called_like_a_variable_is_a_silo(self, posterior, seed, caplog):
+        table = make_table(np.random.default_rng(seed))
+        provenance = replace(posterior.provenance, silos=("sex", "south"))
+        found = replace(posterior, provenance=provenance).membership(table, silo="sex")
+        assert_array_equal(found, posterior.membership(table, silo="north"))
+        assert not caplog.messages
+
+    def test_any_frame_or_a_shard_will_do(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed))
+        found = posterior.membership(pl.from_pandas(table), silo="hospital")
+        assert_array_equal(found, posterior.membership(table, silo="hospital"))
+        shard = encode(table, SCHEMA)
+        found = row_membership(shard, posterior.weights, posterior.probabilities, threads=2)
+        assert_array_equal(found.membership, posterior.membership(table.drop(columns="hospital")))
+
+    def test_a_table_of_another_study_is_refused(self, posterior, seed):
+        table = make_table(np.random.default_rng(seed)).drop(columns="hospital")
+        with pytest.raises(DataError, match="'stage' has 'IV' in data row 1"):
+            posterior.membership(table.assign(stage="IV"))
+        with pytest.raises(DataError, match="no column 'sex'"):
+            posterior.membership(table.drop(columns="sex"))
+
+
+class TestNumbering:
+    def test_largest_first_in_every_part(self, posterior, seed):
+        posterior = with_drift(posterior, np.random.default_rng(seed))
+        order = np.array([2, 0, 1])
+        match, weighed, own = (
+            getattr(posterior, name) for name in ("correspondence", "silo_weights", "silo_profiles")
+        )
+        parts = ordered(
+            Parts(
+                weights=posterior.weights[:, order],
+                weights_by_silo=posterior.weights_by_silo[:, :, order],
+                probabilities=posterior.probabilities[:, order],
+                correspondence=replace(
+                    match, groups=tuple(np.argsort(order)[g] for g in match.groups)
+                ),
+                silo_weights=replace(weighed, profiles=weighed.profiles[:, order]),
+                silo_profiles=replace(own, probabilities=own.probabilities[:, :, order]),
+            )
+        )
+        assert (np.diff(parts.weights.mean(axis=0)) < 0).all()
+        for name in ("weights", "weights_by_silo", "probabilities"):
+            assert_array_equal(getattr(parts, name), getattr(posterior, name))
+        assert_array_equal(parts.correspondence.groups, match.groups)
+        assert_array_equal(parts.silo_weights.profiles, weighed.profiles)
+        assert_array_equal(parts.silo_profiles.probabilities, own.probabilities)
+        bare = ordered(replace(parts, correspondence=None, silo_weights=None, silo_profiles=None))
+        assert bare.correspondence is bare.silo_weights is bare.silo_profiles is None
+
+
+class TestProvenance:
+    def release(self, **changes):
+        usual = {
+            "silo": "north",
+            "place": 0,
+            "rows": 10,
+            "sizes": np.array([6, 4]),
+            "medians": np.full((2, 7), 0.5),
+            "mean": np.full((2, 7), 0.5),
+            "concentration": np.ones((2, 3)),
+            "effective_counts": np.ones((2, 7)),
+            "tier": "summary",
+            "weights": None,
+            "probabilities": None,
+            "diagnostics": TRUSTED,
+            "study": "abc",
+        }
+        return Release(**usual | changes)
+
+    def test_is_a_birth_certificate(self, posterior):
+        release = self.release()
+        made = make_provenance(
+            posterior.study, [release], {"north": {"Release": 12}}, {"north": {"Release": 1}}
+        )
+        assert (made.study, made.seed, made.silos) == (digest(posterior.study), 7, SILOS)
+        assert made.releases == {"north": fingerprint(release)}
+        assert (made.sent, made.answered) == ({"north": {"Release": 12}}, {"north": {"Release": 1}})
+        assert make_provenance(posterior.study, [], {}, {}, silos=["south"]).silos == ("south",)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"rows": 11},
+            {"silo": "south"},
+            {"sizes": np.array([4, 6])},
+            {"sizes": np.array([6, 4], dtype=np.int32)},
+            {"mean": np.full((7, 2), 0.5)},
+            {"weights": np.zeros((0, 2), dtype=np.float32)},
+            {"diagnostics": DOUBTED},
+        ],
+    )
+    def test_a_fingerprint_tells_releases_apart(self, change):
+        assert fingerprint(self.release(**change)) != fingerprint(self.release())
+
+    def test_a_fingerprint_depends_on_what_is_said_alone(self):
+        backwards = np.array([4, 6])[::-1]
+        big_endian = np.ones((2, 3), dtype=">f8")
+        other = self.release(sizes=backwards, concentration=big_endian)
+        assert fingerprint(other) == fingerprint(self.release())
+        assert fingerprint(("ab", "c")) != fingerprint(("a", "bc"))
+
+    def test_bytes_are_those_of_the_content(self):
+        assert count_bytes(np.zeros((3, 2), dtype=np.float32)) == 24
+        assert count_bytes(("é", 1, 2.5, True, None)) == 2 + 8 + 8 + 8
+        assert count_bytes({"a": np.zeros(2)}) == 1 + 16
+        assert count_bytes(PolishTrace({}, 1, True)) == 16
+
+
+class TestDataTree:
+    @pytest.fixture
+    def xarray(self):
+        return pytest.importorskip("xarray", reason="needs the extra 'arviz'")
+
+    def test_groups_and_axes(self, posterior, xarray):
+        draws = posterior.to_datatree()["posterior"]
+        said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}
+        assert said.items() <= draws.attrs.items()
+        assert draws.attrs["verdict"] == posterior.diagnostics.verdict
+        assert draws["weights"].dims == ("chain", "draw", "cluster")
+        assert draws["weights_by_silo"].dims == ("chain", "draw", "silo", "cluster")
+        assert draws["probabilities"].dims == ("chain", "draw", "cluster", "level")
+        assert_array_equal(draws["probabilities"][0], posterior.probabilities)
+        picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
+        assert_array_equal(picked[0], posterior.weights_by_silo[:, 1, 2])
+        level = draws["probabilities"].sel(level="stage=II")
+        assert_array_equal(level[0], posterior.probabilities[:, :, 3])
+        assert (level["variable"].item(), level["level_name"].item()) == ("stage", "II")
+
+    def test_profiles_of_each_silo_are_of_the_last_draws(self, posterior, seed, xarray):
+        drifting = with_drift(posterior, np.random.default_rng(seed))
+        tree = drifting.to_datatree()
+        kappa = tree["posterior"]["kappa"]
+        assert kappa.dims == ("chain", "draw", "variable_name")
+        assert_array_equal(kappa.sel(variable_name="stage")[0], np.inf)
+        own = tree["last_draws"]["probabilities_by_silo"]
+        assert own.dims == ("chain", "draw", "silo", "cluster", "level")
+        assert own["draw"].values.tolist() == list(range(30, 50))
+        picked = own.sel(silo="south", cluster=2, level="stage=II")
+        assert_array_equal(picked[0], drifting.silo_profiles.probabilities[:, 1, 2, 3])
+        # the draws are found by number: silos are alike in this variable, so both are the same
+        shared = tree["posterior"]["probabilities"].sel(cluster=2, level="stage=II")
+        assert_array_equal(picked[0], shared.sel(draw=own["draw"])[0])
+
+    def test_a_point_value_of_kappa_is_a_constant(self, posterior, seed, xarray):
+        tree = with_drift(posterior, np.random.default_rng(seed), point=True).to_datatree()
+        assert "kappa" not in tree["posterior"]
+        assert tree["constant_data"]["kappa"].sel(variable_name="sex").item() == 200.0
+
+    def test_traces_that_fit_the_draws_are_sample_stats(self, posterior, xarray):
+        traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
+        diagnostics = make_diagnostics(polish=PolishTrace(traces, 8, False))
+        tree = replace(posterior, diagnostics=diagnostics).to_datatree()
+        assert list(tree["sample_stats"].data_vars) == ["polish_log_likelihood"]
+        assert tree["sample_stats"]["polish_log_likelihood"].dims == ("chain", "draw")
+        assert sorted(tree["traces"].data_vars) == ["elbo", "polish_movement"]
+        assert tree["traces"]["polish_movement"].shape == (2, 3)
+
+    def test_what_is_not_there_has_no_group(self, posterior, xarray):
+        bare = replace(posterior, silo_weights=None, diagnostics=PosteriorDiagnostics({}))
+        assert list(bare.to_datatree().children) == ["posterior"]
+
+    def test_arviz_reads_it_from_disk(self, posterior, xarray, tmp_path):
+        pytest.importorskip("h5netcdf", reason="needs the extra 'arviz'")
+        arviz_stats = pytest.importorskip("arviz_stats", reason="needs the extra 'arviz'")
+        pytest.importorskip("arviz_base", reason="needs the extra 'arviz'")
+        posterior.to_datatree().to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
+        with xarray.open_datatree(tmp_path / "posterior.nc", engine="h5netcdf") as tree:
+            summary = arviz_stats.summary(tree, var_names=["weights"], round_to="none")
+            assert tree.attrs["inference_library"] == "silomix"
+        means = posterior.weights.mean(axis=0, dtype=np.float64)
+        # the draws are float32
+        assert_allclose(summary["mean"].to_numpy(dtype=float), means, rtol=1e-5)
+
+    def test_without_xarray(self, posterior, monkeypatch):
+        monkeypatch.setitem(sys.modules, "xarray", None)
+        with pytest.raises(MissingDependency, match=r"pip install 'silomix\[arviz\]'"):
+            posterior.to_datatree()

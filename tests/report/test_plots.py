@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from cases.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drift
+from silomix import plots
+from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.model.schema import Schema, Variable
+from silomix.posterior.characterise import cluster_map
+from silomix.report.drawing import COLOURS, LIGHT
+
+STUDY_FIGURES = {"agreement", "coverage"}
+OWN = [name for name, f in inspect.getmembers(plots, inspect.isfunction) if name[0] != "_"]
+FIGURES = [name for name in OWN if getattr(plots, name).__module__ == plots.__name__]
+FIGURES.remove("save_figure")
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+@pytest.fixture
+def study():
+    lines = [("easy", "pooled", 0.96), ("easy", "default", 0.95), ("poor", "pooled", 0.66)]
+    frame = pd.DataFrame(lines, columns=["cell", "method", "ARI"])
+    return frame.assign(**{"ARI se": 0.01, "pi": 0.95, "pi se": 0.02})
+
+
+@pytest.fixture
+def drifting(posterior, seed):
+    return with_drift(posterior, np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_on_the_axis_given_and_labelled(name, drifting, study, tmp_path):
+    draw, given = getattr(plots, name), study if name in STUDY_FIGURES else drifting
+    backend = mpl.get_backend()
+    ax = Figure(layout="constrained").add_subplot()
+    assert draw(given, ax) is ax
+    assert ax.get_title()
+    assert ax.get_xlabel() or name in STUDY_FIGURES
+    assert ax.get_ylabel() or ax.get_yticklabels()
+    for kind in ("png", "svg"):
+        assert plots.save_figure(ax, tmp_path / f"f.{kind}", dpi=30).stat().st_size > 1000
+    assert draw(given).get_figure() is not None
+    # no figure starts a window
+    assert mpl.get_backend() == backend
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or not pyplot.get_fignums()
+
+
+def test_the_heat_map_shows_the_means_in_the_colours_of_the_report(posterior):
+    shown = plots.profile_heat_map(posterior, both_levels=True).images[0]
+    means = posterior.probabilities.mean(axis=0)
+    np.testing.assert_allclose(shown.get_array(), means.T, rtol=1e-6)
+    assert [mpl.colors.to_hex(shown.cmap(end)) for end in (0.0, 1.0)] == [*LIGHT["p"][::3]]
+    # the first of two levels is left out
+    names = [label.get_text() for label in plots.profile_heat_map(posterior).get_yticklabels()]
+    assert names == ["smoker = yes", "stage = I", "stage = II", "stage = III", "sex = m"]
+
+
+def test_differences_have_a_scale_that_is_even_around_zero(posterior):
+    shown = plots.scaled_difference(posterior).images[0]
+    assert shown.norm.vmin == -shown.norm.vmax
+    assert mpl.colors.to_hex(shown.cmap(0.5)) == LIGHT["d"][3]
+
+
+def test_sizes_are_means_with_intervals(posterior):
+    sizes = plots.cluster_sizes(posterior).get_lines()[0].get_ydata()
+    np.testing.assert_allclose(sizes, posterior.weights.mean(axis=0), rtol=1e-6)
+
+
+def test_a_name_is_no_formula(seed, tmp_path):
+    schema = Schema((Variable("$\\frac$", ("a", "b_$")), *SCHEMA.variables))
+    posterior = make_posterior(np.random.default_rng(seed), schema=schema)
+    ax = plots.profile_heat_map(posterior)
+    assert ax.get_yticklabels()[0].get_text() == r"\$\frac\$ = b_\$"
+    plots.save_figure(ax, tmp_path / "figure.png")
+
+
+def test_what_a_silo_found_is_marked(posterior):
+    marks = plots.silo_clusters(posterior).collections[0].get_offsets()
+    assert len(marks) == posterior.correspondence.held.sum()
+    unmatched = replace(posterior, correspondence=None)
+    assert len(plots.silo_clusters(unmatched).collections) == 0
+
+
+def test_rows_lie_at_the_mean_of_their_levels(posterior):
+    table = pd.DataFrame({"smoker": ["no", None], "stage": ["II", "II"], "sex": ["m", None]})
+    ax = plots.mca_map(posterior, table=table)
+    found = cluster_map(posterior.weights, posterior.probabilities, np.array([0, 2, 5, 7]))
+    expected = [found.columns[[0, 3, 6]].mean(axis=0), found.columns[3]]
+    np.testing.assert_allclose(ax.collections[0].get_offsets(), expected)
+
+
+def test_the_variable_in_which_silos_differ_most_is_at_the_top(drifting):
+    ax = plots.drift(drifting, level=0.5)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["smoker", "sex", "stage"]
+    assert ax.yaxis.get_inverted()
+    assert ax.get_title() == "In which variables the silos differ, 50% intervals"
+    intervals, dots = ax.collections
+    expected = 100 * np.sqrt(0.25 / (np.array([5.0, 200.0, np.inf]) + 1))
+    np.testing.assert_allclose(dots.get_offsets()[:, 0], expected)
+    # κ was infinite in a tenth of the draws
+    np.testing.assert_allclose(dots.get_array(), [0.1, 0.0, 1.0])
+    np.testing.assert_allclose([path[0, 0] for path in intervals.get_segments()], expected)
+    wide = plots.drift(drifting).collections[0].get_segments()
+    np.testing.assert_allclose(wide[0][:, 0], [0.0, expected[0]])
+    own = drifting.silo_profiles
+    point = replace(drifting, silo_profiles=replace(own, kappa=own.kappa[-1:]))
+    assert len(plots.drift(point).collections) == 1  # no interval, no probability
+
+
+def test_what_is_not_there_cannot_be_drawn(posterior, seed):
+    bare = {"silo_weights": None, "diagnostics": make_diagnostics(elbo=None, polish=None)}
+    bare = make_posterior(np.random.default_rng(seed), clusters=1, **bare)
+    for draw, reason in (
+        (plots.drift, "this posterior has no drift"),
+        (plots.mca_map, r"no map of 1 cluster\(s\) and 3 variable\(s\)"),
+        (plots.silo_weights, "has no silo weights"),
+        (plots.trace, "the traces of this posterior are: none"),
+    ):
+        with pytest.raises(SilomixError, match=reason):
+            draw(bare)
+
+
+def test_a_trace_is_named(posterior):
+    values = plots.trace(posterior, which="log_likelihood").get_lines()[0].get_ydata()
+    np.testing.assert_allclose(values, np.arange(8.0))
+    with pytest.raises(SettingsError, match=r"which is 'rhat'; .* 'elbo', 'log_likelihood'"):
+        plots.trace(posterior, which="rhat")
+
+
+def test_methods_differ_by_colour_and_marker(study):
+    first, second = (box[0] for box in plots.agreement(study).containers)
+    assert (first.get_color(), second.get_color()) == COLOURS[:2]
+    assert first.get_marker() != second.get_marker()
+    np.testing.assert_allclose(first.get_ydata(), [0.96, 0.66])
+    lines = plots.coverage(study, level=0.9).get_lines()
+    assert any(list(line.get_ydata()) == [0.9, 0.9] for line in lines)
+    with pytest.raises(DataError, match="has no column 'p0', 'p0 se'; it needs 'cell'"):
+        plots.coverage(study, parameter="p0")
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_the_same_figure_makes_the_same_file(posterior, tmp_path, kind):
+    files = [tmp_path / f"{name}.{kind}" for name in "ab"]
+    first, second = (plots.save_figure(plots.cluster_sizes(posterior), file) for file in files)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_figure_of_another_kind_is_refused(posterior, tmp_path):
+    ax = plots.cluster_sizes(posterior)
+    with pytest.raises(SettingsError, match=r"must end in one of \.png, \.svg"):
+        plots.save_figure(ax, tmp_path / "figure.pdf")
+    ax.remove()
+    with pytest.raises(SettingsError, match="on no figure"):
+        plots.save_figure(ax, tmp_path / "figure.png")
+
+
+def test_a_figure_names_its_extra(posterior, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[report\]'"):
+        plots.cluster_sizes(posterior)

@@ -1,0 +1,559 @@
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from cases.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
+from cases.report_cases import large_posterior
+from silomix.cli.whole import report_command
+from silomix.errors import FileError, SettingsError
+from silomix.model.draws import Correspondence, SiloProfiles
+from silomix.model.schema import Schema, Variable
+from silomix.posterior import PolishTrace, characterise
+from silomix.posterior.characterise import Trait
+from silomix.posterior.outside import compare_outside
+from silomix.report import cluster_sections, drawing, make_report, write_report
+from silomix.report.display import number, percent, probability
+from silomix.report.run_sections import AGGREGATIONS, MATCHINGS, ORACLES, runs_table, steps
+from silomix.report.silo_sections import drift_sentences, drift_table, holders_table
+from silomix.study import make_study
+from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
+
+SECTIONS = ["trust", "sizes", "profiles", "traits", "silos", "drift"]
+SECTIONS += ["weights", "number", "map", "traces", "made", "sent"]
+VOID = {"meta", "input", "link", "br", "img", "hr"}
+HOSTILE = "<script>alert(1)</script>\"'&</style></table>"
+
+
+class Page(HTMLParser):
+    """The elements, attributes and texts of a page; refuses elements that do not close."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.texts, self.inside = [], [], [], {}
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open:
+            self.inside.setdefault(self.open[-1], []).append(data)
+
+    def attributes(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def sections(self):
+        return [attributes["id"] for attributes in self.attributes("section")]
+
+    @property
+    def text(self):
+        skipped = {*self.inside.get("script", []), *self.inside.get("style", [])}
+        return " ".join(" ".join(text for text in self.texts if text not in skipped).split())
+
+
+def texts(table, columns=slice(None)):
+    """The texts of a table, line by line."""
+    return [[str(cell.text) for cell in row[columns]] for row in table.rows]
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def posterior(rng):
+    return make_posterior(rng)
+
+
+@pytest.fixture
+def page(posterior):
+    return Page(make_report(posterior))
+
+
+def test_every_section_is_there_and_linked(page):
+    assert page.sections == SECTIONS
+    assert {f"#{name}" for name in SECTIONS} <= {a["href"] for a in page.attributes("a")}
+    titles = {attributes.get("id") for attributes in page.attributes("h2")}
+    assert {a["aria-labelledby"] for a in page.attributes("section")} == titles
+    ranks = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
+    assert (ranks[0], ranks.count(1)) == (1, 1)
+    assert all(after - before <= 1 for before, after in pairwise(ranks))
+    assert len(page.attributes("caption")) == len(page.attributes("table"))
+    assert {a.get("scope") for a in page.attributes("th")} == {"col", "row"}
+
+
+def test_nothing_points_outside(posterior):
+    text = make_report(posterior)
+    assert not re.search("https?:", text)
+    for _, attributes in Page(text).elements:
+        assert not {"src", "style"} & set(attributes)
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("href", "#").startswith("#")
+
+
+def test_the_policy_allows_just_the_style_and_scripts_of_the_page(page):
+    policy = next(a["content"] for a in page.attributes("meta") if a.get("http-equiv") is not None)
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    # the other script element holds data
+    scripts = [text for text in page.inside["script"] if "use strict" in text]
+    assert len(scripts) == 2
+    for text in (*scripts, *page.inside["style"]):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert policy.count("sha256-") == 3
+
+
+def test_names_are_text_wherever_they_stand(rng):
+    schema = Schema((Variable(HOSTILE, ("no", HOSTILE)), Variable("b", ("x", "y", "z"))))
+    posterior = make_posterior(rng, schema=schema, diagnostics=make_diagnostics(notes=(HOSTILE,)))
+    text = make_report(posterior)
+    page = Page(text)
+    assert len(page.attributes("script")) == 3
+    assert HOSTILE in page.text
+    assert "<script>alert" not in text
+    chart = drawing.line_chart(np.arange(3.0), name=HOSTILE, along=HOSTILE)
+    assert Page(str(chart)).attributes("svg")[0]["aria-label"] == HOSTILE
+    assert "<script" not in chart
+
+
+def test_the_same_posterior_makes_the_same_page(posterior):
+    assert make_report(posterior) == make_report(posterior)
+
+
+def test_every_picture_has_words_and_a_table(page):
+    drawn = [a for a in page.attributes("svg") if a.get("aria-hidden") != "true"]
+    assert len(drawn) == 3
+    assert all(len(a["aria-label"]) > 20 for a in drawn)
+    assert len(page.attributes("figcaption")) == len(drawn)
+    tags = [tag for tag, _ in page.elements]
+    for place in [i for i, tag in enumerate(tags) if tag == "figcaption"]:
+        assert tags[place + 1 : place + 5] == ["details", "summary", "div", "table"]
+    kinds = [attributes.get("class") for tag, attributes in page.elements if tag != "svg"]
+    on_map = [kind for kind in kinds if kind in {"disc", "doubt", "disc-name"}]
+    assert on_map == ["disc"] * 3 + ["doubt"] * 3 + ["disc-name"] * 3
+
+
+def test_the_verdict_is_the_posterior_s(rng):
+    posterior = make_posterior(rng, diagnostics=make_diagnostics(silos={"north": DOUBTED}))
+    page = Page(make_report(posterior))
+    assert "Do not trust this result yet: the chains of north" in page.text
+    assert "verdict distrust" in {a.get("class") for a in page.attributes("div")}
+
+
+def test_a_posterior_without_parts_says_what_is_not_known(rng):
+    posterior = make_posterior(
+        rng,
+        clusters=1,
+        correspondence=None,
+        silo_weights=None,
+        assignment=None,
+        diagnostics=make_diagnostics(silos={}, elbo=None, polish=None),
+    )
+    page = Page(make_report(posterior))
+    assert "verdict unknown" in {a.get("class") for a in page.attributes("div")}
+    assert {"svg", "figure"} & {tag for tag, _ in page.elements} == {"svg"}  # the bars
+    for said in (
+        "Cannot tell whether to trust it: no run was judged.",
+        "There are none: the draws are not weighted means of the silos’.",
+        "The silos did not look for clusters of their own",
+        "Uncertainty about merging or splitting clusters was not computed.",
+        "it takes at least two clusters that differ, and two variables",
+        "No trace was kept",
+    ):
+        assert said in page.text
+    assert "expected rows" not in page.text
+
+
+def test_a_polish_of_no_check_has_no_table_of_checks(rng):
+    polish = PolishTrace({"log_likelihood": np.zeros(1), "movement": np.zeros((0, 3))}, 1, True)
+    posterior = make_posterior(rng, diagnostics=make_diagnostics(polish=polish))
+    text = Page(make_report(posterior)).text
+    assert "Whether the draws were still moving" not in text
+    assert "1 exact Gibbs round over the silos" in text
+
+
+def test_the_heat_map_has_a_line_for_each_level_and_its_numbers(posterior, monkeypatch):
+    text = make_report(posterior)
+    data = json.loads(re.search(r'id="heat-data">(.*?)</script>', text)[1])
+    means = posterior.probabilities.mean(axis=0)
+    assert text.count("<tr data-i=") == len(SCHEMA.levels)
+    np.testing.assert_allclose(np.array(data["mean"]).T / 1e4, means, atol=0.5e-4 + 1e-7)
+    assert np.all(np.array(data["lower"]) <= np.array(data["mean"]))
+    assert np.all(np.array(data["mean"]) <= np.array(data["upper"]))
+    rows = sum(int(sizes.sum()) for sizes in posterior.correspondence.sizes)
+    assert abs(sum(data["rows"]) - rows) <= posterior.n_clusters
+    monkeypatch.setattr(cluster_sections, "MOST_LINES", 4)
+    text = make_report(posterior)
+    assert text.count("<tr data-i=") == 4
+    assert "Shown are the 4 of 7 levels that differ most between clusters" in Page(text).text
+
+
+def test_every_method_is_explained_where_it_is_met(posterior, page):
+    fields = Aggregation.model_fields
+    assert set(AGGREGATIONS) == set(get_args(fields["method"].annotation))
+    assert set(ORACLES) == set(get_args(fields["oracle"].annotation))
+    assert set(MATCHINGS) == {kind().method for kind in (Ball, Divergence, Evidence, Hungarian)}
+    names = [name for name, _, _ in steps(posterior)]
+    assert names == ["Sample", "Match", "Aggregate", "Polish", "Assign"]
+    for _, sentence, meaning in steps(posterior):
+        assert sentence in page.text
+        assert meaning in page.text
+    exact = replace(posterior, study=make_study(SCHEMA, SILOS, seed=1, strategy="exact"))
+    assert [name for name, _, _ in steps(exact)] == ["Sample", "Assign"]
+
+
+def test_the_strongest_traits_are_shown_and_the_others_folded(rng, monkeypatch):
+    schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(60)))
+    many = make_posterior(rng, schema=schema, clusters=1)
+    high = [Trait(f"x{q}", "yes", 2 * q + 1, 2.0 - 0.01 * q, 1.0) for q in range(60)]
+    monkeypatch.setattr(characterise, "traits", lambda *_, **__: [(high, high[:5])])
+    (row,) = cluster_sections.traits_table(many, None, 0.95).rows
+    assert [line.split()[0] for line in row[1].text.splitlines()] == [f"x{q}" for q in range(5)]
+    assert row[1].folded[0].startswith("x5 = yes")
+    assert row[1].folded[-1] == "and 10 others"
+    assert (row[1].note, len(row[1].folded)) == ("55 more", 46)
+    assert (row[2].note, row[2].folded) == ("", ())
+
+
+def test_a_share_that_is_next_to_nothing_is_shown_as_such(posterior):
+    shares = posterior.weights_by_silo.copy()
+    shares[:, 0, 0] = 1e-4
+    table = holders_table(replace(posterior, weights_by_silo=shares))
+    assert texts(table)[0][:2] == ["north", "<0.1%"]
+
+
+class TestDrift:
+    def test_a_line_for_each_variable(self, posterior, rng):
+        drifting = with_drift(posterior, rng)
+        table = drift_table(drifting)
+        assert texts(table, slice(4)) == [
+            ["smoker", "0.100", "20.4", "0.0 to 20.4"],
+            ["sex", "< 0.02", "3.5", "3.5 to 3.5"],
+            ["stage", "> 0.98", "0.0", "0.0 to 0.0"],
+        ]
+        assert [row[2].note for row in table.rows] == ["κ 5", "κ 200", "κ ∞"]
+        largest = drifting.drift().iloc[0]
+        assert str(table.rows[0][5].text) == (
+            f"{largest['level_name']} in cluster {largest['cluster']}: "
+            f"{percent(largest['highest'])} in {largest['highest_silo']}, "
+            f"{percent(largest['lowest'])} in {largest['lowest_silo']}"
+        )
+        assert str(table.rows[2][5].text) == "–"
+        text = Page(make_report(drifting)).text
+        assert "In which variables do the silos differ?" in text
+        assert all(sentence in text for sentence in drift_sentences(drifting))
+
+    @pytest.mark.parametrize(
+        ("same", "expected"),
+        [
+            ([0.9, 0.6, 1.0], ["The silos are probably alike .* least sure is stage, .* 0.60"]),
+            (
+                [0.0, 0.12, 0.3],
+                [
+                    "The silos differ in 1 of 3 variables, .* at least 95% each: smoker",
+                    "The silos probably differ in 1 variable: stage",
+                    "Nothing shows clearly that they differ in 1 other variable",
+                ],
+            ),
+            ([0.8, 0.3, 0.4], [r"No variable shows .* at least 0.30 \(stage\), and was 0.50"]),
+        ],
+    )
+    def test_sentences(self, posterior, rng, same, expected):
+        own = with_drift(posterior, rng).silo_profiles
+        kappa = np.where(np.arange(50)[:, None] < 50 * np.array(same), np.inf, 20.0)
+        drifting = replace(posterior, silo_profiles=replace(own, kappa=kappa))
+        for sentence, pattern in zip(drift_sentences(drifting), expected, strict=True):
+            assert re.match(pattern, sentence)
+
+    def test_many_variables_are_counted(self, rng):
+        schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(20)))
+        many = make_posterior(rng, schema=schema)
+        own = SiloProfiles(np.full((50, 20), 9.0), np.repeat(many.probabilities[:, None], 2, 1))
+        (sentence,) = drift_sentences(replace(many, silo_profiles=own))
+        assert sentence.endswith("x0, x1, x2, x3, x4, x5 and 14 more.")
+
+    @pytest.mark.parametrize(
+        ("kappa", "said"),
+        [
+            ((50.0, 50.0, 50.0), "How much the silos differ was estimated once, by the matching"),
+            ((np.inf,) * 3, "As far as the matching tells, the silos are alike in every variable"),
+        ],
+    )
+    def test_point_values_have_no_probability_and_no_interval(self, posterior, rng, kappa, said):
+        drifting = with_drift(posterior, rng, kappa=kappa, point=True)
+        text = Page(make_report(drifting)).text
+        assert said in text
+        assert "is the posterior probability that the spread is zero" not in text
+        assert {tuple(line[1::2]) for line in texts(drift_table(drifting), slice(4))} == {
+            ("–", "–")
+        }
+
+    def test_what_was_not_learned_is_said(self, posterior):
+        study = make_study(SCHEMA, SILOS, drift="none")
+        text = Page(make_report(replace(posterior, study=study))).text
+        assert "This is not known: its study says drift = 'none'" in text
+        assert "profile is taken to be the same in all silos" in text
+
+    def test_a_single_silo_has_no_section(self, posterior):
+        alone = replace(
+            posterior,
+            provenance=replace(posterior.provenance, silos=("north",)),
+            correspondence=None,
+            assignment=None,
+            silo_weights=None,
+            weights_by_silo=posterior.weights_by_silo[:, :1],
+        )
+        assert "drift" not in Page(make_report(alone)).sections
+
+
+def matched(posterior, *, split, joined):
+    """How often cluster 0 was in two groups, and clusters 1 and 2 of two silos in one."""
+    sure = np.eye(4)
+    sure[0, 2] = sure[2, 0] = 1 - split
+    sure[1, 3] = sure[3, 1] = joined
+    groups = (np.array([0, 1]), np.array([0, 2]))
+    sizes = (np.array([500, 100]), np.array([400, 50]))
+    return replace(posterior, correspondence=Correspondence(SILOS, groups, sizes, "evidence", sure))
+
+
+def test_clusters_that_may_be_one_or_two_are_named(posterior):
+    doubtful = matched(posterior, split=0.3, joined=0.25)
+    assert ["1 and 2", "0.25"] in texts(cluster_sections.pairs_table(doubtful), slice(2))
+    assert texts(cluster_sections.splits_table(doubtful.correspondence)) == [["0", "0.30"]]
+    text = Page(make_report(doubtful)).text
+    assert "Clusters that may be one" in text
+    assert "Clusters that may be two" in text
+    clear = matched(posterior, split=0.01, joined=0.0)
+    assert cluster_sections.splits_table(clear.correspondence).rows == ()
+    text = Page(make_report(clear)).text
+    assert "No cluster was split in more than 5% of the sampled groupings." in text
+
+
+def test_more_draws_than_the_setting_has_are_explained(page, rng):
+    assert "kept_draws, 1,000, is the fewest" not in page.text
+    many = make_posterior(rng, draws=1001)
+    assert "kept_draws, 1,000, is the fewest there may be" in Page(make_report(many)).text
+
+
+def test_a_large_study_makes_a_page_of_moderate_size(rng):
+    """27 clusters, 94 two-level variables and 30 silos, as in Fendler et al. (2026), section 6."""
+    text = make_report(large_posterior(rng))
+    assert text.count("<tr data-i=") == 188
+    assert len(text.encode()) < 12_000_000
+
+
+def test_silos_settings_digests_and_bytes_are_shown(posterior, page):
+    bytes_sent = ("1,000", "64 in 2 answers", "1,064", "release : the silo's own posterior")
+    settings = (posterior.provenance.study, "matching.method", "evidence", "schedule.chains")
+    for shown in (*SILOS, *bytes_sent, *settings):
+        assert shown in page.text
+
+
+@pytest.mark.parametrize("theme", [drawing.LIGHT, drawing.DARK])
+def test_text_on_every_colour_can_be_read(theme):
+    for view, anchors in theme.items():
+        rules = re.findall(
+            r"background:#(\w{6});color:#(0|f)", drawing.heat_rules(anchors, view), re.MULTILINE
+        )
+        assert len(rules) == drawing.STEPS + 1
+        for colour, ink in rules:
+            light = drawing.luminance(np.array([*bytes.fromhex(colour)], float))
+            bright, dark = (1.0, light) if ink == "f" else (light, 0.0)
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_colours_are_clipped_to_their_scale():
+    assert [drawing.share_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
+    assert [drawing.difference_class(d, 2.0) for d in (-9.0, 0.0, 1.0)] == ["d0", "d10", "d15"]
+
+
+def test_numbers_are_written_for_people():
+    assert [percent(share) for share in (0.3214, 0.0004, np.nan)] == ["32.1%", "0.04%", "–"]
+    assert [number(np.inf), number(-0.5, "+.2f")] == ["–", "−0.50"]
+    surest = [probability(*pair) for pair in ((1.0, 1000), (0.0, 50), (0.953, 1000))]
+    assert surest == ["> 0.999", "< 0.02", "0.953"]
+
+
+def test_a_line_chart_has_room_for_large_numbers_and_a_constant_stays_inside():
+    chart = drawing.line_chart(np.array([-4_719_283.0, -4_715_840.0]), name="x", along="y")
+    assert "−4,719,283" in chart
+    ends = [float(x) for x in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*text-anchor="end"', chart)]
+    assert min(ends) > 60  # ten figures of six
+    points = re.search(r'points="([^"]*)"', drawing.line_chart(np.ones(3), name="x", along="y"))[1]
+    assert all(0 <= float(point) <= 360 for point in re.split("[ ,]", points))
+
+
+@pytest.mark.parametrize("huge", [7e15, np.inf])
+def test_rhat_of_chains_that_stand_still_apart(posterior, huge):
+    diagnostics = posterior.diagnostics
+    run = replace(diagnostics.silos["north"], rhat={"occupied": huge, "x": 1.0})
+    table = runs_table(replace(diagnostics, silos={**diagnostics.silos, "north": run}))
+    assert texts(table)[0][3] == "over 100"
+
+
+def test_a_report_is_written_whole_or_not_at_all(posterior, tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with monkeypatch.context() as patch, pytest.raises(FileError, match="No space left"):
+        patch.setattr("os.fsync", refuse)
+        write_report(posterior, path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert write_report(posterior, path) == path
+    assert path.read_text(encoding="utf-8") == make_report(posterior)
+    with pytest.raises(FileError, match="No such file"):
+        write_report(posterior, tmp_path / "nowhere" / "report.html")
+
+
+def run(*args):
+    app = typer.Typer()
+    app.command()(report_command)
+    return CliRunner().invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def saved(posterior, tmp_path):
+    posterior.save(tmp_path / "posterior.silomix")
+    return tmp_path
+
+
+def test_the_command_reads_a_folder_or_a_file(saved):
+    found = run(saved)
+    assert found.exit_code == 0, found.output
+    page = saved / "report.html"
+    assert found.output.splitlines()[-1] == f"Report: {page}"
+    other = run(saved / "posterior.silomix", "--out", saved / "other.html", "--json")
+    record = json.loads(other.output)
+    assert record["files"] == [str(saved / "other.html")]
+    assert record["bytes"] == page.stat().st_size
+    assert (saved / "other.html").read_bytes() == page.read_bytes()
+
+
+def test_the_command_replaces_nothing_unasked(saved):
+    (saved / "report.html").write_text("mine")
+    found = run(saved)
+    assert found.exit_code == 4
+    assert "--force to write it again" in " ".join(found.output.split())
+    assert (saved / "report.html").read_text() == "mine"
+    assert run(saved, "--force").exit_code == 0
+
+
+def test_the_command_says_what_a_folder_lacks(tmp_path):
+    found = run(tmp_path)
+    assert found.exit_code == 5
+    assert "has no posterior.silomix" in " ".join(found.output.split())
+
+
+@pytest.fixture
+def rows(rng):
+    """Rows of the posterior's study; in the first half all are old, and one age is missing."""
+    table = pd.DataFrame({v.name: rng.choice(v.levels, 40) for v in SCHEMA.variables})
+    old = np.arange(40) < 20
+    return table.assign(
+        silo=rng.choice(SILOS, 40),
+        age=np.where(np.arange(40) == 39, np.nan, np.where(old, 90.0, 70.0) + rng.random(40)),
+        region=np.where(old, HOSTILE, rng.choice(["north", "west"], 40)),
+    )
+
+
+def test_outside_variables_have_a_section_and_a_table_each(posterior, page, rows):
+    assert "outside" not in page.sections
+    assert "5. Which silos hold which cluster" in page.text
+    labels = np.where(np.arange(40) < 20, 0, 1)
+    found = compare_outside(posterior, rows, ["age", "region"], method="labels", labels=labels)
+    text = make_report(posterior, outside=found)
+    page = Page(text)
+    assert page.sections == [*SECTIONS[:4], "outside", *SECTIONS[4:]]
+    for said in (
+        "5. Outside variables",
+        "6. Which silos hold which cluster",
+        "compared with all rows, itself included, as Fendler et al. (2026) do",
+        f"at most {found.threshold:.2g}: Bonferroni’s threshold",
+        f"in {found.tests} tests at 5%",
+        "age; 1 of 40 rows left out without a value",
+        HOSTILE,
+    ):
+        assert said in page.text
+    assert "<script>alert" not in text
+    age, region = cluster_sections.outside_tables(posterior, found)
+    assert age.heads[1:3] == ("rows", "mean")
+    assert [line[-1] for line in texts(age)] == ["yes", "yes", "", ""]
+    assert [line[:2] for line in texts(region)[:4]] == [
+        [c, HOSTILE] for c in ("0", "1", "2", "all")
+    ]
+    one = found.comparisons[1]
+    ends = [f"{100 * end[0]:+.1f}".replace("-", "−") for end in (one.lower, one.upper)]
+    assert texts(region)[0][5] == " to ".join(ends)
+
+
+def test_the_section_says_how_memberships_were_averaged(posterior, rows, rng, tmp_path):
+    found = compare_outside(posterior, rows, "age", "silo", draws=7)
+    path = posterior.report(tmp_path / "report.html", outside=found)
+    text = Page(path.read_text(encoding="utf-8")).text
+    assert "Each cluster is compared with the rest of the rows." in text
+    assert "in 7 draws of the posterior, pooled by Rubin’s rules" in text
+    with pytest.raises(SettingsError, match="outside compares 3 clusters, and the posterior has 4"):
+        make_report(make_posterior(rng, clusters=4), outside=found)
+
+
+def test_the_command_compares_outside_variables(posterior, rows, saved):
+    rows.to_csv(saved / "t.csv", index=False)
+    asked = ["--table", saved / "t.csv", "--silo", "silo", "--outside", "age, region=levels"]
+    record = json.loads(run(saved, *asked, "--json").output)
+    assert record["files"] == [str(saved / "report.html"), str(saved / "outside.csv")]
+    assert record["outside"]["missing"] == {"age": 1, "region": 0}
+    lines = pd.read_csv(saved / "outside.csv")
+    expected = compare_outside(posterior, rows, ["age", "region"], "silo")
+    np.testing.assert_allclose(lines["p_value"], expected.frame()["p_value"], rtol=1e-5)
+    page = (saved / "report.html").read_text(encoding="utf-8")
+    assert page == make_report(posterior, outside=expected)
+    labels = run(saved, *asked, "--outside-method", "labels", "--force", "--json")
+    assert json.loads(labels.output)["outside"]["method"] == "labels"
+    plain = run(saved, *asked, "--force").output.splitlines()
+    assert plain[-2].startswith("Outside variables: ")
+    assert plain[-2].endswith(f": {saved / 'outside.csv'}")
+    assert plain[-1] == f"Report: {saved / 'report.html'}"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--outside", "age"], 2),
+        (["--table", "t.csv"], 2),
+        (["--outside-method", "labels"], 2),
+        (["--table", "t.csv", "--outside", "age", "--silo", "sillo"], 3),
+        (["--table", "t.csv", "--outside", "age", "--outside-method", "soft"], 4),
+    ],
+)
+def test_the_command_refuses(rows, saved, monkeypatch, options, code):
+    monkeypatch.chdir(saved)
+    rows.to_csv("t.csv", index=False)
+    assert run(saved, *options).exit_code == code
+    assert not (saved / "report.html").exists()

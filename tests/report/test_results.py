@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import silomix
+from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
+from silomix.errors import DataError, SettingsError
+from silomix.model.draws import Correspondence
+from silomix.report import results_folder as files
+from silomix.report import summary
+from silomix.report.display import as_text
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    table, truth = silomix.simulate("homogeneous", rows=120, silos=1, seed=1)
+    draws = silomix.sample(table.drop(columns="silo"), iterations=200, threads=1, progress=False)
+    return silomix.local_posterior(draws, partition=truth.labels, relabel="average")
+
+
+def told(posterior):
+    return " ".join(as_text(summary.silo_view("north", posterior)).split())
+
+
+def test_tables_of_one_silo(tmp_path, posterior):
+    sizes, profiles = summary.silo_sizes(posterior), summary.silo_profiles(posterior)
+    for table, mean in ((sizes, "weight"), (profiles, "mean")):
+        assert table[mean].between(table["lower_95_hdi"], table["upper_95_hdi"]).all()
+    assert sizes["share"].sum() == pytest.approx(1)
+    np.testing.assert_allclose(profiles.groupby(["cluster", "variable"])["mean"].sum(), 1, 1e-5)
+    folder = tmp_path / "a" / "b"
+    assert {*files.write_silo(folder, "north", posterior)} == {*folder.iterdir()}
+    on_disk = pd.read_csv(folder / "profiles.csv", dtype={"level": "str"})
+    pd.testing.assert_frame_equal(on_disk, profiles, rtol=1e-5, check_dtype=False)
+    assert b"\r" not in (folder / "profiles.csv").read_bytes()
+
+
+def test_summary_says_how_it_was_made(posterior):
+    text = told(posterior)
+    assert "north: 120 rows, 10 variables, 5 clusters" in text
+    assert "15 components, 2 chains of 200 sweeps (100 burn-in, then all kept), seed 0" in text
+    assert "Partition by given; draws relabelled by average" in text
+    assert "silos" not in text
+    partition = replace(posterior.partition, subsample=5000)
+    draws = replace(posterior.draws, silos=3)
+    changed = replace(posterior, partition=partition, draws=draws)
+    assert "seed 0, one of 3 silos. Partition by given on a subsample of 5,000 rows" in told(
+        changed
+    )
+    assert summary.silo_record("north", changed)["subsample"] == 5000
+
+
+def test_constant_traces_have_no_numbers(posterior):
+    diagnostics = posterior.draws.diagnostics
+    constant = replace(diagnostics.traces["occupied"], rhat=np.nan, ess=np.nan)
+    changed = replace(diagnostics, traces={**diagnostics.traces, "occupied": constant})
+    posterior = replace(posterior, draws=replace(posterior.draws, diagnostics=changed))
+    assert "occupied constant" in told(posterior)
+    traces = summary.silo_record("north", posterior)["traces"]
+    assert traces["occupied"] == {"rhat": None, "ess": None}
+
+
+def test_text_is_plain(posterior, whole):
+    text = as_text(summary.silo_view("[red]north[/red]", posterior))
+    assert text.startswith("[red]north[/red]: 120 rows")
+    assert "\x1b" not in text
+    for lines in (text, as_text(summary.posterior_view(whole))):
+        assert max(map(len, lines.splitlines())) <= 88
+
+
+@pytest.fixture
+def whole(seed):
+    """A posterior of made-up numbers over two silos."""
+    return make_posterior(np.random.default_rng(seed))
+
+
+def told_of(posterior):
+    return " ".join(as_text(summary.posterior_view(posterior)).split())
+
+
+def test_the_whole_result_in_words(whole):
+    text = told_of(whole)
+    rows = sum(int(sizes.sum()) for sizes in whole.correspondence.sizes)
+    assert f"3 clusters in 2 silos, {rows} rows, 3 variables" in text
+    assert whole.diagnostics.verdict in text
+    means = whole.weights.mean(axis=0)
+    lower, upper = silomix.metrics.highest_density_interval(whole.weights)
+    counted = np.bincount(whole.labels, minlength=3)
+    for k in range(3):
+        assert f"{k} {counted[k]} {means[k]:.1%} {lower[k]:.1%} to {upper[k]:.1%}" in text
+    assert "north 1,000 64 1,064" in text
+    for made in ("matched by evidence", "combined by vcmc", "8 exact Gibbs rounds", "Seed 7"):
+        assert made in text
+
+
+def test_who_holds_what_and_how_sure_it_is(whole):
+    sure = np.eye(4)
+    sure[0, 2] = sure[2, 0] = 0.834
+    groups, sizes = (np.array([0, 1]), np.array([0, 2])), (np.array([5, 4]), np.array([3, 2]))
+    matched = replace(whole.correspondence, groups=groups, sizes=sizes, confidence=sure)
+    text = told_of(replace(whole, correspondence=matched))
+    assert "0 2 of 2 0.83 north (0.83), south (0.83)" in text
+    assert "1 1 of 2 1.00 north" in text
+    assert "2 1 of 2 1.00 south" in text
+    changed = replace(whole, correspondence=replace(matched, confidence=None))
+    assert "0 2 of 2 north, south" in told_of(changed)
+    record = summary.posterior_record(changed)["correspondence"]
+    assert [(line["cluster"], line["confidence"]) for line in record] == [
+        (cluster, None) for cluster in (0, 1, 0, 2)
+    ]
+
+
+def test_distinct_rows_are_called_what_they_are(whole):
+    assert "but for its order" not in told_of(whole)
+    sent = {name: {"DistinctRows": 10, "Rumour": 3} for name in SILOS}
+    provenance = replace(whole.provenance, sent=sent)
+    text = told_of(replace(whole, provenance=provenance))
+    assert "Distinct rows with their counts are the table but for its order." in text
+    assert "north 10 3 13" in text
+
+
+def test_many_silos_are_summed_up(whole):
+    names = tuple(f"site {n}" for n in range(25))
+    sent = {name: {"Release": 100 + n} for n, name in enumerate(names)}
+    groups, sizes = (np.array([0, 1, 2]),) * 25, (np.array([4, 4, 4]),) * 25
+    many = replace(
+        whole,
+        provenance=replace(whole.provenance, silos=names, sent=sent),
+        correspondence=Correspondence(names, groups, sizes, "evidence"),
+        silo_weights=None,
+        assignment=None,
+    )
+    text = told_of(many)
+    assert "site 19" in text
+    assert "site 20" not in text
+    assert "5 more, at most 124 124" in text
+    assert "site 6, site 7 and 17 more" in text
+
+
+@pytest.mark.parametrize("point", [False, True])
+def test_drift_is_in_the_folder_and_in_the_summary(tmp_path, whole, seed, point):
+    drifting = with_drift(whole, np.random.default_rng(seed), point=point)
+    files.write_posterior(tmp_path, drifting)
+    on_disk = pd.read_csv(tmp_path / "drift.csv")
+    pd.testing.assert_frame_equal(on_disk, drifting.drift(), rtol=1e-5, check_dtype=False)
+    assert np.isinf(on_disk["kappa"]).any()
+    assert "In which variables the silos differ" not in told_of(whole)
+    assert "In which variables the silos differ" in told_of(drifting)
+
+
+def test_the_folder_of_the_whole_result(tmp_path, whole):
+    whole, folder = with_drift(whole, np.random.default_rng(1)), tmp_path / "a" / "b"
+    everything = files.posterior_files(folder)
+    assert files.write_posterior(folder, whole) == everything
+    read = {path.stem: pd.read_csv(path) for path in everything if path.suffix == ".csv"}
+    assert read["cluster_sizes"]["rows"].tolist() == np.bincount(whole.labels).tolist()
+    np.testing.assert_allclose(read["cluster_sizes"]["mean"], whole.weights.mean(axis=0), 1e-5)
+    levels = read["profiles"][["variable", "level_name"]].itertuples(index=False, name=None)
+    assert list(levels) == whole.levels * 3
+    assert len(read["correspondence"]) == 8
+    np.testing.assert_allclose(
+        read["silo_weights"]["profile"], whole.silo_weights.profiles.ravel(), rtol=1e-5
+    )
+    assert read["labels"]["silo"].tolist() == [SILOS[place] for place in whole.assignment.silos]
+    kept = silomix.load(folder / "posterior.silomix")
+    np.testing.assert_array_equal(kept.weights, whole.weights)
+    assert silomix.read_study(folder / "study.toml") == whole.study
+    # what another posterior lacks is removed
+    bare = {"correspondence": None, "silo_weights": None, "assignment": None}
+    bare = replace(whole, silo_profiles=None, **bare, diagnostics=make_diagnostics(polish=None))
+    gone = {"labels.csv", "correspondence.csv", "silo_weights.csv", "drift.csv"}
+    left = {path for path in everything if path.name not in gone}
+    assert {*files.write_posterior(folder, bare)} == {*folder.iterdir()} == left
+    record = summary.posterior_record(bare)
+    assert record["correspondence"] is record["silo_weights"] is None
+    assert [cluster["rows"] for cluster in record["clusters"]] == [None] * 3
+    assert (record["polish_rounds"], record["still_moving"]) == (0, False)
+    assert "3 clusters in 2 silos, 3 variables" in told_of(bare)
+
+
+def test_assigned_rows(whole):
+    table = pd.DataFrame({"smoker": ["no", "yes", None], "stage": ["I", "II", "III"], "sex": "f"})
+    table["site"] = ["north", None, "west"]
+    labels = files.assign_rows(whole, table, "site", threads=1)
+    expected = whole.membership(table, silo="site")
+    assert labels["row"].tolist() == [1, 2, 3]
+    assert labels["silo"].fillna("nowhere").tolist() == ["north", "nowhere", "west"]
+    assert labels["cluster"].tolist() == expected.argmax(axis=1).tolist()
+    assert labels["probability"].tolist() == expected.max(axis=1).round(4).tolist()
+    for silo, others in (("site", 2), ("north", 0), (None, 3)):
+        labels = files.assign_rows(whole, table, silo)
+        assert summary.assigned_record(whole, labels)["rows_of_other_silos"] == others
+        text = " ".join(as_text(summary.assigned_view(whole, labels)).split())
+        assert text.startswith("3 rows, 3 clusters")
+        assert (f"overall weights apply: {others}." in text) == (others > 0)
+        assert ("give --silo and its name" in text) == (silo is None)
+
+
+@pytest.mark.parametrize("silo", ["sight", "smoker"])
+def test_a_misspelt_silo_column(whole, silo):
+    table = pd.DataFrame({"smoker": ["no"], "stage": ["I"], "sex": ["f"]})
+    with pytest.raises(DataError, match=f"{silo!r} is neither a column .* nor a silo"):
+        files.assign_rows(whole, table, silo)
+
+
+def test_files_in_the_way(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.touch()
+    files.check_free([two], force=False)
+    files.check_free([one, two], force=True)
+    with pytest.raises(SettingsError, match=re.escape(f"{one} exists already; give --force")):
+        files.check_free([one, two], force=False)
+    two.touch()
+    with pytest.raises(SettingsError, match=re.escape(f"{one}, {two} exist already; give")):
+        files.check_free([one, two], force=False)
+    with pytest.raises(SettingsError, match=re.escape(f"{tmp_path} has results already, 4 files")):
+        files.check_free([one, two] * 2, force=False)
+
+
+@pytest.mark.parametrize(
+    ("write", "content"),
+    [(files.write_text, "new"), (files.write_table, pd.DataFrame({"a": [0.1, 2.5e-7]}))],
+)
+def test_results_are_there_whole_or_not_at_all(tmp_path, monkeypatch, write, content):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "file"
+    write(content, path)
+    whole = path.read_bytes()
+    assert whole in {b"new", b"a\n0.1\n2.5e-07\n"}
+    path.write_bytes(b"old")
+    with monkeypatch.context() as patch, pytest.raises(SettingsError, match="No space left"):
+        patch.setattr("os.fsync", refuse)
+        write(content, path)
+    assert path.read_bytes() == b"old"
+    write(content, path)
+    assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(SettingsError, match="cannot be written: No such file or directory"):
+        write(content, tmp_path / "absent" / "file")

@@ -1,0 +1,190 @@
+"""Block Gibbs against every partition of a few blocks, enumerated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import gammaln, logsumexp
+
+from silomix.model.families.dirichlet import log_evidence, log_partition_prior
+from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps, blocks
+from silomix.rivals.blocks import (
+    Grouping,
+    Model,
+    draw_group,
+    group_blocks,
+    least_squares,
+    sample_groupings,
+)
+from silomix.rivals.points import Levels
+
+OFFSETS = np.array([0, 2, 5])
+LEVELS = Levels(OFFSETS, 0.5)
+UNIFORMS = 200
+
+
+def _rng(seed):
+    return np.random.default_rng(seed)
+
+
+def some_blocks(seed, n_blocks=4):
+    """Small blocks, so that no grouping is out of the question."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 6, n_blocks)
+    counts = [
+        np.concatenate([rng.multinomial(n, np.full(k, 1 / k)) for k in (2, 3)]) for n in sizes
+    ]
+    return np.array(counts, dtype=float), sizes.astype(float)
+
+
+def partitions(items):
+    """Every partition of `items` blocks, as groups numbered in order of appearance."""
+    found = [[0]]
+    for _ in range(items - 1):
+        found = [[*labels, g] for labels in found for g in range(max(labels) + 2)]
+    return [np.array(labels) for labels in found]
+
+
+def dirichlet_process(rows, alpha):
+    return len(rows) * np.log(alpha) + gammaln(rows).sum()
+
+
+def pitman_yor(rows, discount, strength):
+    opened = np.log(strength + discount * np.arange(1, len(rows))).sum()
+    return opened + (gammaln(rows - discount) - gammaln(1 - discount)).sum()
+
+
+PRIORS = {
+    "dp": (DirichletProcess(0.7), lambda rows: dirichlet_process(rows, 0.7)),
+    "py": (PitmanYor(0.3, 0.8), lambda rows: pitman_yor(rows, 0.3, 0.8)),
+    "finite": (FiniteDirichlet(3, 0.4), lambda rows: log_partition_prior(rows, 3, 0.4)),
+}
+
+
+def log_mass(groups, counts, sizes, log_prior):
+    rows = np.bincount(groups, weights=sizes)
+    clusters = np.eye(len(rows))[groups].T @ counts
+    return log_prior(rows) + log_evidence(clusters, OFFSETS, 0.5).sum()
+
+
+def renumbered(groups):
+    seen = {}
+    return tuple(seen.setdefault(g, len(seen)) for g in groups)
+
+
+def conditional(groups, block, counts, sizes, log_prior):
+    """Exact probabilities of where one block goes, given the others: {groups: probability}."""
+    others = np.delete(groups, block)
+    choices = {
+        renumbered(np.insert(others, block, g)) for g in (*np.unique(others), others.max() + 1)
+    }
+    masses = {c: log_mass(np.array(c), counts, sizes, log_prior) for c in choices}
+    total = logsumexp(list(masses.values()))
+    return {c: np.exp(mass - total) for c, mass in masses.items()}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_each_step_has_the_exact_conditional(seed, name):
+    odds, log_prior = PRIORS[name]
+    counts, sizes = some_blocks(seed)
+    possible = [p for p in partitions(4) if np.isfinite(log_mass(p, counts, sizes, log_prior))]
+    for groups in possible:
+        for block in range(4):
+            grouping = Grouping(counts, groups, LEVELS)
+            found = {}
+            for uniform in (np.arange(UNIFORMS) + 0.5) / UNIFORMS:
+                moved = groups.copy()
+                moved[block] = draw_group(grouping, sizes, block, uniform, odds)
+                key = renumbered(moved)
+                found[key] = found.get(key, 0) + 1 / UNIFORMS
+            exact = conditional(groups, block, counts, sizes, log_prior)
+            for key, probability in exact.items():
+                assert abs(found.get(key, 0) - probability) <= 1.001 / UNIFORMS
+
+
+def test_a_chain_visits_partitions_in_proportion(seed):
+    odds, log_prior = PRIORS["dp"]
+    counts, sizes = some_blocks(seed)
+    model = Model(odds, LEVELS, Sweeps(20, 4000))
+    draws = sample_groupings(counts, sizes, model, _rng(seed))
+    masses = np.array([log_mass(p, counts, sizes, log_prior) for p in partitions(4)])
+    exact = np.exp(masses - logsumexp(masses))
+    seen = np.array([(draws == p).all(axis=1).mean() for p in partitions(4)])
+    assert seen.sum() == pytest.approx(1)
+    # twenty batches give a standard error that knows of the chain's memory; 15 comparisons, 6 of
+    # them: a false alarm in 10⁴ runs at most (15 · 2 P(t > 6), 19 degrees of freedom)
+    batches = np.array([[(part == p).all(axis=1).mean() for p in partitions(4)]
+                        for part in np.split(draws, 20)])  # fmt: skip
+    errors = np.maximum(batches.std(axis=0, ddof=1) / np.sqrt(20), 1 / 4000)
+    assert (np.abs(seen - exact) < 6 * errors).all()
+    uniform = np.full(15, 1 / 15)
+    assert (np.abs(seen - uniform) > 6 * errors).any()
+
+
+def test_the_masters_odds_are_those_of_one_row():
+    rows = np.array([3.0, 9.0])
+    np.testing.assert_allclose(MasterOdds(2.0).log_odds(rows, 50.0), np.log([4.0, 10.0, 2.0]))
+
+
+@pytest.mark.parametrize(("odds", "start"), [(MasterOdds(), [0, 0, 0, 0]), (PitmanYor(), range(4))])
+def test_only_the_master_starts_with_all_blocks_together(monkeypatch, odds, start):
+    monkeypatch.setattr(blocks, "draw_group", lambda grouping, _, block, *__: grouping.group[block])
+    draws = sample_groupings(*some_blocks(3), Model(odds, LEVELS, Sweeps(0, 1)), rng=_rng(3))
+    np.testing.assert_array_equal(draws, [start])
+
+
+def test_a_pitman_yor_without_discount_is_a_dirichlet_process():
+    rows = np.array([3.0, 8.0])
+    process = DirichletProcess(2.0).log_odds(rows, 5.0)
+    np.testing.assert_allclose(PitmanYor(0.0, 2.0).log_odds(rows, 5.0), process)
+
+
+def test_a_finite_mixture_runs_out_of_components(seed):
+    counts, sizes = some_blocks(seed, 8)
+    model = Model(FiniteDirichlet(2, 0.5), LEVELS, Sweeps(5, 50))
+    draws = sample_groupings(counts, sizes, model, _rng(seed))
+    assert draws.max() <= 1
+
+
+def test_least_squares_is_nearest_to_the_mean():
+    draws = np.array([[0, 0, 1], [0, 0, 1], [0, 1, 1], [0, 1, 2]])
+    sizes = np.array([2.0, 3.0, 1.0])
+    together = np.mean([groups[:, None] == groups for groups in draws], axis=0)
+    losses = [
+        (np.outer(sizes, sizes) * ((groups[:, None] == groups) - together) ** 2).sum()
+        for groups in draws
+    ]
+    np.testing.assert_array_equal(least_squares(draws, sizes), draws[np.argmin(losses)])
+
+
+WIDE = Levels(np.arange(7) * 3, 0.5)
+"""Six variables: two outweigh the prior's wish for few clusters only when all blocks are seen."""
+
+
+def planted(seed, n_blocks, rows=300):
+    """Blocks of three clusters that are far apart."""
+    rng = np.random.default_rng(seed)
+    profiles = np.full((3, 3), 0.05) + 0.85 * np.eye(3)
+    truth = rng.integers(0, 3, n_blocks)
+    counts = [rng.multinomial(rows, profiles[z], size=6).ravel() for z in truth]
+    return np.array(counts, dtype=float), np.full(n_blocks, float(rows)), truth
+
+
+@pytest.mark.parametrize("budget", [2000, 8])
+@pytest.mark.parametrize("odds", [DirichletProcess, PitmanYor, FiniteDirichlet, MasterOdds])
+def test_planted_groups_are_found_in_any_number_of_steps(seed, odds, budget):
+    counts, sizes, truth = planted(seed, 30)
+    model = Model(odds(), WIDE, Sweeps(10, 20, budget))
+    groups, steps = group_blocks(counts, sizes, model, _rng(seed))
+    assert renumbered(groups) == renumbered(truth)
+    assert (steps > 1) == (budget < 30)
+
+
+def test_steps_end_when_nothing_merges(seed):
+    # each block has its own level in at least three of the variables
+    counts = 500.0 * np.eye(3)[np.array([[0] * 6, [1] * 6, [2] * 6, [0] * 3 + [1] * 3])]
+    counts = counts.reshape(4, 18)
+    model = Model(DirichletProcess(), WIDE, Sweeps(5, 5, 2))
+    groups, steps = group_blocks(counts, np.full(4, 500.0), model, _rng(seed))
+    np.testing.assert_array_equal(groups, np.arange(4))
+    assert steps == 1

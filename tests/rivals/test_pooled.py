@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import silomix
+from silomix.errors import SettingsError
+from silomix.model.metrics import adjusted_rand_index
+from silomix.rivals import latent_classes
+from silomix.rivals.points import Levels, Points
+from silomix.rivals.pooled import climb, log_joint, random_start
+
+
+@pytest.fixture
+def points(seed):
+    """Three variables of two and three levels, one cell missing; 20 distinct rows."""
+    rng = np.random.default_rng(seed)
+    offsets = np.array([0, 2, 4, 7])
+    cells = np.zeros((20, 7))
+    for first, end in ((0, 2), (2, 4), (4, 7)):
+        cells[np.arange(20), rng.integers(first, end, 20)] = 1.0
+    cells[0, :2] = 0.0
+    return Points(cells, rng.integers(1, 9, 20), Levels(offsets))
+
+
+def likelihood(points, weights, probabilities):
+    masses = np.exp(log_joint(points, weights, probabilities))
+    return float(points.counts @ np.log(masses.sum(axis=1)))
+
+
+def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
+    rng = np.random.default_rng(seed)
+    there = climb(points, *random_start(2, points.levels, rng))
+
+    def unpack(free):
+        weights = np.exp(free[:2])
+        profiles = np.exp(free[2:]).reshape(2, 7)
+        for first, end in ((0, 2), (2, 4), (4, 7)):
+            profiles[:, first:end] /= profiles[:, first:end].sum(axis=1, keepdims=True)
+        return weights / weights.sum(), profiles
+
+    start = np.log(np.concatenate([there.weights, there.probabilities.ravel()]) + 1e-12)
+    further = minimize(lambda free: -likelihood(points, *unpack(free)), start, method="L-BFGS-B")
+    assert there.log_likelihood == pytest.approx(
+        likelihood(points, there.weights, there.probabilities), abs=1e-6
+    )
+    assert -further.fun == pytest.approx(there.log_likelihood, abs=1e-4)
+
+
+def test_one_class_is_the_shares_of_the_levels(points, seed):
+    found = climb(points, *random_start(1, points.levels, np.random.default_rng(seed)))
+    counts = points.counts @ points.cells
+    np.testing.assert_allclose(found.probabilities[0, :2], counts[:2] / counts[:2].sum())
+    np.testing.assert_allclose(found.probabilities[0, 4:], counts[4:] / counts[4:].sum())
+
+
+def test_it_finds_what_was_planted_and_prefers_its_number(seed):
+    table, truth = silomix.simulate("homogeneous", rows=2000, seed=seed)
+    fits = [latent_classes(table, "silo", classes=k, starts=10, seed=seed) for k in (4, 5, 6)]
+    found = min(fits, key=lambda fit: fit.bic)
+    assert found is fits[1]
+    assert [fit.parameters for fit in fits] == [4 * 16 + 3, 5 * 16 + 4, 6 * 16 + 5]
+    assert adjusted_rand_index(found.labels, truth.labels) > 0.9
+    assert 1 <= found.reached <= 10
+    assert found.bytes_sent["silo 1"] == {"rows": 500 * 10}
+    mean = found.probabilities[0]
+    gaps = [np.abs(mean[list(p)] - truth.probabilities).max() for p in permutations(range(5))]
+    # five standard errors of a share among the rows of a class
+    assert min(gaps) < 5 * 0.5 / np.sqrt(400)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"classes": 0}, {"classes": 2, "starts": 0}, {"classes": 2, "components": 3}]
+)
+def test_wrong_settings_are_refused(wrong):
+    table, _ = silomix.simulate("nested", rows=100, seed=1)
+    with pytest.raises(SettingsError, match=list(wrong)[-1]):
+        latent_classes(table, "silo", **wrong)

@@ -1,0 +1,284 @@
+"""Every rival through one contract: same arguments, same record, through the same seam."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+import silomix
+from silomix import rivals
+from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.matching import match
+from silomix.errors import DataError, SettingsError
+from silomix.messages import SampleLocally
+from silomix.model.metrics import adjusted_rand_index
+from silomix.rivals import Merging, Search, Sweeps
+from silomix.rivals.federation import open_silos
+from silomix.silo.answer import HANDLERS, sample_locally
+from silomix.silo.relabel import local_posterior
+from silomix.silo.release import make_release
+from silomix.silo.store import Kept
+from silomix.study import digest
+
+ROWS = 480
+SHORT = {"iterations": 400, "burn_in": 200, "chains": 1}
+ALL = {
+    "fedmerdel": partial(rivals.fedmerdel, search=Search(restarts=1), draws=50),
+    "fed_kmodes": partial(rivals.fed_kmodes, clusters=5),
+    "pooled_mcmc": partial(rivals.pooled_mcmc, **SHORT),
+    "cmc": partial(rivals.cmc, **SHORT),
+    "product": partial(rivals.product, **SHORT),
+    "rabinovich": partial(rivals.rabinovich, clusters=5, **SHORT),
+    "block_gibbs": partial(rivals.block_gibbs, sweeps=Sweeps(10, 20), **SHORT),
+}
+KINDS = {
+    "fedmerdel": {"LocalComponents", "ClusterSizes"},
+    "fed_kmodes": {"LocalModes", "ModeCounts"},
+    "pooled_mcmc": {"rows"},
+    "cmc": {"Release", "AssignReply"},
+    "product": {"Release", "AssignReply"},
+    "rabinovich": {"Release", "DistinctRows", "AssignReply"},
+    "block_gibbs": {"BlockCounts", "AssignReply"},
+}
+every_rival = pytest.mark.parametrize("name", ALL)
+# four hundred sweeps leave some draws without a component of their own
+pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """Rows of the silos mixed, so that their order matters."""
+    table, truth = silomix.simulate("homogeneous", rows=ROWS, silos=2, seed=7)
+    order = np.random.default_rng(7).permutation(ROWS)
+    return table.iloc[order].reset_index(drop=True), truth.labels[order]
+
+
+@pytest.fixture(scope="module")
+def results(simulated):
+    table, _ = simulated
+    return {name: rival(table, "silo", seed=3, threads=1) for name, rival in ALL.items()}
+
+
+@every_rival
+def test_the_record_is_complete(results, name):
+    found = results[name]
+    assert found.name == name
+    assert found.labels.shape == (ROWS,)
+    draws, clusters = found.weights.shape
+    assert found.probabilities.shape == (draws, clusters, 26)
+    assert len(found.levels) == 26
+    assert found.levels[:2] == [("x1", "1"), ("x1", "2")]
+    assert 0 <= found.labels.min() <= found.labels.max() < clusters
+    assert found.n_clusters == len(set(found.labels))
+    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0, rtol=1e-5)
+    offsets = [0, 2, 4, 6, 8, 11, 14, 17, 20, 23]
+    sums = np.add.reduceat(found.probabilities, offsets, axis=2)
+    np.testing.assert_allclose(sums, 1.0, rtol=1e-5)
+    assert found.total_seconds == sum(found.seconds.values()) > 0
+
+
+@every_rival
+def test_it_says_what_left_each_silo(results, name):
+    sent = results[name].bytes_sent
+    assert {silo: set(kinds) for silo, kinds in sent.items()} == {
+        "silo 1": KINDS[name], "silo 2": KINDS[name]
+    }  # fmt: skip
+    assert results[name].total_bytes == sum(sum(kinds.values()) for kinds in sent.values())
+    if name == "pooled_mcmc":
+        assert sent["silo 1"]["rows"] == ROWS // 2 * 10
+
+
+@every_rival
+def test_labels_are_those_of_their_rows_and_clusters(results, simulated, name):
+    """Labels put back in the wrong order would agree with nothing, nor would their profiles."""
+    table, truth = simulated
+    found = results[name]
+    assert adjusted_rand_index(found.labels, truth) > 0.4
+    mean = found.probabilities.mean(axis=0)
+    for cluster in np.flatnonzero(np.bincount(found.labels) >= 50):
+        rows = table[found.labels == cluster]
+        shares = [(rows[x].astype(str) == level).mean() for x, level in found.levels]
+        assert np.abs(mean[cluster] - shares).mean() < 0.1
+
+
+@every_rival
+def test_same_seed_same_result_on_any_thread(results, simulated, name):
+    again = ALL[name](pl.from_pandas(simulated[0]), "silo", seed=3, threads=2)
+    np.testing.assert_array_equal(again.labels, results[name].labels)
+    np.testing.assert_array_equal(again.probabilities, results[name].probabilities)
+
+
+@pytest.mark.parametrize("name", ["fedmerdel", "fed_kmodes"])
+def test_a_table_without_silos_is_one_silo(simulated, name, tmp_path):
+    table = simulated[0].drop(columns="silo")
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = ALL[name](tmp_path / "table.csv", seed=3)
+    assert list(found.bytes_sent) == ["all"]
+    chosen = ALL[name](simulated[0], seed=3, variables=list(table.columns))
+    np.testing.assert_array_equal(chosen.labels, found.labels)
+
+
+@pytest.mark.parametrize("missing", ["marginalise", "level"])
+@pytest.mark.parametrize("name", ["fedmerdel", "fed_kmodes", "block_gibbs"])
+def test_cells_may_be_missing(simulated, name, missing):
+    table, truth = simulated
+    holes = np.random.default_rng(1).random((ROWS, 10)) < 0.1
+    variables = table.drop(columns="silo").astype("Int64").mask(holes)
+    found = ALL[name](pd.concat([table[["silo"]], variables], axis=1), "silo", missing=missing)
+    assert len(found.levels) == (26 if missing == "marginalise" else 36)
+    assert adjusted_rand_index(found.labels, truth) > 0.3
+
+
+def test_the_pooled_sampler_is_that_of_silomix(results, simulated):
+    variables = simulated[0].drop(columns="silo")
+    draws = silomix.sample(variables, seed=3, progress=False, **SHORT)
+    local = silomix.local_posterior(draws)
+    np.testing.assert_array_equal(results["pooled_mcmc"].labels, local.partition.labels)
+    np.testing.assert_array_equal(results["pooled_mcmc"].weights, local.weights)
+
+
+def test_the_product_is_that_of_silomix(results, simulated):
+    settings = {"aggregation": "product", "polish": 0, "drift": "none", **SHORT}
+    found = silomix.fit(simulated[0], "silo", seed=3, progress=False, **settings)
+    np.testing.assert_array_equal(results["product"].weights, found.weights)
+    np.testing.assert_array_equal(results["product"].labels, found.labels)
+
+
+@pytest.mark.parametrize(("weights", "word"), [("independent", "cmc"), ("uniform", "uniform")])
+def test_consensus_averages_are_those_of_silomix(results, simulated, weights, word):
+    settings = {"seed": 3, "assign": "matching", **SHORT}
+    ours = rivals.cmc(simulated[0], "silo", weights=weights, **settings)
+    found = silomix.fit(
+        simulated[0], "silo", progress=False, aggregation=word, polish=0, **settings
+    )
+    np.testing.assert_array_equal(ours.probabilities, found.probabilities)
+    np.testing.assert_array_equal(ours.labels, found.labels)
+    assert (results["cmc"].weights != ours.weights).any()
+
+
+def test_rabinovich_follows_its_definition(results, simulated):
+    """The most likely draw of each silo, Hungarian matching, then VCMC: step by step."""
+    table, _ = simulated
+    given = {"components": 5, "matching": "hungarian", "absorb": 0, **SHORT}
+    federation = open_silos(table, "silo", seed=3, threads=1, **given)
+    study = federation.study
+    releases = []
+    for silo in federation.silos.silos:
+        draws = sample_locally(silo).draws
+        likeliest = draws.labels[np.argmax(draws.log_likelihood)]
+        local = local_posterior(draws, likeliest, "match")
+        told = {"silo": silo.name, "place": silo.place, "study": digest(study), "tier": "draws"}
+        release = make_release(local, **told)
+        silo.store.keep(Kept(release, local.weights, local.probabilities, likeliest))
+        releases.append(release)
+    offsets = study.table_schema.offsets
+    correspondence, _ = match(
+        releases, study.matching, federation.tally, prior=study.prior, offsets=offsets, seed=3
+    )
+    one, other = (release.medians for release in releases)
+    pairs = linear_sum_assignment(np.sqrt(((one[:, None] - other) ** 2).sum(axis=2)))
+    np.testing.assert_array_equal(
+        *[g[p] for g, p in zip(correspondence.groups, pairs, strict=True)]
+    )
+    expected = aggregate(
+        releases, correspondence, study.aggregation, federation.tally,
+        prior=study.prior, offsets=offsets, count=study.kept_draws, seed=3, threads=1,
+    )  # fmt: skip
+    found = results["rabinovich"]
+    order = np.argsort(-expected.weights.mean(axis=0), kind="stable")
+    # global draws are held in single precision
+    weights, profiles = (
+        part[:, order].astype(np.float32) for part in (expected.weights, expected.probabilities)
+    )
+    np.testing.assert_array_equal(found.weights, weights)
+    np.testing.assert_array_equal(found.probabilities, profiles)
+
+
+def test_local_clusters_never_split(simulated):
+    table, _ = simulated
+    found = rivals.block_gibbs(table, "silo", sweeps=Sweeps(5, 5), seed=3, **SHORT)
+    settings = {"polish": 0, "assign": "matching", "fractionate": False, "absorb": 0, **SHORT}
+    ours = silomix.fit(table, "silo", seed=3, progress=False, aggregation="uniform", **settings)
+    # both group the same local clusters, so the finest common grouping is theirs
+    for name in ("silo 1", "silo 2"):
+        rows = (table["silo"] == name).to_numpy()
+        place = ours.silos.index(name)
+        pairs = {*zip(ours.labels[rows], found.labels[rows], strict=True)}
+        assert len(pairs) <= len(ours.correspondence.groups[place])
+
+
+def test_merging_words_reach_the_merge(simulated):
+    table, _ = simulated
+    sent = [
+        rivals.fedmerdel(table, "silo", seed=3, merging=Merging(pairs=pairs), draws=5)
+        for pairs in ("cross", "any")
+    ]
+    # the silo adds what its own merges would cost, a square of eight-byte numbers
+    more = [s.bytes_sent["silo 1"]["LocalComponents"] for s in sent]
+    assert np.sqrt((more[1] - more[0]) / 8) % 1 == 0
+    assert more[1] > more[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("cmc", {"weights": "scott"}),
+        ("cmc", {"aggregation": "vcmc"}),
+        ("product", {"polish": 3}),
+        ("product", {"iteration": 5}),
+        ("rabinovich", {"partition": "pam"}),
+        ("rabinovich", {"components": 7}),
+        ("block_gibbs", {"odds": "snob"}),
+        ("block_gibbs", {"matching": "ball"}),
+        ("pooled_mcmc", {"strategy": "exact"}),
+        ("fedmerdel", {"iterations": 5}),
+        ("fed_kmodes", {"components": 5}),
+        *[("fed_kmodes", {number: 0}) for number in ("clusters", "rounds", "restarts")],
+    ],
+)
+def test_settings_without_a_part_are_refused(simulated, name, wrong):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        ALL[name](simulated[0], "silo", **wrong)
+    with pytest.raises(DataError, match="site"):
+        ALL[name](simulated[0], "site")
+
+
+@pytest.mark.parametrize(
+    ("record", "wrong"),
+    [
+        (Merging, {"search": "gredy"}),
+        (Merging, {"pairs": "all"}),
+        (Search, {"restarts": 0}),
+        (Search, {"refine": -1}),
+        (Search, {"alpha": 0.0}),
+        (Search, {"beta": -1.0}),
+        (Sweeps, {"kept": 0}),
+        (rivals.DirichletProcess, {"concentration": 0}),
+        (rivals.PitmanYor, {"discount": 1.0}),
+        (rivals.PitmanYor, {"strength": -0.1}),
+        (rivals.FiniteDirichlet, {"components": 0}),
+        (rivals.MasterOdds, {"concentration": float("nan")}),
+    ],
+)
+def test_wrong_records_are_refused(record, wrong):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        record(**wrong)
+
+
+def test_no_question_of_a_rival_is_known_outside_of_it():
+    """Importing the rivals must not teach the silos of this process to answer anything."""
+    assert {kind.__module__ for kind in HANDLERS} == {SampleLocally.__module__}
+
+
+def test_finite_odds_are_those_of_the_study(simulated):
+    settings = {"sweeps": Sweeps(5, 5), "seed": 3, "components": 7, "alpha": 0.2, **SHORT}
+    words = [
+        rivals.block_gibbs(simulated[0], "silo", odds=odds, **settings)
+        for odds in ("finite", rivals.FiniteDirichlet(7, 0.2))
+    ]
+    np.testing.assert_array_equal(words[0].weights, words[1].weights)

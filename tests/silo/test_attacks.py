@@ -1,0 +1,314 @@
+"""Attacks on the release policies, as a curious coordinator would run them.
+
+Who sets the study sets the prior, the number of components and the schedule, and knows the seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cases.aggregation_cases import dirichlet_levels
+from cases.release_cases import known_local
+from silomix import local_posterior, sample, simulate
+from silomix.messages.container import Envelope, encode
+from silomix.messages.folder import release_files
+from silomix.messages.rounding_law import least_units
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Variable
+from silomix.silo.release import make_release, whole_counts
+from silomix.study.policy import OPEN, PRESETS
+
+ROWS = 200
+STUDY = "5" * 64
+DEFAULT = PRESETS["default"]
+RULED = [policy for policy in PRESETS.values() if policy.has_rules]
+PRIORS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0)
+SIZES = (2, 2, 3)
+SEEN = 50
+"""Rows whose level is known, where cells are missing."""
+
+every_policy = pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
+fractionated = pytest.mark.parametrize("fractionate", [True, False], ids=["shared", "whole"])
+incomplete = pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+
+
+def least_count(policy):
+    return least_units(policy) * policy.round_to
+
+
+def release_of(local, policy, place=0):
+    return make_release(
+        local, silo="north", place=place, study=STUDY, tier="summary", policy=policy
+    )
+
+
+def leaves(release):
+    """The bytes that leave as a message."""
+    return encode(Envelope(STUDY, release.silo, 1, "Release", "7" * 64), release)
+
+
+def codes_with(count, *, missing=False):
+    """A table in which `count` of the rows have the first condition: (row, variable)."""
+    rng = np.random.default_rng(11)
+    codes = rng.integers(0, SIZES, (ROWS, len(SIZES)))
+    codes[:, 0] = np.arange(ROWS) < count
+    if missing:
+        codes[SEEN:, 0] = SIZES[0]
+        codes[::3, 1:] = SIZES[1:]
+    return codes
+
+
+def frame_of(codes):
+    cells = {}
+    for variable, column in zip(SCHEMA.variables, codes.T, strict=True):
+        cells[variable.name] = [(*variable.levels, None)[code] for code in column]
+    return pd.DataFrame(cells)
+
+
+SCHEMA = Schema(
+    (
+        Variable("condition", ("no", "yes")),
+        Variable("sex", ("f", "m")),
+        Variable("stage", ("I", "II", "III")),
+    )
+)
+
+
+def certain(count, seed, prior, *, missing=False, draws=100):
+    """The posterior of one component, drawn from its own distribution."""
+    labels = np.zeros(ROWS, dtype=np.int64)
+    codes = codes_with(count, missing=missing)
+    rng = np.random.default_rng(seed)
+    return known_local(rng, codes, labels, SIZES, draws=draws, prior=prior)
+
+
+def sampled(count, *, missing, beta, fractionate, components=1):
+    """The same, from the sampler."""
+    draws = sample(
+        frame_of(codes_with(count, missing=missing)),
+        components=components,
+        silos=3,
+        iterations=1200,
+        burn_in=200,
+        thin=1,
+        alpha=beta,
+        beta=beta,
+        fractionate=fractionate,
+        schema=SCHEMA,
+        progress=False,
+    )
+    return local_posterior(draws)
+
+
+class TestPrior:
+    """One component, so that nothing is in doubt: only the prior and the rules are left."""
+
+    @every_policy
+    @fractionated
+    @incomplete
+    def test_no_prior_tells_counts_under_the_minimum_apart(
+        self, seed, policy, fractionate, missing
+    ):
+        for alpha, beta in zip(PRIORS[::-1], PRIORS, strict=True):
+            prior = Prior(alpha, beta, fractionate)
+            left = {
+                leaves(release_of(certain(count, seed, prior, missing=missing), policy))
+                for count in range(least_count(policy))
+            }
+            assert len(left) == 1, prior
+
+    @every_policy
+    @pytest.mark.parametrize("draws", [1, 2, 5, 20])
+    def test_nor_do_few_draws_with_it(self, seed, policy, draws):
+        """Their moments are noise, which concentrations would carry out of the silo."""
+        for beta in (0.1, 16.0, 1000.0):
+            left = {
+                leaves(release_of(certain(count, seed, Prior(beta=beta), draws=draws), policy))
+                for count in range(least_count(policy))
+            }
+            assert len(left) == 1, beta
+
+    @fractionated
+    @incomplete
+    @pytest.mark.parametrize("beta", [0.1, 1.0, 8.0, 12.0, 13.0, 16.0])
+    def test_the_sampler_itself(self, fractionate, missing, beta):
+        """The whole way from a table to the bytes of a message."""
+        found = {
+            count: sampled(count, missing=missing, beta=beta, fractionate=fractionate)
+            for count in (0, 1, 3, 4, 7, 9, 10)
+        }
+        for policy in RULED:
+            left = {
+                leaves(release_of(local, policy))
+                for count, local in found.items()
+                if count < least_count(policy)
+            }
+            assert len(left) == 1, policy
+
+    @incomplete
+    @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+    @pytest.mark.parametrize("components", [2, 3, 5, 10])
+    @pytest.mark.parametrize("beta", [0.1, 1.0])
+    def test_nor_do_more_components_where_there_is_one_cluster(self, missing, components, beta):
+        """Components that come and go would tell by how much rows are in doubt."""
+        settings = {"missing": missing, "beta": beta, "components": components}
+        found = [sampled(count, fractionate=True, **settings) for count in (0, 1, 4, 9)]
+        assert {local.partition.clusters for local in found} == {1}
+        for policy in RULED:
+            left = [release_of(local, policy) for local in found]
+            hidden = left[: 3 if least_count(policy) < 10 else 4]
+            for release in hidden:
+                assert release.sizes == left[0].sizes
+                assert (release.mean[:, :2] == left[0].mean[:, :2]).all()
+                assert (release.concentration == left[0].concentration).all()
+
+    @every_policy
+    def test_nor_do_the_files_of_a_folder(self, seed, policy):
+        prior = Prior(beta=12.0, fractionate=False)
+        first, *others = (
+            release_files(release_of(certain(count, seed, prior), policy), SCHEMA)
+            for count in (0, 1, least_count(policy) - 1)
+        )
+        assert all(other == first for other in others)
+
+    def test_the_condition_may_be_seen_from_the_minimum_on(self, seed):
+        """The rules hide what they must, and no more."""
+        for policy in RULED:
+            least = least_count(policy)
+            left = {
+                leaves(release_of(certain(count, seed, Prior()), policy))
+                for count in (0, least + 2 * policy.round_to, least + 4 * policy.round_to)
+            }
+            assert len(left) == 3
+
+    @pytest.mark.parametrize("number", [0.1, 1.0, 16.0])
+    def test_the_tests_have_teeth(self, seed, number):
+        """Without rules every count leaves."""
+        left = {
+            leaves(release_of(certain(count, seed, Prior(beta=number)), OPEN))
+            for count in range(10)
+        }
+        assert len(left) == 10
+
+
+CLUSTERS = 5
+MEMBERS = 60
+DRAWS = 300
+
+
+def unsure(count, *, doubt=0.3, beta=0.5, common=0.5, seed=0):
+    """Five clusters in doubt; `count` rows of the first have the first of four conditions."""
+    rng = np.random.default_rng([seed, 1])
+    truth = np.repeat(np.arange(CLUSTERS), MEMBERS)
+    rows = len(truth)
+    labels = np.tile(truth, (DRAWS, 1))
+    chance = rng.random(rows) * 2 * doubt
+    astray = rng.random(labels.shape) < chance
+    labels[astray] = rng.integers(0, CLUSTERS, astray.sum())
+    codes = (rng.random((rows, 4)) < common).astype(np.uint8)
+    codes[:, 0] = np.arange(rows) < count
+    within = (labels[:, None, :] == np.arange(CLUSTERS)[:, None]).astype(np.int64)
+    probabilities = []
+    for variable, column in enumerate(codes.T):
+        counts = np.stack([within @ (column == level) for level in (0, 1)], axis=-1)
+        own = np.random.default_rng([seed, 2, variable])
+        probabilities.append(
+            dirichlet_levels(own, counts.reshape(-1, 2) + beta, (2,), 1)[0].reshape(counts.shape)
+        )
+    made = known_local(rng, codes, truth, (2,) * 4, draws=DRAWS, prior=Prior(beta=beta), silos=1)
+    draws = replace(
+        made.draws,
+        labels=labels.astype(np.uint8),
+        probabilities=np.concatenate(probabilities, axis=-1).astype(np.float32),
+    )
+    return local_posterior(draws, truth)
+
+
+class TestDoubt:
+    """Five clusters, and rows that sit now in one and now in another."""
+
+    OFFSETS = np.arange(0, 9, 2)
+
+    @every_policy
+    @pytest.mark.parametrize("doubt", [0.0, 0.05, 0.25, 0.45])
+    def test_counts_under_the_minimum_all_leave_alike(self, policy, doubt):
+        for beta in (0.1, 0.5, 1.0, 16.0):
+            locals_ = [unsure(c, doubt=doubt, beta=beta) for c in range(least_count(policy))]
+            behind = np.stack([whole_counts(local, self.OFFSETS)[:, 1] for local in locals_])
+            assert (behind == np.rint(behind)).all()
+            assert behind[:, 0].max() > least_count(policy) / 3
+            assert len({leaves(release_of(local, policy)) for local in locals_}) == 1, beta
+
+    @every_policy
+    def test_so_they_do_where_every_condition_is_rare(self, policy):
+        """Then no variable shows what a row is worth."""
+        locals_ = [unsure(c, doubt=0.4, common=0.03) for c in range(least_count(policy))]
+        assert len({leaves(release_of(local, policy)) for local in locals_}) == 1
+
+    def test_doubt_is_still_told(self):
+        """Rows in doubt are worth less, whether conditions are rare or not."""
+        for common in (0.03, 0.5):
+            sure, doubted = (
+                np.median(release_of(unsure(3, doubt=d, common=common), DEFAULT).concentration)
+                for d in (0.0, 0.45)
+            )
+            assert sure == MEMBERS
+            assert doubted < 0.75 * sure
+
+    @every_policy
+    def test_a_cluster_too_small_to_show_leaves_no_trace(self, policy):
+        """People who share a rare condition may make a cluster: folded, it is as if none did."""
+        left = set()
+        for count in range(policy.minimum_count):
+            labels = np.zeros(ROWS, dtype=np.int64)
+            labels[:count] = 1
+            local = known_local(np.random.default_rng(0), codes_with(count), labels, SIZES)
+            left.add(leaves(release_of(local, policy)))
+        assert len(left) == 1
+
+
+def neighbours(table, rng):
+    """Yield tables that differ from this one in a single row."""
+    while True:
+        other = table.copy()
+        one, by = rng.choice(len(table), 2, replace=False)
+        other.iloc[one] = table.iloc[by]
+        if not other.equals(table):
+            yield other
+
+
+def told(table, policy, **settings):
+    """What a silo says of its run."""
+    local = local_posterior(sample(table, seed=0, progress=False, **settings))
+    return repr(release_of(local, policy).diagnostics)
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+class TestFingerprint:
+    """The seed is known: who guesses all rows but one can run the sampler on each guess."""
+
+    def table(self, seed):
+        table, _ = simulate("homogeneous", separability="easy", rows=200, silos=1, seed=seed)
+        return table.drop(columns="silo")
+
+    def test_diagnostics_of_tables_that_differ_in_a_row_are_the_same(self, seed):
+        """Steps stand where a verdict changes, so that a run near a limit may still differ."""
+        table, rng = self.table(seed), np.random.default_rng(seed)
+        settings = {"components": 10, "iterations": 6000, "thin": 3}
+        first = told(table, DEFAULT, **settings)
+        others = [told(other, DEFAULT, **settings) for other in islice(neighbours(table, rng), 40)]
+        assert others.count(first) >= 38
+
+    @pytest.mark.parametrize("iterations", [40, 400])
+    def test_a_study_that_runs_too_short_on_purpose_learns_little(self, seed, iterations):
+        """As digits they would all differ."""
+        table, rng = self.table(seed), np.random.default_rng(seed)
+        settings = {"components": 10, "iterations": iterations, "thin": 1}
+        others = list(islice(neighbours(table, rng), 20))
+        assert len({told(other, OPEN, **settings) for other in others}) == 20
+        assert len({told(other, DEFAULT, **settings) for other in others}) <= 5

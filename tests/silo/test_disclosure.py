@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases.release_cases import clustered
+from silomix.errors import PolicyRefusal
+from silomix.messages.release_record import fit_dirichlet, shares_of, without_prior
+from silomix.messages.rounding_law import (
+    CLUSTER,
+    SILO,
+    UNIFORM,
+    WITHHELD,
+    Check,
+    coarse_concentration,
+    least_units,
+    profile_basis,
+    profile_rows,
+    round_counts,
+    round_profile,
+)
+from silomix.silo.disclosure import (
+    check_distinct_rows,
+    disclose,
+    fold_groups,
+    fold_small,
+    outgoing,
+    withhold_small,
+)
+from silomix.silo.release import whole_counts
+from silomix.study.policy import OPEN, PRESETS, Policy
+
+DEFAULT = PRESETS["default"]
+RULED = [policy for policy in PRESETS.values() if policy.has_rules]
+ODD = Policy(name="odd", minimum_count=12, round_to=7)
+ONLY_ROUNDS = Policy(name="rounds", minimum_count=0, round_to=10)
+
+
+class TestFolding:
+    def test_small_clusters_go_to_the_nearest_smallest_first(self):
+        mean = np.array([[0.9, 0.1], [0.1, 0.9], [0.15, 0.85], [0.8, 0.2], [0.5, 0.5]])
+        sizes = np.array([50, 40, 9, 6, 10])
+        assert fold_groups(sizes, mean, 10).tolist() == [0, 1, 1, 0, 4]
+        assert fold_groups(sizes, mean, 7).tolist() == [0, 1, 2, 0, 4]
+        assert fold_groups(sizes, mean, 0).tolist() == [0, 1, 2, 3, 4]
+
+    def test_small_clusters_may_make_one_that_stands(self):
+        mean = np.array([[0.9, 0.1], [0.1, 0.9], [0.12, 0.88]])
+        assert fold_groups(np.array([50, 6, 5]), mean, 10).tolist() == [0, 1, 1]
+
+    def test_one_cluster_is_left_whatever_its_size(self):
+        assert len(set(fold_groups(np.array([3, 2]), np.full((2, 2), 0.5), 10))) == 1
+
+    def test_labels_weights_and_profiles_follow(self, seed):
+        rng = np.random.default_rng(seed)
+        local = clustered(rng, [30, 25, 8, 7], (2, 3, 2))
+        folded = fold_small(local, 10)
+        assert folded.sizes.min() >= 10
+        assert folded.sizes.sum() == 70
+        assert (np.bincount(folded.partition.labels) == folded.sizes).all()
+        assert (np.diff(folded.sizes) <= 0).all()
+        new = [folded.partition.labels[local.partition.labels == old][0] for old in range(4)]
+        weights = np.zeros_like(folded.weights, dtype=np.float64)
+        mass = np.zeros_like(folded.probabilities, dtype=np.float64)
+        for old, cluster in enumerate(new):
+            weights[:, cluster] += local.weights[:, old]
+            mass[:, cluster] += local.weights[:, old, None] * local.probabilities[:, old]
+        np.testing.assert_allclose(folded.weights, weights, rtol=1e-6)
+        np.testing.assert_allclose(folded.probabilities, mass / weights[:, :, None], rtol=1e-5)
+        assert folded.draws is local.draws
+        assert (folded.memberships == np.eye(len(folded.sizes))[folded.partition.labels]).all()
+
+    def test_nothing_to_fold_changes_nothing(self, seed):
+        local = clustered(np.random.default_rng(seed), [30, 25], (2, 2))
+        assert fold_small(local, 10) is local
+        assert fold_small(fold_small(local, 26), 26).sizes.tolist() == [55]
+
+
+class TestCounts:
+    def test_rounded_to_the_base_and_no_less_than_the_minimum(self):
+        counts = np.arange(200)
+        for policy in (*RULED, ODD, ONLY_ROUNDS):
+            rounded = round_counts(counts, policy)
+            assert (rounded % policy.round_to == 0).all()
+            assert (rounded >= policy.minimum_count).all()
+            real = counts >= policy.minimum_count + policy.round_to
+            assert (2 * np.abs(rounded - counts)[real] <= policy.round_to).all()
+
+    def test_no_rule_no_change(self):
+        counts = np.arange(20)
+        assert (round_counts(counts, OPEN) == counts).all()
+        assert (withhold_small(counts, OPEN) == counts).all()
+
+    def test_small_ones_and_zeros_are_withheld(self):
+        counts = np.array([0, 1, 9, 10, 12, 13, 101])
+        expected = [WITHHELD, WITHHELD, WITHHELD, 10, 10, 15, 100]
+        assert withhold_small(counts, DEFAULT).tolist() == expected
+
+    @pytest.mark.parametrize(
+        ("counts", "shown"),
+        [
+            ([300, 197, 3], [300, WITHHELD, WITHHELD]),
+            ([300, 5, 20, 0, 1, 40], [300, WITHHELD, 20, WITHHELD, WITHHELD, 40]),
+            ([300, 4, 3, 9], [300, WITHHELD, WITHHELD, 9]),
+            ([300, 4, 3, 5], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 2, 1, 6], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 190, 190, 4], [300, WITHHELD, WITHHELD, WITHHELD]),
+            ([300, 3], [WITHHELD, WITHHELD]),
+            ([500, 0], [WITHHELD, WITHHELD]),
+            ([3], [WITHHELD]),
+            ([300, 5], [300, 5]),
+        ],
+    )
+    def test_a_withheld_one_is_not_what_the_others_leave_of_the_sum(self, counts, shown):
+        assert withhold_small(np.array(counts), PRESETS["omop"]).tolist() == shown
+
+    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
+    def test_what_is_withheld_is_two_at_least_and_enough_together(self, seed, policy):
+        rng = np.random.default_rng(seed)
+        for _ in range(300):
+            counts = rng.negative_binomial(0.7, 0.02, int(rng.integers(2, 8)))
+            hidden = withhold_small(counts, policy) == WITHHELD
+            assert hidden[counts < policy.minimum_count].all()
+            if hidden.any() and not hidden.all():
+                assert hidden.sum() > 1
+                assert counts[hidden].sum() >= policy.minimum_count
+                assert counts[hidden].sum() <= (hidden.sum() - 1) * counts[~hidden].min()
+
+
+class TestProfiles:
+    @pytest.mark.parametrize("policy", [*RULED, ODD, ONLY_ROUNDS], ids=lambda policy: policy.name)
+    def test_rounded_counts_that_add_up(self, seed, policy):
+        rng = np.random.default_rng(seed)
+        least = least_units(policy) * policy.round_to
+        for _ in range(300):
+            levels = int(rng.integers(1, 7))
+            rows = policy.round_to * int(rng.integers(max(1, levels * least_units(policy)), 200))
+            mean = rng.dirichlet(np.full(levels, 0.2))
+            known = int(rng.integers(0, 2 * rows))
+            counts = round_profile(mean, known, rows, policy) * rows
+            units = counts / policy.round_to
+            np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
+            assert counts.min() >= least - 1e-9
+            assert counts.sum() == pytest.approx(rows)
+
+    def test_untouched_where_it_is_rounded_already(self):
+        mean = np.array([0.1, 0.25, 0.65])
+        np.testing.assert_allclose(round_profile(mean, 100, 100, DEFAULT), mean)
+
+    def test_two_levels_go_to_the_nearest(self):
+        for count in range(10, 91):
+            found = round_profile(np.array([count, 100 - count]) / 100, 100, 100, DEFAULT)[0] * 100
+            assert abs(found - count) < 2.5
+
+    def test_zeros_are_raised_and_the_rest_shares_what_is_left(self):
+        found = round_profile(np.array([0.0, 0.0, 0.3, 0.7]), 100, 100, DEFAULT) * 100
+        np.testing.assert_allclose(found, [10, 10, 25, 55])
+
+    def test_exactly_enough_rows(self):
+        found = round_profile(np.array([0.98, 0.01, 0.01]), 30, 30, DEFAULT) * 30
+        np.testing.assert_allclose(found, [10, 10, 10])
+
+    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
+    def test_the_minimum_is_of_what_was_seen_whatever_its_share_of_the_rows(self, policy):
+        least = least_units(policy) * policy.round_to
+        rows = 40 * least
+        for known in (2 * least, 3 * least, rows, 3 * rows):
+            found = {
+                round_profile(np.array([few, known - few]) / known, known, rows, policy).tobytes()
+                for few in range(least)
+            }
+            assert len(found) == 1
+            enough = 2 * least
+            shown = round_profile(
+                np.array([enough, 4 * known - enough]) / (4 * known), 4 * known, rows, policy
+            )
+            share = enough / (4 * known) * rows
+            assert abs(shown[0] * rows - max(share, least)) < policy.round_to
+
+    def test_where_no_level_was_seen_often_enough_all_are_alike(self):
+        for counts in ([9, 9, 9], [0, 0, 9], [0, 0, 1], [3, 4, 5]):
+            mean = np.array(counts) / sum(counts)
+            found = round_profile(mean, sum(counts), 300, DEFAULT)
+            np.testing.assert_allclose(found, [1 / 3] * 3)
+
+    def test_what_a_profile_is_of(self):
+        sizes, levels = np.array([30, 15, 10]), np.array([1, 2, 3, 5, 6])
+        assert profile_basis(sizes, levels, DEFAULT).tolist() == [
+            [CLUSTER, CLUSTER, CLUSTER, UNIFORM, UNIFORM],
+            [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
+            [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
+        ]
+        assert profile_rows(sizes, levels, DEFAULT).tolist() == [
+            [30, 30, 30, 0, 0],
+            [15, 30, 30, 0, 0],
+            [10, 30, 30, 0, 0],
+        ]
+        assert (profile_basis(sizes, levels, OPEN) == CLUSTER).all()
+
+
+class TestConcentration:
+    def test_near_the_full_weight_is_the_full_weight(self):
+        full = np.full(4, 100.0)
+        found = coarse_concentration(np.array([72.0, 99.0, 101.0, 5000.0]), full)
+        assert found.tolist() == [100.0] * 4
+
+    def test_steps_are_half_octaves(self):
+        full = np.full(500, 100.0)
+        before = np.geomspace(1, 70, 500)
+        after = coarse_concentration(before, full)
+        ratio = after / before
+        assert ratio.max() <= 2**0.25 * (1 + 1e-9)
+        assert ratio.min() >= 2**-0.25 * (1 - 1e-9)
+        assert len(np.unique(after.round(6))) < 15
+
+    def test_less_than_a_row_is_as_good_as_a_row(self):
+        found = coarse_concentration(np.array([0.0, 1e-9, 0.3, 1.0]), np.full(4, 100.0))
+        assert len(set(found)) == 1
+        assert 0 < found[0] < 1.2
+
+    def test_certain_members_tell_only_the_rounded_size(self, seed):
+        rng = np.random.default_rng(seed)
+        seen = set()
+        for rows in (98, 99, 100, 101, 102):
+            local = clustered(rng, [rows], (2,) * 20)
+            found = released(local, DEFAULT)
+            seen.add((found.sizes.tobytes(), found.concentration.tobytes()))
+        assert len(seen) == 1
+
+
+def released(local, policy):
+    offsets = local.draws.shard.schema.offsets
+    beta = local.draws.prior.share(local.draws.silos)[1]
+    _, concentration = without_prior(*fit_dirichlet(local.probabilities, offsets), offsets, beta)
+    counts = whole_counts(local, offsets)
+    known = np.add.reduceat(counts, offsets[:-1], axis=1)
+    mean = shares_of(counts, offsets)
+    return disclose(local.sizes, mean, concentration, known, offsets, policy=policy)
+
+
+class TestDisclose:
+    @pytest.mark.parametrize("policy", [*RULED, ODD, ONLY_ROUNDS], ids=lambda policy: policy.name)
+    def test_every_released_count_keeps_the_policy(self, seed, policy):
+        rng = np.random.default_rng(seed)
+        for members in ([300, 40, 13, 12], [60, 25], [12], [14, 13, 12]):
+            local = clustered(rng, members, (2, 3, 4, 2, 6), draws=100)
+            found = released(local, policy)
+            levels = local.draws.shard.schema.sizes
+            basis = np.repeat(profile_basis(found.sizes, levels, policy), levels, axis=1)
+            of = np.repeat(profile_rows(found.sizes, levels, policy), levels, axis=1)
+            counts = found.mean * of
+            units = counts / policy.round_to
+            np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
+            assert counts[basis != UNIFORM].min(initial=1e9) >= policy.minimum_count - 1e-9
+            assert (found.sizes >= max(policy.minimum_count, 1)).all()
+            sums = np.add.reduceat(found.mean, local.draws.shard.schema.offsets[:-1], axis=1)
+            np.testing.assert_allclose(sums, 1.0)
+            says_nothing = profile_basis(found.sizes, levels, policy) == UNIFORM
+            assert ((found.concentration == 0) == says_nothing).all()
+
+    def test_too_small_clusters_show_the_others(self, seed):
+        local = clustered(np.random.default_rng(seed), [200, 60, 15], (2, 2))
+        found = released(local, DEFAULT)
+        others = (200 * found.mean[0] + 60 * found.mean[1]) / 260
+        np.testing.assert_allclose(found.mean[2], others)
+        assert (found.concentration[2] == 10).all()
+
+    @pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
+    def test_a_withheld_profile_is_in_no_released_number(self, policy):
+        """Else it could be had by subtraction, where counts leave as they are."""
+        offsets = np.array([0, 2, 5])
+        sizes = np.array([500, 2 * policy.minimum_count - 2])
+        known = np.repeat(sizes[:, None], 2, axis=1).astype(np.float64)
+        large = [0.24, 0.76, 0.5, 0.3, 0.2]
+        found = {
+            disclose(
+                sizes,
+                np.array([large, [few, 1 - few, few, 0.0, 1 - few]]),
+                known,
+                known,
+                offsets,
+                policy=policy,
+            ).mean.tobytes()
+            for few in (0.0, 0.1, 0.5, 1.0)
+        }
+        assert len(found) == 1
+
+    def test_too_many_levels_show_nothing(self, seed):
+        local = clustered(np.random.default_rng(seed), [30, 20], (6, 2))
+        found = released(local, DEFAULT)
+        assert (found.mean[:, :6] == 1 / 6).all()
+        assert (found.concentration[:, 0] == 0).all()
+
+    def test_too_few_cells_show_nothing(self):
+        """Of 100 rows, those whose level is known are fewer than the minimum, or just enough."""
+        offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
+        for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
+            cells = np.array([[float(known)]])
+            found = disclose(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
+            assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
+            assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
+
+    def test_open_changes_nothing(self, seed):
+        local = clustered(np.random.default_rng(seed), [20, 3], (2, 3))
+        offsets = local.draws.shard.schema.offsets
+        mean, concentration = fit_dirichlet(local.probabilities, offsets)
+        known = np.full(concentration.shape, 3.0)
+        found = disclose(local.sizes, mean, concentration, known, offsets, policy=OPEN)
+        assert (found.sizes == local.sizes).all()
+        assert (found.mean == mean).all()
+        assert (found.concentration == concentration).all()
+        assert found.checks == ()
+
+
+class TestChecks:
+    def test_details_stay_inside(self, seed):
+        local = clustered(np.random.default_rng(seed), [203, 52], (2, 3))
+        found = released(local, DEFAULT)
+        sizes = next(check for check in found.checks if check.where == "cluster sizes")
+        assert "203 to 205" in sizes.inside
+        assert sizes.changed == 2
+        for check in outgoing(found.checks):
+            assert check.inside == ""
+            assert check.changed is None or "profile" in check.rule
+
+    def test_what_leaves_is_the_same_for_neighbouring_tables(self, seed):
+        """Checks that said how many counts were exact would tell the exact ones."""
+        checks = {
+            outgoing(
+                released(clustered(np.random.default_rng(seed), [rows], (2, 3)), DEFAULT).checks
+            )
+            for rows in (98, 99, 100, 101, 102)
+        }
+        assert len(checks) == 1
+
+    def test_distinct_rows_need_every_count(self):
+        passed = check_distinct_rows(np.array([10, 40]), DEFAULT, "north")
+        assert passed == Check("distinct rows", "counts", 10, 2, 0, "passed")
+        with pytest.raises(PolicyRefusal) as error:
+            check_distinct_rows(np.array([10, 1, 1, 8]), DEFAULT, "north")
+        message = str(error.value)
+        assert "north: 3 of its 4 distinct rows occur fewer than 10 times" in message
+        assert "10.0% of its rows are unique" in message
+        assert error.value.code == "policy"
+        assert check_distinct_rows(np.array([1, 1]), OPEN, "north").result == "passed"

@@ -1,0 +1,130 @@
+"""What says of a row where it belongs is its owner's alone, whatever the umask says."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import silomix
+from cases.posteriors import make_posterior
+from silomix import cli
+from silomix.report.results_folder import write_posterior, write_silo, write_table
+from silomix.transports.flare import startup_kit
+from silomix.transports.flare.startup_kit import SiteSettings, write_json
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+
+
+@pytest.fixture(autouse=True)
+def _usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def posterior(seed):
+    return make_posterior(np.random.default_rng(seed))
+
+
+def test_a_saved_posterior(posterior, tmp_path):
+    assert mode(posterior.save(tmp_path / "p.silomix")) == 0o600
+
+
+def test_a_saved_posterior_that_was_open_to_all(posterior, tmp_path):
+    path = tmp_path / "p.silomix"
+    path.touch(0o644)
+    assert mode(posterior.save(path)) == 0o600
+
+
+def test_results(posterior, tmp_path):
+    folder = tmp_path / "results"
+    write_posterior(folder, posterior)
+    assert mode(folder) == 0o700
+    assert {mode(folder / name) for name in ("labels.csv", "posterior.silomix")} == {0o600}
+    assert mode(folder / "profiles.csv") == 0o644  # to be shown, once somebody opens the folder
+
+
+def test_a_folder_that_is_there_keeps_its_rights(posterior, tmp_path):
+    (tmp_path / "shared").mkdir()
+    write_posterior(tmp_path / "shared", posterior)
+    assert mode(tmp_path / "shared") == 0o755
+    assert mode(tmp_path / "shared" / "labels.csv") == 0o600
+
+
+def test_results_of_one_silo(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(rng.integers(0, 2, (40, 3)), columns=list("abc"))
+    draws = silomix.sample(table, iterations=40, threads=1, progress=False)
+    local = silomix.local_posterior(draws, partition=rng.integers(0, 2, 40), relabel="average")
+    write_silo(tmp_path / "one", "north", local, keep_draws=True)
+    assert mode(tmp_path / "one") == 0o700
+    assert {mode(tmp_path / "one" / name) for name in ("labels.csv", "draws.npz")} == {0o600}
+    with np.load(tmp_path / "one" / "draws.npz", allow_pickle=False) as kept:
+        np.testing.assert_array_equal(kept["labels"], draws.labels)
+
+
+def test_assigned_rows(posterior, tmp_path):
+    posterior.save(tmp_path / "p.silomix")
+    rows = pd.DataFrame({"smoker": ["no"], "stage": ["I"], "sex": ["f"]})
+    write_table(rows, tmp_path / "table.csv")
+    out = tmp_path / "labels.csv"
+    words = ["assign", tmp_path / "p.silomix", tmp_path / "table.csv", "--out", out]
+    result = CliRunner().invoke(cli.app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    assert mode(out) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["client", "server"])
+def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, kind):
+    kit = tmp_path / "kit"
+    for part in ("startup", "local"):
+        (kit / part).mkdir(parents=True)
+    write_json(kit / "startup" / f"fed_{kind}.json", {kind: {"fqsn": "north"}})
+    storage = {"args": {"storage": {"args": {}}}}
+    resources = {"components": [], "servers": [{}], "snapshot_persistor": storage}
+    write_json(kit / "local" / "resources.json.default", resources)
+    write_json(kit / "local" / "authorization.json.default", {})
+    logs = ["log.txt", "error_log.txt", "audit.log", "silomix-worker.log", "log.json"]
+    for name in logs:
+        (kit / name).write_text("old")
+    if kind == "client":
+        startup_kit.site_command(kit, SiteSettings("t.csv", "s.toml", "open", "store"))
+    else:
+        startup_kit.server_command(kit)
+    assert mode(kit) == 0o700
+    assert {mode(kit / name) for name in logs} == {0o600}
+    assert {(kit / name).read_text() for name in logs} == {"old"}
+    assert mode(kit / "local" / "silomix.json") == 0o600
+
+
+def test_what_flare_writes(tmp_path, monkeypatch):
+    """Its processes, and those they start, make files and folders for their owner alone."""
+    (tmp_path / "as_flare_does.py").write_text(
+        "import pathlib, subprocess, sys\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        "folder.mkdir()\n"
+        "(folder / 'log.txt').write_text('a row')\n"
+        "subprocess.run([sys.executable, '-c', 'import sys; open(sys.argv[1], \"w\")',"
+        " str(folder / 'worker.txt')], check=True)\n"
+    )
+
+    def execve(_, command, environment):
+        subprocess.run(command, env=environment, check=True)
+
+    monkeypatch.setattr("os.execve", execve)
+    command = [sys.executable, str(tmp_path / "as_flare_does.py"), str(tmp_path / "run")]
+    startup_kit.become(command)
+    assert mode(tmp_path / "run") == 0o700
+    assert {mode(path) for path in (tmp_path / "run").iterdir()} == {0o600}

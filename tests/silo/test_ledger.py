@@ -1,0 +1,565 @@
+"""What a silo counts across studies: whom it answered, and who has to be asked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import silomix
+from silomix import cli
+from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
+from silomix.messages import Received, Refused, SampleLocally, ShareReleases
+from silomix.messages.folder import read_release
+from silomix.model.reading import read_table
+from silomix.silo.answer import HANDLERS, Silo, answer, answer_or_refuse
+from silomix.silo.ledger import (
+    LEDGER,
+    Account,
+    Ledger,
+    allow_study,
+    begin_version,
+    check_account,
+    knows,
+    note_left,
+    read_ledger,
+)
+from silomix.silo.site import digest_cells, load_rows, open_account
+from silomix.study import digest, make_study, write_study
+from silomix.study.policy import Policy, policy_named, write_policy
+from silomix.study.roster import table_schema
+from silomix.transports.flare.startup_kit import SiteSettings
+from silomix.transports.flare.worker import open_site
+
+DEFAULT = policy_named("default")
+FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
+
+
+def account(path, study="a", *, table="people", digest="1", rows="1", policy=DEFAULT, silo="north"):
+    return Account(
+        path=path / LEDGER,
+        table=table,
+        digest=digest * 64,
+        rows=rows * 64,
+        study=study * 64,
+        title=f"Study {study}",
+        silo=silo,
+        policy=policy,
+    )
+
+
+def refused(one):
+    with pytest.raises(PolicyRefusal) as error:
+        check_account(one)
+    assert error.value.code == "studies"
+    return str(error.value)
+
+
+class TestCounting:
+    def test_one_study_of_a_table_and_no_other(self, tmp_path):
+        first = account(tmp_path)
+        for record in ("Release", "AssignReply", "Release"):
+            check_account(first)
+            note_left(first, record)
+        (table,) = read_ledger(first.path).tables
+        (study,) = table.studies
+        assert (study.study, study.title, study.silo) == ("a" * 64, "Study a", "north")
+        assert list(study.left) == ["AssignReply", "Release"]
+        text = refused(account(tmp_path, "b"))
+        assert text == (
+            "north: its policy 'default' allows 1 study of one table, and from 'people' answered "
+            f"were {'a' * 16} on {study.since[:10]}; each rounds anew, and their answers, held "
+            "against each other, tell more than any. If that may be, say so for this study: "
+            f"silomix ledger --ledger {first.path} --table-name people --allow {'b' * 64}; or let "
+            "the policy's owner raise studies"
+        )
+        with pytest.raises(PolicyRefusal):
+            note_left(account(tmp_path, "b"), "Release")
+        assert len(read_ledger(first.path).tables[0].studies) == 1
+
+    def test_what_was_not_answered_does_not_count(self, tmp_path):
+        for study in "abc":
+            check_account(account(tmp_path, study))
+        assert not (tmp_path / LEDGER).exists()
+        assert read_ledger(tmp_path / LEDGER) == Ledger()
+
+    def test_a_policy_may_allow_more_studies_or_none(self, tmp_path):
+        two, none = Policy(name="two", studies=2), Policy(name="none", studies=0)
+        assert "allows 0 studies of one table, and from 'people' none was answered yet" in refused(
+            account(tmp_path, policy=none)
+        )
+        allow_study(tmp_path / LEDGER, "a" * 64, "people")
+        note_left(account(tmp_path, "a", policy=none), "Release")
+        note_left(account(tmp_path, "b", policy=two), "Release")
+        assert "allows 2 studies of one table" in refused(account(tmp_path, "c", policy=two))
+
+    def test_the_table_with_other_rows_is_refused_though_studies_are_left(self, tmp_path):
+        two = Policy(name="two", studies=2)
+        note_left(account(tmp_path, policy=two), "Release")
+        grown = account(tmp_path, "b", digest="2", rows="2", policy=two)
+        text = refused(grown)
+        assert "'people' is not as it was when study aaaaaaaaaaaaaaaa was answered, on 2" in text
+        assert text.endswith(
+            f"say so for this study: silomix ledger --ledger {grown.path} --table-name people "
+            f"--allow {'b' * 64}; or for this and later ones: silomix ledger --ledger {grown.path} "
+            "--table-name people --new-version"
+        )
+        check_account(account(tmp_path, "b", rows="2", policy=two))  # other variables of it
+
+    def test_the_same_study_from_other_rows_or_rounded_otherwise_is_refused(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        assert "this study was answered from 'people' with other rows, on 2" in refused(
+            account(tmp_path, digest="2", rows="2")
+        )
+        fine = Policy(name="fine", minimum_count=5, round_to=1)
+        assert "with another rounding, 10, 5, on 2" in refused(account(tmp_path, policy=fine))
+        check_account(account(tmp_path, digest="2"))  # a column changed that it does not look at
+
+    def test_a_copy_under_another_name_is_the_same_table(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        assert "from 'copy' answered were" in refused(account(tmp_path, "b", table="copy"))
+        check_account(account(tmp_path, "a", table="copy"))
+        check_account(account(tmp_path, "b", table="others", digest="2"))
+
+    def test_without_a_number_nothing_is_refused_and_all_is_noted(self, tmp_path):
+        open_ = policy_named("open")
+        note_left(account(tmp_path, policy=open_), "Release")
+        note_left(account(tmp_path, "b", digest="2", policy=open_), "PolishReply")
+        assert [one.study[0] for one in read_ledger(tmp_path / LEDGER).tables[0].studies] == [
+            "a",
+            "b",
+        ]
+
+
+class TestOwner:
+    def test_a_study_that_is_allowed_is_answered_and_no_other(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        allow_study(tmp_path / LEDGER, "b" * 64)
+        grown = account(tmp_path, "b", digest="2", rows="2")
+        note_left(grown, "Release")
+        note_left(grown, "AssignReply")
+        assert "answered were" in refused(account(tmp_path, "c"))
+        assert "is not as it was" in refused(account(tmp_path, "c", digest="2"))
+
+    def test_a_new_version_is_counted_anew_and_the_old_study_goes_on(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        begin_version(tmp_path / LEDGER)
+        grown = account(tmp_path, "b", digest="2", rows="2")
+        note_left(grown, "Release")
+        assert "answered were bbbb" in refused(account(tmp_path, "c", digest="2", rows="2"))
+        note_left(account(tmp_path), "AssignReply")  # the study of then, from the rows of then
+        (table,) = read_ledger(tmp_path / LEDGER).tables
+        assert [[one.study[0] for one in version.studies] for version in table.versions] == [
+            ["a"],
+            ["b"],
+        ]
+        assert sorted(table.versions[0].studies[0].left) == ["AssignReply", "Release"]
+
+    def test_it_must_be_clear_which_table_is_meant(self, tmp_path):
+        path = tmp_path / LEDGER
+        with pytest.raises(SettingsError, match=r"it has none yet: give --table-name NAME"):
+            allow_study(path, "b" * 64)
+        with pytest.raises(SettingsError, match="nothing has left from 'people'"):
+            begin_version(path, "people")
+        note_left(account(tmp_path), "Release")
+        note_left(account(tmp_path, table="others", digest="2"), "Release")
+        with pytest.raises(SettingsError, match="they are 'people', 'others': give --table-name"):
+            begin_version(path)
+
+
+class TestFile:
+    @posix
+    def test_it_is_its_owners_alone_and_there_whole(self, tmp_path):
+        before = os.umask(0o000)
+        try:
+            note_left(account(tmp_path), "Release")
+            note_left(account(tmp_path), "AssignReply")
+        finally:
+            os.umask(before)
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        assert modes == {LEDGER: 0o600, f".{LEDGER}.lock": 0o600}
+        (tmp_path / LEDGER).chmod(0o644)
+        read_ledger(tmp_path / LEDGER)
+        assert stat.S_IMODE((tmp_path / LEDGER).stat().st_mode) == 0o600
+
+    def test_it_is_plain_text_that_a_person_can_read(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        document = json.loads((tmp_path / LEDGER).read_text(encoding="ascii"))
+        assert (document["kind"], document["format"]) == ("silomix ledger", 1)
+        assert document["tables"][0]["name"] == "people"
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{", b"[]", b"\xff", b'{"kind": "silomix ledger", "format": 2}', b'{"tables": 3}',
+         b'{"tables": [{"name": "x", "allowed": ["y"]}]}', b"\x80\x04K\x01."],
+        ids=str,
+    )  # fmt: skip
+    def test_damaged_it_is_refused_and_left_as_it_is(self, tmp_path, content):
+        (tmp_path / LEDGER).write_bytes(content)
+        for use in (check_account, knows, lambda one: note_left(one, "Release")):
+            with pytest.raises(FileError, match=r"is damaged, or of another .* from a copy"):
+                use(account(tmp_path))
+        assert (tmp_path / LEDGER).read_bytes() == content
+
+    def test_where_it_cannot_be_nothing_leaves(self, tmp_path):
+        (tmp_path / "taken").touch()
+        there = replace(account(tmp_path), path=tmp_path / "taken" / LEDGER)
+        with pytest.raises(FileError, match=r"cannot be written: .*give another place with"):
+            check_account(there)
+
+    @posix
+    @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root reads all")
+    def test_somebody_elses_is_not_passed_over(self, tmp_path):
+        note_left(account(tmp_path), "Release")
+        (tmp_path / LEDGER).chmod(0)
+        with pytest.raises(FileError, match="cannot be read: Permission denied; let its owner"):
+            check_account(account(tmp_path))
+
+    def test_of_two_studies_at_once_one_is_answered(self, tmp_path):
+        """Both may begin; what counts is which leaves first."""
+        both = [account(tmp_path, study) for study in "ab"]
+        start, left = threading.Barrier(2), []
+
+        def leave(one):
+            check_account(one)
+            start.wait(60)
+            try:
+                note_left(one, "Release")
+            except PolicyRefusal:
+                return
+            left.append(one.study)
+
+        threads = [threading.Thread(target=leave, args=(one,)) for one in both]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(left) == 1
+        assert [one.study for one in read_ledger(tmp_path / LEDGER).tables[0].studies] == left
+
+
+@pytest.fixture(scope="module")
+def people():
+    """703 people and twelve conditions, of whom each has one in twenty."""
+    rng = np.random.default_rng(1)
+    has = rng.random((703, 12)) < 0.05
+    return pd.DataFrame(np.where(has, "yes", "no"), columns=[f"condition {q}" for q in range(12)])
+
+
+def study_of(people, seed=1, names=("north", "south"), **settings):
+    schema = table_schema(people, silo=None)
+    return make_study(
+        schema, names, preset="files", components=2, iterations=200, seed=seed, **settings
+    )
+
+
+class TestSilo:
+    @pytest.fixture
+    def opened(self, people, tmp_path):
+        def make(seed=1, policy=DEFAULT, rows=people, **options):
+            study = study_of(people, seed)
+            loaded = load_rows(rows, study, "north", column=None, frequency=None)
+            data = tmp_path / "table.csv"
+            place = open_account(loaded, study, "north", policy=policy, data=data, **options)
+            return Silo("north", 0, loaded.shard, study, policy=policy, account=place)
+
+        return make
+
+    def test_an_answer_is_noted_before_it_leaves_and_a_refusal_is_not(self, opened, tmp_path):
+        strict = Policy(name="strict", tiers=("draws",))
+        silo = opened(policy=strict)
+        assert answer_or_refuse(SampleLocally(), silo) == Refused("policy")
+        assert not (tmp_path / LEDGER).exists()
+        few = Policy(name="few", minimum_count=1000)
+        assert answer_or_refuse(SampleLocally(), opened(policy=few)) == Refused("too-few-rows")
+        assert not (tmp_path / LEDGER).exists()
+        silo = opened()
+        answer(SampleLocally(), silo)
+        (study,) = read_ledger(tmp_path / LEDGER).tables[0].studies
+        assert (study.study, list(study.left)) == (digest(silo.study), ["Release"])
+        with pytest.raises(PolicyRefusal, match="allows 1 study of one table"):
+            opened(seed=2)
+
+    def test_a_failure_is_not_noted(self, opened, tmp_path, monkeypatch):
+        def fail(*_):
+            raise ValueError("no space left")
+
+        monkeypatch.setattr("silomix.silo.answer.sample_in_blocks", fail)
+        assert answer_or_refuse(SampleLocally(), opened()) == Refused("failed")
+        assert not (tmp_path / LEDGER).exists()
+
+    def test_nor_is_a_receipt(self, opened, tmp_path, monkeypatch):
+        monkeypatch.setattr("silomix.silo.answer.permit", lambda *_: None)
+        monkeypatch.setitem(HANDLERS, ShareReleases, lambda *_: Received())
+        answer(ShareReleases((), (), 1), opened())
+        assert not (tmp_path / LEDGER).exists()
+
+    def test_a_study_that_began_before_another_was_answered_is_refused_then(self, opened):
+        first, second = opened(), opened(seed=2)
+        answer(SampleLocally(), first)
+        assert answer_or_refuse(SampleLocally(), second) == Refused("studies")
+
+    def test_the_table_has_the_name_that_its_owner_gives(self, opened, people, tmp_path):
+        answer(SampleLocally(), opened(table="cohort", ledger=tmp_path / "elsewhere" / "l.json"))
+        (table,) = read_ledger(tmp_path / "elsewhere" / "l.json").tables
+        assert table.name == "cohort"
+        assert opened().account.table == str(tmp_path.resolve() / "table.csv")
+        several = people.assign(hospital=np.where(np.arange(703) % 2, "north", "south"))
+        study = study_of(people)
+        loaded = load_rows(several, study, "north", column="hospital", frequency=None)
+        one = open_account(
+            loaded, study, "north", policy=DEFAULT, data=tmp_path / "t.csv", column="hospital"
+        )
+        assert one.table == f"{tmp_path.resolve() / 't.csv'}, hospital = north"
+
+    def test_a_table_that_is_new_to_a_ledger_of_others_is_worth_a_warning(self, opened, people):
+        answer(SampleLocally(), opened(table="spring"))
+        grown = pd.concat([people, people[:1]])
+        with pytest.warns(DataWarning, match=r"has no table 'summer' yet, and knows 'spring'; if"):
+            opened(seed=2, rows=grown, table="summer")
+
+    def test_a_fit_in_one_process_has_no_ledger(self, people, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        rows = people.assign(hospital=np.where(np.arange(703) % 2, "north", "south"))
+        for seed in (1, 2):
+            silomix.fit(
+                rows,
+                silo="hospital",
+                preset="files",
+                policy="default",
+                components=2,
+                iterations=200,
+                seed=seed,
+                progress=False,
+            )
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_digest_is_of_the_cells_and_not_of_the_file(people, tmp_path):
+    people.to_csv(tmp_path / "t.csv", index=False)
+    people.to_csv(tmp_path / "t.tsv.gz", index=False, sep="\t")
+    people[people.columns[::-1]].to_parquet(tmp_path / "t.parquet")
+    found = {digest_cells(read_table(path)) for path in sorted(tmp_path.iterdir())}
+    assert len(found) == 1
+    grown = pd.concat([people, people[:1]])
+    changed = people.copy()
+    changed.iloc[5, 3] = "unknown"
+    missing = people.copy()
+    missing.iloc[5, 3] = None
+    for other in (grown, changed, missing, people.assign(more="x"), people[::-1]):
+        found.add(digest_cells(read_table(other)))
+    assert len(found) == 6
+    lists = people.assign(codes=[[q] for q in range(703)])
+    assert digest_cells(read_table(lists)) not in found
+    assert digest_cells(read_table(people.assign(row=1)), without=("row", None)) in found
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def desk(people, tmp_path, monkeypatch):
+    """A hospital with a table, and two studies that it is asked to take part in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
+    for number in (1, 2):
+        write_study(study_of(people, number, title=f"Study {number}"), f"study{number}.toml")
+    Path("north").mkdir()
+    people.to_csv("north/table.csv", index=False)
+    return tmp_path
+
+
+def grow(people):
+    """One person more, with two conditions of her own."""
+    person = {name: "yes" if name in ("condition 3", "condition 7") else "no" for name in people}
+    pd.concat([people, pd.DataFrame([person])]).to_csv("north/table.csv", index=False)
+
+
+def ask(number):
+    where = ["--exchange", f"exchange{number}", "--out", f"results{number}"]
+    result = run("coordinate", f"study{number}.toml", *where)
+    assert result.exit_code == OPEN, result.output
+
+
+def reply(number, *more, data="north/table.csv"):
+    own = ["--silo", "north", "--data", data, "--study", f"study{number}.toml"]
+    return run("answer", f"exchange{number}", *own, *more)
+
+
+def release(number, *more):
+    own = ["--silo", "north", "--study", f"study{number}.toml", "--out", f"release{number}"]
+    return run("release", "north/table.csv", *own, *more)
+
+
+def words(result):
+    return " ".join(result.output.split())
+
+
+class TestDifferencing:
+    """One person more, and two releases: each rounds by itself, and their difference is hers."""
+
+    def test_two_releases_tell_of_the_person(self, desk, people):
+        """Without a ledger: what differs between the two is what she has, and nothing else."""
+        release(1, "--policy", "pcornet")
+        grow(people)
+        (desk / "north" / LEDGER).unlink()
+        assert release(2, "--policy", "pcornet").exit_code == 0
+        before, after = (read_release(desk / f"release{n}")[0] for n in (1, 2))
+        assert after.rows == before.rows + 1
+
+    @pytest.mark.parametrize("way", ["answer", "release"])
+    def test_another_study_of_the_table_with_one_person_more_is_refused(self, desk, people, way):
+        give = {"answer": reply, "release": release}[way]
+        ask(1)
+        ask(2)
+        first = give(1)
+        assert first.exit_code == 0, first.output
+        assert f"Counted in: {desk / 'north' / LEDGER}" in first.output
+        grow(people)
+        shutil.rmtree("north/silomix-store", ignore_errors=True)
+        second = give(2)
+        assert second.exit_code == REFUSED
+        assert "is not as it was when study" in words(second)
+        assert "tell of exactly these rows" in words(second)
+        assert not list(desk.glob("exchange2/answers/*/*"))
+        assert not (desk / "release2").exists()
+        assert not (desk / "north/silomix-store").exists()
+
+    def test_so_is_the_same_study_asked_anew(self, desk, people):
+        ask(1)
+        assert reply(1).exit_code == 0
+        grow(people)
+        shutil.rmtree("north/silomix-store")
+        shutil.rmtree("exchange1")
+        ask(1)
+        result = reply(1)
+        assert result.exit_code == REFUSED
+        assert "this study was answered from" in words(result)
+        assert "with other rows, on" in words(result)
+
+    def test_and_another_study_of_the_same_rows(self, desk):
+        ask(1)
+        ask(2)
+        assert reply(1).exit_code == 0
+        assert reply(1).exit_code == 0
+        shutil.copy("north/table.csv", "north/copy.csv")
+        for data in ("north/table.csv", "north/copy.csv"):
+            result = reply(2, data=data)
+            assert result.exit_code == REFUSED
+            assert "allows 1 study of one table" in words(result)
+
+    def test_the_command_in_the_message_is_what_the_owner_has_to_say(self, desk, people):
+        ask(1)
+        ask(2)
+        reply(1)
+        grow(people)
+        told = words(reply(2)).partition("say so for this study: ")[2].partition(";")[0]
+        assert run(*told.split()[1:]).exit_code == 0
+        result = reply(2)
+        assert result.exit_code == 0, result.output
+
+    def test_a_name_tells_the_ledger_that_a_new_file_is_the_same_table(self, desk, people):
+        ask(1)
+        ask(2)
+        assert reply(1, "--table-name", "cohort").exit_code == 0
+        grow(people)
+        Path("north/table.csv").rename("north/summer.csv")
+        result = reply(2, "--table-name", "cohort", data="north/summer.csv")
+        assert result.exit_code == REFUSED
+        assert "'cohort' is not as it was" in words(result)
+        assert run("ledger", "--data", "north/summer.csv", "--table-name", "cohort",
+                   "--new-version").exit_code == 0  # fmt: skip
+        result = reply(2, "--table-name", "cohort", data="north/summer.csv")
+        assert result.exit_code == 0, result.output
+
+    def test_a_live_site_counts_in_the_same_ledger(self, desk, people):
+        ask(1)
+        reply(1)
+        table, store = desk / "north/table.csv", str(desk / "store")
+        settings = SiteSettings(str(table), str(desk / "study1.toml"), "default", store)
+        silo, _ = open_site(settings, "north")
+        assert silo.account.path == desk / "north" / LEDGER
+        with pytest.raises(PolicyRefusal, match="allows 1 study of one table"):
+            open_site(replace(settings, study=str(desk / "study2.toml")), "north")
+
+
+class TestCommands:
+    def test_a_dry_run_counts_nothing(self, desk):
+        own = ["--silo", "north", "--study", "study1.toml", "--dry-run"]
+        assert run("release", "north/table.csv", *own).exit_code == 0
+        assert not (desk / "north" / LEDGER).exists()
+        assert release(2).exit_code == 0
+
+    def test_a_refusal_counts_nothing(self, desk):
+        ask(1)
+        ask(2)
+        write_policy(Policy(name="strict", tiers=("draws",)), "strict.toml")
+        assert reply(1, "--policy", "strict.toml").exit_code == REFUSED
+        assert reply(2).exit_code == 0
+
+    def test_it_shows_what_left(self, desk):
+        empty = run("ledger", "--data", "north/table.csv")
+        assert (empty.exit_code, "Nothing has left" in empty.output) == (0, True)
+        ask(1)
+        reply(1)
+        result = run("ledger", "--data", "north/table.csv")
+        assert result.exit_code == 0, result.output
+        for word in ("Study 1", "north", "default", "release", f"{desk}"):
+            assert word in words(result)
+        record = json.loads(run("ledger", "--ledger", f"north/{LEDGER}", "--json").stdout)
+        (table,) = record["tables"]
+        assert table["name"] == str(desk / "north/table.csv")
+        (study,) = table["versions"][0]["studies"]
+        assert (study["title"], list(study["left"])) == ("Study 1", ["Release"])
+
+    def test_a_study_is_allowed_by_its_file(self, desk):
+        ask(1)
+        ask(2)
+        reply(1)
+        result = run("ledger", "--data", "north/table.csv", "--allow", "study2.toml")
+        assert result.exit_code == 0, result.output
+        assert "Allowed by its owner:" in result.output
+        assert reply(2).exit_code == 0
+        result = run("ledger", "--data", "north/table.csv", "--new-version")
+        assert "A new version begins with the next study" in words(result)
+
+    def test_a_lost_ledger_is_made_again_from_the_answers(self, desk):
+        ask(1)
+        ask(2)
+        reply(1)
+        (desk / "north" / LEDGER).unlink()
+        assert reply(1).exit_code == 0
+        assert reply(2).exit_code == REFUSED
+
+    def test_a_damaged_ledger_stops_everything(self, desk):
+        ask(1)
+        (desk / "north" / LEDGER).write_text("{")
+        for result in (reply(1), release(1), run("ledger", "--data", "north/table.csv")):
+            assert result.exit_code == FOREIGN
+            assert "bring it back from a copy" in words(result)
+        assert not list(desk.glob("exchange1/answers/*/*"))
+
+    def test_it_does_not_lie_in_what_is_carried_away(self, desk):
+        ask(1)
+        result = reply(1, "--ledger", "exchange1/ledger.json")
+        assert result.exit_code == SETTING
+        assert "the ledger exchange1/ledger.json is inside the exchange" in words(result)
+
+    def test_wrong_words_are_explained(self, desk):
+        both = run("ledger", "--allow", "study1.toml", "--new-version")
+        assert both.exit_code == 2
+        assert run("ledger", "--allow", "absent.toml", "--table-name", "x").exit_code == SETTING
+        assert "give --table-name NAME" in words(run("ledger", "--allow", "study1.toml"))

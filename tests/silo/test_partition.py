@@ -1,0 +1,557 @@
+"""One partition out of hand-made draws: known clusters, noise and label switching."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from itertools import product
+
+import kmedoids
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from scipy.special import logsumexp
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+import silomix
+from silomix.errors import MissingDependency, SettingsError
+from silomix.kernels.similarity import co_clustering
+from silomix.model.draws import Diagnostics, Draws, Schedule
+from silomix.model.families.bound import Rows, log_bound
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.silo import partition as module
+from silomix.silo.partition import (
+    PARTITIONS,
+    average_silhouettes,
+    beats_one_cluster,
+    best_cut,
+    chain_agreement,
+    clusters_bound,
+    cut_tree,
+    largest_first,
+    level_counts,
+    linkage_cuts,
+    log_posterior,
+    pam_cuts,
+    partition,
+    place,
+    silhouettes,
+)
+from silomix.silo.sampler import Job, sample_shard
+
+METHODS = sorted(PARTITIONS)
+
+
+def table(codes, levels):
+    variables = tuple(
+        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(levels)
+    )
+    return Shard(Schema(variables), np.asarray(codes, dtype=np.uint8))
+
+
+def make_draws(shard, labels, components, *, silos=1, seed=0):
+    """Draws with these labels; partitions look at no other parameter."""
+    labels = np.asarray(labels, dtype=np.uint8)
+    n_draws = len(labels)
+    levels = len(shard.schema.levels)
+    return Draws(
+        shard=shard,
+        labels=labels,
+        weights=np.full((n_draws, components), 1 / components, dtype=np.float32),
+        probabilities=np.zeros((n_draws, components, levels), dtype=np.float32),
+        log_likelihood=np.zeros(n_draws),
+        chain=np.zeros(n_draws, dtype=np.int64),
+        last_labels=labels[-1:],
+        prior=Prior(),
+        silos=silos,
+        seed=seed,
+        schedule=Schedule(),
+        diagnostics=Diagnostics({}, trusted=True, verdict=""),
+    )
+
+
+def switched(labels, components, rng):
+    """The same partitions with the components numbered anew in each draw."""
+    return np.stack([rng.permutation(components)[draw] for draw in labels])
+
+
+def planted(rng, sizes=(60, 40, 25), n_draws=50, components=8, noise=0.1):
+    """Rows that show their cluster in three of four variables; some stray in each draw."""
+    truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    codes = np.column_stack([truth, truth, truth, rng.integers(0, 3, len(truth))])
+    labels = np.tile(truth, (n_draws, 1))
+    astray = rng.random(labels.shape) < noise
+    labels[astray] = rng.integers(0, components, astray.sum())
+    shard = table(codes, [3] * 4)
+    return make_draws(shard, switched(labels, components, rng), components), truth
+
+
+def factorial(rng, variables=7, n_draws=60, components=5):
+    """Every combination of levels once, and labels that know nothing of them."""
+    codes = list(product([0, 1], repeat=variables))
+    labels = rng.integers(0, components, (n_draws, len(codes)))
+    return make_draws(table(codes, [2] * variables), labels, components)
+
+
+def random_distances(rng, rows, largest):
+    upper = np.triu(rng.integers(0, largest, (rows, rows)), 1)
+    return (upper + upper.T).astype(np.uint16)
+
+
+def apart_of(draws):
+    return len(draws.labels) - co_clustering(draws.labels)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_planted_clusters_are_found_and_numbered_by_size(seed, method):
+    draws, truth = planted(np.random.default_rng(seed))
+    found = partition(draws, method)
+    assert_array_equal(found.labels, truth)
+    assert_array_equal(found.sizes, [60, 40, 25])
+    assert found.method == method
+    assert found.subsample is None
+    assert max(found.silhouettes, key=found.silhouettes.get) == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_label_switching_changes_nothing(seed, method):
+    rng = np.random.default_rng(seed)
+    draws, _ = planted(rng, noise=0.4)
+    again = replace(draws, labels=switched(draws.labels, 8, rng))
+    before, after = partition(draws, method), partition(again, method)
+    assert not np.array_equal(draws.labels, again.labels)
+    assert_array_equal(before.labels, after.labels)
+    assert before.silhouettes == after.silhouettes
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_full_factorial_design_is_one_cluster_unless_forbidden(seed, method):
+    draws = factorial(np.random.default_rng(seed))
+    assert partition(draws, method).sizes.tolist() == [128]
+    assert partition(draws, method, one_cluster=False).clusters > 1
+
+
+def test_the_best_silhouette_is_kept_when_one_cluster_is_found(seed):
+    found = partition(factorial(np.random.default_rng(seed)))
+    assert sorted(found.silhouettes) == [2, 3, 4, 5]
+
+
+def test_no_more_clusters_are_tried_than_components_or_five_beyond_the_occupied(seed):
+    rng = np.random.default_rng(seed)
+    truth = np.repeat([0, 1, 2], 20)
+    shard = table(truth[:, None], [3])
+    for components, most in ((3, 3), (6, 6), (8, 8), (20, 8)):
+        draws = make_draws(shard, np.tile(truth, (4, 1)), components)
+        assert sorted(partition(draws).silhouettes) == list(range(2, most + 1))
+    few = make_draws(table([[0], [1], [1], [2]], [3]), rng.integers(0, 4, (9, 4)), 9)
+    assert sorted(partition(few).silhouettes) == [2, 3]
+
+
+@pytest.mark.parametrize("one_cluster", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("codes", "labels"),
+    [
+        ([[0]], [[0], [2]]),
+        ([[0], [1]], [[0, 1], [1, 2]]),
+        ([[1], [1], [1], [1]], [[0, 1, 2, 1], [1, 2, 0, 0]]),
+        ([[0], [1], [1], [2]], [[1, 1, 1, 1], [2, 2, 2, 2]]),
+    ],
+    ids=["one row", "two rows", "identical rows", "one component occupied"],
+)
+def test_one_cluster_without_fuss(codes, labels, method, one_cluster):
+    draws = make_draws(table(codes, [3]), labels, 4)
+    found = partition(draws, method, one_cluster=one_cluster)
+    assert found.sizes.tolist() == [len(codes)]
+    assert not found.labels.any()
+    assert found.silhouettes == {}
+
+
+def test_a_single_component_is_one_cluster():
+    draws = make_draws(table([[0], [1], [1]], [2]), np.zeros((5, 3)), 1)
+    assert partition(draws, one_cluster=False).clusters == 1
+
+
+def test_an_unknown_method_lists_the_choices(seed):
+    draws, _ = planted(np.random.default_rng(seed))
+    with pytest.raises(SettingsError, match=r"'ward' is unknown.*\['linkage', 'pam'\]"):
+        partition(draws, "ward")
+
+
+def test_a_subsample_that_cannot_be_cut_is_refused(seed):
+    draws, _ = planted(np.random.default_rng(seed))
+    with pytest.raises(SettingsError, match=r"subsample=2 rows cannot be cut.*at least 3"):
+        partition(draws, subsample=2)
+
+
+def test_pam_without_its_package_names_the_extra(seed, monkeypatch):
+    draws, _ = planted(np.random.default_rng(seed))
+    monkeypatch.setitem(sys.modules, "kmedoids", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[pam\]'"):
+        partition(draws, "pam")
+    assert partition(draws, "linkage").clusters == 3
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30))
+def test_largest_first(labels):
+    found, sizes = largest_first(labels)
+    assert list(sizes) == sorted(sizes, reverse=True)
+    assert_array_equal(np.bincount(found), sizes)
+    assert len(set(zip(labels, found, strict=True))) == len(set(labels)) == len(sizes)
+    first = [list(found).index(k) for k in range(len(sizes))]
+    assert all(
+        a < b for a, b, m, n in zip(first, first[1:], sizes, sizes[1:], strict=False) if m == n
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40), st.integers(2, 8))
+def test_silhouettes_agree_with_scikit_learn(number, rows, clusters):
+    rng = np.random.default_rng(number)
+    apart = random_distances(rng, rows, 9)
+    k = min(clusters, rows - 1)
+    labels = rng.permutation(np.concatenate([np.arange(k), rng.integers(0, k, rows - k)]))
+    expected = silhouette_score(apart.astype(float), labels, metric="precomputed")
+    assert_allclose(silhouettes(apart, labels).mean(), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_a_row_alone_and_rows_at_no_distance_have_silhouette_zero():
+    apart = np.array([[0, 0, 4], [0, 0, 4], [4, 4, 0]], dtype=np.uint16)
+    assert_array_equal(silhouettes(apart, np.array([0, 0, 1])), [1, 1, 0])
+    assert_array_equal(silhouettes(np.zeros_like(apart), np.array([0, 0, 1])), [0, 0, 0])
+
+
+def test_the_first_of_equal_silhouettes_wins():
+    """Four rows in a ring, each as often with one neighbour as with the other."""
+    labels = np.array([[0, 0, 1, 1], [0, 1, 1, 0]], dtype=np.uint8)
+    first, second = [0, 1, 1, 0], [0, 0, 1, 1]
+
+    def cuts(apart, most):
+        return np.array([first, second])
+
+    found, widths = best_cut(labels, 4, cuts)
+    assert widths[2] == widths[3] > 0
+    assert_array_equal(found, first)
+
+
+def test_average_silhouettes_of_candidates_in_their_order(seed):
+    draws, _ = planted(np.random.default_rng(seed), noise=0.3)
+    apart = apart_of(draws)
+    candidates = linkage_cuts(apart, 6)
+    expected = [silhouette_score(apart.astype(float), c, metric="precomputed") for c in candidates]
+    assert_allclose(average_silhouettes(apart, candidates), expected, rtol=1e-12)
+
+
+def test_cuts_of_a_tree_agree_with_scipy_where_no_merges_tie(seed):
+    points = np.random.default_rng(seed).random((40, 3))
+    tree = linkage(points, "average")
+    for clusters in range(2, 12):
+        ours = cut_tree(tree[:, :2].astype(np.int64), clusters)
+        scipys = fcluster(tree, clusters, criterion="maxclust")
+        assert adjusted_rand_score(ours, scipys) == 1
+        assert set(ours) == set(range(clusters))
+
+
+@pytest.mark.parametrize(("method", "last"), [("linkage", 11), ("pam", 4)])
+def test_cuts_have_exactly_k_clusters_whatever_the_ties(method, last):
+    """Four blocks of three rows: at no distance within, all equally far between."""
+    apart = 7 * (1 - np.kron(np.eye(4), np.ones((3, 3)))).astype(np.uint16)
+    candidates = PARTITIONS[method](apart, 11)
+    assert len(candidates) == last - 1
+    for clusters, labels in enumerate(candidates, start=2):
+        assert set(labels) == set(range(clusters))
+
+
+def test_linkage_is_average_linkage(seed):
+    apart = random_distances(np.random.default_rng(seed), 40, 10_000)
+    tree = linkage(squareform(apart).astype(float), "average")
+    for clusters, labels in enumerate(linkage_cuts(apart, 9), start=2):
+        assert adjusted_rand_score(labels, fcluster(tree, clusters, "maxclust")) == 1
+
+
+def test_pam_starts_each_search_as_build_would(seed):
+    apart = random_distances(np.random.default_rng(seed), 80, 1_000)
+    for clusters, labels in enumerate(pam_cuts(apart, 9), start=2):
+        alone = kmedoids.fasterpam(apart.astype(np.int32), clusters, init="build", n_cpu=1)
+        assert_array_equal(labels, alone.labels)
+
+
+def test_a_long_table_is_cut_through_a_subsample(seed, monkeypatch):
+    draws, truth = planted(np.random.default_rng(seed), sizes=(900, 600, 300), n_draws=20)
+    compared = []
+
+    def watched(labels):
+        compared.append(labels.shape)
+        return co_clustering(labels)
+
+    monkeypatch.setattr(module, "co_clustering", watched)
+    found = partition(draws, threshold=500, subsample=200)
+    assert compared == [(20, 200)]
+    assert found.subsample == 200
+    assert_array_equal(found.labels, truth)
+    assert_array_equal(found.sizes, [900, 600, 300])
+
+
+def test_clusters_are_numbered_by_all_their_rows_not_those_of_the_subsample(seed, monkeypatch):
+    draws, truth = planted(np.random.default_rng(seed), sizes=(300, 100))
+    small, large = np.flatnonzero(truth == 1), np.flatnonzero(truth == 0)
+    chosen = np.sort(np.concatenate([small[:30], large[:10]]))
+    monkeypatch.setattr(module, "random_rows", lambda rows, size, rng: chosen)
+    found = partition(draws, threshold=50, subsample=40)
+    assert_array_equal(found.labels, truth)
+    assert_array_equal(found.sizes, [300, 100])
+
+
+def test_the_subsample_depends_on_the_seed_of_the_draws_alone(seed):
+    draws, _ = planted(np.random.default_rng(seed), sizes=(100, 80), noise=0.9)
+    first, again = (partition(draws, threshold=50, subsample=40) for _ in range(2))
+    other = partition(replace(draws, seed=draws.seed + 1), threshold=50, subsample=40)
+    assert first.silhouettes == again.silhouettes
+    assert first.silhouettes != other.silhouettes
+
+
+def test_a_table_no_longer_than_the_subsample_is_cut_whole(seed):
+    draws, _ = planted(np.random.default_rng(seed))
+    assert partition(draws, threshold=10, subsample=125).subsample is None
+    assert partition(draws, threshold=10, subsample=124).subsample == 124
+
+
+def test_place_follows_its_definition(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 6, (300, 30)).astype(np.uint8)
+    labels[:, 5] = 7  # alone in its component: no chosen row ever speaks for it
+    labels[:, [10, 28]] = labels[:, [9]]  # chosen row 28 sits with two of another cluster
+    np.save(tmp_path / "labels.npy", labels)
+    stored = np.load(tmp_path / "labels.npy", mmap_mode="r")
+    chosen = np.array([1, 4, 9, 10, 17, 20, 28])
+    clusters = np.array([2, 0, 1, 1, 0, 2, 2])
+    expected = np.empty(30, dtype=np.int64)
+    for row in range(30):
+        support = np.zeros(3)
+        for draw in labels:
+            companions = clusters[draw[chosen] == draw[row]]
+            if len(companions):
+                support += np.bincount(companions, minlength=3) / len(companions)
+        expected[row] = support.argmax()
+    expected[chosen] = clusters
+    assert expected[5] == 0
+    assert_array_equal(place(stored, chosen, clusters, 8), expected)
+
+
+def test_level_counts_leave_missing_cells_out():
+    shard = table([[0, 2], [1, 3], [2, 0], [1, 1]], [2, 3])  # codes 2 and 3 are missing here
+    counts = level_counts(shard, np.array([0, 0, 1, 0]))
+    assert_array_equal(counts, [[1, 2, 0, 1, 1], [0, 0, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("silos", [1, 4])
+def test_posterior_of_a_partition_by_brute_force(seed, silos):
+    """The model's joint, row by row, summed over the labelled allocations of each partition."""
+    rng = np.random.default_rng(seed)
+    levels = np.array([2, 3])
+    codes = rng.integers(0, levels + 1, (4, 2))
+    components = 3
+    draws = make_draws(table(codes, levels), np.zeros((1, 4)), components, silos=silos)
+    concentration = 0.5  # the pooled model's, however many silos there are
+    masses = {}
+    for allocation in product(range(components), repeat=4):
+        mass = 1.0
+        for row, component in enumerate(allocation):
+            before = [i for i in range(row) if allocation[i] == component]
+            mass *= (concentration + len(before)) / (components * concentration + row)
+            for q, size in enumerate(levels):
+                seen = [codes[i, q] for i in before if codes[i, q] < size]
+                if codes[row, q] < size:
+                    mass *= concentration + seen.count(codes[row, q])
+                    mass /= size * concentration + len(seen)
+        labels = tuple(list(dict.fromkeys(allocation)).index(c) for c in allocation)
+        masses[labels] = masses.get(labels, 0) + mass
+    assert len(masses) == 14  # partitions of four rows into at most three clusters
+    for labels, mass in masses.items():
+        assert_allclose(log_posterior(draws, np.array(labels)), np.log(mass), rtol=1e-10)
+
+
+def test_a_cut_must_be_more_probable_than_one_cluster(seed):
+    draws, truth = planted(np.random.default_rng(seed))
+    assert beats_one_cluster(draws, truth)
+    assert not beats_one_cluster(draws, np.zeros_like(truth))
+    mixed = np.random.default_rng(seed).permutation(truth)
+    assert log_posterior(draws, mixed) < log_posterior(draws, np.zeros_like(truth))
+
+
+def test_clusters_that_overlap_are_no_single_one(seed):
+    """One partition loses to a single cluster; all that are like it together do not."""
+    rng = np.random.default_rng(seed)
+    low, high = 0.35, 0.65
+    chances = np.where(np.repeat([0, 1], 500)[:, None], high, low)
+    shard = table((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
+    # rows where the true parameters put them: as good a partition as there is
+    logs = np.log([[low, 1 - low], [high, 1 - high]])
+    ones = (shard.codes == 1).sum(axis=1)
+    placed = (np.stack([ones, 10 - ones], axis=1) @ logs.T).argmax(axis=1)
+    draws = make_draws(shard, placed[None], 6)
+    one = log_posterior(draws, np.zeros_like(placed))
+    assert log_posterior(draws, placed) < one
+    assert clusters_bound(draws, placed) > one + np.log(1000)
+    assert beats_one_cluster(draws, placed)
+
+
+def weak_pair(rng, rows=1000, low=0.4, high=0.6):
+    """Two clusters that hardly differ, and the rows where the true parameters put them."""
+    chances = np.where(rng.integers(0, 2, rows)[:, None], high, low)
+    codes = (rng.random((rows, 10)) < chances).astype(np.uint8)
+    placed = (codes.sum(axis=1) > 5).astype(np.int64)
+    return make_draws(table(codes, [2] * 10), placed[None], 15), placed
+
+
+def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
+    draws, placed = weak_pair(np.random.default_rng(4))
+    least = log_posterior(draws, np.zeros_like(placed)) + np.log(1000)
+    codes, first, repeats = np.unique(
+        draws.shard.codes, axis=0, return_index=True, return_counts=True
+    )
+    rows = Rows(codes, repeats, draws.shard.schema.sizes)
+    assert log_bound(rows, placed[first], 15, 0.5, 0.5, steps=1) < least - 1
+    assert log_bound(rows, placed[first], 15, 0.5, 0.5) > least + 1
+    assert beats_one_cluster(draws, placed)
+
+
+def test_more_steps_never_lower_the_bound(seed):
+    draws, placed = weak_pair(np.random.default_rng(seed))
+    rows = Rows(draws.shard.codes, np.ones(1000, np.int64), draws.shard.schema.sizes)
+    bounds = [log_bound(rows, placed, 15, 0.5, 0.5, steps=steps) for steps in (1, 2, 5, 10)]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0] + 2
+
+
+def test_a_splinter_must_pay_for_the_search(seed):
+    """One odd row more probable on its own, though not by a factor of the number of rows."""
+    rng = np.random.default_rng(seed)
+    odd = np.arange(150) == rng.integers(150)
+    codes = np.zeros((150, 10), dtype=np.uint8)
+    codes[odd, :2] = 1
+    draws = make_draws(table(codes, [2] * 10), np.zeros((1, 150)), 15)
+    gain = log_posterior(draws, odd.astype(np.int64)) - log_posterior(draws, np.zeros(150, int))
+    assert 0 < gain < np.log(150)
+    assert not beats_one_cluster(draws, odd.astype(np.int64))
+    codes[odd] = 1
+    assert beats_one_cluster(draws, odd.astype(np.int64))
+
+
+def null_silo(rng, rows=150):
+    """The paper's variables without clusters."""
+    shares = [rng.dirichlet(np.ones(size)) for size in [2] * 4 + [3] * 6]
+    codes = [rng.choice(len(share), rows, p=share) for share in shares]
+    return table(np.column_stack(codes), [2] * 4 + [3] * 6)
+
+
+def test_silos_without_clusters_are_hardly_ever_cut(seed):
+    """One in eighty is cut, so four of eight in a run of 600,000; without a price, two in three."""
+    rng = np.random.default_rng(seed)
+    cut = 0
+    for number in range(8):
+        shard = null_silo(rng)
+        job = Job(15, Prior(), Schedule(iterations=1000, burn_in=500), 4, number, seed)
+        cut += partition(sample_shard(shard, job)).clusters > 1
+    assert cut < 4
+
+
+@pytest.mark.parametrize("silos", [4, 30])
+def test_the_number_of_other_silos_decides_nothing(seed, silos):
+    rng = np.random.default_rng(seed)
+    for draws, labels in (weak_pair(rng), planted(rng)):
+        among = replace(draws, silos=silos)
+        assert log_posterior(among, labels) == log_posterior(draws, labels)
+        assert clusters_bound(among, labels) == clusters_bound(draws, labels)
+        assert beats_one_cluster(among, labels) == beats_one_cluster(draws, labels)
+
+
+def test_one_rule_for_local_posteriors_and_the_pooled_sampler(seed, monkeypatch):
+    draws, _ = planted(np.random.default_rng(seed))
+    rows, _ = silomix.simulate("homogeneous", rows=200, seed=seed)
+    asked = []
+    monkeypatch.setattr(module, "beats_one_cluster", lambda *given: asked.append(given))
+    assert silomix.local_posterior(draws).partition.clusters == 1
+    pooled = silomix.rivals.pooled_mcmc(rows, "silo", iterations=200, seed=seed, threads=1)
+    assert pooled.n_clusters == 1
+    assert len(asked) == 2
+
+
+def test_rows_without_clusters_stay_together(seed):
+    rng = np.random.default_rng(seed)
+    shard = table((rng.random((600, 10)) < 0.5).astype(np.uint8), [2] * 10)
+    draws = make_draws(shard, rng.integers(0, 2, (1, 600)), 6)
+    for labels in (rng.integers(0, 2, 600), (shard.codes.sum(axis=1) > 5).astype(np.int64)):
+        assert clusters_bound(draws, labels) < log_posterior(draws, np.zeros(600, np.int64)) + 1
+        assert not beats_one_cluster(draws, labels)
+
+
+def test_the_bound_is_below_the_sum_over_all_labellings(seed):
+    """Five rows, some cells missing: every labelling of the components is enumerated."""
+    rng = np.random.default_rng(seed)
+    shard = table([[0, 2], [0, 1], [1, 0], [1, 3], [2, 1]], [2, 3])
+    draws = make_draws(shard, rng.integers(0, 3, (1, 5)), 3)
+    parts = {tuple(labels) for labels in product(range(3), repeat=5)}
+    parts = {tuple(list(dict.fromkeys(p)).index(c) for c in p) for p in parts}
+    total = logsumexp([log_posterior(draws, np.array(part)) for part in parts])
+    bounds = [clusters_bound(draws, np.array(part)) for part in parts]
+    assert np.isfinite(max(bounds)) and max(bounds) <= total
+
+
+def by_chain(shard, *chains, components=8):
+    """Draws of several chains, each with its own labels: (draw, row)."""
+    draws = make_draws(shard, np.concatenate(chains), components)
+    return replace(draws, chain=np.repeat(np.arange(len(chains)), [len(c) for c in chains]))
+
+
+def test_chains_that_agree_and_chains_that_do_not(seed):
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    other = rng.permutation(truth)
+    same = by_chain(draws.shard, draws.labels[:25], draws.labels[25:])
+    assert chain_agreement(same, 3) == 1.0
+    apart = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(other, (9, 1)))
+    # the best of a few cuts, so never less than that of the first
+    least = adjusted_rand_score(truth, other)
+    assert least <= chain_agreement(apart, 3) < least + 0.05
+    three = by_chain(draws.shard, *(np.tile(part, (9, 1)) for part in (truth, other, truth)))
+    assert_allclose(chain_agreement(three, 3), (1 + 2 * chain_agreement(apart, 3)) / 3)
+
+
+def test_a_stray_row_is_no_disagreement(seed):
+    """One chain that keeps a row apart can still show the clusters that the other finds."""
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    stray = truth.copy()
+    stray[rng.integers(len(truth))] = 3
+    chains = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(stray, (9, 1)))
+    assert chain_agreement(chains, 3) > 0.95
+
+
+def test_one_chain_or_one_cluster_agrees_with_itself(seed):
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    assert chain_agreement(draws, 3) == 1.0
+    noise = rng.integers(0, 8, (2, 20, len(truth)))
+    assert chain_agreement(by_chain(draws.shard, *noise), 1) == 1.0
+
+
+def test_chains_are_compared_on_a_subsample_that_the_seed_decides(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    shard = planted(rng)[0].shard
+    draws = by_chain(shard, *rng.integers(0, 8, (2, 20, shard.rows)))
+    compared = []
+
+    def watched(labels):
+        compared.append(labels.shape)
+        return co_clustering(labels)
+
+    monkeypatch.setattr(module, "co_clustering", watched)
+    first, again = (chain_agreement(draws, 4, rows=50) for _ in range(2))
+    assert first == again != chain_agreement(replace(draws, seed=draws.seed + 1), 4, rows=50)
+    assert set(compared) == {(20, 50)}

@@ -1,0 +1,317 @@
+"""Draws that follow a partition, from hand-made components."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from silomix.errors import SamplingWarning, SettingsError
+from silomix.kernels.similarity import BYTE, contingency
+from silomix.model.draws import Diagnostics, Draws, Schedule
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.silo.partition import partition
+from silomix.silo.relabel import RELABELLINGS, assign, average, local_posterior, match
+from silomix.silo.release import whole_counts
+
+TRUTH = np.repeat([0, 1, 2], [30, 20, 10])
+
+
+def make_draws(labels, weights, probabilities):
+    """Draws with these parameters, over variables of three levels that show the cluster."""
+    n_draws, rows = np.shape(labels)
+    variables = tuple(
+        Variable(f"v{q}", ("a", "b", "c")) for q in range(np.shape(probabilities)[2] // 3)
+    )
+    codes = np.tile(np.resize(TRUTH, rows)[:, None], len(variables)).astype(np.uint8)
+    return Draws(
+        shard=Shard(Schema(variables), codes),
+        labels=np.asarray(labels, dtype=np.uint8),
+        weights=np.asarray(weights, dtype=np.float32),
+        probabilities=np.asarray(probabilities, dtype=np.float32),
+        log_likelihood=np.zeros(n_draws),
+        chain=np.zeros(n_draws, dtype=np.int64),
+        last_labels=np.asarray(labels[-1:], dtype=np.uint8),
+        prior=Prior(),
+        silos=1,
+        seed=0,
+        schedule=Schedule(),
+        diagnostics=Diagnostics({}, trusted=True, verdict=""),
+    )
+
+
+def aligned(rng, n_draws=40, components=5, noise=0.1):
+    """Draws in which component c is cluster c, and the rest are almost empty."""
+    labels = np.tile(TRUTH, (n_draws, 1))
+    astray = rng.random(labels.shape) < noise
+    labels[astray] = rng.integers(0, components, astray.sum())
+    return make_draws(
+        labels,
+        rng.dirichlet(np.ones(components), n_draws),
+        rng.dirichlet(np.ones(3), (n_draws, components, 3)).reshape(n_draws, components, 9),
+    )
+
+
+def switch(draws, rng):
+    """The same draws, the components numbered anew in each."""
+    number = np.argsort(rng.random(draws.weights.shape), axis=1)
+    place = np.argsort(number, axis=1)
+    return replace(
+        draws,
+        labels=np.take_along_axis(number, draws.labels.astype(int), axis=1).astype(np.uint8),
+        weights=np.take_along_axis(draws.weights, place, axis=1),
+        probabilities=np.take_along_axis(draws.probabilities, place[:, :, None], axis=1),
+    )
+
+
+def assert_same(left, right):
+    assert_array_equal(left.weights, right.weights)
+    assert_array_equal(left.probabilities, right.probabilities)
+    assert_array_equal(left.prior_draws, right.prior_draws)
+    assert_array_equal(left.memberships, right.memberships)
+
+
+def test_match_undoes_label_switching_exactly(seed):
+    rng = np.random.default_rng(seed)
+    draws = aligned(rng, n_draws=BYTE + 45)
+    found = local_posterior(switch(draws, rng), TRUTH)
+    kept = draws.weights[:, :3].astype(np.float64)
+    assert_array_equal(found.probabilities, draws.probabilities[:, :3])
+    assert_allclose(found.weights, kept / kept.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert_array_equal(found.prior_draws, [0, 0, 0])
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
+@settings(max_examples=25, deadline=None)
+@given(number=st.integers(0, 10**6), noise=st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_numbers_of_the_components_never_matter(relabel, number, noise):
+    """With few rows, equal overlaps and empty components are common."""
+    rng = np.random.default_rng(number)
+    labels = np.where(rng.random((20, 6)) < noise, rng.integers(0, 5, (20, 6)), [0, 0, 1, 1, 2, 2])
+    draws = make_draws(labels, rng.dirichlet(np.ones(5), 20), rng.dirichlet(np.ones(3), (20, 5)))
+    left = local_posterior(draws, [0, 0, 0, 1, 1, 2], relabel)
+    right = local_posterior(switch(draws, rng), [0, 0, 0, 1, 1, 2], relabel)
+    if relabel == "match":
+        assert_same(left, right)
+    else:  # the sums run over the components in another order
+        assert_allclose(left.weights, right.weights, rtol=1e-6)
+        assert_allclose(left.probabilities, right.probabilities, rtol=1e-5)
+        assert_allclose(left.memberships, right.memberships, atol=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(number=st.integers(0, 10**6), clusters=st.integers(1, 4))
+def test_match_has_the_largest_overlap_of_all_assignments(number, clusters):
+    rng = np.random.default_rng(number)
+    overlap = rng.integers(0, 4, (5, 4, clusters), dtype=np.int32)
+    overlap *= rng.random(overlap.shape) < 0.5
+    weights = rng.dirichlet(np.ones(4), 5).astype(np.float32)
+    component = assign(overlap, weights)
+    for table, chosen in zip(overlap, component, strict=True):
+        assert len(set(chosen)) == clusters
+        totals = [
+            sum(table[c, k] for k, c in enumerate(order))
+            for order in permutations(range(4), clusters)
+        ]
+        assert sum(table[c, k] for k, c in enumerate(chosen)) == max(totals)
+
+
+def test_match_lends_an_empty_component_rather_than_a_neighbours():
+    """Clusters 0 and 1 share component 0; cluster 2 is split over components 1 and 2."""
+    overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2], [0, 0, 0]]], dtype=np.int32)
+    weights = np.array([[0.5, 0.3, 0.15, 0.05]], dtype=np.float32)
+    probabilities = np.arange(4, dtype=np.float32).reshape(1, 4, 1)
+    found, parameters, lent, share = match(overlap, weights, probabilities)
+    assert_array_equal(parameters, [[[0], [3], [1]]])
+    assert_allclose(found, [[0.5 / 0.85, 0.05 / 0.85, 0.3 / 0.85]], rtol=1e-6)
+    assert_array_equal(lent, [[False, True, False]])
+    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0]]])
+
+
+def test_match_prefers_rows_of_the_cluster_over_an_empty_component():
+    """Both assignments of component 0 share five rows; one leaves no cluster without."""
+    overlap = np.array([[[5, 3], [2, 0], [0, 0]]], dtype=np.int32)
+    weights = np.array([[0.6, 0.3, 0.1]], dtype=np.float32)
+    assert_array_equal(assign(overlap, weights), [[1, 0]])
+
+
+def test_match_counts_a_component_of_strangers_when_none_is_empty():
+    """Clusters 0 and 1 share component 0; cluster 2 is split over the two others."""
+    overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2]]], dtype=np.int32)
+    weights = np.array([[0.5, 0.3, 0.2]], dtype=np.float32)
+    probabilities = np.arange(3, dtype=np.float32).reshape(1, 3, 1)
+    _, parameters, lent, share = match(overlap, weights, probabilities)
+    assert_array_equal(parameters, [[[0], [2], [1]]])
+    assert_array_equal(lent, [[False, True, False]])
+    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 1, 0]]])
+
+
+def test_prior_draws_are_counted_and_warned_of():
+    labels = np.tile(TRUTH, (20, 1))
+    labels[:2][labels[:2] == 2] = 0  # in two draws of twenty cluster 2 joins cluster 0
+    draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
+    with pytest.warns(
+        SamplingWarning,
+        match=r"own component \(cluster 2: 10\.0% of the draws\).*give more iterations",
+    ):
+        found = local_posterior(draws, TRUTH)
+    assert_allclose(found.prior_draws, [0, 0, 0.1])
+    assert_array_equal(local_posterior(draws, TRUTH, "average").prior_draws, [0, 0, 0])
+
+
+def test_five_percent_of_prior_draws_is_no_reason_to_warn():
+    labels = np.tile(TRUTH, (20, 1))
+    labels[:1][labels[:1] == 2] = 0
+    draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_allclose(local_posterior(draws, TRUTH).prior_draws, [0, 0, 0.05])
+
+
+def test_average_by_hand_with_an_empty_component():
+    """Three rows of cluster 0 sit in component 0, one in component 1; component 2 is empty.
+
+    Weights: .5 · 3/3 + .3 · 1/3 = .6 and .3 · 2/3 = .2, divided by their sum .8.
+    """
+    overlap = np.array([[[3, 0], [1, 2], [0, 0]]], dtype=np.int32)
+    weights = np.array([[0.5, 0.3, 0.2]], dtype=np.float32)
+    probabilities = np.array([[[0.8, 0.2], [0.4, 0.6], [0.1, 0.9]]], dtype=np.float32)
+    found, parameters, lent, share = average(overlap, weights, probabilities)
+    assert_allclose(found, [[0.75, 0.25]], rtol=1e-6)
+    assert_allclose(parameters, [[[0.7, 0.3], [0.4, 0.6]]], rtol=1e-6)
+    assert not lent.any()
+    assert_allclose(share, [[[1, 0], [1 / 3, 2 / 3], [0, 0]]])
+
+
+def test_average_is_the_mean_over_the_rows_of_a_cluster(seed):
+    draws = aligned(np.random.default_rng(seed), noise=0.5)
+    found = local_posterior(draws, TRUTH, "average")
+    for k in range(3):
+        rows = draws.labels[:, np.isin(TRUTH, k)].astype(int)
+        under = np.take_along_axis(draws.probabilities, rows[:, :, None], axis=1)
+        assert_allclose(found.probabilities[:, k], under.mean(axis=1), rtol=1e-5)
+
+
+def test_memberships_by_hand():
+    """Six rows, two clusters of three, four draws of three components.
+
+    Row 3 sits with cluster 0 in the second draw. In the third the components have changed their
+    numbers, and row 0 has a component of its own, which is nobody's. In the fourth row 5 has.
+    """
+    labels = [[0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1], [2, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 2]]
+    draws = make_draws(labels, np.full((4, 3), 1 / 3), np.full((4, 3, 3), 1 / 3))
+    found = local_posterior(draws, [0, 0, 0, 1, 1, 1])
+    matched = [[0.75, 0], [1, 0], [1, 0], [0.25, 0.75], [0, 1], [0, 0.75]]
+    assert_array_equal(found.memberships, matched)
+    found = local_posterior(draws, [0, 0, 0, 1, 1, 1], "average")
+    # in the second draw three of the four rows of component 0 are cluster 0's
+    mixed = [3.75 / 4, 0.25 / 4]
+    assert_allclose(found.memberships, [mixed, mixed, mixed, [0.75 / 4, 3.25 / 4], [0, 1], [0, 1]])
+
+
+def counts_by_draw(draws, share):
+    """Level counts of each cluster in each draw, row by row: (draw, cluster, level)."""
+    offsets = draws.shard.schema.offsets
+    counts = np.zeros((len(share), share.shape[2], offsets[-1]))
+    for d, labels in enumerate(draws.labels):
+        for row, codes in enumerate(draws.shard.codes):
+            counts[d][:, offsets[:-1] + codes] += share[d, labels[row]][:, None]
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
+def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(seed, relabel, noise):
+    rng = np.random.default_rng(seed)
+    draws = switch(aligned(rng, n_draws=BYTE + 3, noise=noise), rng)
+    codes = rng.integers(0, 3, draws.shard.codes.shape).astype(np.uint8)
+    draws = replace(draws, shard=replace(draws.shard, codes=codes))
+    found = local_posterior(draws, TRUTH, relabel)
+    overlap = contingency(draws.labels, found.partition.labels, draws.components, 3)
+    *_, share = RELABELLINGS[relabel](overlap, draws.weights, draws.probabilities)
+    offsets = draws.shard.schema.offsets
+    levels = [np.eye(3)[column] for column in codes.T]
+    from_memberships = found.memberships.T @ np.concatenate(levels, axis=1)
+    exact = counts_by_draw(draws, share).mean(axis=0)
+    assert_allclose(from_memberships, exact, atol=1e-9)
+    assert_array_equal(whole_counts(found, offsets), np.rint(exact.round(9)))
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+@settings(max_examples=25, deadline=None)
+@given(number=st.integers(0, 10**6), noise=st.sampled_from([0.0, 0.3, 1.0]))
+def test_a_row_is_counted_once_at_most(number, noise):
+    draws = aligned(np.random.default_rng(number), noise=noise)
+    for relabel in RELABELLINGS:
+        memberships = local_posterior(draws, TRUTH, relabel).memberships
+        assert memberships.shape == (60, 3)
+        assert memberships.min() >= 0
+        assert memberships.sum(axis=1).max() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
+def test_the_result_is_float32_sums_to_one_and_says_where_it_comes_from(seed, relabel):
+    draws = aligned(np.random.default_rng(seed), n_draws=BYTE + 3)
+    found = local_posterior(draws, TRUTH, relabel)
+    assert found.weights.dtype == found.probabilities.dtype == np.float32
+    assert found.weights.shape == (BYTE + 3, 3)
+    assert found.probabilities.shape == (BYTE + 3, 3, 9)
+    assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-6)
+    assert_allclose(found.probabilities.sum(axis=2), 3, rtol=1e-6)  # one for each variable
+    assert found.relabel == relabel
+    assert found.draws is draws
+    assert found.levels == draws.levels
+    assert_array_equal(found.sizes, [30, 20, 10])
+
+
+def test_a_word_a_partition_and_labels_of_any_kind_say_the_same(seed):
+    draws = aligned(np.random.default_rng(seed))
+    ready = partition(draws)
+    by_word = local_posterior(draws)
+    assert local_posterior(draws, ready).partition is ready
+    assert by_word.partition.method == "linkage"
+    for given_labels in (ready, TRUTH, 7 - TRUTH, np.array(["c", "a", "b"])[TRUTH]):
+        assert_same(by_word, local_posterior(draws, given_labels))
+    assert local_posterior(draws, TRUTH).partition.method == "given"
+
+
+def test_one_cluster_has_all_the_weight(seed):
+    draws = aligned(np.random.default_rng(seed), noise=0)
+    found = local_posterior(draws, np.zeros(60, dtype=int))
+    assert_array_equal(found.weights, np.ones((40, 1)))
+    assert_array_equal(found.probabilities, draws.probabilities[:, :1])
+
+
+def test_unknown_words_list_the_choices(seed):
+    draws = aligned(np.random.default_rng(seed))
+    with pytest.raises(SettingsError, match=r"relabel 'mean' is unknown.*\['match', 'average'\]"):
+        local_posterior(draws, relabel="mean")
+    with pytest.raises(SettingsError, match=r"partition 'ward' is unknown"):
+        local_posterior(draws, "ward")
+
+
+def test_labels_of_another_table_are_refused(seed):
+    draws = aligned(np.random.default_rng(seed))
+    other = partition(make_draws(draws.labels[:, :50], draws.weights, draws.probabilities))
+    message = r"labels of shape \({}\) and the draws have 60 rows; give one label for each row"
+    with pytest.raises(SettingsError, match=message.format("50,")):
+        local_posterior(draws, other)
+    with pytest.raises(SettingsError, match=message.format("60, 1")):
+        local_posterior(draws, TRUTH[:, None])
+
+
+def test_match_cannot_follow_more_clusters_than_components(seed):
+    draws = aligned(np.random.default_rng(seed))
+    six = np.arange(60) % 6
+    with pytest.raises(SettingsError, match=r"has 6 clusters .* only 5 components.*'average'"):
+        local_posterior(draws, six)
+    assert local_posterior(draws, six, "average").weights.shape == (40, 6)

@@ -1,0 +1,404 @@
+"""The draws are those of the schedule, whatever else happens while they are made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import silomix
+from cases import sweep_twin as reference
+from silomix.kernels.compilation import watch_compilation
+from silomix.messages.progress import Progress
+from silomix.model.draws import Schedule
+from silomix.model.families.categorical import Categorical
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.silo import sampler
+from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
+
+SHORT = Schedule(iterations=40, burn_in=10, chains=2, thin=3)
+LONG = Schedule(iterations=5 * 10**6, burn_in=10**6, chains=2, thin=4 * 10**6)
+"""A minute's work, so that a run that does not stop fails its test."""
+
+
+def make_shard(seed, rows=300, sizes=(2, 3, 2, 4), missing=0.1):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, rows)
+    columns = []
+    for size in sizes:
+        likely = rng.integers(0, size, 3)[kind]
+        column = np.where(rng.random(rows) < 0.7, likely, rng.integers(0, size, rows))
+        columns.append(np.where(rng.random(rows) < missing, size, column))
+    variables = tuple(
+        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(sizes)
+    )
+    return Shard(Schema(variables), np.stack(columns, axis=1).astype(np.uint8))
+
+
+def make_job(seed, schedule=SHORT, **changes):
+    return replace(Job(6, Prior(), schedule, silos=3, silo=1, seed=seed), **changes)
+
+
+def arrays(draws):
+    """Everything numeric in the draws, by name."""
+    names = ("labels", "weights", "probabilities", "log_likelihood", "chain")
+    traces = {name: trace.values for name, trace in draws.diagnostics.traces.items()}
+    return {name: getattr(draws, name) for name in names} | traces
+
+
+def assert_same_draws(one, other):
+    others = arrays(other)
+    for name, array in arrays(one).items():
+        assert_array_equal(array, others[name], err_msg=name)
+        assert array.dtype == others[name].dtype
+    assert one.diagnostics.verdict == other.diagnostics.verdict
+
+
+@pytest.fixture
+def advances(monkeypatch):
+    """The sweeps of each call of the family, and whether a pool shared the rows."""
+    calls = []
+    advance = Categorical.advance
+
+    def record(self, chain, sweeps, kept, pool):
+        calls.append((sweeps, pool is not None))
+        advance(self, chain, sweeps, kept, pool)
+
+    monkeypatch.setattr(Categorical, "advance", record)
+    return calls
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_kept_draws_are_those_of_the_definition(chains, seed):
+    sizes = np.array([2, 3, 2])
+    shard = make_shard(seed, 12, sizes)
+    schedule = Schedule(iterations=12, burn_in=4, chains=chains, thin=3)
+    job = make_job(seed, schedule, components=3)
+    draws = sample_shard(shard, job)
+    expected = []
+    for chain in range(chains):
+        key = reference.chain_key(seed, 1, chain)
+        labels = reference.start(key, 12, 3)
+        for sweep in range(1, 13):
+            drawn = reference.sweep(key, sweep, shard.codes, sizes, labels, 3, *Prior().share(3))
+            labels = drawn[0]
+            if sweep in (7, 10):
+                expected.append((chain, *drawn))
+    chain, labels, weights, tables, log_likelihood = (
+        np.array(part) for part in zip(*expected, strict=True)
+    )
+    assert_array_equal(draws.chain, chain)
+    assert_array_equal(draws.labels, labels)
+    assert_array_equal(draws.weights, weights.astype(np.float32))
+    assert_array_equal(draws.probabilities, tables.transpose(0, 2, 1).astype(np.float32))
+    # the kernel adds logarithms of float32 totals; each is off by a few roundings at most
+    assert np.abs(draws.log_likelihood - log_likelihood).max() <= 12 * 16 * 2.0**-24
+
+
+def test_chains_have_streams_of_their_own(seed):
+    draws = sample_shard(make_shard(seed), make_job(seed))
+    first, second = (draws.log_likelihood[draws.chain == chain] for chain in (0, 1))
+    assert len(first) == len(second) == SHORT.kept
+    assert np.intersect1d(first, second).size == 0
+
+
+@pytest.mark.parametrize("change", [{"seed": 999}, {"silo": 2}])
+def test_seed_and_place_of_the_silo_change_the_draws(change, seed):
+    shard, job = make_shard(seed), make_job(seed)
+    draws, others = sample_shard(shard, job), sample_shard(shard, replace(job, **change))
+    assert np.intersect1d(draws.log_likelihood, others.log_likelihood).size == 0
+
+
+def test_a_chain_does_not_depend_on_how_many_there_are(seed):
+    shard = make_shard(seed)
+    alone = sample_shard(shard, make_job(seed, replace(SHORT, chains=1)))
+    third = sample_shard(shard, make_job(seed, replace(SHORT, chains=3)))
+    assert_array_equal(alone.labels, third.labels[: SHORT.kept])
+
+
+def test_a_silo_takes_its_share_of_the_prior(seed):
+    """Silos in one job, fractions in the other: the same numbers reach the family."""
+    shard, job = make_shard(seed), make_job(seed)
+    alpha, beta = job.prior.share(3)
+    whole = replace(job, prior=Prior(alpha, beta, fractionate=False))
+    assert_array_equal(sample_shard(shard, job).labels, sample_shard(shard, whole).labels)
+    other = replace(job, prior=Prior(fractionate=False))
+    assert (sample_shard(shard, other).labels != sample_shard(shard, job).labels).any()
+
+
+@pytest.mark.parametrize(
+    ("chains", "threads", "shared"),
+    [(1, 2, True), (1, 3, True), (2, 2, False), (2, 3, False), (2, 4, True), (3, 2, False)],
+)
+def test_threads_do_not_change_the_draws(chains, threads, shared, seed, monkeypatch, advances):
+    shard, job = make_shard(seed), make_job(seed, replace(SHORT, chains=chains))
+    expected = sample_shard(shard, job)
+    assert_same_draws(expected, sample_shard(shard, job, threads=threads))
+    assert not any(pooled for _, pooled in advances)
+    monkeypatch.setattr(sampler, "ROWS_TO_SHARE", 100)
+    advances.clear()
+    assert_same_draws(expected, sample_shard(shard, job, threads=threads))
+    assert {pooled for _, pooled in advances} == {shared}
+
+
+def test_calls_do_not_change_the_draws(seed, monkeypatch, advances):
+    """However the sweeps are cut into kernel calls, the draws are the same."""
+    shard, job = make_shard(seed), make_job(seed)
+    expected = sample_shard(shard, job)
+    pieces = []
+    for seconds in (1e-9, 100.0):
+        monkeypatch.setattr(sampler, "SECONDS_PER_CALL", seconds)
+        advances.clear()
+        assert_same_draws(expected, sample_shard(shard, job, progress=lambda _: None))
+        pieces.append(len(advances))
+    one_sweep_a_call, doubling = pieces
+    assert one_sweep_a_call == 2 * SHORT.iterations
+    assert doubling == 2 * 6  # 1, 2, 4, 8, 16 and the 9 that are left of 40
+
+
+@pytest.mark.parametrize("every", [1, 7, 1000])
+def test_a_checkpoint_does_not_change_the_draws(every, seed, tmp_path):
+    shard, job = make_shard(seed), make_job(seed)
+    saved = sample_shard(shard, job, checkpoint=tmp_path / "run", checkpoint_every=every)
+    assert_same_draws(sample_shard(shard, job), saved)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_checkpoints_come_as_often_as_asked(seed, tmp_path, monkeypatch):
+    saves = []
+    save = sampler.save_chain
+
+    def record(checkpoint, chain, sweep, labels):
+        saves.append((chain, sweep))
+        save(checkpoint, chain, sweep, labels)
+
+    monkeypatch.setattr(sampler, "save_chain", record)
+    sample_shard(make_shard(seed), make_job(seed), checkpoint=tmp_path, checkpoint_every=15)
+    assert sorted(saves) == [(chain, sweep) for chain in (0, 1) for sweep in (15, 30, 40)]
+
+
+def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
+    monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
+    schedule = Schedule(iterations=2000, burn_in=1000, chains=2, thin=10)
+    seen = []
+    sample_shard(
+        make_shard(seed),
+        make_job(seed, schedule),
+        threads=2,
+        progress=lambda at: seen.append((at, threading.get_ident())),
+    )
+    reports, threads = zip(*seen, strict=True)
+    done = [report.done for report in reports]
+    assert len(done) > 3
+    assert done == sorted(done)
+    assert reports[-1] == Progress("sampling", 4000, 4000, chains_done=2, chains=2)
+    assert reports[0].chains_done == 0
+    assert {report.total for report in reports} == {4000}
+    assert {report.stage for report in reports} <= {"compiling", "sampling"}
+    assert set(threads) == {threading.get_ident()}
+
+
+def raise_after_a_sweep(error):
+    def report(at):
+        if at.done:
+            report.at = time.monotonic()
+            raise error
+
+    return report
+
+
+@pytest.mark.parametrize("threads", [1, 2], ids=["one chain waits", "both run"])
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_exception_in_the_callback_ends_the_run(kind, threads, seed):
+    threads_before = threading.active_count()
+    error = kind("from the callback")
+    report = raise_after_a_sweep(error)
+    with pytest.raises(kind) as caught:
+        sample_shard(make_shard(seed), make_job(seed, LONG), threads=threads, progress=report)
+    assert caught.value is error
+    assert time.monotonic() - report.at < 5
+    assert threading.active_count() == threads_before
+
+
+def test_an_exception_ends_a_run_that_shares_its_rows(seed, monkeypatch):
+    monkeypatch.setattr(sampler, "ROWS_TO_SHARE", 100)
+    threads_before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        sample_shard(
+            make_shard(seed),
+            make_job(seed, replace(LONG, chains=1)),
+            threads=2,
+            progress=raise_after_a_sweep(KeyboardInterrupt()),
+        )
+    assert threading.active_count() == threads_before
+
+
+def fail_at(monkeypatch, key, sweep):
+    """Let the chain with this key run out of memory when it comes to the sweep."""
+    advance = Categorical.advance
+
+    def fail(self, chain, sweeps, kept, pool):
+        if sweeps.key == key and sweeps.last >= sweep:
+            raise MemoryError(f"at sweep {sweep}")
+        advance(self, chain, sweeps, kept, pool)
+
+    monkeypatch.setattr(Categorical, "advance", fail)
+
+
+def test_a_chain_that_fails_ends_the_others(seed, monkeypatch):
+    fail_at(monkeypatch, reference.chain_key(seed, 1, 1), 20)
+    threads_before = threading.active_count()
+    with pytest.raises(MemoryError, match="at sweep 20"):
+        sample_shard(make_shard(seed), make_job(seed, LONG), threads=2)
+    assert threading.active_count() == threads_before
+
+
+@pytest.mark.parametrize(("sweep", "first"), [(5, 1), (7, 1), (8, 8), (36, 36), (40, 36)])
+def test_a_run_goes_on_from_its_last_checkpoint(sweep, first, seed, tmp_path, advances):
+    """Checkpoints are at sweeps 7, 14, … 35 and 40; the chain fails coming to `sweep`."""
+    shard, job = make_shard(seed), make_job(seed)
+    expected = sample_shard(shard, job)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(MemoryError):
+        fail_at(patch, reference.chain_key(seed, 1, 1), sweep)
+        sample_shard(shard, job, checkpoint=tmp_path, checkpoint_every=7)
+    advances.clear()
+    resumed = sample_shard(shard, job, checkpoint=tmp_path, checkpoint_every=7)
+    assert_same_draws(expected, resumed)
+    key = reference.chain_key(seed, 1, 1)
+    assert min(sweeps.first for sweeps, _ in advances if sweeps.key == key) == first
+
+
+def test_an_interrupted_run_goes_on_to_the_same_draws(seed, tmp_path, monkeypatch):
+    """Stopped from the callback again and again, at whatever sweep it then is."""
+    monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-3)
+    shard = make_shard(seed)
+    job = make_job(seed, Schedule(iterations=3000, burn_in=1000, chains=2, thin=20))
+    for limit in (500, 1500, 2500, 4000, 5500):
+
+        def stop(at, limit=limit):
+            if at.done >= limit:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            sample_shard(
+                shard, job, threads=2, checkpoint=tmp_path, checkpoint_every=50, progress=stop
+            )
+        assert not list(tmp_path.glob("*.partial"))
+    finished = sample_shard(shard, job, checkpoint=tmp_path, checkpoint_every=50)
+    assert_same_draws(sample_shard(shard, job), finished)
+
+
+CHILD = """
+import signal, sys
+import silomix
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
+
+def report(at):
+    if at.done > 1000:
+        print("sampling", flush=True)
+
+table = silomix.simulate("homogeneous", rows=400, silos=1, seed=3)[0].drop(columns="silo")
+silomix.sample(
+    table, components=6, iterations=60_000, chains=2, threads=2, seed=3, thin=1000,
+    checkpoint=sys.argv[1], checkpoint_every=200, progress=report,
+)
+"""
+
+
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path):
+    folder = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(silomix.__file__).parents[1])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout.readline() == "sampling\n"
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=20)
+    assert child.returncode != 0
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert not list(folder.glob("*.partial"))
+    sweeps = [int(np.load(path)["sweep"]) for path in folder.glob("chain-*.npz")]
+    assert 0 < sum(sweeps) < 2 * 60_000
+    table = silomix.simulate("homogeneous", rows=400, silos=1, seed=3)[0].drop(columns="silo")
+    settings = {"components": 6, "iterations": 60_000, "chains": 2, "seed": 3, "thin": 1000}
+    resumed = silomix.sample(table, **settings, checkpoint=folder, progress=False)
+    assert_same_draws(silomix.sample(table, **settings, progress=False), resumed)
+
+
+@contextmanager
+def compiled_already():
+    begun = threading.Event()
+    begun.set()
+    yield begun
+
+
+def test_compiling_is_said_once(seed, monkeypatch, caplog):
+    monkeypatch.setattr(sampler, "watch_compilation", compiled_already)
+    monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
+    monkeypatch.setattr(sampler, "_untold", threading.Lock())
+    stages = []
+    for _ in range(2):
+        sample_shard(
+            make_shard(seed), make_job(seed), progress=lambda at: stages.append((at.stage, at.done))
+        )
+    words = "compiling the sampler, once for this installation: about half a minute"
+    said = [record for record in caplog.records if record.getMessage() == words]
+    assert len(said) == 1
+    assert said[0].name == "silomix"
+    assert all((stage == "compiling") == (done == 0) for stage, done in stages)
+
+
+def test_a_compilation_is_noticed_and_a_compiled_function_is_not():
+    @numba.njit
+    def double(number):
+        return 2 * number
+
+    with watch_compilation() as begun:
+        double(1)
+    assert begun.is_set()
+    with watch_compilation() as begun:
+        double(2)
+    assert not begun.is_set()
+
+
+BLOCKS = Schedule(iterations=4000, burn_in=2000, chains=2, thin=4, adaptive=True)
+
+
+def test_a_block_has_the_draws_of_its_schedule(seed):
+    """Chains that go on from the block before are those that ran through."""
+    shard, job = make_shard(seed), make_job(seed, BLOCKS)
+    blocks = list(sample_in_blocks(shard, job, threads=2))
+    assert [draws.schedule.iterations for draws in blocks] == [1000, 2000, 4000]
+    for draws in blocks:
+        assert_same_draws(draws, sample_shard(shard, replace(job, schedule=draws.schedule)))
+
+
+@pytest.mark.parametrize("stopped_at", [700, 1500, 3000])
+def test_blocks_that_were_stopped_go_on_from_their_checkpoints(tmp_path, stopped_at, seed):
+    shard, job = make_shard(seed), make_job(seed, BLOCKS)
+
+    def stop(at):
+        if at.done > 2 * stopped_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(sample_in_blocks(shard, job, progress=stop, checkpoint=tmp_path))
+    *_, resumed = sample_in_blocks(shard, job, checkpoint=tmp_path)
+    *_, whole = sample_in_blocks(shard, job)
+    assert_same_draws(resumed, whole)

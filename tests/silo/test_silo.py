@@ -1,0 +1,434 @@
+"""The silo's side of the seam: what it answers, what it refuses, and what it remembers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import silomix
+from silomix.errors import (
+    CheckpointError,
+    DataError,
+    MessageError,
+    MissingDependency,
+    PolicyRefusal,
+    StudyMismatch,
+)
+from silomix.messages import (
+    REFUSALS,
+    AssignRows,
+    CountDistinctRows,
+    LogLikelihood,
+    PolishRound,
+    Refused,
+    SampleLocally,
+    ShareReleases,
+)
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.release_notes import QUESTIONS
+from silomix.model.table import load
+from silomix.silo.answer import (
+    HANDLERS,
+    LIMITED,
+    Silo,
+    answer,
+    answer_or_refuse,
+    points,
+    ran_enough,
+    refusal_code,
+)
+from silomix.silo.store import Store, digest_rows, open_store
+from silomix.study import FewRounds, make_study
+from silomix.study.policy import OPEN, policy_named
+
+NAMES = ["north", "south"]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    table, _ = silomix.simulate("homogeneous", rows=1200, silos=2, seed=4)
+    return load(table.drop(columns="silo"))
+
+
+@pytest.fixture(scope="module")
+def study(whole):
+    return make_study(
+        whole.schema,
+        NAMES,
+        seed=3,
+        iterations=600,
+        oracle="federated",
+        solver=FewRounds(starts=100),
+        polish=2,
+    )
+
+
+def make_silo(whole, study, place=0, **options):
+    shard = silomix.model.schema.Shard(whole.schema, whole.codes[place::2])
+    return Silo(name=NAMES[place], place=place, shard=shard, study=study, **options)
+
+
+@pytest.fixture(scope="module")
+def sampled(whole, study):
+    """Both silos, sampled once."""
+    silos = [make_silo(whole, study, place) for place in range(2)]
+    for silo in silos:
+        answer(SampleLocally(), silo)
+    return silos
+
+
+@pytest.mark.parametrize(
+    ("agreement", "trusted", "polish", "enough"),
+    [
+        (0.9, True, "until", True),
+        (0.9, False, "until", True),
+        (0.8, True, "until", False),
+        (0.9, True, 0, True),
+        (0.9, False, 0, False),
+    ],
+)
+def test_when_a_silo_has_sampled_enough(whole, agreement, trusted, polish, enough):
+    """Its chains agree; where its draws are the answer they must have mixed too."""
+    study = make_study(whole.schema, NAMES, polish=polish)
+    draws = SimpleNamespace(diagnostics=SimpleNamespace(trusted=trusted))
+    clusters = SimpleNamespace(agreement=agreement)
+    assert ran_enough(draws, clusters, study) is enough
+    alone = make_study(whole.schema, ["all"], polish=polish)
+    assert ran_enough(draws, clusters, alone) is (enough and trusted)
+
+
+def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
+    study = make_study(whole.schema, NAMES, seed=3, iterations=4000)
+    first = answer(SampleLocally(), make_silo(whole, study))
+    assert first.diagnostics.sweeps == 1000
+    assert first.diagnostics.agreement >= 0.85
+    monkeypatch.setattr("silomix.silo.answer.ENOUGH_AGREEMENT", 1.1)
+    longest = answer(SampleLocally(), make_silo(whole, study))
+    assert longest.diagnostics.sweeps == 4000
+    under_rules = answer(
+        SampleLocally(),
+        make_silo(
+            whole,
+            make_study(whole.schema, NAMES, preset="files", iterations=1000),
+            policy=policy_named("default"),
+        ),
+    )
+    assert under_rules.diagnostics.sweeps == 0
+
+
+def polish_round(sampled, number=1):
+    release = sampled[0].store.kept.release
+    return PolishRound(
+        number,
+        np.full((3, release.clusters), 1 / release.clusters),
+        np.repeat(release.mean[None], 3, axis=0),
+        alpha=0.25,
+        inner_sweeps=1,
+    )
+
+
+def shared_releases(sampled):
+    releases = tuple(silo.store.kept.release for silo in sampled)
+    groups = tuple(np.arange(release.clusters) for release in releases)
+    return ShareReleases(releases, groups, 20)
+
+
+def a_point(share):
+    clusters = 1 + max(int(group.max()) for group in share.groups)
+    held = np.array([[c < len(group) for c in range(clusters)] for group in share.groups])
+    return LogLikelihood(
+        share.key, 0, 10, np.full((1, 2), 0.5), (held / held.sum(axis=0))[None].astype(float)
+    )
+
+
+def with_limits(policy, **limits):
+    return policy.model_copy(update={"exchanges": policy.exchanges.model_copy(update=limits)})
+
+
+def test_every_question_but_for_the_release_is_limited_and_the_officer_told():
+    # rivals bring questions of their own, which no message can carry
+    carried = {kind for kind in HANDLERS if kind.__module__.startswith("silomix.messages")}
+    assert LIMITED.keys() == carried - {SampleLocally}
+    assert set(LIMITED.values()) == set(type(OPEN.exchanges).model_fields) == set(QUESTIONS)
+
+
+def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
+    silo = make_silo(whole, study, policy=policy_named("default"))
+    with pytest.raises(PolicyRefusal) as error:
+        answer(polish_round(sampled), silo)
+    assert str(error.value) == (
+        "north: its policy does not allow polish; its owner can change exchanges.polish in the "
+        "policy file, or the study can do without"
+    )
+    assert answer_or_refuse(polish_round(sampled), silo) == Refused("policy")
+
+
+def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sampled):
+    policy = with_limits(policy_named("default"), polish=2)
+    silo = make_silo(whole, study, policy=policy)
+    first = answer(polish_round(sampled, 1), silo)
+    again = answer(polish_round(sampled, 1), silo)
+    assert_array_equal(first.counts, again.counts)
+    answer(polish_round(sampled, 2), silo)
+    third = replace(polish_round(sampled, 2), inner_sweeps=2)
+    with pytest.raises(PolicyRefusal) as error:
+        answer(third, silo)
+    assert str(error.value) == (
+        "north: its policy allows 2 questions about polish and all were asked; ask fewer in this "
+        "study, or let the policy's owner allow more"
+    )
+    assert answer_or_refuse(third, silo) == Refused("limit")
+    assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
+
+
+def test_a_point_before_the_releases_is_refused(whole, study, sampled):
+    silo = make_silo(whole, study, store=Store())
+    assert answer_or_refuse(a_point(shared_releases(sampled)), silo) == Refused("order")
+
+
+def test_the_draws_made_from_shared_releases_are_everyones(sampled):
+    """In one memory they come along; elsewhere each silo makes them: the same numbers."""
+    share = shared_releases(sampled)
+    answer(share, sampled[0])
+    alone = answer(a_point(share), sampled[0])
+    answer(replace(share, matched=sampled[0].store.matched), sampled[0])
+    together = answer(a_point(share), sampled[0])
+    assert_array_equal(alone.value, together.value)
+    assert_array_equal(alone.profiles, together.profiles)
+
+
+def forged(share):
+    """The sharing with another release of the other silo."""
+    one, other = share.releases
+    return replace(share, releases=(one, replace(other, mean=other.mean[::-1].copy())))
+
+
+def an_assignment(silo, draws=1):
+    release = silo.store.kept.release
+    even = np.full((draws, release.clusters), 1 / release.clusters)
+    return AssignRows(even, np.repeat(release.mean[None], draws, axis=0))
+
+
+class TestSharing:
+    @pytest.fixture
+    def limited(self, sampled):
+        def make(policy=OPEN, **limits):
+            store = Store()
+            store.kept = sampled[0].store.kept
+            return replace(sampled[0], policy=with_limits(policy, **limits), store=store)
+
+        return make
+
+    def test_a_question_about_other_releases_is_another_question(self, sampled, limited):
+        share = shared_releases(sampled)
+        other = forged(share)
+        assert share.key != other.key
+        silo = limited(gradients=10)
+        answer(share, silo)
+        point = a_point(share)
+        value = answer(point, silo).value
+        answer(other, silo)
+        assert answer_or_refuse(point, silo) == Refused("order")
+        assert answer_or_refuse(replace(point, shared=other.key), silo) == Refused("limit")
+        answer(share, silo)
+        assert_array_equal(answer(point, silo).value, value)
+
+    def test_the_key_is_of_all_that_travels_and_of_nothing_else(self, sampled):
+        share = shared_releases(sampled)
+        assert replace(share, matched=object()).key == share.key
+        assert replace(share, releases=(), known_as=share.key).key == share.key
+        back = decode(encode(Envelope("", "", 1, "ShareReleases"), share))[1]
+        assert back.key == share.key
+        assert replace(share, draws=21).key != share.key
+
+    def test_sharings_are_counted_and_the_same_one_counts_once(self, sampled, limited):
+        share, silo = shared_releases(sampled), limited(sharing=1)
+        answer(share, silo)
+        answer(share, silo)
+        assert answer_or_refuse(forged(share), silo) == Refused("limit")
+        with pytest.raises(PolicyRefusal, match="its policy allows 1 question about sharing and"):
+            answer(forged(share), silo)
+
+    def test_the_silo_knows_its_own_release(self, sampled, limited):
+        share, silo = shared_releases(sampled), limited(sharing=1)
+        own, other = share.releases
+        for change in (
+            {"mean": own.mean[:, ::-1].copy()},
+            {"sizes": own.sizes + 1},
+            {"concentration": own.concentration * 2},
+            {"probabilities": own.probabilities[::-1].copy()},
+            {"weights": None},
+        ):
+            wrong = replace(share, releases=(replace(own, **change), other))
+            with pytest.raises(MessageError) as error:
+                answer(wrong, silo)
+            assert str(error.value) == (
+                "north: the release that the coordinator shows as its own is not the one that it "
+                "made; show the one that it answered"
+            )
+            assert refusal_code(error.value) == "question"
+        assert silo.store.ledger == {}
+        scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
+        answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
+
+    def test_a_release_that_must_not_be_shown(self, sampled, limited):
+        silo = limited(sharing=0)
+        with pytest.raises(PolicyRefusal) as error:
+            answer(shared_releases(sampled), silo)
+        assert str(error.value) == (
+            "north: its policy does not allow sharing; its owner can change exchanges.sharing in "
+            "the policy file, or the study can do without"
+        )
+
+    def test_points_are_counted_one_by_one(self, sampled, limited):
+        """Ten draws at one starting point are ten points; half a question is not answered."""
+        share, silo = shared_releases(sampled), limited(gradients=15)
+        answer(share, silo)
+        first = a_point(share)
+        answer(first, silo)
+        answer(first, silo)
+        assert list(silo.store.ledger["gradients"].values()) == [10]
+        with pytest.raises(PolicyRefusal) as error:
+            answer(replace(first, first=10, last=16), silo)
+        assert str(error.value) == (
+            "north: its policy allows 15 points about gradients of which 5 are left, and this "
+            "question is about 6; ask fewer in this study, or let the policy's owner allow more"
+        )
+        answer(replace(first, first=10, last=15), silo)
+        with pytest.raises(PolicyRefusal, match="15 points about gradients and all were asked"):
+            answer(replace(first, first=15, last=16), silo)
+        two = replace(
+            first,
+            weights=np.repeat(first.weights, 2, axis=0),
+            profiles=np.repeat(first.profiles, 2, axis=0),
+        )
+        assert points(two) == 20
+
+    def test_assignments_are_counted_and_the_same_one_counts_once(self, limited):
+        silo = limited(assign=1)
+        first = answer(an_assignment(silo), silo)
+        assert_array_equal(answer(an_assignment(silo), silo).sizes, first.sizes)
+        assert answer_or_refuse(an_assignment(silo, draws=2), silo) == Refused("limit")
+
+
+def test_a_release_is_held_against_the_policy_of_today(sampled):
+    strict = OPEN.model_copy(update={"tiers": ("summary",)})
+    assert answer_or_refuse(SampleLocally(), replace(sampled[0], policy=strict)) == Refused(
+        "policy"
+    )
+    hidden = with_limits(OPEN, sharing=0)
+    release = answer(SampleLocally(), replace(sampled[0], policy=hidden))
+    assert release.policy["exchanges"]["sharing"] == 0
+    assert release.mean is sampled[0].store.kept.release.mean
+
+
+def test_a_question_that_does_not_fit_is_refused(sampled):
+    bad = replace(polish_round(sampled), weights=np.full((3, 2), 0.5))
+    assert answer_or_refuse(bad, sampled[0]) == Refused("question")
+
+
+def test_a_point_for_other_draws_than_were_shown_is_refused(sampled):
+    share = shared_releases(sampled)
+    answer(share, sampled[0])
+    point = a_point(share)
+    assert answer_or_refuse(replace(point, first=15, last=21), sampled[0]) == Refused("question")
+    fewer = replace(point, profiles=np.full((1, 2, 1), 0.5))
+    assert answer_or_refuse(fewer, sampled[0]) == Refused("question")
+
+
+def test_the_text_of_an_error_stays_in_the_silo(whole, study, sampled, caplog):
+    def fail(query, silo):
+        raise ValueError("row 17 has the name of a patient")
+
+    silo = make_silo(whole, study)
+    before = HANDLERS[CountDistinctRows]
+    HANDLERS[CountDistinctRows] = fail
+    try:
+        rows = study.model_copy(
+            update={"aggregation": study.aggregation.model_copy(update={"oracle": "contingency"})}
+        )
+        reply = answer_or_refuse(CountDistinctRows(), replace(silo, study=rows))
+    finally:
+        HANDLERS[CountDistinctRows] = before
+    assert reply == Refused("failed")
+    assert "name of a patient" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StudyMismatch("x"), "study"),
+        (MessageError("x"), "question"),
+        (DataError("x"), "data"),
+        (MissingDependency("x"), "dependency"),
+        (PolicyRefusal("x", code="too-few-rows"), "too-few-rows"),
+        (RuntimeError("x"), "failed"),
+    ],
+)
+def test_codes_of_errors(error, code):
+    assert refusal_code(error) == code
+    assert code in REFUSALS
+
+
+class TestStoreInAFolder:
+    def identity(self, silo):
+        return {"silo": silo.name, "study": "s", "table": digest_rows(silo.shard.codes)}
+
+    def test_it_remembers_everything_across_processes(self, tmp_path, whole, study, sampled):
+        policy = with_limits(OPEN, polish=1)
+        first = make_silo(whole, study, policy=policy)
+        first = replace(first, store=open_store(tmp_path, self.identity(first)))
+        release = answer(SampleLocally(), first)
+        share = shared_releases(sampled)
+        answer(share, first)
+        value = answer(a_point(share), first).value
+        answer(polish_round(sampled), first)
+        assign = AssignRows(
+            np.full((1, release.clusters), 1 / release.clusters), release.mean[None]
+        )
+        answer(assign, first)
+
+        second = replace(first, store=open_store(tmp_path, self.identity(first)), shard=None)
+        kept = second.store.kept
+        assert_array_equal(kept.release.mean, release.mean)
+        assert_array_equal(kept.labels, first.store.kept.labels)
+        assert_array_equal(second.store.membership, first.store.membership)
+        assert answer(SampleLocally(), second).sizes.tolist() == release.sizes.tolist()
+        second = replace(second, shard=first.shard)
+        assert_array_equal(answer(a_point(share), second).value, value)
+        with pytest.raises(PolicyRefusal, match="all were asked"):
+            answer(polish_round(sampled, 2), second)
+
+    def test_of_something_else_it_is_refused(self, tmp_path, sampled):
+        open_store(tmp_path, self.identity(sampled[0]))
+        with pytest.raises(CheckpointError) as error:
+            open_store(tmp_path, {**self.identity(sampled[0]), "study": "another"})
+        assert str(error.value) == (
+            f"{tmp_path} was made for another study; give this one a folder of its own, or delete "
+            "that one if nothing in it is needed"
+        )
+
+    def test_where_it_cannot_be_it_is_refused(self, tmp_path, sampled):
+        (tmp_path / "taken").touch()
+        with pytest.raises(CheckpointError, match=r"cannot be used as the silo's store .*another"):
+            open_store(tmp_path / "taken", self.identity(sampled[0]))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "silo.json",
+            "answered.json",
+            "kept.safetensors",
+            "shared.safetensors",
+            "membership.safetensors",
+        ],
+    )
+    def test_damaged_it_is_refused(self, tmp_path, sampled, name):
+        open_store(tmp_path, self.identity(sampled[0]))
+        (tmp_path / name).write_bytes(b"[1, 2")
+        with pytest.raises(CheckpointError, match="or delete it: what was in it is made again"):
+            open_store(tmp_path, self.identity(sampled[0]))

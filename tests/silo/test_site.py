@@ -1,0 +1,87 @@
+"""From a site's decisions to its silo, and back to its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import silomix
+from silomix.errors import CheckpointError, StudyMismatch
+from silomix.messages import Refused, SampleLocally
+from silomix.silo.answer import answer_or_refuse
+from silomix.silo.site import load_rows, open_silo, write_labels
+from silomix.study import make_study
+from silomix.study.policy import Policy, policy_named
+from silomix.study.roster import table_schema
+
+
+@pytest.fixture(scope="module")
+def table():
+    made, _ = silomix.simulate("nested", rows=60, silos=2, seed=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def study(table):
+    return make_study(table_schema(table, silo="silo"), ["silo 1", "silo 2"])
+
+
+@pytest.fixture
+def loaded(table, study):
+    return load_rows(table, study, "silo 2", column="silo", frequency=None)
+
+
+def test_rows_keep_their_numbers_in_the_table(table, loaded):
+    shard, rows, _ = loaded
+    assert shard.rows == len(rows) == (table["silo"] == "silo 2").sum()
+    assert (table["silo"].to_numpy()[rows - 1] == "silo 2").all()
+
+
+def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path):
+    shard, rows, _ = loaded
+    silo = open_silo(shard, study, "silo 2", policy=policy_named("default"), store=tmp_path)
+    assert write_labels(silo, rows) is None
+    membership = np.random.default_rng(0).dirichlet(np.ones(3), shard.rows).astype(np.float32)
+    silo.store.assign(membership)
+    found = pd.read_csv(write_labels(silo, rows))
+    assert found["row"].tolist() == rows.tolist()
+    assert found["cluster"].tolist() == membership.argmax(axis=1).tolist()
+    np.testing.assert_array_equal(found["probability"].astype(np.float32), membership.max(axis=1))
+
+
+def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_path):
+    shard = loaded.shard
+    policy = policy_named("default")
+    open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
+    more = policy.model_copy(
+        update={"exchanges": policy.exchanges.model_copy(update={"polish": 9})}
+    )
+    open_silo(shard, study, "silo 2", policy=more, store=tmp_path)
+    with pytest.raises(CheckpointError, match="was made for another minimum count or rounding"):
+        open_silo(shard, study, "silo 2", policy=policy_named("omop"), store=tmp_path)
+
+
+def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp_path):
+    study = make_study(
+        table_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
+    )
+    shard = load_rows(table, study, "silo 2", column="silo", frequency=None).shard
+
+    def release(policy):
+        silo = open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
+        return answer_or_refuse(SampleLocally(), silo)
+
+    both = Policy(tiers=("summary", "draws"))
+    assert release(both).policy["studies"] == 1
+    assert release(both.model_copy(update={"studies": 3})).policy["studies"] == 3
+    assert release(policy_named("default")) == Refused("policy")
+
+
+def test_a_silo_that_is_not_in_the_study(loaded, study, tmp_path):
+    with pytest.raises(StudyMismatch) as error:
+        open_silo(loaded[0], study, "silo 3", policy=policy_named("open"), store=tmp_path)
+    assert str(error.value) == (
+        "the study has no silo 'silo 3'; its roster is 'silo 1', 'silo 2': correct the name, or "
+        "use the study file that this silo is part of"
+    )

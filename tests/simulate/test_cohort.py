@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+import silomix
+from silomix.errors import DataError, FileError, MissingDependency, SettingsError
+from silomix.model.table import load
+from silomix.simulate.cohort import (
+    BLOCK,
+    CONDITIONS,
+    OUTSIDE,
+    PUBLISHED_ROWS,
+    CohortTruth,
+    at_least_two,
+    best_labels,
+    count_moments,
+    lives,
+    planted,
+    prevalence,
+    simulate_cohort,
+    write_cohort,
+)
+from silomix.simulate.published import LOW, UNMARKED, compare_with_published, read_facts
+
+FALSE_ALARM = 1e-4
+
+FACTS = read_facts()
+SUMMARY, CLUSTERS, SHARES = FACTS.summary, FACTS.clusters, FACTS.conditions["planted"].to_numpy()
+MEN = ["Prostate cancer", "Benign prostatic hyperplasia", "Erectile dysfunction"]
+WOMEN = ["Endometriosis", "Polycystic ovary syndrome"]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A cohort to look at, of two blocks."""
+    return simulate_cohort(20_000, seed=20)
+
+
+def column(name):
+    return CONDITIONS.index(name)
+
+
+def beyond(differences, errors):
+    """Whether any of the differences is too many standard errors from zero, all together."""
+    limit = stats.norm.isf(FALSE_ALARM / 2 / np.size(differences))
+    return bool((np.abs(differences) > limit * np.asarray(errors)).any())
+
+
+def test_facts_are_whole_and_their_tables_agree():
+    assert (PUBLISHED_ROWS, CLUSTERS["size"][0]) == (289_821, 138_607)
+    assert (len(CLUSTERS), len(CONDITIONS), len(set(CONDITIONS))) == (27, 94, 94)
+    assert_allclose([sum(SUMMARY["regions"].values()), FACTS.weights.sum()], 1.0)
+    assert (CONDITIONS[0], CONDITIONS[-1]) == ("Any cancer diagnosis", "Erectile dysfunction")
+    # the number of conditions is the sum of their prevalences, printed to one digit
+    assert round(FACTS.conditions["prevalence"].sum(), 1) == SUMMARY["conditions"]["mean"]
+    # table 11 has two digits, so a mean over clusters may be half a hundredth off
+    for name in ("mortality", "female"):
+        assert abs(FACTS.weights @ CLUSTERS[name] - SUMMARY[name]) < 0.005
+
+
+def test_prevalences_printed_as_zero_are_planted_below_their_last_digit():
+    printed = FACTS.conditions["prevalence"]
+    zero = ["Polycystic ovary syndrome", "Eating disorder", "Human immunodeficiency virus"]
+    assert set(printed.index[printed == 0]) == set(zero)
+    assert FACTS.conditions["planted"][zero].between(0, 0.0005, inclusive="neither").all()
+    assert_array_equal(SHARES[printed > 0], printed[printed > 0])
+
+
+def test_every_word_of_table_8_names_conditions():
+    used = {word for words in (CLUSTERS["low"] + CLUSTERS["high"]) for word in words}
+    assert used == set(FACTS.wordings)
+    named = {n for kinds in FACTS.wordings.values() for names in kinds.values() for n in names}
+    assert named <= set(CONDITIONS)
+    assert (FACTS.marks[0] == UNMARKED).all()
+    assert (FACTS.marks[1:] > UNMARKED).any(axis=1).all()
+    assert FACTS.marks[8, column("Hypertension")] == LOW
+
+
+@pytest.mark.parametrize("chances", [[0.3, 0.6], [0.01, 0.2, 0.05, 0.7], [0.4] * 6])
+def test_closed_forms_are_those_of_enumeration(chances):
+    p = np.array(chances)
+    rows = np.array(list(itertools.product([0, 1], repeat=len(p))))
+    mass = np.prod(np.where(rows, p, 1 - p), axis=1)
+    kept = rows.sum(axis=1) >= 2
+    share = mass[kept] / mass[kept].sum()
+    assert_allclose(at_least_two(p[np.newaxis]), mass[kept].sum())
+    assert_allclose(prevalence(p[np.newaxis])[0], share @ rows[kept])
+    mean, square = count_moments(p[np.newaxis])
+    counts = rows[kept].sum(axis=1)
+    assert_allclose([mean[0], square[0]], [share @ counts, share @ counts**2])
+
+
+def test_planted_prevalences_and_counts_are_the_published_ones():
+    mixture = planted()
+    assert_allclose(mixture.weights @ mixture.prevalence, SHARES, atol=1e-9)
+    assert ((mixture.chances > 0) & (mixture.chances < 1)).all()
+    mean, sd = mixture.count_mean_and_sd()
+    assert round(mean, 1) == SUMMARY["conditions"]["mean"]
+    assert_allclose(sd, SUMMARY["conditions"]["sd"], atol=1e-6)
+
+
+def test_marks_of_table_8_hold_with_a_margin():
+    relative = planted().prevalence / SHARES
+    assert relative[FACTS.marks > UNMARKED].min() > 1.8
+    assert relative[FACTS.marks == LOW].max() < 0.51
+    # "almost exclusively": clusters 2, 11 and 13
+    for cluster, name in [
+        (2, "Asthma"),
+        (2, "Chronic obstructive pulmonary disease"),
+        (11, "Breast cancer"),
+        (13, "Aortic aneurysm"),
+    ]:
+        assert planted().prevalence[cluster - 1, column(name)] > 0.9
+
+
+def test_cluster_1_has_nothing_of_its_own_and_cluster_19_most():
+    assert (planted().prevalence[0] < SHARES).all()
+    means = planted().prevalence.sum(axis=1)
+    assert (means.argmin(), means.argmax()) == (0, 18)
+
+
+def mean_and_sd(shares, values):
+    mean = (shares * values).sum()
+    sd = np.sqrt((shares * values**2).sum() - mean**2)
+    return {"mean": round(mean, 1), "sd": round(sd, 1)}
+
+
+def test_tables_of_lives_are_those_of_the_paper():
+    given, weights = lives(), planted().weights
+    assert mean_and_sd(weights @ given.entry, given.ages).items() <= SUMMARY["age_at_entry"].items()
+    dead = given.entry * given.died
+    assert_allclose(dead.sum(axis=1), CLUSTERS["mortality"])
+    at_death = given.ages[:, np.newaxis] + np.arange(given.years.shape[-1])
+    joint = dead[:, :, np.newaxis] * given.years
+    by_cluster = (joint * at_death).sum(axis=(1, 2)) / dead.sum(axis=1)
+    assert_allclose(by_cluster, CLUSTERS["age_at_death"])
+    joint = np.tensordot(weights, joint, 1) / (weights @ dead).sum()
+    assert mean_and_sd(joint, at_death).items() <= SUMMARY["age_at_death"].items()
+    assert ((given.female >= 0) & (given.female <= 1)).all()
+
+
+def test_columns_and_values(drawn):
+    table, truth = drawn
+    assert list(table.columns) == [*OUTSIDE, *CONDITIONS]
+    cells = table[list(CONDITIONS)]
+    assert (cells.dtypes == np.uint8).all()
+    assert set(np.unique(cells)) == {0, 1}
+    assert cells.sum(axis=1).min() == 2
+    assert table["sex"].cat.categories.tolist() == ["female", "male"]
+    assert table["region"].cat.categories.tolist() == list(SUMMARY["regions"])
+    assert table["age_at_entry"].between(80, 112).all()
+    assert truth.labels.shape == (20_000,) and set(truth.labels) <= set(range(27))
+
+
+def test_lives_and_sexes_are_possible(drawn):
+    table, _ = drawn
+    dead, alive = table[table["died"]], table[~table["died"]]
+    assert alive["age_at_death"].isna().all()
+    assert dead["age_at_death"].between(dead["age_at_entry"], 110).all()
+    women = table["sex"] == "female"
+    assert table.loc[women, MEN].to_numpy().sum() == 0
+    assert table.loc[~women & ~table[MEN].any(axis=1), WOMEN].to_numpy().sum() == 0
+
+
+@pytest.mark.statistical
+def test_drawn_figures_are_planted_ones(seed):
+    rows = 20_000
+    table, truth = simulate_cohort(rows, seed=seed)
+    counts = table[list(CONDITIONS)].sum(axis=1)
+    mean, sd = planted().count_mean_and_sd()
+    variance_error = np.sqrt(((counts - mean) ** 2).var() / rows)
+    assert not beyond(counts.mean() - mean, sd / np.sqrt(rows))
+    assert beyond(counts.mean() - 6.4, sd / np.sqrt(rows))
+    assert not beyond(counts.var() - sd**2, variance_error)
+    assert beyond(counts.var() - 3.3**2, variance_error)
+    shares = np.concatenate([SHARES, FACTS.weights])
+    seen = np.concatenate(
+        [table[list(CONDITIONS)].mean(), np.bincount(truth.labels, minlength=27) / rows]
+    )
+    errors = np.sqrt(shares * (1 - shares) / rows)
+    # the normal tail is too thin for the rarest: those that expect fewer than 20 people
+    frequent = shares * rows > 20
+    assert not beyond((seen - shares)[frequent], errors[frequent])
+    # the half that is cluster 1 would fail
+    ones = table[truth.labels == 0][list(CONDITIONS)].mean().to_numpy()
+    assert beyond((ones - SHARES)[frequent[:94]], errors[:94][frequent[:94]])
+
+
+@pytest.mark.statistical
+def test_clusters_have_the_sexes_deaths_and_ages_of_table_11(seed):
+    table, truth = simulate_cohort(20_000, seed=seed)
+    differences, errors = [], []
+    for c in np.flatnonzero(FACTS.weights > 0.01):
+        people = table[truth.labels == c]
+        ages = people["age_at_death"].dropna()
+        for share, seen in [
+            (CLUSTERS["female"][c], (people["sex"] == "female").mean()),
+            (CLUSTERS["mortality"][c], people["died"].mean()),
+        ]:
+            differences.append(seen - share)
+            errors.append(np.sqrt(share * (1 - share) / len(people)))
+        differences.append(ages.mean() - CLUSTERS["age_at_death"][c])
+        errors.append(ages.std() / np.sqrt(len(ages)))
+    assert not beyond(differences, errors)
+    assert beyond(np.array(differences) + 0.1, errors)
+
+
+def test_a_smaller_cohort_begins_a_larger_one_and_blocks_differ(seed):
+    more, truth = simulate_cohort(BLOCK + 300, seed=seed)
+    fewer, begun = simulate_cohort(BLOCK - 7, seed=seed)
+    pd.testing.assert_frame_equal(fewer, more.head(BLOCK - 7))
+    assert_array_equal(begun.labels, truth.labels[: BLOCK - 7])
+    assert not more.head(300).equals(more.tail(300).reset_index(drop=True))
+    assert not simulate_cohort(50, seed=seed + 1)[0].equals(more.head(50))
+
+
+def test_files_hold_the_same_rows_whatever_the_chunk(tmp_path, seed):
+    rows = BLOCK + 500
+    table, truth = simulate_cohort(rows, seed=seed)
+    told = []
+    for chunk in (rows, 4_000):
+        files = write_cohort(
+            tmp_path / f"{chunk}.parquet",
+            rows=rows,
+            seed=seed,
+            chunk=chunk,
+            progress=lambda done, total: told.append((done, total)),
+        )
+        assert [file.name for file in files] == [
+            f"{chunk}.parquet",
+            f"{chunk}.truth.parquet",
+            f"{chunk}.truth.json",
+        ]
+        read = duckdb.sql(f"select * from '{files[0]}'").df()
+        for name in table.columns:
+            assert_array_equal(read[name].to_numpy(), table[name].to_numpy(), err_msg=name)
+        labels = duckdb.sql(f"select cluster from '{files[1]}'").df()
+        assert_array_equal(labels["cluster"], truth.labels)
+        groups = duckdb.sql(f"select distinct row_group_id from parquet_metadata('{files[0]}')")
+        assert len(groups.df()) == -(-rows // chunk)
+    assert told == [(rows, rows), (4_000, rows), (8_000, rows), (rows, rows)]
+    on_disk = json.loads(files[2].read_text(encoding="utf-8"))
+    assert (on_disk["rows"], on_disk["seed"]) == (rows, seed)
+    assert on_disk["conditions"] == list(CONDITIONS)
+    for name in ("weights", "chances", "prevalence", "at_least_two"):
+        assert_array_equal(on_disk[name], getattr(truth, name))
+
+
+def test_the_package_reads_conditions_as_levels(tmp_path):
+    file, *_ = write_cohort(tmp_path / "c.parquet", rows=300, seed=1)
+    table, truth = simulate_cohort(300, seed=1)
+    common = ["Hypertension", "Osteoarthritis"]
+    for source in (table, file):
+        shard = load(source, variables=common)
+        assert [v.levels for v in shard.schema.variables] == [("0", "1")] * 2
+        assert_array_equal(shard.codes, table[common])
+        assert_array_equal(best_labels(source, truth), best_labels(table, truth))
+
+
+def test_truth_has_level_probabilities_as_a_posterior_has(drawn):
+    _, truth = drawn
+    assert truth.levels[:2] == [("Any cancer diagnosis", "0"), ("Any cancer diagnosis", "1")]
+    assert_array_equal(truth.probabilities[:, 1::2], truth.prevalence)
+    assert_allclose(truth.probabilities[:, ::2] + truth.probabilities[:, 1::2], 1.0)
+
+
+def test_best_labels_are_those_of_brute_force():
+    chances = np.array([[0.05, 0.1, 0.1], [0.3, 0.2, 0.6]])
+    weights = np.array([0.6, 0.4])
+    rows = np.array(list(itertools.product([0, 1], repeat=3)))
+    rows = rows[rows.sum(axis=1) >= 2]
+    expected = []
+    for row in rows:
+        masses = []
+        for w, p in zip(weights, chances, strict=True):
+            everyone = {
+                x: np.prod([a if b else 1 - a for a, b in zip(p, x, strict=True)])
+                for x in itertools.product([0, 1], repeat=3)
+            }
+            kept = sum(mass for x, mass in everyone.items() if sum(x) >= 2)
+            masses.append(w * everyone[tuple(row)] / kept)
+        expected.append(int(np.argmax(masses)))
+    truth = CohortTruth(
+        labels=np.zeros(0, dtype=np.int64),
+        weights=weights,
+        conditions=("a", "b", "c"),
+        chances=chances,
+        at_least_two=at_least_two(chances),
+        prevalence=prevalence(chances),
+    )
+    assert set(expected) == {0, 1}
+    assert best_labels(rows, truth).tolist() == expected
+    assert best_labels(pd.DataFrame(rows, columns=list("abc")), truth).tolist() == expected
+    # without the division by P(at least two) a label changes
+    plain = np.log(weights) + rows @ np.log(chances / (1 - chances)).T + np.log1p(-chances).sum(1)
+    assert plain.argmax(axis=1).tolist() != expected
+
+
+def test_best_labels_know_more_than_chance_and_less_than_all(drawn):
+    table, truth = drawn
+    index = silomix.metrics.adjusted_rand_index(truth.labels, best_labels(table, truth))
+    assert 0.7 < index < 0.85
+
+
+def test_best_labels_want_every_condition(drawn):
+    table, truth = drawn
+    holes = table.head(5).astype({"Gout": "Int64"})
+    holes.loc[2, "Gout"] = pd.NA
+    for wrong, word in (
+        (np.zeros((2, 3), dtype=np.uint8), r"\(2, 94\)"),
+        (np.full((2, 94), 2), "2"),
+        (table.drop(columns="Gout"), "'Gout'"),
+        (holes, "'Gout' has a missing cell in data row 3"),
+    ):
+        with pytest.raises((DataError, ValueError), match=word):
+            best_labels(wrong, truth)
+
+
+def test_comparison_with_the_paper(drawn):
+    table, truth = drawn
+    frame = compare_with_published(table, truth)
+    assert frame.groupby("table").size().to_dict() == {6: 27, 7: 27, 10: 94, 11: 81}
+    assert_allclose(frame["difference"], frame["drawn"] - frame["published"])
+
+    def seen(number, figure, cluster=None):
+        of_cluster = frame["cluster"].isna() if cluster is None else frame["cluster"] == cluster
+        chosen = frame[(frame["table"] == number) & (frame["figure"] == figure) & of_cluster]
+        return chosen["drawn"].item()
+
+    assert seen(10, "Gout") == table["Gout"].mean()
+    assert seen(7, "share", 1) == (truth.labels == 0).mean()
+    assert_allclose(seen(11, "died", 9), table.loc[truth.labels == 8, "died"].mean())
+    assert seen(6, "conditions: least") == 2
+    small = compare_with_published(*simulate_cohort(60, seed=1))
+    assert small[small["table"] == 11]["drawn"].isna().any()
+
+
+@pytest.mark.parametrize(
+    "wrong", [*({"rows": rows} for rows in (0, -3, 2.5, True)), {"seed": -1}, {"chunk": 0}]
+)
+def test_bad_numbers(wrong, tmp_path):
+    [(name, value)] = wrong.items()
+    settings = {"rows": 5, **wrong}
+    with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+        write_cohort(tmp_path / "c.parquet", **settings)
+    if name != "chunk":
+        with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+            simulate_cohort(**settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(SettingsError, match=r"c\.csv"):
+        write_cohort(tmp_path / "c.csv", rows=5)
+    with pytest.raises(FileError, match=r"c\.parquet cannot be written: No such file"):
+        write_cohort(tmp_path / "nowhere" / "c.parquet", rows=5)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependency, match=r"silomix\[data\]"):
+        write_cohort(tmp_path / "c.parquet", rows=5)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from silomix.errors import PolicyRefusal, SettingsError
+from silomix.messages import SampleLocally
+from silomix.model.schema import Schema, Variable
+from silomix.silo.answer import Silo, answer
+from silomix.study import FewRounds, make_study
+from silomix.study.policy import (
+    GIVES_AWAY,
+    OPEN,
+    PRESETS,
+    UNLIMITED,
+    Exchanges,
+    Limits,
+    Policy,
+    check_study,
+    echo,
+    find_policy,
+    policy_digest,
+    policy_named,
+    read_policy,
+    write_policy,
+)
+
+SCHEMA = Schema((Variable("smoker", ("no", "yes")),))
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("word", "minimum", "base"),
+    [
+        ("default", 10, 5),
+        ("opensafely", 8, 5),
+        ("ukllc", 10, 5),
+        ("omop", 5, 1),
+        ("pcornet", 11, 1),
+        ("open", 0, 1),
+    ],
+)
+def test_presets(word, minimum, base):
+    policy = policy_named(word)
+    assert (policy.name, policy.minimum_count, policy.round_to) == (word, minimum, base)
+    assert policy.has_rules == (word != "open")
+    if word != "open":
+        assert policy.tiers == ("summary",)
+        assert policy.studies == 1
+        assert policy.exchanges == Exchanges(
+            divergence=0, sharing=0, gradients=0, distinct_rows=0, polish=0, assign=1
+        )
+
+
+def test_open_allows_everything():
+    assert set(OPEN.tiers) == {"summary", "draws"}
+    assert set(OPEN.exchanges.model_dump().values()) == {UNLIMITED}
+    assert OPEN.studies == UNLIMITED
+    assert Policy(**echo(OPEN)) == OPEN
+
+
+def test_an_unknown_preset_is_named():
+    with pytest.raises(SettingsError, match=r"no policy 'opensafley'.*did you mean 'opensafely'"):
+        policy_named("opensafley")
+
+
+@pytest.mark.parametrize("word", PRESETS)
+def test_a_file_reads_back(tmp_path, word):
+    path = write_policy(PRESETS[word], tmp_path / "policy.toml")
+    assert read_policy(path) == PRESETS[word]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_says_what_each_exact_channel_that_it_allows_gives_away(tmp_path):
+    path = tmp_path / "policy.toml"
+    strict = write_policy(Policy(name="[exchanges]"), path).read_text()
+    assert "gives away" not in strict
+    allowed = Policy(exchanges=Exchanges(gradients=60_000, sharing=1))
+    lines = write_policy(allowed, path).read_text().splitlines()
+    assert max(map(len, lines)) <= 100
+    for key in ("gradients", "sharing"):
+        place = next(n for n, line in enumerate(lines) if line.startswith(f"{key} = "))
+        first = next(n for n, line in enumerate(lines) if line.startswith(f"# {key} gives away "))
+        told = " ".join(line.removeprefix("# ") for line in lines[first:place])
+        assert told == f"{key} gives away {GIVES_AWAY[key]}"
+    assert not any(line.startswith("# polish gives") for line in lines)
+    assert read_policy(path) == allowed
+    every = write_policy(OPEN, path).read_text()
+    assert all(f"# {key} gives away " in every for key in GIVES_AWAY)
+    assert set(GIVES_AWAY) == set(Exchanges.model_fields) - {"assign"}
+
+
+def test_a_file_may_change_a_preset(tmp_path):
+    text = 'preset = "opensafely"\nminimum_count = 20\n[exchanges]\npolish = 2\n'
+    policy = read_policy(write(tmp_path / "p.toml", text))
+    assert policy.minimum_count == 20
+    assert policy.round_to == 5
+    assert policy.exchanges == Exchanges(polish=2)
+    assert policy.name == "changed from opensafely"
+    same = read_policy(write(tmp_path / "p.toml", 'preset = "opensafely"\n'))
+    assert same == policy_named("opensafely")
+    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}'))
+    assert named.name == "ours"
+
+
+def test_a_file_without_preset_states_everything(tmp_path):
+    with pytest.raises(SettingsError) as error:
+        read_policy(write(tmp_path / "p.toml", "minimum_count = 20\n"))
+    assert "round_to is missing; the default is round_to = 5" in str(error.value)
+    assert "exchanges is missing; add the table [exchanges]" in str(error.value)
+    assert 'begin with preset = "default"' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('preset = "strict"', r"preset is 'strict'; it must be one of 'default', 'opensafely'"),
+        ("preset = 3", "preset is 3; it must be one of"),
+        ('preset = "default"\nminimum = 3', "minimum is not a setting; did you mean 'minimum_c"),
+        ('preset = "default"\nminimum_count = -1', "minimum_count is -1; it must be at least 0"),
+        ('preset = "default"\nround_to = 0', "round_to is 0; it must be at least 1"),
+        ('preset = "default"\nround_to = 1.5', "round_to is 1.5; it must be a whole number"),
+        ('preset = "default"\ntiers = []', "tiers is empty"),
+        ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
+        ('preset = "default"\nshare = true', "share is not a setting"),
+        ('preset = "default"\nstudies = -1', "studies is -1; it must be at least 0"),
+        ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
+        ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
+        ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
+        (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
+        ("preset = ", "is not valid TOML"),
+        (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
+        (f"a{'.a' * 40_000} = 1", "nests tables or lists too deeply"),
+        (f"# {'x' * 100_000}", "is larger than 100 kB"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_its_own_words(tmp_path, text, complaint):
+    path = write(tmp_path / "p.toml", text)
+    with pytest.raises(SettingsError, match=complaint) as error:
+        read_policy(path)
+    assert str(path) in str(error.value)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(SettingsError, match=r"absent\.toml cannot be read: No such file"):
+        read_policy(tmp_path / "absent.toml")
+    (tmp_path / "p.toml").write_bytes(b"name = '\xff'")
+    with pytest.raises(SettingsError, match="is not UTF-8 text"):
+        read_policy(tmp_path / "p.toml")
+    with pytest.raises(SettingsError, match="cannot be written: No such file"):
+        write_policy(OPEN, tmp_path / "absent" / "p.toml")
+
+
+def test_a_word_or_a_path_finds_a_policy(tmp_path):
+    assert find_policy("ukllc") == PRESETS["ukllc"]
+    path = write_policy(Policy(name="ours", minimum_count=30), tmp_path / "p.toml")
+    assert find_policy(str(path)).minimum_count == 30
+    with pytest.raises(SettingsError, match="no policy 'ukl'"):
+        find_policy("ukl")
+    with pytest.raises(SettingsError, match="cannot be read"):
+        find_policy("absent.toml")
+
+
+def test_a_digest_is_of_the_rules_alone():
+    default = PRESETS["default"]
+    digests = {policy_digest(policy) for policy in PRESETS.values()}
+    assert len(digests) == len(PRESETS) - 1  # default and ukllc have the same rules
+    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in digests)
+    assert policy_digest(Policy(name="ours")) == policy_digest(default)
+    for change in ({"studies": 2}, {"exchanges": Exchanges(polish=1)}, {"round_to": 10}):
+        assert policy_digest(Policy(**change)) != policy_digest(default)
+
+
+def study(**settings):
+    return make_study(SCHEMA, ["north", "south"], **settings)
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "open"])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"beta": 12.0}, "beta to 12.0 and the silo's policy allows 0.1 to 1"),
+        ({"beta": 0.01}, "beta to 0.01"),
+        ({"alpha": 16.0}, "alpha to 16.0"),
+        ({"components": 101}, "components to 101 and the silo's policy allows at most 100"),
+        ({"iterations": 100_001}, "iterations to 100,001"),
+        ({"chains": 10**9, "thin": 1}, "chains to 1,000,000,000"),
+        ({"kept": 6000}, "kept draws to"),
+        ({"oracle": "federated", "solver": "few-rounds"}, "starts to 300 and the silo's policy"),
+    ],
+)
+def test_a_study_beyond_the_limits_is_refused_by_name(preset, settings, words):
+    with pytest.raises(PolicyRefusal, match="north: the study sets") as caught:
+        check_study(study(**settings), PRESETS[preset].limits, "north")
+    assert words in str(caught.value)
+    check_study(study(**settings), OPEN.limits, "north")
+
+
+def test_the_defaults_and_the_paper_s_settings_are_within_them():
+    weighed = {"oracle": "federated", "solver": FewRounds(starts=100)}
+    for settings in ({}, {"preset": "paper"}, {"preset": "files"}, weighed):
+        check_study(study(**settings), Policy().limits, "north")
+
+
+def test_nothing_is_sampled_first():
+    """The silo has no rows to sample: only a refusal comes before they are asked for."""
+    silo = Silo("north", 0, None, study(beta=12.0), policy=Policy())
+    with pytest.raises(PolicyRefusal, match="beta"):
+        answer(SampleLocally(), silo)
+
+
+def test_a_policy_file_states_them(tmp_path):
+    policy = Policy(limits=Limits(components=20))
+    path = write_policy(policy, tmp_path / "policy.toml")
+    assert "[limits]" in path.read_text()
+    assert read_policy(path) == policy
+    path.write_text('preset = "default"\n[limits]\nchains = 2\n')
+    assert read_policy(path).limits == Limits(chains=2)

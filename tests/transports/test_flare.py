@@ -1,0 +1,376 @@
+"""What of a live federation needs no other process; the processes are in tests/federation."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+
+from nvflare.fuel.flare_api import flare_api
+
+from silomix.cli import flare as commands
+from silomix.errors import (
+    FileError,
+    MessageError,
+    MissingDependency,
+    SettingsError,
+    SiloError,
+    StudyMismatch,
+)
+from silomix.messages import AssignReply, CountDistinctRows, DistinctRows, Refused, SampleLocally
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.container import digest as digest_question
+from silomix.model.schema import Schema, Variable
+from silomix.model.table import load
+from silomix.simulate import simulate
+from silomix.study import digest, make_study, read_study, write_study
+from silomix.transports.flare import session, startup_kit
+from silomix.transports.flare.controller import NoAnswer, RemoteSilos
+from silomix.transports.flare.executor import Worker
+from silomix.transports.flare.job import AskingRules, Outcome, without, write_job
+from silomix.transports.flare.provision import check_names
+from silomix.transports.flare.startup_kit import SiteSettings, read_json, site_command
+from silomix.transports.flare.worker import open_site, respond
+from silomix.transports.journal import open_journal
+
+SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
+STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
+ROWS = DistinctRows(np.array([[0, 1], [1, 2]], dtype=np.uint8), np.array([3, 4]))
+QUERY = CountDistinctRows()
+AWAY = Outcome("away", "north is away")
+
+
+def question(record, silo="north", study=STUDY):
+    return encode(Envelope(digest(study), silo, 1, type(record).__name__), record)
+
+
+def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
+    kind, answers = type(record).__name__, digest_question(query)
+    return encode(Envelope(digest(study), silo, number, kind, answers), record)
+
+
+class ScriptedChannel:
+    """Gives each silo's answers in turn: messages, or codes."""
+
+    def __init__(self, **answers):
+        self.answers = {name: list(given) for name, given in answers.items()}
+        self.sent = []
+
+    def exchange(self, questions, deadline):
+        for name in questions:
+            self.sent.append(name)
+            yield name, self.answers[name].pop(0)
+
+
+def ask(folder, **answers):
+    channel = ScriptedChannel(**answers)
+    silos = RemoteSilos(STUDY, channel, open_journal(folder, STUDY), AskingRules(retries=2))
+    return silos.ask(QUERY), silos.log[0], channel.sent
+
+
+class TestAsking:
+    def test_one_answer_from_each_and_none_is_asked_twice(self, tmp_path):
+        both = {"north": [reply(ROWS)], "south": [reply(ROWS, "south")]}
+        replies, log, _ = ask(tmp_path, **both)
+        assert list(replies) == ["north", "south"]
+        assert replies["south"].counts.tolist() == [3, 4]
+        assert (log["number"], log["kind"], log["replayed"]) == (1, "CountDistinctRows", 0)
+        assert log["received"] == sum(len(given[0]) for given in both.values())
+        replies, log, sent = ask(tmp_path)
+        assert replies["north"].counts.tolist() == [3, 4]
+        assert (log["replayed"], log["sent"], sent) == (2, 0, [])
+
+    @pytest.mark.parametrize("failure", ["died", "deadline"])
+    def test_a_passing_failure_is_asked_again(self, tmp_path, failure):
+        south = [failure, failure, reply(ROWS, "south")]
+        _, _, sent = ask(tmp_path, north=[reply(ROWS)], south=south)
+        assert sent == ["north", "south", "south", "south"]
+
+    def test_retries_end_and_what_was_answered_is_kept(self, tmp_path):
+        with pytest.raises(NoAnswer, match=r"question 1 .*worker died") as caught:
+            ask(tmp_path, north=[reply(ROWS)], south=["died"] * 3)
+        assert (caught.value.silo, caught.value.code) == ("south", "died")
+        _, log, _ = ask(tmp_path, south=[reply(ROWS, "south")])
+        assert log["replayed"] == 1
+
+    @pytest.mark.parametrize(
+        ("answer", "code"),
+        [
+            (reply(Refused("policy")), "policy"),
+            (reply(Refused("study")), "study"),
+            ("away", "away"),
+            ("rm -rf", "failed"),
+        ],
+    )
+    def test_a_lasting_failure_names_the_silo_at_once(self, tmp_path, answer, code):
+        with pytest.raises(NoAnswer, match="--without north") as caught:
+            ask(tmp_path, north=[answer])
+        assert (caught.value.silo, caught.value.code) == ("north", code)
+        assert "rm -rf" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            reply(ROWS, "south"),
+            reply(ROWS, number=2),
+            reply(ROWS, query=SampleLocally()),
+            reply(ROWS, study=STUDY.model_copy(update={"seed": 9})),
+            reply(AssignReply(np.array([1]))),
+            b"nonsense",
+        ],
+        ids=["silo", "number", "question", "study", "kind", "nonsense"],
+    )
+    def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer):
+        with pytest.raises(MessageError):
+            ask(tmp_path, north=[answer], south=[reply(ROWS, "south")])
+        assert not list(tmp_path.glob("*-0-*.reply"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["south", name] for name in ("Saint Mary's", "Zürich", "a" * 61, "north.west", "")),
+        *([name] for name in ("server", "Admin", "authority", "localhost")),
+        ["North", "north"],
+    ],
+)
+def test_names_that_no_kit_can_have(names):
+    check_names(["north-1", "South_2"], "localhost")
+    with pytest.raises(SettingsError, match="cannot have a kit by that name"):
+        check_names(names, "localhost")
+
+
+def test_a_study_without_a_silo_is_another_that_says_so():
+    fewer = without(STUDY, ["south"])
+    assert (fewer.silos, fewer.title) == (("north",), "Both (without south)")
+    assert digest(fewer) != digest(STUDY)
+    assert without(STUDY, []) is STUDY
+    for left_out in (["east"], ["north", "south"]):
+        with pytest.raises(SettingsError):
+            without(STUDY, left_out)
+
+
+def test_a_job_carries_the_study_and_no_code(tmp_path):
+    folder = write_job(tmp_path / "job", STUDY, AskingRules(60.0, 1, ("east",)))
+    meta = read_json(folder / "meta.json")
+    assert meta["deploy_map"] == {"coordinator": ["server"], "silo": ["north", "south"]}
+    config = folder / "coordinator" / "config"
+    assert digest(read_study(config / "study.toml")) == digest(STUDY)
+    server = read_json(config / "config_fed_server.json")
+    arguments = {"deadline": 60.0, "retries": 1, "left_out": ["east"]}
+    assert server["workflows"][0]["args"] == arguments
+    suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    assert suffixes == {".json", ".toml"}
+    assert "north" not in (folder / "silo" / "config" / "config_fed_client.json").read_text()
+
+
+@pytest.fixture
+def kit(tmp_path):
+    """A site's kit, as far as we look at it."""
+    startup, local = tmp_path / "north" / "startup", tmp_path / "north" / "local"
+    startup.mkdir(parents=True)
+    local.mkdir()
+    (startup / "fed_client.json").write_text(json.dumps({"client": {"fqsn": "north"}}))
+    streamer = {"id": "site_log_streamer"}
+    resources = {"class_allow_list": ["nvflare"], "components": [streamer, {"id": "launcher"}]}
+    (local / "resources.json.default").write_text(json.dumps(resources))
+    (local / "authorization.json.default").write_text(json.dumps({"format_version": "1.0"}))
+    return tmp_path / "north"
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Settings of the silo north, its files written."""
+    table, _ = simulate("non-nested", rows=80, silos=2, seed=1)
+    table["silo"] = table["silo"].astype(str).map({"silo 1": "north", "silo 2": "south"})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    schema = load(table.drop(columns="silo")).schema
+    study = make_study(schema, ["north", "south"], iterations=40, seed=1)
+    paths = {name: str(tmp_path / name) for name in ("table.csv", "study.toml", "store")}
+    write_study(study, tmp_path / "study.toml")
+    return SiteSettings(
+        paths["table.csv"], paths["study.toml"], "open", paths["store"], silo_column="silo"
+    )
+
+
+class TestKit:
+    @pytest.mark.parametrize("kind", ["server", "admin"])
+    def test_another_folder_is_no_kit(self, kit, kind):
+        with pytest.raises(FileError, match=f"start-up kit of a FLARE {kind}"):
+            startup_kit.read_startup(kit, kind)
+
+    def test_a_site_builds_our_class_only_and_shows_no_files(self, kit, site):
+        command = site_command(kit, site)
+        assert "uid=north" in command
+        resources = read_json(kit / "local" / "resources.json")
+        assert resources["class_allow_list"] == ["silomix.transports.flare.executor.SiloExecutor"]
+        assert resources["allow_log_streaming"] is False
+        assert [part["id"] for part in resources["components"]] == ["launcher"]
+        rules = read_json(kit / "local" / "authorization.json")["permissions"]["project_admin"]
+        assert (rules["byoc"], rules["shell_commands"]) == ("none", "none")
+        assert SiteSettings(**read_json(kit / "local" / "silomix.json")) == SiteSettings(
+            **(vars(site) | {"without": []})
+        )
+
+    def test_a_full_disk_leaves_the_old_settings(self, tmp_path, monkeypatch):
+        startup_kit.write_json(tmp_path / "settings.json", {"threads": 1})
+        monkeypatch.setattr("os.fsync", fail)
+        with pytest.raises(ConnectionError):
+            startup_kit.write_json(tmp_path / "settings.json", {"threads": 2})
+        assert read_json(tmp_path / "settings.json") == {"threads": 1}
+
+
+class TestWorker:
+    def test_the_silo_has_its_own_rows_and_a_store_for_this_study(self, site):
+        silo, _ = open_site(site, "north")
+        assert (silo.name, silo.place, silo.shard.rows) == ("north", 0, 40)
+        assert silo.store.folder.name == digest(silo.study)[:16]
+        with pytest.raises(StudyMismatch):
+            open_site(site, "east")
+
+    def test_a_question_is_answered(self, site):
+        opened = open_site(site, "north")
+        study = opened[0].study
+        envelope, answer = decode(respond(question(QUERY, study=study), "north", opened))
+        asked = digest_question(QUERY)
+        assert envelope == Envelope(digest(study), "north", 1, "DistinctRows", asked)
+        assert answer.counts.sum() == 40
+        for wrong in (question(QUERY), question(QUERY, "south", study=study)):
+            assert decode(respond(wrong, "north", opened))[1] == Refused("study")
+        assert respond(b"?", "north", opened) == b""
+
+    def test_a_silo_that_could_not_open_says_only_a_code(self):
+        assert decode(respond(question(QUERY), "north", "data"))[1] == Refused("data")
+
+    def test_it_answers_from_a_process_of_its_own_with_a_private_log(self, site, kit):
+        site_command(kit, site)
+        running = SimpleNamespace(triggered=False)
+        before = os.umask(0o022)
+        try:
+            worker = Worker(kit, "north")
+            asked = question(QUERY, study=read_study(site.study))
+            assert decode(worker.ask(asked, running))[1].counts.sum() == 40
+            assert worker.ask(b"?", running) == b""
+        finally:
+            os.umask(before)
+        worker.process.kill()
+        assert worker.ask(asked, running) is None
+        log = kit / "silomix-worker.log"
+        assert "a question cannot be read" in log.read_text()
+        if sys.platform != "win32":
+            assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+class TestCommands:
+    def run(self, *words):
+        return CliRunner().invoke(commands.flare_app, [str(word) for word in words])
+
+    def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
+        started = []
+        monkeypatch.setattr(startup_kit, "become", started.append)
+        words = ["--study", site.study, "--policy", "open", "--silo-column", "silo"]
+        done = self.run("site", kit, "--data", site.data, *words)
+        assert done.exit_code == 0, done.output
+        assert "north: 40 rows, policy open, study" in done.output
+        assert "nvflare.private.fed.app.client.client_train" in started[0]
+        assert read_json(kit / "local" / "silomix.json")["data"] == site.data
+        assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
+        assert len(started) == 1
+
+    def test_wrong_settings(self, site, tmp_path):
+        out = ["--out", tmp_path / "out"]
+        failed = self.run("run", site.study, "--admin", tmp_path, *out, "--without", "east")
+        assert failed.exit_code == 4
+        assert "has no silo 'east'" in failed.output
+        failed = self.run("provision", site.study, "--out", tmp_path)
+        assert failed.exit_code == 4
+        assert "is not empty" in failed.output
+
+    def test_without_flare_the_extra_is_named(self, site, tmp_path, monkeypatch):
+        monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
+        failed = self.run("provision", site.study, "--out", tmp_path / "kits")
+        assert failed.exit_code == 4
+        assert "silomix[flare]" in failed.output
+        with pytest.raises(MissingDependency), session.connected(tmp_path):
+            pass
+
+
+def fail(*_, **__):
+    raise ConnectionError
+
+
+class FinishedSession:
+    """A server on which every job is finished, and leaves one file."""
+
+    def __init__(self, name, content):
+        self.name, self.content = name, content
+
+    def submit_job(self, folder):
+        assert Path(folder, "meta.json").exists()
+        return "job"
+
+    def get_job_meta(self, job):
+        return {"status": "FINISHED:COMPLETED"}
+
+    def download_job_result(self, job, folder):
+        path = Path(folder, "workspace", self.name)
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(self.content))
+        return folder
+
+
+class TestSession:
+    def test_what_a_run_leaves(self):
+        content = {"code": "away", "asked": [{"number": 1}]}
+        ended = FinishedSession("outcome.json", content)
+        found = session._run_once(ended, STUDY, AskingRules(), None)
+        assert found == (Outcome("away", asked=[{"number": 1}]), None)
+        ended = FinishedSession("log.json", {})
+        assert session._run_once(ended, STUDY, AskingRules(), None)[0].code == "stopped"
+
+    def run(self, monkeypatch, ends, retries=2):
+        """Run a study whose submissions end like this, one after the other."""
+        ends = iter(ends)
+        monkeypatch.setattr(session, "connected", nullcontext)
+        monkeypatch.setattr(session, "wait_for", lambda *_: None)
+        monkeypatch.setattr(session, "_run_once", lambda *_: next(ends))
+        return session.run_live(STUDY, "kit", AskingRules(retries=retries))
+
+    def test_a_site_that_went_away_is_waited_for(self, monkeypatch):
+        ends = [(AWAY, None), (Outcome("stopped"), None), (Outcome(), "posterior")]
+        assert self.run(monkeypatch, ends) == ("posterior", Outcome())
+
+    @pytest.mark.parametrize(
+        "end", [AWAY, Outcome("policy", "its policy"), Outcome("stopped", "ended")]
+    )
+    def test_it_ends_with_a_refusal_or_the_retries(self, monkeypatch, end):
+        ends = [(end, None)] * (1 if end.code == "policy" else 2)
+        with pytest.raises(SiloError, match=end.message):
+            self.run(monkeypatch, ends, retries=1)
+
+    def test_a_silo_that_is_not_connected_is_named(self):
+        present = SimpleNamespace(get_connected_client_list=lambda: [SimpleNamespace(name="north")])
+        session.wait_for(present, ["north"], 0)
+        with pytest.raises(SiloError, match=r"not connected after 0 s: south; start .*--without"):
+            session.wait_for(present, ["north", "south"], 0)
+
+    def test_a_server_that_cannot_be_reached_or_is_lost(self, tmp_path, monkeypatch):
+        (tmp_path / "startup").mkdir()
+        (tmp_path / "startup" / "fed_admin.json").write_text('{"admin": {"username": "me"}}')
+        monkeypatch.setattr(flare_api, "new_secure_session", fail)
+        with pytest.raises(SiloError, match=r"cannot be reached .*host"):
+            session.stop_all(tmp_path)
+        lost = SimpleNamespace(list_jobs=fail, close=fail)
+        monkeypatch.setattr(flare_api, "new_secure_session", lambda *_, **__: lost)
+        with pytest.raises(SiloError, match=r"lost in mid-run \(ConnectionError\)"):
+            session.stop_all(tmp_path)

@@ -1,0 +1,358 @@
+"""joblib as a transport: what travels, what happens when a worker fails, and the ways to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import joblib
+import numpy as np
+import pytest
+from distributed import Client
+from numpy.testing import assert_array_equal
+from typer.testing import CliRunner
+
+import silomix
+from silomix import api, cli
+from silomix.cli import whole
+from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError, SiloError
+from silomix.kernels.layout import lay_out
+from silomix.messages import (
+    AssignReply,
+    AssignRows,
+    CountDistinctRows,
+    DivergenceCost,
+    LogLikelihood,
+    PolishRound,
+    SampleLocally,
+    ShareReleases,
+)
+from silomix.model.draws import MatchedDraws
+from silomix.model.schema import Schema, Shard, Variable
+from silomix.silo.answer import Silo, answer
+from silomix.silo.store import Kept
+from silomix.study import make_study
+from silomix.study.policy import OPEN, PRESETS, write_policy
+from silomix.transports import parallel
+from silomix.transports.parallel import Joblib, Outcome, own, workers
+
+pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+
+SCHEMA = Schema(tuple(Variable(name, ("no", "yes")) for name in "abc"))
+POLISH = PolishRound(1, np.ones((1, 1)), np.full((1, 1, 6), 0.5), None, 1)
+ASSIGN = AssignRows(np.array([[0.5, 0.5]]), np.full((1, 2, 6), 0.5))
+
+
+def make_silos(count=3, rows=20, **settings):
+    names = [f"silo {place}" for place in range(count)]
+    study = make_study(SCHEMA, names, seed=1, **{"iterations": 100, **settings})
+    rng = np.random.default_rng(2)
+    return [
+        Silo(name, place, Shard(SCHEMA, rng.integers(0, 2, (rows, 3)).astype(np.uint8)), study)
+        for place, name in enumerate(names)
+    ]
+
+
+@pytest.fixture
+def table():
+    return silomix.simulate("nested", rows=120, silos=2, separability="easy", seed=3)[0]
+
+
+def reply_at_once(bare, *_, **__):
+    return bare.keywords["name"], Outcome("reply", {})
+
+
+class TestWhatTravels:
+    @pytest.fixture
+    def sent(self, monkeypatch):
+        """What each question took along, instead of an answer."""
+        seen = {}
+
+        def note(bare, schema, kind, *values, **sent):
+            seen[kind] = sent
+            return reply_at_once(bare)
+
+        monkeypatch.setattr(parallel, "work", note)
+        return seen
+
+    @pytest.mark.parametrize(
+        ("query", "words"),
+        [
+            (SampleLocally(), {"codes"}),
+            (DivergenceCost((), (), 1), {"codes", "kept"}),
+            (POLISH, {"layout"}),
+            (ASSIGN, {"codes"}),
+            (replace(ASSIGN, groups=np.array([0])), {"codes", "kept"}),
+            (LogLikelihood("key", 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))),
+             {"rows", "shared", "matched"}),
+        ],
+        ids=lambda value: type(value).__name__,
+    )  # fmt: skip
+    def test_only_what_the_question_needs(self, sent, query, words):
+        """The codes, where a form of the rows was not made yet."""
+        silos = make_silos()
+        replies = Joblib(silos).ask(query)
+        assert replies == dict.fromkeys((silo.name for silo in silos), "reply")
+        made = {"codes" if word in ("layout", "rows") else word for word in words}
+        assert sent[type(query)].keys() == made
+        for silo in silos:
+            silo.store.layout, silo.store.rows = lay_out(silo.shard.codes, SCHEMA.sizes), "rows"
+        Joblib(silos).ask(query)
+        assert sent[type(query)].keys() == words
+
+    def test_releases_were_shared_and_stay_where_they_are(self, sent):
+        silos = make_silos()
+        matched = MatchedDraws(np.ones((3, 1, 1)), np.full((3, 1, 1, 6), 0.5), np.ones((3, 1)))
+        releases = tuple(answer(SampleLocally(), silo) for silo in silos)
+        groups = tuple(np.zeros(release.clusters, dtype=np.int64) for release in releases)
+        share = ShareReleases(releases, groups, 1, matched)
+        asked = Joblib(silos)
+        asked.ask(share)
+        asked.ask(LogLikelihood(share.key, 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))))
+        assert ShareReleases not in sent
+        shared = sent[LogLikelihood]["shared"]
+        assert (shared.key, shared.releases, shared.matched) == (share.key, (), None)
+        assert sent[LogLikelihood]["matched"] is matched
+
+    def test_the_rows_are_brought_into_form_once(self):
+        silos = make_silos()
+        asked = Joblib(silos)
+        asked.ask(POLISH)
+        layouts = [silo.store.layout for silo in silos]
+        asked.ask(POLISH)
+        for silo, layout in zip(silos, layouts, strict=True):
+            assert silo.store.layout is layout
+            assert layout.codes is silo.shard.codes
+            for found, wanted in zip(layout, lay_out(layout.codes, SCHEMA.sizes), strict=True):
+                assert_array_equal(found, wanted)
+        counted = asked.ask(CountDistinctRows())["silo 0"]
+        assert counted.counts.sum() == silos[0].shard.rows
+        assert asked.ask(CountDistinctRows())["silo 0"].codes is silos[0].store.rows.codes
+
+    def test_a_cluster_gets_the_rows_once(self, sent, monkeypatch):
+        scattered = []
+
+        def scatter(items, hash):
+            scattered.extend(items)
+            return [f"future {len(scattered)}"]
+
+        backend = SimpleNamespace(client=SimpleNamespace(scatter=scatter))
+        monkeypatch.setattr(parallel, "get_active_backend", lambda: (backend, 1))
+        silo = make_silos(1)[0]
+        asked = Joblib([silo])
+        asked.ask(SampleLocally())
+        asked.ask(ASSIGN)
+        assert [item is silo.shard.codes for item in scattered] == [True]
+        assert sent[SampleLocally] == sent[AssignRows] == {"codes": "future 1"}
+
+    def test_a_checkpoint_is_found_from_any_folder(self, monkeypatch, tmp_path):
+        known = []
+
+        def note(bare, *_, **__):
+            known.append(bare.keywords["checkpoint"])
+            return reply_at_once(bare)
+
+        monkeypatch.setattr(parallel, "work", note)
+        monkeypatch.chdir(tmp_path)
+        for folder in (tmp_path / "kept", Path("kept")):
+            Joblib([replace(make_silos(1)[0], checkpoint=folder)]).ask(SampleLocally())
+        assert known == [tmp_path / "kept"] * 2
+
+
+class TestOwn:
+    def test_mapped_arrays_become_plain_ones_and_only_read_only_ones_are_copied(self, tmp_path):
+        np.save(tmp_path / "a.npy", np.arange(6))
+        mapped = np.load(tmp_path / "a.npy", mmap_mode="c")
+        found = own(mapped)
+        assert type(found) is np.ndarray
+        assert found.flags.writeable
+        assert np.shares_memory(found, mapped)
+        assert own(found) is found
+        found.flags.writeable = False
+        assert own(found).flags.writeable
+        assert not found.flags.writeable
+
+    def test_records_and_what_is_in_them(self):
+        locked = np.zeros((2, 3))
+        locked.flags.writeable = False
+        layout = lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked)
+        kept = Kept(None, locked, locked, locked)
+        outcome = own(Outcome(AssignReply(locked), {"kept": kept, "layout": layout}))
+        assert isinstance(outcome, Outcome)
+        for array in (
+            outcome.reply.sizes,
+            outcome.added["kept"].labels,
+            outcome.added["layout"].fused,
+        ):
+            assert array.flags.writeable
+        assert (own("word"), own(None)) == ("word", None)
+
+
+class TestWorkers:
+    def test_as_many_as_asked_for_unless_the_caller_says(self):
+        assert workers(3).n_jobs == 3
+        for config, jobs in (({"n_jobs": 2}, 2), ({"n_jobs": 1}, 1), ({"backend": "threading"}, 3)):
+            with joblib.parallel_config(**config):
+                assert workers(3).n_jobs == jobs
+
+    @pytest.mark.parametrize("entered", [True, False])
+    def test_an_error_is_the_one_that_was_raised(self, monkeypatch, entered):
+        def fail(bare, *_, **__):
+            raise DataError(f"{bare.keywords['name']}: row 7 is wrong")
+
+        monkeypatch.setattr(parallel, "work", fail)
+        asked = Joblib(make_silos())
+        with joblib.parallel_config(backend="threading", n_jobs=2), ExitStack() as stack:
+            if entered:
+                stack.enter_context(asked)
+            with pytest.raises(DataError, match="row 7 is wrong"):
+                asked.ask(ASSIGN)
+
+    def test_a_question_out_of_order(self):
+        query = LogLikelihood("key", 0, 1, np.ones((1, 3)), np.ones((1, 3, 1)))
+        with pytest.raises(PolicyRefusal, match="share them first") as caught:
+            Joblib(make_silos()).ask(query)
+        assert caught.value.code == "order"
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_an_interrupt_stops_without_a_further_word(self, monkeypatch, jobs):
+        def stop(at):
+            if at.done:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(parallel, "work", reply_at_once)
+        silos = make_silos(8)
+        with joblib.parallel_config(backend="threading", n_jobs=jobs):
+            with pytest.raises(KeyboardInterrupt), Joblib(silos, report=stop) as asked:
+                asked.ask(SampleLocally())
+            assert len(Joblib(silos).ask(SampleLocally())) == 8
+
+    def test_progress_counts_the_sweeps_of_finished_silos(self):
+        seen = []
+        silos = make_silos(3, chains=2)
+        Joblib(silos, report=seen.append).ask(SampleLocally())
+        assert [(at.stage, at.done, at.total) for at in seen] == [
+            ("sampling", done, 600) for done in (0, 200, 400, 600)
+        ]
+
+
+class TestALostWorker:
+    @pytest.mark.parametrize("lost", [BrokenProcessPool, CancelledError])
+    def test_costs_one_repetition_of_what_is_not_answered(self, monkeypatch, lost):
+        asked = []
+
+        def work(bare, *_, **__):
+            asked.append(bare.keywords["name"])
+            if asked.count("silo 1") == 1 and asked[-1] == "silo 1":
+                raise lost("a worker died")
+            return reply_at_once(bare)
+
+        monkeypatch.setattr(parallel, "work", work)
+        replies = Joblib(make_silos()).ask(ASSIGN)
+        assert list(replies) == ["silo 0", "silo 1", "silo 2"]
+        assert asked == ["silo 0", "silo 1", "silo 1", "silo 2"]
+
+    def test_twice_is_an_error(self, monkeypatch):
+        def work(bare, *_, **__):
+            if bare.keywords["name"] != "silo 0":
+                raise BrokenProcessPool("a worker died")
+            return reply_at_once(bare)
+
+        monkeypatch.setattr(parallel, "work", work)
+        with pytest.raises(SiloError, match=r"^silo 1, silo 2: the worker died, and so did the"):
+            Joblib(make_silos()).ask(ASSIGN)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("backend", ["loky", "dask"])
+    def test_a_real_one_killed(self, monkeypatch, tmp_path, backend):
+        died = tmp_path / "died"
+
+        def work(bare, *_, **__):
+            if bare.keywords["name"] == "silo 1" and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return bare.keywords["name"], Outcome(os.getpid(), {})
+
+        monkeypatch.setattr(parallel, "work", work)
+        with ExitStack() as stack:
+            if backend == "dask":
+                client = Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+                stack.enter_context(client)
+            stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=2))
+            asked = stack.enter_context(Joblib(make_silos(rows=2000)))
+            replies = asked.ask(SampleLocally())
+        assert died.exists()
+        assert set(replies) == {"silo 0", "silo 1", "silo 2"}
+        assert os.getpid() not in replies.values()
+
+
+QUICK = {"iterations": 200, "polish": 1, "progress": False, "seed": 1, "components": 5}
+
+
+class TestFit:
+    def test_random_shards_and_columns(self, table):
+        rows = table.drop(columns="silo")
+        with joblib.parallel_config(backend="threading", n_jobs=2):
+            for given in ({"table": table, "silo": "silo"}, {"table": rows, "shards": 3}):
+                here = api.fit(**given, **QUICK)
+                there = api.fit(**given, transport="joblib", **QUICK)
+                assert_array_equal(here.weights, there.weights)
+                assert_array_equal(here.labels, there.labels)
+                assert here.silos == there.silos
+
+    def test_transports_are_named(self, table):
+        message = r"transport is 'pigeon'; .*'in-process', 'joblib'"
+        with pytest.raises(SettingsError, match=message):
+            api.fit(table, transport="pigeon")
+
+    def test_without_joblib(self, table, monkeypatch):
+        monkeypatch.setattr("silomix.api.find_spec", lambda name: None if name == "joblib" else 1)
+        with pytest.raises(MissingDependency, match=r"pip install 'silomix\[parallel\]'"):
+            api.fit(table, silo="silo", transport="joblib")
+
+    def test_a_policy_by_word_by_file_or_as_it_is(self, table, tmp_path, monkeypatch):
+        seen = []
+
+        def note(study, silos, **_):
+            seen.append(silos.silos[0].policy)
+            raise SiloError("enough")
+
+        monkeypatch.setattr(api, "run_study", note)
+        path = write_policy(PRESETS["omop"], tmp_path / "own.toml")
+        for policy in (None, "ukllc", path, str(path), PRESETS["pcornet"]):
+            for transport in api.TRANSPORTS:
+                with pytest.raises(SiloError, match="enough"):
+                    api.fit(table, silo="silo", policy=policy, transport=transport)
+        expected = ["open", "ukllc", "omop", "omop", "pcornet"]
+        assert [policy.name for policy in seen[::2]] == expected
+        assert seen[::2] == seen[1::2]
+        assert seen[0] is OPEN
+        with pytest.raises(SettingsError, match="there is no policy 'ukllk'"):
+            api.fit(table, silo="silo", policy="ukllk")
+
+    def test_a_policy_that_refuses(self, table):
+        with joblib.parallel_config(backend="threading", n_jobs=2):
+            for transport in api.TRANSPORTS:
+                with pytest.raises(PolicyRefusal):
+                    api.fit(table, silo="silo", policy="default", transport=transport, **QUICK)
+
+
+def test_the_command_hands_both_on(tmp_path, table, monkeypatch):
+    seen = {}
+
+    def note(table, silo, **settings):
+        assert callable(settings.pop("progress"))
+        seen.update(settings)
+        raise silomix.SilomixError("enough")
+
+    monkeypatch.setattr(whole, "fit", note)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    words = ["--transport", "joblib", "--policy", "open", "--out", str(tmp_path / "r")]
+    CliRunner().invoke(cli.app, ["fit", str(tmp_path / "t.csv"), *words])
+    assert seen == {"transport": "joblib", "policy": "open"}
