@@ -18,6 +18,7 @@ try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
+
 except ImportError:
     raise MissingDependency(
         "FederatedMixture needs scikit-learn: pip install 'silomix[sklearn]'"

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.model.draws import Draws, LocalPosterior
+
 CERTAIN = 1e-9
 """How far a share may be from none or all, floating point being what it is."""
 DOUBT_POWER = 3.0
