@@ -38,7 +38,8 @@ from silomix.model.families.dirichlet import draw_levels
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
-from silomix.silo.answer import Silo, answer
+from silomix.silo.answer import answer
+from silomix.silo.local import Silo
 from silomix.silo.partition import largest_first, level_counts, partition, place
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release

@@ -42,6 +42,7 @@ from running import (
     run_cases,
 )
 from scipy.stats import beta
+from study import warm_up
 
 import silomix
 from silomix import rivals
@@ -50,10 +51,9 @@ from silomix.model.draws import SiloProfiles
 from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.posterior import row_membership
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.study import Polish, make_study
 from silomix.transports.in_process import InProcess
-from study import warm_up
 
 FIRST_SEED = 20_000
 ITERATIONS = 20_000

@@ -17,14 +17,14 @@ import numpy as np
 from judging import timed
 from matching import keep, match_kept, matched_labels
 from running import arguments, done_cases, keep_apart, run_cases
+from study import labels_by_silo
 
 import silomix
 from silomix.kernels.similarity import co_clustering
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals.federation import open_silos
-from silomix.silo.answer import sample_locally
+from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
-from study import labels_by_silo
 
 FIRST_SEED = 7000
 ROWS = 50_000

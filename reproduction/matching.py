@@ -15,19 +15,19 @@ from functools import partial
 import numpy as np
 from judging import quietly, rightly_matched
 from running import CELL_KEYS, CELLS, arguments, chosen_cells, done_cases, keep_apart, run_cases
+from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 import silomix
 from silomix.coordinator.matching import match
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals.federation import open_silos
-from silomix.silo.answer import sample_locally
+from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept, Store
 from silomix.study import digest
 from silomix.study.settings import MATCHINGS
 from silomix.transports.in_process import InProcess
-from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 
 PARTITIONS = ("estimated", "true")
 KEYS = [*CELL_KEYS, "seed", "partition", "matching"]

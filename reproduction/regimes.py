@@ -20,11 +20,11 @@ from drift import FIT_COLUMNS, ITERATIONS, METHODS, fit_and_judge, print_summary
 from judging import best_labels, coded, level_counts, relevel
 from running import arguments, chosen_words, done_cases, keep_apart, read_lines, run_cases
 from shares import rare_cluster
+from study import warm_up
 
 import silomix
 from silomix.model.schema import Schema, Variable
 from silomix.simulate.designs import SEPARABILITIES, draw_drift, draw_silos
-from study import warm_up
 
 FIRST_SEED = 21_000
 PAPER = (2,) * 4 + (3,) * 6

@@ -26,7 +26,7 @@ class Sampled:
 
     def __init__(self):
         self._known = {}
-        self._sample = silomix.silo.answer.sample_locally
+        self._sample = silomix.silo.local.sample_locally
         self.start()
 
     def start(self):

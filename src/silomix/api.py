@@ -20,7 +20,7 @@ from silomix.model.schema import Shard
 from silomix.model.sentences import nearest
 from silomix.model.table import expand, load
 from silomix.posterior import Assignment, backend_of
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import show_keywords

@@ -12,9 +12,9 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 import pytest
-
 from cases.posteriors import make_posterior, with_drift
 from cases.report_cases import large_posterior
+
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.outside import compare_outside
 from silomix.report import write_report

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from silomix.kernels.likelihood import ExpectedCounts, level_columns
-from silomix.kernels.membership import RowMembership, log
+from silomix.kernels.row_membership import RowMembership, log
 
 
 def expected_counts_definition(weights, probabilities, codes, counts, sizes):

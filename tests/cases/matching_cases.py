@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-
 from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
+
 from silomix.coordinator.matching.local_clusters import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-
 from cases.posteriors import TRUSTED, make_diagnostics, make_posterior
+
 from silomix.model.draws import Correspondence, SiloWeights
 from silomix.model.schema import Schema, Variable
 from silomix.posterior import make_provenance

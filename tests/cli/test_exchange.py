@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
 from typer.testing import CliRunner
 
 import silomix
-from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
 from silomix import cli
 from silomix.cli.exchange import LEAVES
 from silomix.messages import REPLIES

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
-
 from cases.matching_cases import (
     PRIOR,
     QuietSilos,
@@ -19,6 +15,10 @@ from cases.matching_cases import (
     rearrange_groups,
     together,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
 from silomix.coordinator.matching import match
 from silomix.study.settings import MATCHINGS
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.aggregation_cases import make_case, share_of
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cases.aggregation_cases import make_case, share_of
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.oracles import contingency, federated
 from silomix.coordinator.aggregation.simplex import hypercube

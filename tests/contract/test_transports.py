@@ -21,7 +21,8 @@ from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
 from silomix.model.schema import Shard
 from silomix.model.table import load
-from silomix.silo.answer import Silo, answer
+from silomix.silo.answer import answer
+from silomix.silo.local import Silo
 from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges
 from silomix.study.roster import read_roster

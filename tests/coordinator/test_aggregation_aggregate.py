@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.aggregation_cases import conjugate_release, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cases.aggregation_cases import conjugate_release, make_case
 from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.aggregation.closed_form import (
     average_elementwise,

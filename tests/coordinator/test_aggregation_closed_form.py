@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.aggregation_cases import conjugate_release, level_counts, make_case
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import beta
 
-from cases.aggregation_cases import conjugate_release, level_counts, make_case
 from silomix.coordinator.aggregation.closed_form import (
     average_elementwise,
     inverse_variances,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import sweep_twin as reference
+from cases.aggregation_cases import PRIOR, make_case
 from numpy.testing import assert_allclose
 from scipy.stats import dirichlet
 
-from cases import sweep_twin as reference
-from cases.aggregation_cases import PRIOR, make_case
 from silomix.coordinator.aggregation.objective import Objective, determinant_factors, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, split
 from silomix.model.draws import MatchedDraws

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.stats import beta, kstest
+from statistical.exact import FALSE_ALARM
 
 from silomix.coordinator.aggregation.simplex import (
     blocks_held,
@@ -19,7 +20,6 @@ from silomix.coordinator.aggregation.simplex import (
     softmax_inverse,
     split,
 )
-from statistical.exact import FALSE_ALARM
 
 # four silos; the second block has three entries, the third one, the last three
 HELD = np.array([[1, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1], [1, 1, 0, 1]], bool)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact import ExactDraws, align, sample_exactly
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
-from statistical.polish_oracle import PolishingSilos
 
 A, B, NONE = [60, 0, 60, 0], [0, 40, 0, 40], [0] * 4
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.drift_twins import TwoLevels
+from cases.matching_cases import SIZES, clusters_of, draw_counts, offsets_of, together
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 
-from cases.drift_twins import TwoLevels
-from cases.matching_cases import SIZES, clusters_of, draw_counts, offsets_of, together
 from silomix.coordinator.matching.absorb import absorb_groups, folding_gain, folding_limit
 from silomix.coordinator.matching.greedy import evidence_groups, join, sum_up
 from silomix.coordinator.matching.profile import Profile

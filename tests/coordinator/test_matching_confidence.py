@@ -7,9 +7,6 @@ from math import lgamma
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import binomtest
-
 from cases import grouping_twins as twin
 from cases.matching_cases import (
     SIZES,
@@ -24,6 +21,9 @@ from cases.matching_cases import (
     rearrange_groups,
     together,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binomtest
+
 from silomix.coordinator.matching import confidence as module
 from silomix.coordinator.matching.confidence import co_occurrence, gather, initialise
 from silomix.coordinator.matching.local_clusters import local_clusters

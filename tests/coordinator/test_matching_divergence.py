@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-
 from cases.matching_cases import (
     RowSilos,
     draw_releases,
@@ -15,6 +13,8 @@ from cases.matching_cases import (
     plant_rows,
     together,
 )
+from numpy.testing import assert_array_equal
+
 from silomix.coordinator.matching.divergence import assign, divergence_groups, orders
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceReply

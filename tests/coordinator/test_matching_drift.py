@@ -7,8 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-
 from cases.aggregation_cases import PAPER_SIZES
 from cases.matching_cases import (
     PRIOR,
@@ -21,6 +19,8 @@ from cases.matching_cases import (
     plant_rows,
     together,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+
 from silomix.coordinator.matching import match
 from silomix.coordinator.matching import profile as module
 from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up

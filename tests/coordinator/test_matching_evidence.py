@@ -7,10 +7,6 @@ from math import lgamma
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
-
 from cases.grouping_twins import pair_gains
 from cases.matching_cases import (
     SIZES,
@@ -26,6 +22,10 @@ from cases.matching_cases import (
     rearrange_groups,
     together,
 )
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
 from silomix.coordinator.matching import greedy as module
 from silomix.coordinator.matching.greedy import (
     Wanted,

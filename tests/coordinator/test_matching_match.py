@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from cases.matching_cases import PRIOR, SIZES, QuietSilos, make_release, offsets_of
 from numpy.testing import assert_array_equal
 
-from cases.matching_cases import PRIOR, SIZES, QuietSilos, make_release, offsets_of
 from silomix.coordinator import matching as module
 from silomix.coordinator.matching import match, number_by_rows
 from silomix.coordinator.matching.local_clusters import by_appearance

@@ -7,9 +7,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from cases.matching_cases import SIZES, draw_releases, make_release, offsets_of, together
 from numpy.testing import assert_array_equal
 
-from cases.matching_cases import SIZES, draw_releases, make_release, offsets_of, together
 from silomix.coordinator.matching import medians as module
 from silomix.coordinator.matching.medians import (
     ball_groups,

@@ -8,18 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from cases.aggregation_cases import make_case
 
 import silomix
-from cases.aggregation_cases import make_case
 from silomix.api import fit
-from silomix.coordinator.pipeline import (
-    Global,
-    _empty_notes,
-    assign_rows,
-    method_notes,
-    reweigh,
-    run_study,
-)
+from silomix.coordinator.notes import empty_notes, method_notes
+from silomix.coordinator.pipeline import Global, assign_rows, reweigh, run_study
 from silomix.coordinator.polish import Polished, starting_point
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
@@ -30,7 +24,7 @@ from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.posterior import Parts
 from silomix.rivals.federation import open_silos
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.study import make_study
 from silomix.study.roster import read_roster
 from silomix.transports.in_process import InProcess
@@ -340,7 +334,7 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     even = np.full((1, 3), 1 / 3), np.full((1, 2, 3), 1 / 3), np.ones((1, 3, 1))
     sizes = assign_rows(Parts(*even, None, None), silos, None)
     assert sizes.tolist() == [9, -1, 0]
-    assert _empty_notes(sizes) == ["No row has cluster 2 as its most probable one."]
+    assert empty_notes(sizes) == ["No row has cluster 2 as its most probable one."]
 
 
 def test_polish_begins_above_zero_and_ends_in_weights_over_all_rows():

@@ -12,7 +12,7 @@ import silomix
 from silomix import cli
 from silomix.coordinator.pipeline import run_study
 from silomix.model.table import load
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.silo.store import open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import Exchanges, policy_named

@@ -13,7 +13,7 @@ import psutil
 
 from silomix.coordinator.pipeline import run_study
 from silomix.model.table import load
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
 from silomix.study.roster import rows_of, table_schema

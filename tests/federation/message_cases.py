@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+from cases.aggregation_cases import conjugate_release, dirichlet_levels
 from numpy.testing import assert_array_equal
 
-from cases.aggregation_cases import conjugate_release, dirichlet_levels
 from silomix.messages import (
     STAYING,
     AssignReply,

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-import silomix
 from federation.exchange_cases import (
     COURIER,
     FILES,
@@ -27,6 +25,8 @@ from federation.exchange_cases import (
     make_case,
     run_command,
 )
+
+import silomix
 from silomix.coordinator.pipeline import run_study
 from silomix.study import FewRounds, write_study
 from silomix.study.policy import write_policy

@@ -26,6 +26,7 @@ from federation.flare_cases import (
     run_in_process,
     study_of,
 )
+
 from silomix.errors import SiloError
 from silomix.posterior import load
 from silomix.study import Psgd

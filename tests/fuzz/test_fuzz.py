@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
-
 from cases.posteriors import SCHEMA, SILOS, make_posterior, pack, unpack, with_drift
 from federation.mutations import (
     CELLS,
@@ -31,6 +30,7 @@ from federation.mutations import (
     time_limit,
     truncate,
 )
+
 from silomix.errors import DataError, FileError, SettingsError
 from silomix.model.table import load as load_table
 from silomix.posterior import load as load_posterior

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from cases import sweep_twin as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy import stats
 
-from cases import sweep_twin as reference
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.layout import BLOCK, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-
 from cases import sweep_twin as reference
 from cases.kernel_twins import expected_counts_definition
+from numpy.testing import assert_allclose, assert_array_equal
+
 from silomix.kernels.likelihood import (
     LANES,
     SMALLEST_MASS,

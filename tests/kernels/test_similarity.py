@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
-
 from cases.kernel_twins import (
     add_support_definition,
     co_clustering_definition,
     contingency_definition,
     sum_by_cluster_definition,
 )
+from numpy.testing import assert_array_equal
+
 from silomix.kernels.similarity import (
     BYTE,
     TILE,

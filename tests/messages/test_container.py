@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from federation.message_cases import assert_same, exchanges, make_release, study_with
+from federation.mutations import join_message, seal_message, split_message
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from federation.message_cases import assert_same, exchanges, make_release, study_with
-from federation.mutations import join_message, seal_message, split_message
 from silomix.errors import MessageError
 from silomix.messages import (
     DECLARED,

@@ -7,8 +7,8 @@ from typing import get_args
 
 import numpy as np
 import pytest
-
 from federation.message_cases import CLUSTERS, SILOS, exchanges, make_release, study_with
+
 from silomix.errors import MessageError
 from silomix.messages import (
     REFUSALS,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from federation.message_cases import assert_same, exchanges, study_with
 from federation.mutations import seal_folder
+
 from silomix.errors import FileError, MessageError
 from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply, Received
 from silomix.messages.container import HEAD, Envelope, digest

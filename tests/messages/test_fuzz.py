@@ -6,9 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-
 from federation.message_cases import exchanges
 from federation.mutations import TooLong, mutate_folder, mutate_message, time_limit
+
 from silomix.errors import MessageError
 from silomix.messages import REPLIES
 from silomix.messages import folder as files

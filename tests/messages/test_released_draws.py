@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-
 from cases.aggregation_cases import PRIOR, dirichlet_levels, make_case
 from cases.matching_cases import SIZES, make_release, offsets_of, shard_of
+from numpy.testing import assert_allclose, assert_array_equal
+
 from silomix.messages import released_draws as module
 from silomix.messages.release_record import random_order
 from silomix.messages.released_draws import (

@@ -6,13 +6,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cases.release_cases import PRIOR, known_local
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 from scipy.stats import chisquare
 
-from cases.release_cases import PRIOR, known_local
 from silomix.kernels.rounded_counts import draw_behind, release_units
 from silomix.messages.release_record import fit_dirichlet
 from silomix.messages.rounding import own_draws, with_own_counts

@@ -15,7 +15,7 @@ from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_record
 from silomix.messages.door import check_envelope, check_query, check_reply
 from silomix.model.table import encode as encode_rows
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.study import FewRounds, Lbfgs, digest, make_study
 from silomix.study.roster import read_roster, rows_of, table_schema
 from silomix.transports.in_process import InProcess

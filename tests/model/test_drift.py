@@ -6,13 +6,14 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from cases import drift_twins as twins
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from scipy.special import gammaln, logsumexp
+from statistical.exact import FALSE_ALARM, p_value
 
-from cases import drift_twins as twins
 from silomix.kernels import dirichlet_multinomial as kernels
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import (
@@ -28,7 +29,6 @@ from silomix.model.families.drift import (
     log_level_terms,
     log_remainder,
 )
-from statistical.exact import FALSE_ALARM, p_value
 
 OFFSETS = np.array([0, 2, 5, 9])
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cases.posteriors import make_posterior, with_drift
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import silomix
-from cases.posteriors import make_posterior, with_drift
 from silomix import cli
 from silomix.errors import DataError
 from silomix.model.draws import Correspondence, SiloWeights

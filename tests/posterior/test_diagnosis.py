@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from cases.posteriors import DOUBTED, TRUSTED, make_diagnostics
+
 from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, judge
 
 

@@ -10,8 +10,6 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import pytest
 import safetensors.numpy
-from numpy.testing import assert_array_equal, assert_equal
-
 from cases.posteriors import (
     DOUBTED,
     SCHEMA,
@@ -22,6 +20,8 @@ from cases.posteriors import (
     unpack,
     with_drift,
 )
+from numpy.testing import assert_array_equal, assert_equal
+
 from silomix.errors import FileError
 from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance, saved_file
 from silomix.posterior.saved_file import ARRAYS, SHARED

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from cases.kernel_twins import membership_definition
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cases.kernel_twins import membership_definition
-from silomix.kernels.membership import BLOCK, TILE, log_weights, make_steps, share_rows
+from silomix.kernels.row_membership import BLOCK, TILE, log_weights, make_steps, share_rows
 
 SIZES = np.array([2, 3, 5, 1, 2])
 

@@ -7,11 +7,12 @@ import pandas as pd
 import polars as pl
 import pytest
 import typer
+from cases.posteriors import SCHEMA, SILOS, make_posterior
 from scipy import stats
+from statistical.exact import FALSE_ALARM
 from typer.testing import CliRunner
 
 import silomix
-from cases.posteriors import SCHEMA, SILOS, make_posterior
 from silomix.cli.whole import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
@@ -28,7 +29,6 @@ from silomix.posterior.outside_estimates import (
     draw_memberships,
     regress,
 )
-from statistical.exact import FALSE_ALARM
 
 ROWS = 289_821
 FEMALE, DEAD = 187_402, 139_288

@@ -12,8 +12,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
-
 from cases.kernel_twins import membership_definition
 from cases.posteriors import (
     DOUBTED,
@@ -24,6 +22,8 @@ from cases.posteriors import (
     make_posterior,
     with_drift,
 )
+from numpy.testing import assert_allclose, assert_array_equal
+
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
 from silomix.messages.release_record import Release
 from silomix.model.draws import SiloProfiles

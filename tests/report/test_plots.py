@@ -8,9 +8,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from cases.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drift
 from matplotlib.figure import Figure
 
-from cases.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drift
 from silomix import plots
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.model.schema import Schema, Variable

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from typer.testing import CliRunner
-
 from cases.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
 from cases.report_cases import large_posterior
+from typer.testing import CliRunner
+
 from silomix.cli.whole import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.model.draws import Correspondence, SiloProfiles

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 
 import silomix
-from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 from silomix.errors import DataError, SettingsError
 from silomix.model.draws import Correspondence
 from silomix.report import results_folder as files

@@ -19,7 +19,8 @@ from silomix.messages import SampleLocally
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.federation import open_silos
-from silomix.silo.answer import HANDLERS, sample_locally
+from silomix.silo.answer import HANDLERS
+from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept

@@ -11,9 +11,9 @@ from itertools import islice
 import numpy as np
 import pandas as pd
 import pytest
-
 from cases.aggregation_cases import dirichlet_levels
 from cases.release_cases import known_local
+
 from silomix import local_posterior, sample, simulate
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from cases.release_cases import clustered
+
 from silomix.errors import PolicyRefusal
 from silomix.messages.release_record import fit_dirichlet, shares_of, without_prior
 from silomix.messages.rounding_law import (

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.release_cases import clustered
 from numpy.testing import assert_allclose, assert_array_equal
 
-from cases.release_cases import clustered
 from silomix.kernels.likelihood import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
@@ -27,7 +27,8 @@ from silomix.messages import (
 from silomix.messages.door import breaches
 from silomix.messages.released_draws import make_reference
 from silomix.model.schema import Schema, Shard, Variable
-from silomix.silo.answer import Silo, answer, answer_or_refuse
+from silomix.silo.answer import answer, answer_or_refuse
+from silomix.silo.local import Silo
 from silomix.silo.release import make_release
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import OPEN, PRESETS, Exchanges, Policy, policy_named

@@ -10,10 +10,10 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from cases.posteriors import make_posterior
 from typer.testing import CliRunner
 
 import silomix
-from cases.posteriors import make_posterior
 from silomix import cli
 from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.transports.flare import startup_kit

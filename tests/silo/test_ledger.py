@@ -22,7 +22,7 @@ from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
 from silomix.messages.folder import read_release
 from silomix.model.reading import read_table
-from silomix.silo.answer import HANDLERS, Silo, answer, answer_or_refuse
+from silomix.silo.answer import HANDLERS, answer, answer_or_refuse
 from silomix.silo.ledger import (
     LEDGER,
     Account,
@@ -34,6 +34,7 @@ from silomix.silo.ledger import (
     note_left,
     read_ledger,
 )
+from silomix.silo.local import Silo
 from silomix.silo.site import digest_cells, load_rows, open_account
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, policy_named, write_policy
@@ -296,7 +297,7 @@ class TestSilo:
         def fail(*_):
             raise ValueError("no space left")
 
-        monkeypatch.setattr("silomix.silo.answer.sample_in_blocks", fail)
+        monkeypatch.setattr("silomix.silo.local.sample_in_blocks", fail)
         assert answer_or_refuse(SampleLocally(), opened()) == Refused("failed")
         assert not (tmp_path / LEDGER).exists()
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.release_cases import PRIOR, clustered, conditions
 from scipy.stats import beta, binom
 
-from cases.release_cases import PRIOR, clustered, conditions
 from silomix import local_posterior, sample, simulate
 from silomix.errors import PolicyRefusal
 from silomix.messages.release_record import (

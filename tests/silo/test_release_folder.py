@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from typer.testing import CliRunner
-
 from cases.release_cases import clustered
 from federation.mutations import (
     content_of,
@@ -26,6 +24,8 @@ from federation.mutations import (
     splice,
     truncate,
 )
+from typer.testing import CliRunner
+
 from silomix.cli.silo_side import inspect_command, release_command
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally

@@ -15,10 +15,10 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+from cases import sweep_twin as reference
 from numpy.testing import assert_array_equal
 
 import silomix
-from cases import sweep_twin as reference
 from silomix.kernels.compilation import watch_compilation
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule

@@ -31,16 +31,9 @@ from silomix.messages import (
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.release_notes import QUESTIONS
 from silomix.model.table import load
-from silomix.silo.answer import (
-    HANDLERS,
-    LIMITED,
-    Silo,
-    answer,
-    answer_or_refuse,
-    points,
-    ran_enough,
-    refusal_code,
-)
+from silomix.silo.answer import HANDLERS, answer, answer_or_refuse, refusal_code
+from silomix.silo.local import Silo, ran_enough
+from silomix.silo.permission import LIMITED, points
 from silomix.silo.store import Store, digest_rows, open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import OPEN, policy_named
@@ -106,7 +99,7 @@ def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
     first = answer(SampleLocally(), make_silo(whole, study))
     assert first.diagnostics.sweeps == 1000
     assert first.diagnostics.agreement >= 0.85
-    monkeypatch.setattr("silomix.silo.answer.ENOUGH_AGREEMENT", 1.1)
+    monkeypatch.setattr("silomix.silo.local.ENOUGH_AGREEMENT", 1.1)
     longest = answer(SampleLocally(), make_silo(whole, study))
     assert longest.diagnostics.sweeps == 4000
     under_rules = answer(

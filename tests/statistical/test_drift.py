@@ -8,6 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy import stats
+from statistical import drift_oracle as oracle
+from statistical.drift_oracle import TwoSilos
+from statistical.exact import FALSE_ALARM, p_value, tally_p_value
+from statistical.polish_oracle import PolishingSilos
 
 import silomix.coordinator.polish
 from silomix.coordinator.exact import sample_exactly
@@ -17,10 +21,6 @@ from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
 from silomix.model.prior import Prior
 from silomix.study import Polish
-from statistical import drift_oracle as oracle
-from statistical.drift_oracle import TwoSilos
-from statistical.exact import FALSE_ALARM, p_value, tally_p_value
-from statistical.polish_oracle import PolishingSilos
 
 pytestmark = pytest.mark.statistical
 

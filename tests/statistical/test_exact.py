@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from silomix.model.prior import Prior
 from statistical.exact import (
     FALSE_ALARM,
     Sweeper,
@@ -22,6 +20,8 @@ from statistical.exact import (
     masses,
     p_value,
 )
+
+from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
+from statistical.polish_oracle import PolishingSilos
+from statistical.test_exact import SMALL
 
 import silomix
 from silomix.coordinator.exact import align, sample_exactly
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
 from silomix.model.table import load
-from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
-from statistical.polish_oracle import PolishingSilos
-from statistical.test_exact import SMALL
 
 pytestmark = pytest.mark.statistical
 

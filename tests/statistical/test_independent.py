@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from cases import sweep_twin as reference
 from scipy import stats
+from statistical.exact import FALSE_ALARM, Sweeper, Tiny
 
 import silomix
-from cases import sweep_twin as reference
 from silomix.model.prior import Prior
-from statistical.exact import FALSE_ALARM, Sweeper, Tiny
 
 pytestmark = pytest.mark.statistical
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases import sweep_twin as reference
 from scipy import stats
 from scipy.special import gammaln
+from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
+from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
-from cases import sweep_twin as reference
 from silomix.coordinator.polish import WORTH, Start, independent_draws, paired_z, polish
 from silomix.model.prior import Prior
 from silomix.study import Polish
-from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
-from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 pytestmark = pytest.mark.statistical
 

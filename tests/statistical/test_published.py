@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from statistical import published
 
 import silomix
-from statistical import published
 
 CASES = [
     (name, classes)

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import linear_sum_assignment
+from statistical import published
+from statistical.test_published import indicators, log_masses
 
 import silomix
 from silomix.errors import SamplingWarning
 from silomix.rivals.points import Levels, Points
 from silomix.rivals.pooled import climb
-from statistical import published
-from statistical.test_published import indicators, log_masses
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"
 SHARES = {"carcinoma": (0.445, 0.374, 0.182), "gss82": (0.621, 0.207, 0.172)}

@@ -7,7 +7,8 @@ import pytest
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.messages import SampleLocally
 from silomix.model.schema import Schema, Variable
-from silomix.silo.answer import Silo, answer
+from silomix.silo.answer import answer
+from silomix.silo.local import Silo
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import (
     GIVES_AWAY,

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
-
 from federation.exchange_cases import (
     ALLOWING,
     DEFAULT,
@@ -25,6 +23,8 @@ from federation.exchange_cases import (
     in_process,
     make_case,
 )
+from safetensors.numpy import load_file
+
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally

@@ -35,7 +35,8 @@ from silomix.messages import (
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Schema, Shard, Variable
-from silomix.silo.answer import Silo, answer
+from silomix.silo.answer import answer
+from silomix.silo.local import Silo
 from silomix.silo.store import Kept
 from silomix.study import make_study
 from silomix.study.policy import OPEN, PRESETS, write_policy

@@ -26,7 +26,7 @@ from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.report.summary import posterior_record, posterior_view
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.silo.site import load_rows, open_account, open_silo, place_in, write_labels
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy

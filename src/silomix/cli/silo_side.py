@@ -23,7 +23,6 @@ from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
-from silomix.silo.answer import Silo, sample_locally
 from silomix.silo.disclosure import check_tier, outgoing
 from silomix.silo.ledger import (
     LEDGER,
@@ -34,6 +33,7 @@ from silomix.silo.ledger import (
     note_left,
     read_ledger,
 )
+from silomix.silo.local import Silo, sample_locally
 from silomix.silo.release import make_release
 from silomix.silo.site import load_rows, open_account, place_in
 from silomix.study import Study, digest, make_study, read_study

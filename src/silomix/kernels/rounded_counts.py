@@ -78,6 +78,26 @@ def _log_ratio(n_up: float, n_down: float, by: int) -> float:
 
 
 @njit(cache=True, nogil=True)
+def draw_log_profile(
+    counts: NDArray[np.float64],
+    worth: NDArray[np.float64],
+    beta: float,
+    logs: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> None:
+    """Draw p ~ Dirichlet(β + Σ f n); leaves its logarithms in `logs` (level)."""
+    total = 0.0
+    for k in range(logs.size):
+        shape = beta
+        for s in range(len(counts)):
+            shape += worth[s] * counts[s, k]
+        logs[k] = max(rng.standard_gamma(shape), 1e-300)
+        total += logs[k]
+    for k in range(logs.size):
+        logs[k] = math.log(logs[k] / total)
+
+
+@njit(cache=True, nogil=True)
 def draw_behind(
     released: NDArray[np.int64],
     start: NDArray[np.float64],
@@ -118,15 +138,7 @@ def draw_behind(
     trial = np.empty(levels)
     found = np.empty(levels, dtype=np.int64)
     for sweep in range(burn_in + draws * thin):
-        total = 0.0
-        for k in range(levels):
-            shape = beta
-            for s in range(silos):
-                shape += worth[s] * counts[s, k]
-            logs[k] = max(rng.standard_gamma(shape), 1e-300)
-            total += logs[k]
-        for k in range(levels):
-            logs[k] = math.log(logs[k] / total)
+        draw_log_profile(counts, worth, beta, logs, rng)
         for s in range(silos):
             reach = max(base[s], 1) * max(least[s], 1)
             for _ in range(MOVES * levels if base[s] > 0 else 0):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.kernels.membership import RowMembership, log_weights, make_steps, share_rows
+from silomix.kernels.row_membership import RowMembership, log_weights, make_steps, share_rows
 from silomix.model.cells import Cells, read_cells
 from silomix.model.reading import read_table
 from silomix.model.sentences import quoted

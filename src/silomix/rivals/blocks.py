@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
     from silomix.rivals.federation import RivalResult
     from silomix.rivals.points import Floats, Ints
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
     from silomix.silo.store import Kept
 
 STREAM = 0x626C6F

@@ -24,7 +24,7 @@ from silomix.model.families.weighted_draws import SMALLEST
 from silomix.posterior import Parts, ordered
 from silomix.rivals.federation import COMBINING, one_of, open_silos
 from silomix.rivals.points import Levels
-from silomix.silo.answer import sample_locally
+from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult
     from silomix.rivals.points import Floats, Ints
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
 
 # How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.

@@ -16,7 +16,7 @@ from silomix.errors import SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Shard
 from silomix.model.table import load
-from silomix.silo.answer import Silo
+from silomix.silo.local import Silo
 from silomix.study import make_study
 from silomix.study.roster import Roster, choose_variables, read_roster
 from silomix.study.validation import cores

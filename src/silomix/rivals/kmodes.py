@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult
     from silomix.rivals.points import Floats, Ints, Points
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
 STREAM = 0x6B6D6F
 SILO, SERVER = 0, 1  # branches of the random stream

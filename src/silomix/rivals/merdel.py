@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
     from silomix.rivals.federation import RivalResult
     from silomix.rivals.points import Floats, Ints, Points
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
 STREAM = 0x66656D
 SILO, MERGES, DRAWS = 0, 1, 2  # branches of the random stream

@@ -11,7 +11,7 @@ from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import draw_levels
 from silomix.rivals.federation import COMBINING, MATCHING, RivalResult, open_silos
 from silomix.rivals.points import Levels, points_of
-from silomix.silo.answer import sample_locally
+from silomix.silo.local import sample_locally
 from silomix.study.validation import at_least
 
 if TYPE_CHECKING:

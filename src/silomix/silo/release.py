@@ -2,7 +2,7 @@
 
 Whatever tells of a silo's rows in numbers that a policy changes goes through this module: its
 posterior, the counts of its distinct rows, and how many of them each global cluster got. Whether a
-question is answered at all, and how often, is counted in `silomix.silo.answer.permit`.
+question is answered at all, and how often, is counted in `silomix.silo.permission.permit`.
 """
 
 from __future__ import annotations

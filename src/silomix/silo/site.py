@@ -15,8 +15,8 @@ from silomix.model.files import replace_file
 from silomix.model.reading import read_table
 from silomix.model.sentences import quoted
 from silomix.model.table import expand, load
-from silomix.silo.answer import Silo
 from silomix.silo.ledger import LEDGER, Account, check_account, read_ledger
+from silomix.silo.local import Silo
 from silomix.silo.store import digest_rows, open_store
 from silomix.study import digest
 from silomix.study.roster import own_rows

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.messages import Query
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
 REPORT_EVERY = 0.1
 

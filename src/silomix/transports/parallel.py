@@ -30,7 +30,9 @@ from silomix.messages import (
 )
 from silomix.messages.progress import Progress
 from silomix.model.schema import Shard
-from silomix.silo.answer import Silo, answer, permit
+from silomix.silo.answer import answer
+from silomix.silo.local import Silo
+from silomix.silo.permission import permit
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
 from silomix.messages.release_record import Release
-from silomix.silo.answer import answer_or_refuse, count_answered
+from silomix.silo.answer import answer_or_refuse
 from silomix.silo.ledger import knows
+from silomix.silo.permission import count_answered
 from silomix.study import digest
 from silomix.transports.files.exchange_folder import (
     ANSWERS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from silomix.messages import Query
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
 
 @dataclass(frozen=True)

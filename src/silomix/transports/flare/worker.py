@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from silomix.silo.answer import Silo
+    from silomix.silo.local import Silo
 
     Site = tuple[Silo, NDArray[np.int64]]
 

@@ -1,0 +1,108 @@
+"""What a reader of the result should know, in sentences: the notes of the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.messages.rounding_law import STAND_INS
+from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED
+from silomix.model.sentences import quoted
+from silomix.posterior.characterise import nearly_same, single_silo_clusters
+from silomix.study.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from silomix.coordinator.polish import Polished
+    from silomix.messages.release_record import Release
+    from silomix.model.draws import Correspondence
+    from silomix.posterior import Parts
+    from silomix.study import Study
+
+
+def policy_notes(releases: Sequence[Release]) -> Iterator[str]:
+    """Say what the silos' policies did to the numbers."""
+    ruled = [release for release in releases if Policy(**release.policy).has_rules]
+    if not ruled:
+        return
+    who = quoted([release.silo for release in ruled])
+    yield (
+        f"The policies of {who} rounded what left them, most of all probabilities near 0 and 1: "
+        "the intervals allow for that, and are wider for it."
+    )
+    replaced = {
+        release.silo: [c for c in release.checks if c.rule in STAND_INS and c.changed]
+        for release in ruled
+    }
+    told = [
+        f"{sum(c.changed or 0 for c in checks)} of {checks[0].cells} in {silo!r}"
+        for silo, checks in replaced.items()
+        if checks
+    ]
+    if told:
+        yield (
+            "Where a cluster has too few rows for its own profile of a variable, a flatter one "
+            f"stands in: {'; '.join(told)}."
+        )
+
+
+def prior_notes(releases: Sequence[Release], polished: Polished | None) -> Iterator[str]:
+    """Say where draws come from the prior; the polish forgets where it started."""
+    often = {release.silo: release.diagnostics.prior_draws for release in releases}
+    often = {silo: share for silo, share in often.items() if share > PRIOR_DRAWS_ALLOWED}
+    if often and polished is None:
+        yield (
+            f"In {quoted(list(often))} some draws of the least sure cluster, up to "
+            f"{max(often.values()):.0%}, come from the prior: give more iterations, or allow a "
+            "polish."
+        )
+
+
+def least_confident(correspondence: Correspondence | None) -> float | None:
+    """Return the confidence in the cluster that is matched least surely."""
+    if correspondence is None or correspondence.confidence is None:
+        return None
+    return float(correspondence.cluster_confidence().min())
+
+
+def doubtful_clusters(
+    parts: Parts, releases: Sequence[Release], offsets: NDArray[np.int64]
+) -> Iterator[str]:
+    """Name the clusters that live in one silo, and pairs that may be one."""
+    match = parts.correspondence
+    if match is None:
+        return
+    rows = [release.rows for release in releases]
+    for lone in single_silo_clusters(parts.weights_by_silo, rows, match.silos, match):
+        same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
+        yield (
+            f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
+            + ("." if np.isnan(lone.apart) else f"{same}.")
+        )
+    for pair in nearly_same(match, parts.probabilities, offsets):
+        unknown = np.isnan(pair.probability)
+        one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
+        yield (
+            f"Clusters {pair.a} and {pair.b} nearly coincide: {one}"
+            f"the overlap of their profiles {pair.overlap:.2f}."
+        )
+
+
+def method_notes(study: Study) -> Iterator[str]:
+    """Say what the chosen method cannot do."""
+    if study.polish.rounds == 0 and study.aggregation.method != "product":
+        yield "No polish round was made: intervals near 0 and 1 may be too narrow."
+    if study.schedule.chains == 1:
+        yield "With one chain a silo, a mode that was missed goes unnoticed: give chains=2."
+    if study.matching.method == "hungarian":
+        yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
+
+
+def empty_notes(sizes: NDArray[np.int64]) -> list[str]:
+    """Name the clusters that no row has as its most probable one."""
+    empty = np.flatnonzero(sizes == 0)
+    return [f"No row has cluster {cluster} as its most probable one." for cluster in empty]
