@@ -29,7 +29,7 @@ from silomix.messages import (
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_record
 from silomix.messages.release_record import ReleasedDiagnostics, effective_counts, release_medians
-from silomix.messages.rounding_law import Check
+from silomix.messages.rounding import Check
 from silomix.model.schema import Schema, Variable
 from silomix.study import FewRounds, Study, digest, make_study
 

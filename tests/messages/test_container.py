@@ -32,7 +32,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.container import LARGEST_HEAD, Envelope, decode, digest, encode
-from silomix.messages.rounding_law import Check
+from silomix.messages.rounding import Check
 from silomix.model.draws import MatchedDraws
 from silomix.study.policy import PRESETS, echo
 

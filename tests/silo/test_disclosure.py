@@ -6,7 +6,7 @@ from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
 from silomix.messages.release_record import fit_dirichlet, shares_of, without_prior
-from silomix.messages.rounding_law import (
+from silomix.messages.rounding import (
     CLUSTER,
     SILO,
     UNIFORM,

@@ -21,9 +21,9 @@ from silomix.coordinator.notes import (
 )
 from silomix.coordinator.polish import SILO_DRAWS, chains_for, polish, starting_point
 from silomix.messages import AssignRows, SampleLocally
+from silomix.messages.behind_rounding import allow_for_rounding
 from silomix.messages.progress import Progress
 from silomix.messages.release_record import released_diagnostics
-from silomix.messages.rounding import allow_for_rounding
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import draw_levels

@@ -31,7 +31,7 @@ from silomix.messages.axes import (
     Whole,
 )
 from silomix.messages.release_record import Release, ReleasedDiagnostics
-from silomix.messages.rounding_law import Check  # noqa: TC001
+from silomix.messages.rounding import Check  # noqa: TC001
 from silomix.model.draws import MatchedDraws  # noqa: TC001
 from silomix.study.policy import Policy, echo
 

@@ -30,7 +30,7 @@ from silomix.errors import MessageError
 from silomix.messages import DECLARED, ReleaseFields
 from silomix.messages.axes import declared_arrays
 from silomix.messages.release_record import effective_counts
-from silomix.messages.rounding_law import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
+from silomix.messages.rounding import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy

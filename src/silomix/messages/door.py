@@ -17,7 +17,7 @@ from silomix.errors import MessageError
 from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
 from silomix.messages.container import digest as digest_question
 from silomix.messages.container import shorten
-from silomix.messages.rounding_law import least_units, pool
+from silomix.messages.rounding import least_units, pool
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
 

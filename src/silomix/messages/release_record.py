@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import betaincinv
 
-from silomix.messages.rounding_law import MIDDLE
+from silomix.messages.rounding import MIDDLE
 from silomix.model.families.dirichlet import draw_levels
 from silomix.study.policy import OPEN, Policy, echo
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.messages.rounding_law import Check
+    from silomix.messages.rounding import Check
     from silomix.model.draws import Diagnostics
     from silomix.model.prior import Prior
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.messages.behind_rounding import has_rules, own_draws
 from silomix.messages.release_record import random_order, release_draws
-from silomix.messages.rounding import has_rules, own_draws
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST_PROBABILITY, log_responsibilities, one_hot
 from silomix.model.families.dirichlet import draw_levels

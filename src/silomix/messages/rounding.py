@@ -1,194 +1,150 @@
-"""What a rounded release can stand for: draws of the counts behind it, and of the profiles.
-
-A release under a policy is a known function of counts. Taken for exact, rounded counts make
-intervals that are too short, and floors make rare levels too common. Here the counts are sampled
-on the set that would have been released so, together with the profile that they come from
-(`silomix.kernels.rounded_counts`). A stand-in profile says nothing of its cluster and is left out.
-"""
+"""The law of rounding: what a policy makes of counts, as anybody who knows it can compute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.kernels.rounded_counts import draw_behind
-from silomix.messages.release_record import effective_counts, fit_dirichlet, without_prior
-from silomix.messages.rounding_law import CLUSTER, least_units, profile_basis
-from silomix.model.families.dirichlet import draw_levels
-from silomix.study.policy import Policy
+from silomix.kernels.rounded_counts import release_units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from silomix.messages.release_record import Release
-    from silomix.model.prior import Prior
+    from silomix.study.policy import Policy
 
-BURN_IN = 300
-THIN = 2
-BURN_IN_BY_SILO = 100
-"""Sweeps dropped, sweeps between draws, and sweeps more to drop for each silo."""
-OWN_DRAWS = 500
-"""Draws behind one silo's release by itself."""
-STREAM = 0x726E64
+MIDDLE = 2**-0.25
+"""Of a step of half an octave, as a share of its upper end."""
+
+WITHHELD = -1
+"""Stands for a count that the policy does not let out."""
+
+CLUSTER, SILO, UNIFORM = 0, 1, 2
+"""What a released profile is of: the cluster, those of the silo that show theirs, or nothing."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sources:
-    """What local clusters say of one profile, variable by variable.
+@dataclass(frozen=True)
+class Check:
+    """What one rule did.
 
     Attributes
     ----------
-    released : (source, level), units; start : (source, level), counts that are released so.
-    base, least : (source,), of the policy; 0 where nothing was rounded.
-    worth : (source, variable), how much of a row a row is worth; 0 where a profile stands in.
+    rule, where : the rule, and the numbers it was applied to.
+    threshold : the policy's number.
+    cells : how many numbers it was applied to.
+    changed : how many it changed; None where that would say something about a number.
+    result : "applied", "not needed" or "passed".
+    inside : details that only the silo may see; empty in a release.
     """
 
-    released: NDArray[np.int64]
-    start: NDArray[np.float64]
-    base: NDArray[np.int64]
-    least: NDArray[np.int64]
-    worth: NDArray[np.float64]
-
-    def of(self, clusters: NDArray[np.int64]) -> Sources:
-        """Return some of the sources."""
-        return Sources(*(getattr(self, name)[clusters] for name in vars(self)))
+    rule: str
+    where: str
+    threshold: int
+    cells: int
+    changed: int | None
+    result: str
+    inside: str = ""
 
 
-def has_rules(release: Release) -> bool:
-    """Tell whether a policy changed counts of a release that has no draws."""
-    return release.probabilities is None and Policy(**release.policy).has_rules
+FOLDED = "small clusters folded"
+STAND_INS = ("pooled profile", "uniform profile")
+"""Rules that put another profile in the place of a cluster's own. They may say how often they were
+needed: the released sizes say as much."""
 
 
-def read_sources(release: Release, offsets: NDArray[np.int64]) -> Sources:
-    """Return what the clusters of one release can stand for."""
-    clusters, levels = release.mean.shape
-    if not has_rules(release):
-        return Sources(
-            np.zeros((clusters, levels), dtype=np.int64),
-            effective_counts(release.mean, release.concentration, offsets),
-            np.zeros(clusters, dtype=np.int64),
-            np.zeros(clusters, dtype=np.int64),
-            np.ones((clusters, len(offsets) - 1)),
-        )
-    policy = Policy(**release.policy)
-    rows = release.sizes[:, None].astype(np.float64)
-    released = np.rint(release.mean * rows / policy.round_to).astype(np.int64)
-    own = profile_basis(release.sizes, np.diff(offsets), policy) == CLUSTER
-    return Sources(
-        released,
-        np.float64(policy.round_to) * released,
-        np.full(clusters, policy.round_to),
-        np.full(clusters, least_units(policy)),
-        np.where(own, np.minimum(release.concentration / rows, 1.0), 0.0),
-    )
+def pool(profiles: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
 
-
-def join_sources(parts: Sequence[Sources]) -> Sources:
-    """Return the sources of several releases in one list."""
-    names = vars(parts[0])
-    return Sources(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
-
-
-def draw_profile(
-    sources: Sources,
-    beta: float,
-    offsets: NDArray[np.int64],
-    draws: int,
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Draw a profile that all sources share, given what they released: (draw, level)."""
-    profile = np.empty((draws, int(offsets[-1])))
-    for variable, (first, last) in enumerate(pairwise(offsets)):
-        known = sources.worth[:, variable] > 0
-        columns = slice(first, last)
-        profile[:, columns], _ = draw_behind(
-            np.ascontiguousarray(sources.released[known, columns]),
-            np.ascontiguousarray(sources.start[known, columns]),
-            sources.base[known],
-            sources.least[known],
-            sources.worth[known, variable],
-            beta,
-            BURN_IN + BURN_IN_BY_SILO * int(known.sum()),
-            THIN,
-            draws,
-            rng,
-        )
-    return profile
-
-
-def own_draws(
-    release: Release,
-    count: int,
-    prior: Prior,
-    silos: int,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
-    _, beta = prior.share(silos)
-    sources = read_sources(release, offsets)
-    each = [
-        draw_profile(sources.of(np.array([c])), beta, offsets, count, rng)
-        for c in range(release.clusters)
-    ]
-    return np.stack(each, axis=1)
-
-
-def allow_for_rounding(
-    release: Release, prior: Prior, silos: int, offsets: NDArray[np.int64], seed: int
-) -> Release:
-    """Return a release whose effective counts know what rounding hides.
-
-    They are those of a Dirichlet with the moments of the draws behind the release, so that a floor
-    counts as the doubt it is. A release without rules comes back as it is.
+    It is what stands in for a profile that is not released. Were it of the whole silo, the
+    released ones could be subtracted, and the one that is not would be left.
     """
-    if not has_rules(release):
-        return release
-    rng = np.random.default_rng([seed, STREAM, release.place])
-    drawn = own_draws(release, OWN_DRAWS, prior, silos, offsets, rng)
-    _, beta = prior.share(silos)
-    mean, concentration = without_prior(*fit_dirichlet(drawn, offsets), offsets, beta)
-    return replace(release, effective_counts=effective_counts(mean, concentration, offsets))
+    if not len(profiles):
+        return np.full(profiles.shape[1], 1.0 / profiles.shape[1])
+    return np.asarray(sizes @ profiles / sizes.sum())
 
 
-def with_own_counts(
-    probabilities: NDArray[np.floating],
-    release: Release,
-    own: NDArray[np.floating],
-    groups: NDArray[np.int64],
-    *,
-    prior: Prior,
-    silos: int,
-    offsets: NDArray[np.int64],
-    seed: int,
-) -> NDArray[np.float64]:
-    """Return profiles that know a silo's own counts, where others know its release alone.
+def round_counts(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+    """Round counts to the policy's base, and to no less than its minimum: same axes."""
+    base = policy.round_to
+    return np.maximum((counts + base // 2) // base, least_units(policy)) * base
 
-    For use inside the silo. What its rounded release said is taken out of the Dirichlets that fit
-    the draws, and what its own draws say is put in. A cluster that the silo lacks stays as it is.
+
+def least_units(policy: Policy) -> int:
+    """Return the smallest multiple of the base that reaches the minimum, in units of the base."""
+    return -(-policy.minimum_count // policy.round_to)
+
+
+def profile_basis(
+    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
+) -> NDArray[np.int64]:
+    """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
+
+    A cluster with too few rows for every level to reach the minimum has no profile of its own
+    to release. What those that have one come to stands in, if there are any. It depends on
+    released numbers alone, so everyone can tell.
 
     Parameters
     ----------
-    probabilities : (draw, cluster, level), made from the releases of all silos.
-    release : the silo's own.
-    own : (draw, local cluster, level), its own draws, which no rule has changed.
-    groups : (local cluster,), the global cluster of each.
-    silos, seed : of the study.
+    sizes : (cluster,), as released.
+    levels : (variable,), how many each has.
     """
-    _, beta = prior.share(silos)
-    said = allow_for_rounding(release, prior, silos, offsets, seed).effective_counts
-    known = effective_counts(*without_prior(*fit_dirichlet(own, offsets), offsets, beta), offsets)
-    mean, concentration = fit_dirichlet(probabilities, offsets)
-    others = effective_counts(mean, concentration, offsets) - prior.beta
-    np.subtract.at(others, groups, said)
-    shapes = prior.beta + np.maximum(others, 0.0)
-    np.add.at(shapes, groups, known)
-    rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
-    drawn = draw_levels(shapes, offsets, rng, len(probabilities))
-    held = np.isin(np.arange(len(shapes)), groups)
-    return np.where(held[:, None], drawn, probabilities)
+    own = sizes[:, None] >= levels * least_units(policy) * policy.round_to
+    return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
+
+
+def profile_rows(
+    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
+) -> NDArray[np.int64]:
+    """Return how many rows each released profile stands for, (cluster, variable); 0 for none.
+
+    Parameters as in `profile_basis`.
+    """
+    own = profile_basis(sizes, levels, policy) == CLUSTER
+    return np.where(own, sizes[:, None], sizes @ own)
+
+
+def round_profile(
+    mean: NDArray[np.float64], known: float, rows: int, policy: Policy
+) -> NDArray[np.float64]:
+    """Return a profile whose levels, times the rows, are rounded counts: (level,).
+
+    Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
+    minimum are raised to it, the others share the rest in proportion, and what rounding leaves
+    over goes to the largest remainders. Where every level is under it, all get the same.
+
+    It is how often a level was seen that must reach the minimum. Where cells are missing, or it is
+    in doubt who belongs, its share of the rows may do so when that does not.
+
+    Parameters
+    ----------
+    mean : (level,), sums to one.
+    known : how many rows the mean is of.
+    rows : a multiple of the base, enough for every level to reach the minimum.
+    """
+    units, least = rows // policy.round_to, least_units(policy)
+    low = np.rint(mean * known) < least * policy.round_to
+    seen = np.ones(len(mean)) if low.all() else np.where(low, 0.0, mean)
+    released = np.empty(len(mean), dtype=np.int64)
+    release_units(seen, units, least, released)
+    return released / units
+
+
+def coarse_concentration(
+    concentration: NDArray[np.float64], full: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Round concentrations to half octaves below that of a cluster whose members are certain.
+
+    With certain members the concentration is the cluster's exact size, up to the noise of a
+    finite number of draws: rounded finely, its average over the variables would give the size
+    back. So whatever is near the full weight of the released size becomes it, and
+    the rest the middle of its step.
+
+    Parameters
+    ----------
+    concentration : (cluster, variable)
+    full : (cluster, variable), released size.
+    """
+    some = np.maximum(concentration, 1.0)
+    steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
+    return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))

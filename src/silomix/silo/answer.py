@@ -36,9 +36,9 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
+from silomix.messages.behind_rounding import has_rules, with_own_counts
 from silomix.messages.door import check_query
 from silomix.messages.released_draws import divergence_cost, make_reference, matched_draws
-from silomix.messages.rounding import has_rules, with_own_counts
 from silomix.model.families.categorical import draw_given_parameters
 from silomix.model.families.weighted_draws import mean_log_likelihood, some_draws
 from silomix.posterior import row_membership, to_four_decimals

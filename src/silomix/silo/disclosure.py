@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.messages.rounding_law import (
+from silomix.messages.rounding import (
     CLUSTER,
     FOLDED,
     SILO,

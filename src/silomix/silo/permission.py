@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from silomix.errors import (
-    MessageError,
-    PolicyRefusal,
-)
+from silomix.errors import MessageError, PolicyRefusal
 from silomix.messages import (
     REPLIES,
     AssignRows,

@@ -23,7 +23,7 @@ from silomix.messages.release_record import (
     shares_of,
     without_prior,
 )
-from silomix.messages.rounding_law import least_units, round_counts
+from silomix.messages.rounding import least_units, round_counts
 from silomix.model.diagnostics import (
     ESS_LIMIT,
     PRIOR_DRAWS_ALLOWED,

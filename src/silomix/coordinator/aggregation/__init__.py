@@ -17,8 +17,8 @@ from silomix.coordinator.aggregation.objective import Objective
 from silomix.coordinator.aggregation.oracles import choose_oracle
 from silomix.coordinator.aggregation.vcmc import describe, maximise, objective_draws, size_weights
 from silomix.messages import ShareReleases
+from silomix.messages.behind_rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.messages.released_draws import MATCHED_STREAM, matched_draws
-from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.model.draws import SiloWeights
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.weighted_draws import SMALLEST, mix, some_draws

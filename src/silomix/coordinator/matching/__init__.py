@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.coordinator.matching.absorb import absorb_groups, folding_limit
+from silomix.coordinator.matching.ball_hungarian import ball_groups, hungarian_groups
 from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
 from silomix.coordinator.matching.divergence import divergence_groups
 from silomix.coordinator.matching.greedy import evidence_groups
 from silomix.coordinator.matching.local_clusters import local_clusters
-from silomix.coordinator.matching.medians import ball_groups, hungarian_groups
 from silomix.coordinator.matching.profile import Profile, group_under_drift
 from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian
