@@ -67,7 +67,8 @@ def load_rows(
     if frequency is not None:
         frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
-    return Loaded(load(frame, schema=study.table_schema, where=silo), rows, cells)
+    shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
+    return Loaded(shard, rows, cells)
 
 
 def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()) -> str:
