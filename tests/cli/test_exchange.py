@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.cli.exchange import LEAVES
 from silomix.messages import REPLIES
+from silomix.report.silo_sections import REPLY_NAMES
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Exchanges, policy_named, write_policy
 
@@ -56,7 +56,7 @@ def answer(place, *more):
 
 
 def test_every_reply_has_a_name():
-    assert set(LEAVES) == {kind.__name__ for kind in REPLIES.values()}
+    assert set(REPLY_NAMES) == {kind.__name__ for kind in REPLIES.values()}
 
 
 def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):

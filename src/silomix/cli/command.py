@@ -13,8 +13,8 @@ from typer.core import TyperCommand, TyperOption
 from silomix.cli.terminal import explaining, show
 from silomix.errors import DataError
 from silomix.model.reading import Table, read_table
+from silomix.model.sentences import did_you_mean
 from silomix.study import PRESETS, SETTINGS
-from silomix.study.roster import did_you_mean
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 
 TABLE = "The table"

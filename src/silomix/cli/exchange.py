@@ -48,8 +48,6 @@ from silomix.transports.files import (
 
 STORE = "silomix-store"
 LOG = "log.txt"
-LEAVES = REPLY_NAMES
-"""What each kind of reply is called."""
 
 
 @command(
@@ -277,6 +275,6 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Re
         return Group(Text(rules), Text("No question is open."))
     table = table_view("question", "asked", "leaves", "bytes", left=("asked", "leaves"))
     for item in done:
-        leaves = f"refused: {REFUSALS[item.refused]}" if item.refused else LEAVES[item.reply]
+        leaves = f"refused: {REFUSALS[item.refused]}" if item.refused else REPLY_NAMES[item.reply]
         table.add_row(str(item.number), spelled(item.question), leaves, f"{item.bytes:,}")
     return Group(Text(rules), table)

@@ -59,9 +59,9 @@ WORTH = 300.0
 """Independent draws that the kept ones should be worth, for every cluster."""
 SILO_DRAWS = 500
 """Draws, at least, of the silos' own profiles that are kept, where there are as many."""
-EVERY = 2
-"""One chain in so many keeps the silos' own profiles of a round, in turn: they are large, and those
-of consecutive rounds of a chain are alike."""
+ONE_CHAIN_IN = 2
+"""In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and
+those of consecutive rounds of one chain are alike."""
 FEWEST_ROWS = 5.0
 """Smaller clusters are not asked whether they are at rest: hardly any row holds them in place."""
 
@@ -291,10 +291,10 @@ class _History:
         self.log_likelihood.append(log_likelihood)
         made = len(self.weights)
         if own is not None:
-            some = np.arange(own.shape[1]) % EVERY == made % EVERY
+            some = np.arange(own.shape[1]) % ONE_CHAIN_IN == made % ONE_CHAIN_IN
             self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
             self.with_own.append(some)
-            if (len(self.own) - 1) * (own.shape[1] // EVERY) >= SILO_DRAWS:
+            if (len(self.own) - 1) * (own.shape[1] // ONE_CHAIN_IN) >= SILO_DRAWS:
                 self.own.popleft()
                 self.with_own.popleft()
         for old in range(made // 4 - 1):  # nobody looks back so far

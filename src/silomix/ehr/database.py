@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from silomix.errors import DataError, MissingDependency, SettingsError
 from silomix.model.reading import SEPARATORS, read_table
-from silomix.study.roster import did_you_mean
+from silomix.model.sentences import did_you_mean
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:

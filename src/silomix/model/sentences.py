@@ -31,3 +31,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that was probably meant, if any."""
     near = difflib.get_close_matches(word[:60], list(known), n=1)
     return near[0] if near else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the name that was probably meant, however it is capitalised."""
+    folded = {name.casefold(): name for name in known}
+    near = nearest(word.casefold(), folded)
+    return f" (did you mean {folded[near]!r}?)" if near else ""

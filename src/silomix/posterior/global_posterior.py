@@ -9,7 +9,7 @@ import numpy as np
 
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
-from silomix.model.sentences import listing, plural, quoted
+from silomix.model.sentences import did_you_mean, listing, plural, quoted
 from silomix.posterior.frames import (
     Layout,
     check_choice,
@@ -19,7 +19,6 @@ from silomix.posterior.frames import (
     make_frame,
 )
 from silomix.posterior.membership import table_membership
-from silomix.study.roster import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.cells import declared_levels, read_cells
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import PACKED_TEXT, read_table
-from silomix.model.sentences import plural
+from silomix.model.sentences import did_you_mean, plural
 from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
 from silomix.posterior.frames import Layout, check_choice, make_frame
 from silomix.posterior.membership import silo_places
@@ -23,7 +23,6 @@ from silomix.posterior.outside_estimates import (
     compare_memberships,
     draw_memberships,
 )
-from silomix.study.roster import did_you_mean
 from silomix.study.validation import at_least, cores
 
 if TYPE_CHECKING:

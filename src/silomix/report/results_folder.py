@@ -13,6 +13,7 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.cells import read_cells
 from silomix.model.files import private_folder, replace_file, whole_file
 from silomix.model.reading import read_table
+from silomix.model.sentences import did_you_mean
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
@@ -21,7 +22,6 @@ from silomix.report.display import INTERVAL, as_text
 from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
-from silomix.study.roster import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ import numpy as np
 from silomix.errors import DataError, DataWarning
 from silomix.model.cells import read_cells
 from silomix.model.reading import read_table
-from silomix.model.sentences import nearest, plural, quoted
+from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.table import expand, infer_schema
 
 if TYPE_CHECKING:
@@ -203,10 +203,3 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
     parts = [part for part in DIGITS.split(name) if part]
     numbered = [(0, int(p), "") if DIGITS.fullmatch(p) else (1, 0, p) for p in parts]
     return numbered, name
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the name that was probably meant, however it is capitalised."""
-    folded = {name.casefold(): name for name in known}
-    near = nearest(word.casefold(), folded)
-    return f" (did you mean {folded[near]!r}?)" if near else ""
