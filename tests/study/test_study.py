@@ -530,7 +530,7 @@ def test_defaults_are_those_of_the_documentation(study):
         log_determinant="coordinates",
         solver=Lbfgs(starts=1, tolerance=0.2),
     )
-    assert study.polish == Polish(rounds="until", most=50, inner_sweeps=2, chains=64)
+    assert study.polish == Polish(rounds="until", most=200, inner_sweeps=2, chains=64)
     assert (study.strategy, study.tier, study.assign) == ("consensus", "draws", "posterior")
     assert study.kept_draws == 1_000
 

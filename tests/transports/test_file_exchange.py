@@ -729,7 +729,7 @@ def test_the_readme_says_what_is_asked(places, seed):
         (COURIER, ["size and the profile", "sums over its rows", "sizes of the final"]),
         ({"matching": "divergence", "polish": 0}, ["draws", "fit its rows", "its table", "sizes"]),
         ({"aggregation": "cmc", "polish": 3}, ["draws", "once a round: 3 rounds", "sizes"]),
-        ({"aggregation": "cmc"}, ["draws", "once a round: at most 50 rounds", "sizes"]),
+        ({"aggregation": "cmc"}, ["draws", "once a round: at most 200 rounds", "sizes"]),
         ({"strategy": "exact", "iterations": 70}, ["once a round: 70 rounds", "sizes"]),
     ],
     ids=str,

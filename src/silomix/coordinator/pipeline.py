@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     Report = Callable[[Progress], None]
     Say = Callable[..., None]
 
+# bytes that a silo may send: the larger of a megabyte and fifty times its own table
+LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50
 DRIFT_STREAM = 0x647266
 """Sets the draws of shared profiles without a polish apart from other draws of the same seed."""
 
@@ -186,10 +188,18 @@ def _polish(
         study.polish,
         kept_draws=study.kept_draws,
         prior=study.prior,
-        offsets=study.table_schema.offsets,
+        offsets=offsets,
         seed=study.seed,
+        most_bytes=_bytes_left(study, rows, silos),
         report=partial(say, "polishing"),
     )
+
+
+def _bytes_left(study: Study, rows: NDArray[np.int64], silos: Tally) -> NDArray[np.int64]:
+    """Return what each silo may still send: (silo,). A cell takes two bytes in a CSV file."""
+    tables = 2 * rows * len(study.variables)
+    sent = np.array([sum(silos.sent[name].values()) for name in silos.names])
+    return np.maximum(LEAST_BUDGET, TABLES_BUDGET * tables) - sent
 
 
 def reweigh(

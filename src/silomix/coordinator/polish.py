@@ -35,6 +35,7 @@ from silomix.model.families.drift import (
     draw_silo_profiles,
     exchange_clusters,
 )
+from silomix.posterior import count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -162,6 +163,7 @@ def polish(
     prior: Prior,
     offsets: NDArray[np.int64],
     seed: int,
+    most_bytes: NDArray[np.int64] | float = np.inf,
     report: Callable[[int, int], None] | None = None,
 ) -> Polished:
     """Run Gibbs rounds over the silos from `start`.
@@ -169,6 +171,8 @@ def polish(
     Parameters
     ----------
     kept_draws : the fewest draws to keep, of the chains of `start` together.
+    most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
+        they would exceed it, once there are draws enough.
     prior : of the pooled model.
     offsets : (variable + 1,), where each variable's levels start.
     report : called with (rounds made, the most there can be).
@@ -179,9 +183,10 @@ def polish(
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
     shared, drift = start_shared(start, offsets), start.kappa is not None
     alpha = prior.alpha / len(silos.names)
-    history = _History()
+    history, sent = _History(), np.zeros(len(silos.names), np.int64)
     for made in range(1, last + 1):
         replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
+        sent += [count_bytes(reply) for reply in replies]
         weights = np.stack([reply.weights for reply in replies])
         counts = np.stack([reply.counts for reply in replies])
         members = np.stack([reply.members for reply in replies]).astype(np.float64)
@@ -195,10 +200,11 @@ def polish(
         history.add(weights, members + alpha, shared, own if drift else None, likelihood)
         if report is not None:
             report(made, last)
-        due = until and made % CHECK_EVERY == 0
-        if made == last or (due and kept_rounds(made) * weights.shape[1] >= kept_draws):
+        enough = until and kept_rounds(made) * weights.shape[1] >= kept_draws
+        spent = enough and bool((sent * (made + 1) > most_bytes * made).any())
+        if made == last or spent or (enough and made % CHECK_EVERY == 0):
             history.check(members.sum(axis=0))
-            if until and history.at_rest():
+            if spent or (until and history.at_rest()):
                 break
     return history.finish(offsets, np.random.default_rng([seed, STREAM, 0]))
 

@@ -269,7 +269,7 @@ class Polish(Record):
     rounds: Literal["until"] | CountFromZero = describe(
         "until", "how many; until the draws stop moving and are worth enough independent ones."
     )
-    most: Count = describe(50, "the most rounds under until.")
+    most: Count = describe(200, "the most rounds under until; fewer where a silo would send much.")
     inner_sweeps: Count = describe(2, "sweeps inside a silo in each round.")
     chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = describe(
         64, "parallel chains, at least. Many need fewer rounds, few send fewer bytes."
