@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 
+# Modules of the names that are slow to import, or need an extra.
 _HOMES = {
     **dict.fromkeys(("fit", "sample"), "api"),
     **dict.fromkeys(("Ball", "Divergence", "Evidence", "FewRounds", "Hungarian"), "study"),
@@ -88,7 +89,6 @@ _HOMES = {
     "local_posterior": "silo.relabel",
     "simulate_cohort": "simulate.cohort",
 }
-"""Modules of the names that are slow to import, or need an extra."""
 
 
 def __getattr__(name: str) -> object:

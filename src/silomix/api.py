@@ -32,8 +32,7 @@ from silomix.transports.in_process import InProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Ints
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws
     from silomix.model.reading import Table
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from silomix.transports.parallel import Joblib
 
 TRANSPORTS = ("in-process", "joblib")
+# A table with such a column and no `silo=` was probably meant to be split by it.
 SILO_NAMES = {"silo", "site", "hospital", "centre", "center", "shard"}
-"""A table with such a column and no `silo=` was probably meant to be split by it."""
 
 
 def sample(
@@ -292,7 +291,7 @@ def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roste
     return Roster(("all",), np.zeros(len(frame), dtype=np.int64))
 
 
-def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assignment:
+def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:
     """Put the silos' memberships back into the order of the table."""
     parts = [silo.store.membership for silo in silos if silo.store.membership is not None]
     membership = np.empty((len(places), parts[0].shape[1]), dtype=np.float32)
@@ -303,10 +302,7 @@ def gather_assignment(silos: Sequence[Silo], places: NDArray[np.int64]) -> Assig
 
 @contextmanager
 def _asking(
-    transport: str,
-    silos: Sequence[Silo],
-    threads: int,
-    report: Callable[[Progress], None] | None,
+    transport: str, silos: Sequence[Silo], threads: int, report: Callable[[Progress], None] | None
 ) -> Iterator[InProcess | Joblib]:
     if transport == "in-process":
         yield InProcess(silos, threads=threads, report=report)

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from sklearn.utils import Tags
 
+    from silomix.kernels.arrays import Floats, Ints
+
 
 OWN = {"table", "silo", "components", "seed", "progress", "variables", "frequency", "checkpoint"}
+# Parameters that go to `silomix.fit` as they are, unless they are None.
 PASSED_ON = tuple(name for name in signature(api.fit).parameters if name not in OWN)
-"""Parameters that go to `silomix.fit` as they are, unless they are None."""
 
 
 class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -116,17 +118,17 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         self.n_clusters_ = self.posterior_.n_clusters
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Floats:
         """Return P(cluster | row), averaged over draws: (row, cluster)."""
         check_is_fitted(self)
         table, silo = _as_table(self, X, reset=False), _silo_column(self, X)
         return self.posterior_.membership(table, silo, threads=self.threads)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
+    def predict(self, X: Any) -> Ints:
         """Return the most probable cluster of each row: (row,)."""
         return self.predict_proba(X).argmax(axis=1)
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: Any) -> Floats:
         """Return P(cluster | row) as features: (row, cluster)."""
         return self.predict_proba(X)
 

@@ -11,6 +11,8 @@ import silomix
 from silomix.cli.examples import epilog
 from silomix.cli.terminal import EPILOG
 
+# The commands of each module with their line on the help page, in the order of the page. The line
+# repeats the start of the command's docstring: to list the commands must not import them.
 LINES = {
     "whole": {
         "demo": "Cluster four simulated hospitals without pooling them; compare with the truth.",
@@ -39,10 +41,6 @@ LINES = {
         "flare": "A live federation on NVIDIA FLARE: separate processes, mutual TLS.",
     },
 }
-"""The commands of each module with their line on the help page, in the order of the page.
-
-The line repeats the start of the command's docstring: to list the commands must not import them.
-"""
 
 COMMANDS = {name: (module, line) for module, of_it in LINES.items() for name, line in of_it.items()}
 

@@ -18,6 +18,7 @@ from silomix.study import PRESETS, SETTINGS
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 
 TABLE = "The table"
+# Each says in one line which value to choose, and why; a command may say it in its own way.
 TEXTS = {
     TABLE: {
         "table": "CSV, TSV (or their .gz) or Parquet: a row per unit, columns as variables.",
@@ -53,9 +54,9 @@ TEXTS = {
         "debug": "Show the traceback of an error, for a fault report.",
     },
 }
-"""Each says in one line which value to choose, and why; a command may say it in its own way."""
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
+# What a shell offers to complete a value with.
 WORDS: dict[str, Collection[str]] = {
     "preset": PRESETS,
     "missing": ("marginalise", "level"),
@@ -63,7 +64,6 @@ WORDS: dict[str, Collection[str]] = {
     "transport": ("in-process", "joblib"),
     "separability": ("easy", "poor"),
 }
-"""What a shell offers to complete a value with."""
 
 
 class Shown(NamedTuple):

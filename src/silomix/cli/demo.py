@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    from numpy.typing import NDArray
     from rich.console import RenderableType
 
+    from silomix.kernels.arrays import Ints
     from silomix.posterior import Posterior
     from silomix.simulate import Truth
 
@@ -137,7 +137,7 @@ def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> list[
     return hospitals
 
 
-def best_labels(table: pd.DataFrame, truth: Truth) -> NDArray[np.int64]:
+def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     """Return the most probable cluster of each row under the true parameters: (row,)."""
     labels = np.empty(len(table), dtype=np.int64)
     variables = table.drop(columns=COLUMN)

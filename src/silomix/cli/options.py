@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+# Panels of the help pages.
 TABLE, SAMPLER, OUTPUT, CERTIFICATE = "The table", "The sampler", "Output", "The certificate"
-"""Panels of the help pages."""
 
 
 def _option(panel: str, name: str, text: str) -> OptionInfo:

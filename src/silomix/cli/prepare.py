@@ -22,8 +22,8 @@ from silomix.study import Study, digest, make_study, write_study
 from silomix.study.roster import read_roster, table_schema
 
 MOST_NAMES = 12
+# The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet.
 COHORT = "cohort"
-"""The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet."""
 
 WORDS["design"] = (*DESIGNS, COHORT)
 

@@ -41,8 +41,8 @@ from silomix.study.policy import find_policy
 from silomix.study.roster import own_rows, read_roster, table_schema
 from silomix.study.validation import cores
 
+# Name of the one silo of a table that is not split.
 ALL_ROWS = "all rows"
-"""Name of the one silo of a table that is not split."""
 
 SCHEDULE = ("iterations", "burn_in", "chains", "thin", "seed")
 DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)

@@ -68,13 +68,13 @@ UNEXPECTED = 1
 
 EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
 
+# Settings that the commands do not call by their own name.
 IN_SHELL = {
     "variables": "--exclude or --variables",
     "method": "--outside-method",
     "design": "DESIGN",
     "schema": "study file ([[variables]])",
 }
-"""Settings that the commands do not call by their own name."""
 
 
 def as_option(name: str, value: object) -> str:

@@ -26,16 +26,15 @@ from silomix.model.families.drift import Shared
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Silos
     from silomix.model.draws import Schedule
     from silomix.model.prior import Prior
 
+# Sets the coordinator's draws apart from other draws of the same seed.
 STREAM = 0x657861
-"""Sets the coordinator's draws apart from other draws of the same seed."""
+# A cluster less alike than this to what the other draws have is not one.
 PERSISTENT = 0.5
-"""A cluster less alike than this to what the other draws have is not one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +53,15 @@ class ExactDraws:
         without drift.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    members: NDArray[np.int64]
-    log_likelihood: NDArray[np.float64]
-    chain: NDArray[np.int64]
-    kappa: NDArray[np.float64] | None = None
-    weights_by_silo: NDArray[np.float64] | None = None
-    own: NDArray[np.float64] | None = None
+    weights: Floats
+    probabilities: Floats
+    counts: Ints
+    members: Ints
+    log_likelihood: Floats
+    chain: Ints
+    kappa: Floats | None = None
+    weights_by_silo: Floats | None = None
+    own: Floats | None = None
 
 
 def sample_exactly(
@@ -71,7 +70,7 @@ def sample_exactly(
     schedule: Schedule,
     *,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
     drift: bool = False,
     report: Callable[[int, int], None] | None = None,
@@ -94,8 +93,8 @@ def sample_exactly(
         np.full((chains, 1, components), 1.0 / components), np.full((chains, 1), np.inf)
     )
     weights = np.broadcast_to(overall.mean, (everyone, chains, 1, components))
-    kept: list[tuple[NDArray[np.float64], ...]] = []
-    own_kept: deque[NDArray[np.float64]] = deque(maxlen=SILO_DRAWS)
+    kept: list[tuple[Floats, ...]] = []
+    own_kept: deque[Floats] = deque(maxlen=SILO_DRAWS)
     sizes = np.zeros(everyone, dtype=np.int64)
     for sweep in range(1, schedule.iterations + 1):
         replies = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
@@ -143,18 +142,16 @@ class ExactClusters:
     unmatched : share of the rows, on average over draws, in components without a cluster.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    weights_by_silo: NDArray[np.float64] | None
-    own: NDArray[np.float64] | None
+    weights: Floats
+    probabilities: Floats
+    weights_by_silo: Floats | None
+    own: Floats | None
     reference: int
     folded: int
     unmatched: float
 
 
-def align(
-    draws: ExactDraws, *, prior: Prior, offsets: NDArray[np.int64], absorb: int
-) -> ExactClusters:
+def align(draws: ExactDraws, *, prior: Prior, offsets: Ints, absorb: int) -> ExactClusters:
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
@@ -185,9 +182,7 @@ def align(
     )
 
 
-def _align_weights(
-    weights: NDArray[np.float64] | None, components: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
+def _align_weights(weights: Floats | None, components: Ints) -> Floats | None:
     """Return the silos' weights by cluster, each draw and silo summing to one."""
     if weights is None:
         return None
@@ -195,15 +190,13 @@ def _align_weights(
     return found / found.sum(axis=2, keepdims=True)
 
 
-def _align_own(own: NDArray[np.float64], components: NDArray[np.int64]) -> NDArray[np.float64]:
+def _align_own(own: Floats, components: Ints) -> Floats:
     """Return the silos' profiles by cluster: (silo draw, silo, cluster, level)."""
     last = components[-len(own) :, None, :, None]
     return np.take_along_axis(own, last, axis=2)
 
 
-def _match_draws(
-    draws: ExactDraws, clusters: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _match_draws(draws: ExactDraws, clusters: Ints) -> tuple[Ints, Floats]:
     """Return each draw's component for each cluster, and how alike the two are on average.
 
     Parameters
@@ -227,20 +220,15 @@ def _match_draws(
     return components, alike / len(components)
 
 
-def log_joint(draws: ExactDraws, prior: Prior, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def log_joint(draws: ExactDraws, prior: Prior, offsets: Ints) -> Floats:
     """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
     profiles = log_evidence(draws.counts, offsets, prior.beta).sum(axis=1)
     return profiles + gammaln(prior.alpha + draws.members).sum(axis=1)
 
 
 def _fold_small(
-    counts: NDArray[np.int64],
-    members: NDArray[np.int64],
-    persistent: NDArray[np.bool_],
-    prior: Prior,
-    offsets: NDArray[np.int64],
-    limit: float,
-) -> tuple[NDArray[np.int64], int]:
+    counts: Ints, members: Ints, persistent: Bools, prior: Prior, offsets: Ints, limit: float
+) -> tuple[Ints, int]:
     """Return the reference's clusters (cluster, level), small ones folded in, and how many were.
 
     Parameters
@@ -263,13 +251,7 @@ def _fold_small(
     return counts[keep], int((~keep).sum())
 
 
-def _folding_gain(
-    counts: NDArray[np.int64],
-    small: int,
-    others: NDArray[np.int64],
-    prior: Prior,
-    offsets: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def _folding_gain(counts: Ints, small: int, others: Ints, prior: Prior, offsets: Ints) -> Floats:
     """Return what folding `small` into each of the others adds to the evidence: (other,)."""
     together = log_evidence(counts[others] + counts[small], offsets, prior.beta)
     apart = log_evidence(counts[others], offsets, prior.beta)

@@ -15,9 +15,8 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from silomix.coordinator.polish import Polished
+    from silomix.kernels.arrays import Ints
     from silomix.messages.release_record import Release
     from silomix.model.draws import Correspondence
     from silomix.posterior import Parts
@@ -69,9 +68,7 @@ def least_confident(correspondence: Correspondence | None) -> float | None:
     return float(correspondence.cluster_confidence().min())
 
 
-def doubtful_clusters(
-    parts: Parts, releases: Sequence[Release], offsets: NDArray[np.int64]
-) -> Iterator[str]:
+def doubtful_clusters(parts: Parts, releases: Sequence[Release], offsets: Ints) -> Iterator[str]:
     """Name the clusters that live in one silo, and pairs that may be one."""
     match = parts.correspondence
     if match is None:
@@ -102,7 +99,7 @@ def method_notes(study: Study) -> Iterator[str]:
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 
-def empty_notes(sizes: NDArray[np.int64]) -> list[str]:
+def empty_notes(sizes: Ints) -> list[str]:
     """Name the clusters that no row has as its most probable one."""
     empty = np.flatnonzero(sizes == 0)
     return [f"No row has cluster {cluster} as its most probable one." for cluster in empty]

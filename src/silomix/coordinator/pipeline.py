@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from silomix.coordinator.aggregation import Aggregated
     from silomix.coordinator.exact import ExactDraws
     from silomix.coordinator.polish import Polished
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import AssignReply, Query, Silos
     from silomix.messages.release_record import Release, ReleasedDiagnostics
     from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
 
 # bytes that a silo may send: the larger of a megabyte and fifty times its own table
 LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50
+# Sets the draws of shared profiles without a polish apart from other draws of the same seed.
 DRIFT_STREAM = 0x647266
-"""Sets the draws of shared profiles without a polish apart from other draws of the same seed."""
 
 
 def run_study(
@@ -195,7 +196,7 @@ def _polish(
     )
 
 
-def _bytes_left(study: Study, rows: NDArray[np.int64], silos: Tally) -> NDArray[np.int64]:
+def _bytes_left(study: Study, rows: Ints, silos: Tally) -> Ints:
     """Return what each silo may still send: (silo,). A cell takes two bytes in a CSV file."""
     tables = 2 * rows * len(study.variables)
     sent = np.array([sum(silos.sent[name].values()) for name in silos.names])
@@ -227,9 +228,7 @@ def reweigh(
     ]
 
 
-def assign_rows(
-    parts: Parts, silos: Silos, groups: Sequence[NDArray[np.int64]] | None
-) -> NDArray[np.int64]:
+def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> Ints:
     """Have every silo find its rows' clusters; return how many rows each cluster got.
 
     A silo may withhold a count: then the total is not known, and −1.
@@ -315,14 +314,14 @@ class Matched(NamedTuple):
     """
 
     correspondence: Correspondence
-    kappa: NDArray[np.float64] | None
+    kappa: Floats | None
 
 
 @dataclass(frozen=True, eq=False)
 class Global:
     """Global draws: weights (draw, cluster), by silo (draw, silo, cluster), and profiles."""
 
-    weights: NDArray[np.float64]
+    weights: Floats
     weights_by_silo: NDArray[np.floating]
     probabilities: NDArray[np.floating]
     silo_profiles: SiloProfiles | None = None
@@ -345,11 +344,7 @@ class Global:
 
     @classmethod
     def of_counts(
-        cls,
-        study: Study,
-        releases: Sequence[Release],
-        matched: Matched,
-        aggregated: Aggregated,
+        cls, study: Study, releases: Sequence[Release], matched: Matched, aggregated: Aggregated
     ) -> Global:
         """Take the aggregated weights; under drift the profiles need another spread.
 
@@ -371,11 +366,8 @@ class Global:
 
 
 def shared_counts(
-    releases: Sequence[Release],
-    correspondence: Correspondence,
-    kappa: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    releases: Sequence[Release], correspondence: Correspondence, kappa: Floats, offsets: Ints
+) -> Floats:
     """Return what the silos' clusters together say of the shared profiles: (cluster, level)."""
     counts = np.zeros((correspondence.clusters, int(offsets[-1])))
     for release, group in zip(releases, correspondence.groups, strict=True):
@@ -386,7 +378,7 @@ def shared_counts(
 
 
 def own_profiles(
-    matched: MatchedDraws, shared: NDArray[np.floating], drifts: NDArray[np.bool_]
+    matched: MatchedDraws, shared: NDArray[np.floating], drifts: Bools
 ) -> NDArray[np.float32]:
     """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
 

@@ -42,29 +42,30 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import PolishReply, Silos
     from silomix.model.draws import MatchedDraws
     from silomix.model.prior import Prior
     from silomix.study import Polish
 
+# Sets the coordinator's polish draws apart from other draws of the same seed.
 STREAM = 0x706F6C
-"""Sets the coordinator's polish draws apart from other draws of the same seed."""
 CHECK_EVERY = 2
+# Rounds below which there are no two windows to compare.
 FIRST_CHECK = 4
-"""Rounds below which there are no two windows to compare."""
 LIKELIHOOD_LIMIT = 2.5
+# Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
+# rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent.
 NOISE = 6.0
-"""Standard errors by which the mean squared z of a cluster's parameters may exceed 1 at rest. At
-rest the worst cluster's spreads are 1 to 4 above it: parameters are skewed and not independent."""
+# Independent draws that the kept ones should be worth, for every cluster.
 WORTH = 300.0
-"""Independent draws that the kept ones should be worth, for every cluster."""
+# Draws, at least, of the silos' own profiles that are kept, where there are as many.
 SILO_DRAWS = 500
-"""Draws, at least, of the silos' own profiles that are kept, where there are as many."""
+# In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and those
+# of consecutive rounds of one chain are alike.
 ONE_CHAIN_IN = 2
-"""In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and
-those of consecutive rounds of one chain are alike."""
+# Smaller clusters are not asked whether they are at rest: hardly any row holds them in place.
 FEWEST_ROWS = 5.0
-"""Smaller clusters are not asked whether they are at rest: hardly any row holds them in place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +90,10 @@ class Polished:
 
     weights_by_silo: NDArray[np.floating]
     probabilities: NDArray[np.floating]
-    kappa: NDArray[np.float64] | None
-    silo_probabilities: NDArray[np.float64] | None
-    log_likelihood: NDArray[np.float64]
-    movement: NDArray[np.float64]
+    kappa: Floats | None
+    silo_probabilities: Floats | None
+    log_likelihood: Floats
+    movement: Floats
     rounds: int
     still_moving: bool
     worth: float
@@ -109,10 +110,10 @@ class Start:
     kappa : (variable,), how alike the silos are; None without drift.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    own: NDArray[np.float64] | None = None
-    kappa: NDArray[np.float64] | None = None
+    weights: Floats
+    probabilities: Floats
+    own: Floats | None = None
+    kappa: Floats | None = None
 
 
 def chains_for(rounds: int, kept_draws: int, least: int) -> int:
@@ -127,10 +128,10 @@ def kept_rounds(rounds: int) -> int:
 
 def starting_point(
     matched: MatchedDraws,
-    probabilities: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    kappa: NDArray[np.float64] | None = None,
+    probabilities: Floats,
+    rows: Ints,
+    offsets: Ints,
+    kappa: Floats | None = None,
 ) -> Start:
     """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
 
@@ -161,9 +162,9 @@ def polish(
     *,
     kept_draws: int,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
-    most_bytes: NDArray[np.int64] | float = np.inf,
+    most_bytes: Ints | float = np.inf,
     report: Callable[[int, int], None] | None = None,
 ) -> Polished:
     """Run Gibbs rounds over the silos from `start`.
@@ -209,7 +210,7 @@ def polish(
     return history.finish(offsets, np.random.default_rng([seed, STREAM, 0]))
 
 
-def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
+def start_shared(start: Start, offsets: Ints) -> Shared:
     """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
     kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa
     drifts = np.isfinite(kappa)
@@ -220,14 +221,14 @@ def start_shared(start: Start, offsets: NDArray[np.int64]) -> Shared:
 
 
 def draw_profiles(
-    counts: NDArray[np.int64],
+    counts: Ints,
     shared: Shared,
     beta: float,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     rng: np.random.Generator,
     *,
     drift: bool,
-) -> tuple[Shared, NDArray[np.float64]]:
+) -> tuple[Shared, Floats]:
     """Draw the profiles that the silos share, and each silo's own, given their counts.
 
     Parameters
@@ -244,12 +245,7 @@ def draw_profiles(
 
 
 def ask_round(
-    silos: Silos,
-    number: int,
-    weights: NDArray[np.float64],
-    own: NDArray[np.float64],
-    alpha: float | None,
-    inner_sweeps: int,
+    silos: Silos, number: int, weights: Floats, own: Floats, alpha: float | None, inner_sweeps: int
 ) -> list[PolishReply]:
     """Ask every silo one round, each with its own weights and profiles.
 
@@ -274,20 +270,20 @@ class _History:
         self.weight_shapes: list[NDArray[np.float32]] = []
         self.probabilities: list[NDArray[np.float32]] = []
         self.shapes: list[NDArray[np.float32]] = []
-        self.kappa: list[NDArray[np.float64]] = []
+        self.kappa: list[Floats] = []
         self.own: deque[NDArray[np.float32]] = deque()
-        self.with_own: deque[NDArray[np.bool_]] = deque()
-        self.log_likelihood: list[NDArray[np.float64]] = []
+        self.with_own: deque[Bools] = deque()
+        self.log_likelihood: list[Floats] = []
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
 
     def add(
         self,
-        weights: NDArray[np.float64],
-        weight_shapes: NDArray[np.float64],
+        weights: Floats,
+        weight_shapes: Floats,
         shared: Shared,
-        own: NDArray[np.float64] | None,
-        log_likelihood: NDArray[np.float64],
+        own: Floats | None,
+        log_likelihood: Floats,
     ) -> None:
         self.weights.append(np.moveaxis(weights, 0, 1).astype(np.float32))
         self.weight_shapes.append(np.moveaxis(weight_shapes, 0, 1).astype(np.float32))
@@ -307,7 +303,7 @@ class _History:
             for by_round in (self.weights, self.weight_shapes, self.probabilities, self.shapes):
                 by_round[old] = np.empty(0, np.float32)
 
-    def check(self, members: NDArray[np.float64]) -> None:
+    def check(self, members: Floats) -> None:
         """Compare the kept half of the rounds with the quarter before it, chain by chain.
 
         Parameters
@@ -332,7 +328,7 @@ class _History:
         )
         self.worth = independent_draws(now)
 
-    def _parameters(self, window: slice, large: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _parameters(self, window: slice, large: Bools) -> Floats:
         """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
         weights = np.array(self.weights[window], dtype=np.float64)[..., large]
         profiles = np.array(self.probabilities[window], dtype=np.float64)[:, :, large]
@@ -342,7 +338,7 @@ class _History:
         """Tell whether the last check found the draws at rest, and worth enough."""
         return bool(self.checks) and not moving(*self.checks[-1][1:]) and self.worth >= WORTH
 
-    def finish(self, offsets: NDArray[np.int64], rng: np.random.Generator) -> Polished:
+    def finish(self, offsets: Ints, rng: np.random.Generator) -> Polished:
         """Return the draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier.
@@ -380,12 +376,12 @@ class _History:
         )
 
 
-def spread(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def spread(values: Floats) -> Floats:
     """Return how far each chain is from the mean of all, averaged over rounds: (chain, …)."""
     return np.abs(values - values.mean(axis=(0, 1))).mean(axis=0)
 
 
-def independent_draws(values: NDArray[np.float64]) -> float:
+def independent_draws(values: Floats) -> float:
     """Return how many independent draws these are worth, in the cluster where they are fewest.
 
     Chains are independent of each other, so the spread of their means says how well the mean of
@@ -410,7 +406,7 @@ def moving(likelihood_z: float, means: float, spreads: float) -> bool:
     return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE)
 
 
-def excess(z: NDArray[np.float64]) -> float:
+def excess(z: Floats) -> float:
     """Return how far the mean of z², over the parameters of a cluster, is above 1, at the worst.
 
     In standard errors, as if half of the parameters said something of their own: levels of one
@@ -423,7 +419,7 @@ def excess(z: NDArray[np.float64]) -> float:
     return float((np.mean(z**2, axis=1).max() - 1.0) / np.sqrt(4.0 / z.shape[1]))
 
 
-def paired_z(differences: NDArray[np.float64]) -> NDArray[np.float64]:
+def paired_z(differences: Floats) -> Floats:
     """Return mean over standard error of the differences along axis 0; 0 where none moved."""
     error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
     mean = differences.mean(axis=0)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Between: TypeAlias = tuple[str | date | None, str | date | None]
 MOST_UNLISTED = 10
 
+# Why events and people are left out, by key, in the order of the tests; and what to do.
 REASONS = {
     "no-person": ("no person id", "fill in whose events they are"),
     "unknown-person": ("the person is not in the table of people", "nothing, or add them to it"),
@@ -54,7 +55,6 @@ REASONS = {
     "duplicate": ("the same person, code and date again", "nothing: each is counted once"),
     "too-few": ("the person has fewer conditions than asked for", "nothing, or ask for fewer"),
 }
-"""Why events and people are left out, by key, in the order of the tests; and what to do."""
 
 CLASSIFIED = """
 CREATE TEMP VIEW classified AS SELECT e.person, e.code, e.date, CASE

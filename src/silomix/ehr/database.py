@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 FILES = (*SEPARATORS, ".parquet")
 MEMORY = r"(?=.*[1-9])\d*\.?\d+ *[KMGT]i?B"
 
+# What an empty cell looks like in text.
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
-"""What an empty cell looks like in text."""
+# A pattern of what `str.strip` takes off the ends of a code in the list.
 WHITE = r"[\t-\r\x1c-\x1f\x{85}\pZ]+"
-"""A pattern of what `str.strip` takes off the ends of a code in the list."""
 YEAR_FIRST = r"^([1-9]\d{3}[-/]\d\d?[-/]\d\d?)"
 DATED = YEAR_FIRST + r"($|Z$|[+-]\d\d:\d\d$|[T ]\d)"
 ZONED = YEAR_FIRST + r"[T ]\d.*:.*(Z|[A-Z]{3,4}|[+-]\d\d?(:?\d\d)?|[A-Za-z]+/\w+)$"
 
+# What is wrong and what to do, by words of DuckDB's errors; the first that fits counts.
 ADVICE = {
     "unterminated quote": "a quote is opened and not closed, or not at the end of its cell; close "
     'it, or write "" for a quote inside a quoted cell',
@@ -56,7 +57,6 @@ ADVICE = {
     "Catalog Error": "a view in it needs a table that is not there; repair the view",
     "Conversion Error": "a value does not fit the type of its column; correct it, or the view",
 }
-"""What is wrong and what to do, by words of DuckDB's errors; the first that fits counts."""
 
 
 @dataclass(frozen=True)

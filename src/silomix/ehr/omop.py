@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from silomix.ehr.database import Records, Source
 
 PERSON = "person_id"
+# The column of the table person that says the silo, by its name in the result.
 SILOS = {"care_site": "care_site_id", "location": "location_id"}
-"""The column of the table person that says the silo, by its name in the result."""
 
 CLINICAL = ("person", "observation_period", "condition_occurrence", "death")
 ANCESTORS = "concept_ancestor"

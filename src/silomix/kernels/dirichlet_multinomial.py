@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Floats, Ints
 
 # from here on the terms of Stirling's series that are used miss by less than 1e-9
 STIRLING = 8.0
@@ -60,9 +60,7 @@ def _log_gamma(x: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def log_probability(
-    counts: NDArray[np.int64], mean: NDArray[np.float64], first: int, last: int, kappa: float
-) -> float:
+def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: float) -> float:
     """Return Σ over silos and clusters of ln p(counts of one variable | mean, κ), for one chain.
 
     The counts are those of a sequence of cells, so there is no multinomial coefficient; at κ = ∞
@@ -135,12 +133,8 @@ def draw_tables(shape: float, n: int, rng: np.random.Generator) -> int:
 
 @njit(cache=True, nogil=True)
 def sum_tables(
-    counts: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+    counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: np.random.Generator
+) -> Ints:
     """Add up the silos' table counts; at κ = ∞ every cell counts: (chain, cluster, level).
 
     Parameters
@@ -167,15 +161,15 @@ def sum_tables(
 
 @njit(cache=True, nogil=True)
 def draw_from_grid(
-    counts: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    current: NDArray[np.int64],
-    grid: NDArray[np.float64],
-    log_odds: NDArray[np.float64],
-    offsets: NDArray[np.int64],
+    counts: Ints,
+    mean: Floats,
+    current: Ints,
+    grid: Floats,
+    log_odds: Floats,
+    offsets: Ints,
     tried: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Draw where κ of each chain and variable is on a grid, its last point infinity.
 
     The finite part of the grid is represented by `tried` of its points, drawn at random with the

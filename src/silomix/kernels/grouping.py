@@ -18,7 +18,7 @@ import numpy as np
 from silomix.kernels.compilation import kernel
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Bools, Floats, Ints
 
 # a bound on a gain is trusted up to this, times what was added up
 ROUNDING = 1e-9
@@ -26,12 +26,7 @@ ROUNDING = 1e-9
 
 @kernel
 def log_marginal(
-    counts: NDArray[np.float64],
-    more: NDArray[np.float64],
-    sign: float,
-    prior: NDArray[np.float64],
-    first: int,
-    last: int,
+    counts: Floats, more: Floats, sign: float, prior: Floats, first: int, last: int
 ) -> float:
     """Return one variable's part of g(counts + sign · more), without what only the prior decides.
 
@@ -49,9 +44,7 @@ def log_marginal(
 
 
 @kernel
-def weigh_groups(
-    counts: NDArray[np.float64], prior: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def weigh_groups(counts: Floats, prior: Floats, offsets: Ints) -> tuple[Floats, Floats]:
     """Return the evidence of groups by variable, and the most they can add to a gain.
 
     Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of joining two groups,
@@ -82,17 +75,17 @@ def weigh_groups(
 
 @kernel
 def gains_above(
-    counts: NDArray[np.float64],
-    evidence: NDArray[np.float64],
-    room: NDArray[np.float64],
-    prior: NDArray[np.float64],
-    offsets: NDArray[np.int64],
+    counts: Floats,
+    evidence: Floats,
+    room: Floats,
+    prior: Floats,
+    offsets: Ints,
     one: int,
-    others: NDArray[np.int64],
-    start: NDArray[np.float64],
-    floor: NDArray[np.float64],
+    others: Ints,
+    start: Floats,
+    floor: Floats,
     best_only: bool,  # noqa: FBT001
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return start + g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it counts.
 
     A pair is given up as soon as the variables that are left cannot bring it up to its floor any
@@ -135,13 +128,7 @@ def gains_above(
 
 
 @kernel
-def log_group(
-    counts: NDArray[np.float64],
-    more: NDArray[np.float64],
-    sign: float,
-    prior: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-) -> float:
+def log_group(counts: Floats, more: Floats, sign: float, prior: Floats, offsets: Ints) -> float:
     """Return g(counts + sign · more), without what only the prior decides."""
     value = 0.0
     for q in range(len(offsets) - 1):
@@ -163,13 +150,13 @@ class Blocks(NamedTuple):
     log_join_odds : what each join adds to the log prior of a grouping.
     """
 
-    counts: NDArray[np.float64]
-    silo: NDArray[np.int64]
-    alone: NDArray[np.float64]
-    of_silo: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    prior: NDArray[np.float64]
-    offsets: NDArray[np.int64]
+    counts: Floats
+    silo: Ints
+    alone: Floats
+    of_silo: Ints
+    ends: Ints
+    prior: Floats
+    offsets: Ints
     log_join_odds: float
 
 
@@ -188,20 +175,20 @@ class Grouping(NamedTuple):
     known : (block, group), the contents of the group of which that is the gain.
     """
 
-    group: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    evidence: NDArray[np.float64]
-    members: NDArray[np.int64]
-    held: NDArray[np.bool_]
-    contents: NDArray[np.int64]
-    gains: NDArray[np.float64]
-    known: NDArray[np.int64]
+    group: Ints
+    counts: Floats
+    evidence: Floats
+    members: Ints
+    held: Bools
+    contents: Ints
+    gains: Floats
+    known: Ints
 
 
 @kernel
 def sample_groupings(
     blocks: Blocks, state: Grouping, burn_in: int, sweeps: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+) -> Ints:
     """Sample groupings and return how many put two blocks into one group: (block, block).
 
     A grouping's probability is proportional to the product over its groups of Γ(blocks in it) and

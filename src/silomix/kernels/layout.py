@@ -15,6 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
+
 # largest number of codes of a group of two variables or more: tried in turn
 GROUP_CODES = (8, 16, 32, 64, 128, 256, 512)
 # growing one entry of the fused table costs as much as multiplying one into 10 data rows
@@ -53,22 +55,22 @@ class Layout(NamedTuple):
     """
 
     codes: NDArray[np.unsignedinteger]
-    sizes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    sizes: Ints
+    offsets: Ints
     fused: NDArray[np.unsignedinteger]
-    step_level: NDArray[np.int64]
-    step_parent: NDArray[np.int64]
-    step_start: NDArray[np.int64]
-    group_step: NDArray[np.int64]
-    group_row: NDArray[np.int64]
+    step_level: Ints
+    step_parent: Ints
+    step_start: Ints
+    group_step: Ints
+    group_row: Ints
     onehot: NDArray[np.uint8]
-    byte_level: NDArray[np.int64]
-    remainder: NDArray[np.int64]
-    wide: NDArray[np.int64]
-    level_totals: NDArray[np.float64]
+    byte_level: Ints
+    remainder: Ints
+    wide: Ints
+    level_totals: Floats
 
 
-def lay_out(codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> Layout:
+def lay_out(codes: NDArray[np.unsignedinteger], sizes: Ints) -> Layout:
     """Return the layout of `codes` (row, variable), whose code K_q means missing."""
     codes = np.ascontiguousarray(codes)
     columns = columns_of(codes)
@@ -115,11 +117,8 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
 
 
 def _one_hot(
-    codes: NDArray[np.unsignedinteger],
-    sizes: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    complete: NDArray[np.bool_],
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    codes: NDArray[np.unsignedinteger], sizes: Ints, offsets: Ints, complete: Bools
+) -> tuple[NDArray[np.uint8], Ints]:
     stored = [
         (q, k)
         for q, size in enumerate(sizes)
@@ -224,12 +223,12 @@ class Step(NamedTuple):
     level : of the variable, K_q for missing.
     """
 
-    code: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    level: NDArray[np.int64]
+    code: Ints
+    parent: Ints
+    level: Ints
 
 
-def _fuse(columns: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> list[list[Step]]:
+def _fuse(columns: NDArray[np.unsignedinteger], sizes: Ints) -> list[list[Step]]:
     """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
     rows = columns.shape[1]
     trial = np.ascontiguousarray(columns[:, :: -(-rows // TRIAL_ROWS)])
@@ -242,9 +241,7 @@ def _fuse(columns: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]) -> lis
     return fuse(columns, sizes, min(GROUP_CODES, key=cost))
 
 
-def fuse(
-    columns: NDArray[np.unsignedinteger], sizes: NDArray[np.int64], limit: int
-) -> list[list[Step]]:
+def fuse(columns: NDArray[np.unsignedinteger], sizes: Ints, limit: int) -> list[list[Step]]:
     """Join neighbouring variables greedily while at most `limit` combinations occur.
 
     Parameters
@@ -264,9 +261,7 @@ def fuse(
     return groups
 
 
-def _table_steps(
-    groups: list[list[Step]], sizes: NDArray[np.int64], offsets: NDArray[np.int64]
-) -> dict[str, NDArray[Any]]:
+def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[str, NDArray[Any]]:
     """Write the groups down as flat arrays: see `Layout`."""
     steps = [step for group in groups for step in group]
     group_row = np.cumsum([0] + [len(group[-1].level) for group in groups])
@@ -287,9 +282,7 @@ def _table_steps(
     }
 
 
-def _grow(
-    current: NDArray[np.int64] | None, column: NDArray[np.unsignedinteger], size: int
-) -> Step:
+def _grow(current: Ints | None, column: NDArray[np.unsignedinteger], size: int) -> Step:
     """Add one variable to the codes of a group; only combinations that occur get a code.
 
     A parent never has a larger code than its children, which lets the table grow in place.

@@ -25,6 +25,8 @@ from silomix.kernels.layout import columns_of, fuse
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 # draws handled together: a cache line of float64
 LANES = 8
 
@@ -42,7 +44,7 @@ class RowCounts(NamedTuple):
     """Distinct rows: codes (row, variable), and how often each occurs, counts (row,)."""
 
     codes: NDArray[np.unsignedinteger]
-    counts: NDArray[np.int64]
+    counts: Ints
 
 
 class RowTable(NamedTuple):
@@ -58,8 +60,8 @@ class RowTable(NamedTuple):
     """
 
     codes: NDArray[np.unsignedinteger]
-    sizes: NDArray[np.int64]
-    repeats: NDArray[np.float64]
+    sizes: Ints
+    repeats: Floats
     columns: NDArray[np.int32]
     entries: tuple[NDArray[np.int32], ...] | None
 
@@ -74,14 +76,12 @@ class ExpectedCounts(NamedTuple):
     cells : (draw, cluster, level), expected cells; missing ones count nowhere.
     """
 
-    log_likelihood: NDArray[np.float64]
-    members: NDArray[np.float64]
-    cells: NDArray[np.float64]
+    log_likelihood: Floats
+    members: Floats
+    cells: Floats
 
 
-def distinct_rows(
-    codes: NDArray[np.unsignedinteger], counts: NDArray[np.int64] | None = None
-) -> RowCounts:
+def distinct_rows(codes: NDArray[np.unsignedinteger], counts: Ints | None = None) -> RowCounts:
     """Return the distinct rows, in the order of their codes, and how often each occurs.
 
     Parameters
@@ -121,9 +121,7 @@ def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
     return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
 
 
-def row_table(
-    codes: NDArray[np.unsignedinteger], counts: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> RowTable:
+def row_table(codes: NDArray[np.unsignedinteger], counts: Ints, sizes: Ints) -> RowTable:
     """Return the rows in the form that the kernel reads, to be made once for many questions.
 
     Parameters
@@ -149,10 +147,7 @@ def row_table(
 
 
 def expected_counts(
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    rows: RowTable,
-    threads: int = 1,
+    weights: Floats, probabilities: Floats, rows: RowTable, threads: int = 1
 ) -> ExpectedCounts:
     """Return log p(rows | draw) and the expected counts under P(cluster | row, draw).
 
@@ -174,9 +169,7 @@ def expected_counts(
     return found._replace(cells=unfuse_cells(found.cells, rows.entries, probabilities.shape[2]))
 
 
-def fuse_probabilities(
-    probabilities: NDArray[np.float64], entries: tuple[NDArray[np.int32], ...]
-) -> NDArray[np.float64]:
+def fuse_probabilities(probabilities: Floats, entries: tuple[NDArray[np.int32], ...]) -> Floats:
     """Return the product of each entry's levels: (draw, cluster, entry)."""
     ones = np.ones((*probabilities.shape[:2], 1))
     known = np.concatenate([probabilities, ones], axis=2)  # a missing cell multiplies by one
@@ -189,9 +182,7 @@ def fuse_probabilities(
     return np.concatenate(fused, axis=2)
 
 
-def unfuse_cells(
-    cells: NDArray[np.float64], entries: tuple[NDArray[np.int32], ...], levels: int
-) -> NDArray[np.float64]:
+def unfuse_cells(cells: Floats, entries: tuple[NDArray[np.int32], ...], levels: int) -> Floats:
     """Count each entry's cells for all its levels: (draw, cluster, level)."""
     member = np.zeros((cells.shape[2], levels + 1))
     first = 0
@@ -202,12 +193,7 @@ def unfuse_cells(
     return cells @ member[:, :levels]
 
 
-def _count(
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-    rows: RowTable,
-    threads: int,
-) -> ExpectedCounts:
+def _count(weights: Floats, probabilities: Floats, rows: RowTable, threads: int) -> ExpectedCounts:
     draws, clusters = weights.shape
     levels = probabilities.shape[2]
     blocks, width = -(-draws // LANES), clusters * LANES
@@ -239,9 +225,7 @@ def _count(
     )
 
 
-def level_columns(
-    codes: NDArray[np.unsignedinteger], sizes: NDArray[np.int64]
-) -> NDArray[np.int32]:
+def level_columns(codes: NDArray[np.unsignedinteger], sizes: Ints) -> NDArray[np.int32]:
     """Return the level column of each cell, D for a missing one: (row, variable)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
@@ -251,11 +235,7 @@ def level_columns(
 
 @kernel
 def rescaled_row(
-    columns: NDArray[np.int32],
-    shares: NDArray[np.float64],
-    table: NDArray[np.float64],
-    lane: int,
-    masses: NDArray[np.float64],
+    columns: NDArray[np.int32], shares: Floats, table: Floats, lane: int, masses: Floats
 ) -> float:
     """Write one draw's masses of a row again, without underflow; return the log of their scale.
 
@@ -288,12 +268,12 @@ def rescaled_row(
 @kernel
 def add_rows(
     columns: NDArray[np.int32],
-    repeats: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    table: NDArray[np.float64],
-    log_likelihood: NDArray[np.float64],
-    members: NDArray[np.float64],
-    cells: NDArray[np.float64],
+    repeats: Floats,
+    shares: Floats,
+    table: Floats,
+    log_likelihood: Floats,
+    members: Floats,
+    cells: Floats,
 ) -> None:
     """Add every row to the counts of every block of draws.
 

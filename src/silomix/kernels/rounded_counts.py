@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Floats, Ints
 
 # shares that are whole but for floating point count as whole, and remainders as equal
 ROUNDING = 1e-9
@@ -23,9 +23,7 @@ MOVES = 3
 
 
 @njit(cache=True)
-def release_units(
-    counts: NDArray[np.float64], units: int, least: int, released: NDArray[np.int64]
-) -> None:
+def release_units(counts: Floats, units: int, least: int, released: Ints) -> None:
     """Round one variable's counts to so many units in all, none below `least`.
 
     Levels under `least` are raised to it, the others share the rest in proportion, and what
@@ -79,11 +77,7 @@ def _log_ratio(n_up: float, n_down: float, by: int) -> float:
 
 @njit(cache=True, nogil=True)
 def draw_log_profile(
-    counts: NDArray[np.float64],
-    worth: NDArray[np.float64],
-    beta: float,
-    logs: NDArray[np.float64],
-    rng: np.random.Generator,
+    counts: Floats, worth: Floats, beta: float, logs: Floats, rng: np.random.Generator
 ) -> None:
     """Draw p ~ Dirichlet(β + Σ f n); leaves its logarithms in `logs` (level)."""
     total = 0.0
@@ -99,17 +93,17 @@ def draw_log_profile(
 
 @njit(cache=True, nogil=True)
 def draw_behind(
-    released: NDArray[np.int64],
-    start: NDArray[np.float64],
-    base: NDArray[np.int64],
-    least: NDArray[np.int64],
-    worth: NDArray[np.float64],
+    released: Ints,
+    start: Floats,
+    base: Ints,
+    least: Ints,
+    worth: Floats,
     beta: float,
     burn_in: int,
     thin: int,
     draws: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Sample one variable's profile and the counts behind every silo's release of it.
 
     By turns p ~ Dirichlet(β + Σ f n) and, silo by silo, n given p: multinomial to the power f on

@@ -22,6 +22,8 @@ from silomix.kernels.gibbs_sweep import SMALLEST
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 # draws handled together: their steps stay in the second-level cache while the rows pass
 TILE = 32
 # rows that one thread takes at a time
@@ -37,8 +39,8 @@ class RowMembership(NamedTuple):
     log_density : (row,), the logarithm of the mean over draws of p(row | draw).
     """
 
-    membership: NDArray[np.float64]
-    log_density: NDArray[np.float64]
+    membership: Floats
+    log_density: Floats
 
 
 class Steps(NamedTuple):
@@ -54,18 +56,15 @@ class Steps(NamedTuple):
     draws : how many there are, the padding not counted.
     """
 
-    common: NDArray[np.int64]
-    first: NDArray[np.int64]
-    start: NDArray[np.float64]
-    steps: NDArray[np.float64]
+    common: Ints
+    first: Ints
+    start: Floats
+    steps: Floats
     draws: int
 
 
 def share_rows(
-    codes: NDArray[np.unsignedinteger],
-    steps: Steps,
-    weights: NDArray[np.float64],
-    threads: int,
+    codes: NDArray[np.unsignedinteger], steps: Steps, weights: Floats, threads: int
 ) -> RowMembership:
     """Run the kernel on blocks of rows, side by side; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
@@ -80,9 +79,7 @@ def share_rows(
 
 
 def make_steps(
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-    offsets: NDArray[np.int64],
+    weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
 ) -> Steps:
     """Return the steps of these draws.
 
@@ -112,12 +109,12 @@ def make_steps(
     return Steps(common, first, in_tiles(start[None])[:, 0], in_tiles(steps), draws)
 
 
-def log(values: NDArray[np.floating]) -> NDArray[np.float64]:
+def log(values: NDArray[np.floating]) -> Floats:
     """Return logarithms of probabilities; one that a float32 rounded to zero is a small one."""
     return np.log(np.maximum(values.astype(np.float64), SMALLEST))
 
 
-def log_weights(weights: NDArray[np.floating]) -> NDArray[np.float64]:
+def log_weights(weights: NDArray[np.floating]) -> Floats:
     """Return logarithms of weights (draw, cluster) in tiles; a silo may lack a cluster: −inf.
 
     Returns
@@ -129,7 +126,7 @@ def log_weights(weights: NDArray[np.floating]) -> NDArray[np.float64]:
     return in_tiles(logs[None])[:, 0]
 
 
-def in_tiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def in_tiles(values: Floats) -> Floats:
     """Cut (code, draw, cluster) into (tile, code, cluster · TILE), zeros after the last draw."""
     codes, draws, clusters = values.shape
     tiles = -(-draws // TILE)
@@ -143,9 +140,9 @@ def in_tiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def add_membership(
     codes: NDArray[np.unsignedinteger],
     steps: Steps,
-    log_weights: NDArray[np.float64],
-    membership: NDArray[np.float64],
-    log_density: NDArray[np.float64],
+    log_weights: Floats,
+    membership: Floats,
+    log_density: Floats,
 ) -> None:
     """Compute each row's cluster probabilities and log predictive density, over all draws.
 

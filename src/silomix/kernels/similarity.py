@@ -14,6 +14,8 @@ from silomix.kernels.compilation import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 # most draws that a one-byte counter can count
 BYTE = 255
 
@@ -81,9 +83,7 @@ def mirror(matrix: NDArray[Any]) -> None:
 
 
 @kernel
-def sum_by_cluster(
-    distances: NDArray[np.unsignedinteger], clusters: NDArray[np.int64], n_clusters: int
-) -> NDArray[np.int64]:
+def sum_by_cluster(distances: NDArray[np.unsignedinteger], clusters: Ints, n_clusters: int) -> Ints:
     """Add up the distances of each row to the members of each cluster.
 
     Whole numbers, so that the sums are exact and no choice between them hangs on rounding.
@@ -110,7 +110,7 @@ def sum_by_cluster(
 
 @kernel
 def contingency(
-    labels: NDArray[np.uint8], clusters: NDArray[np.int64], components: int, n_clusters: int
+    labels: NDArray[np.uint8], clusters: Ints, components: int, n_clusters: int
 ) -> NDArray[np.int32]:
     """Count the rows of each cluster in each component, draw by draw.
 
@@ -134,9 +134,7 @@ def contingency(
 
 
 @kernel
-def add_support(
-    labels: NDArray[np.uint8], share: NDArray[np.float64], support: NDArray[np.float64]
-) -> None:
+def add_support(labels: NDArray[np.uint8], share: Floats, support: Floats) -> None:
     """Add to each row the clusters' shares of the component it sat in, draw by draw.
 
     Parameters

@@ -13,10 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import NDArray  # noqa: TC002
 from pydantic import AfterValidator, Field
 from pydantic_core import core_schema
 
+from silomix.kernels.arrays import Floats, Ints
 from silomix.messages.axes import (
     CODES,
     COUNTS,
@@ -79,15 +80,11 @@ class ReleaseFields:
     silo: Text
     place: Whole
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
-    sizes: Annotated[NDArray[np.int64], Array("cluster", INTEGERS, 1, MOST_ROWS)]
-    medians: Annotated[NDArray[np.float64], Array("cluster level", least=0, most=1)]
-    mean: Annotated[NDArray[np.float64], Array("cluster level", sums="level")]
-    concentration: Annotated[
-        NDArray[np.float64], Array("cluster variable", least=0, most=MOST_ROWS)
-    ]
-    effective_counts: Annotated[
-        NDArray[np.float64], Array("cluster level", least=0, most=MOST_ROWS)
-    ]
+    sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
+    medians: Annotated[Floats, Array("cluster level", least=0, most=1)]
+    mean: Annotated[Floats, Array("cluster level", sums="level")]
+    concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
+    effective_counts: Annotated[Floats, Array("cluster level", least=0, most=MOST_ROWS)]
     tier: Literal["summary", "draws"]
     weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")] | None
     probabilities: (
@@ -103,13 +100,13 @@ Releases = Annotated[
     tuple[Annotated[Release, Fields(ReleaseFields)], ...], Field(max_length=MOST_SILOS)
 ]
 Groups = Annotated[
-    tuple[Annotated[NDArray[np.int64], Array("cluster", INTEGERS, 0, MOST_ROWS)], ...],
+    tuple[Annotated[Ints, Array("cluster", INTEGERS, 0, MOST_ROWS)], ...],
     Field(max_length=MOST_SILOS),
 ]
 
 
+# Fields that do not travel.
 STAYING = ("matched", "known_as")
-"""Fields that do not travel."""
 
 
 class Stays:
@@ -153,7 +150,7 @@ class DivergenceCost:
 class DivergenceReply:
     """Cost of each pair, (local cluster, reference cluster), both padded with prior components."""
 
-    cost: Annotated[NDArray[np.float64], Array("local_cluster reference_cluster")]
+    cost: Annotated[Floats, Array("local_cluster reference_cluster")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +207,8 @@ class LogLikelihood:
     shared: Text
     first: Whole
     last: Whole
-    weights: Annotated[NDArray[np.float64], Array("start silo", sums="silo")]
-    profiles: Annotated[NDArray[np.float64], Array("start silo cluster", sums="silo")]
+    weights: Annotated[Floats, Array("start silo", sums="silo")]
+    profiles: Annotated[Floats, Array("start silo cluster", sums="silo")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,9 +222,9 @@ class LogLikelihoodReply:
     profiles : (start, silo, cluster), ∂/∂μ.
     """
 
-    value: Annotated[NDArray[np.float64], Array("start")]
-    weights: Annotated[NDArray[np.float64], Array("start silo")]
-    profiles: Annotated[NDArray[np.float64], Array("start silo cluster")]
+    value: Annotated[Floats, Array("start")]
+    weights: Annotated[Floats, Array("start silo")]
+    profiles: Annotated[Floats, Array("start silo cluster")]
 
 
 @dataclass(frozen=True)
@@ -246,7 +243,7 @@ class DistinctRows:
     """
 
     codes: Annotated[NDArray[np.unsignedinteger], Array("distinct_row variable", CODES)]
-    counts: Annotated[NDArray[np.int64], Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
+    counts: Annotated[Ints, Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,8 +262,8 @@ class PolishRound:
     """
 
     round: Whole
-    weights: Annotated[NDArray[np.float64], Array("chain cluster", sums="cluster")]
-    probabilities: Annotated[NDArray[np.float64], Array("chain cluster level", sums="level")]
+    weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
+    probabilities: Annotated[Floats, Array("chain cluster level", sums="level")]
     alpha: Number | None
     inner_sweeps: Whole
 
@@ -290,21 +287,17 @@ class PolishReply:
         NDArray[np.unsignedinteger], Array("chain cluster level", COUNTS, 0, MOST_ROWS)
     ]
     members: Annotated[NDArray[np.unsignedinteger], Array("chain cluster", COUNTS, 0, MOST_ROWS)]
-    weights: Annotated[NDArray[np.float64], Array("chain cluster", sums="cluster")]
-    log_likelihood: Annotated[NDArray[np.float64], Array("chain")]
+    weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
+    log_likelihood: Annotated[Floats, Array("chain")]
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """Cells by cluster: (chain, cluster, level)."""
         return self.least.astype(np.int64) + self.above
 
     @classmethod
     def of(
-        cls,
-        counts: NDArray[np.int64],
-        members: NDArray[np.int64],
-        weights: NDArray[np.float64],
-        log_likelihood: NDArray[np.float64],
+        cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats
     ) -> PolishReply:
         """Return the reply with whole numbers in the fewest bytes that hold them."""
         least = counts.min(axis=0)
@@ -317,7 +310,7 @@ class PolishReply:
         )
 
 
-def _in_few_bytes(values: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
+def _in_few_bytes(values: Ints) -> NDArray[np.unsignedinteger]:
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
@@ -337,9 +330,7 @@ class AssignRows:
     probabilities: Annotated[
         NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")
     ]
-    groups: Annotated[NDArray[np.int64], Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = (
-        None
-    )
+    groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,7 +342,7 @@ class AssignReply:
     sizes : (cluster,), rows by most probable cluster; −1 where the silo's policy withholds it.
     """
 
-    sizes: Annotated[NDArray[np.int64], Array("cluster", INTEGERS, -1, MOST_ROWS)]
+    sizes: Annotated[Ints, Array("cluster", INTEGERS, -1, MOST_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -366,6 +357,7 @@ class Refused:
     code: Text
 
 
+# What a silo may say when it does not answer; the details are in its own log.
 REFUSALS = {
     "policy": "its policy does not allow this question",
     "limit": "its policy allows no more questions of this kind in one study",
@@ -380,7 +372,6 @@ REFUSALS = {
     "died": "its worker died",
     "failed": "something went wrong there",
 }
-"""What a silo may say when it does not answer; the details are in its own log."""
 
 Query = (
     SampleLocally
@@ -393,6 +384,7 @@ Query = (
 )
 
 
+# The answer to each question.
 REPLIES: dict[type, type] = {
     SampleLocally: Release,
     DivergenceCost: DivergenceReply,
@@ -402,13 +394,12 @@ REPLIES: dict[type, type] = {
     PolishRound: PolishReply,
     AssignRows: AssignReply,
 }
-"""The answer to each question."""
 
+# Every record that travels, and where its fields are declared. Nothing else does.
 DECLARED: dict[type, type] = {
     kind: ReleaseFields if kind is Release else kind
     for kind in (*REPLIES, *REPLIES.values(), Refused)
 }
-"""Every record that travels, and where its fields are declared. Nothing else does."""
 
 
 class Silos(Protocol):

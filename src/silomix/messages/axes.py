@@ -18,21 +18,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pydantic import GetCoreSchemaHandler
 
+    from silomix.kernels.arrays import Ints
+
 FLOATS = ("float32", "float64")
 CODES = ("uint8", "uint16", "uint32")
 COUNTS = (*CODES, "uint64")
 INTEGERS = ("int64",)
+# Draws in single precision of a variable with a thousand levels sum to one this closely.
 NORMALISED = 1e-4
-"""Draws in single precision of a variable with a thousand levels sum to one this closely."""
+# Rows, as a float counts them.
 MOST_ROWS = 2**53
-"""Rows, as a float counts them."""
+# No likelihood, slope or cost is larger; sums of what is smaller stay finite.
 LARGEST = 1e100
-"""No likelihood, slope or cost is larger; sums of what is smaller stay finite."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """What is declared of an array: `Annotated[NDArray[np.float64], Array("chain cluster")]`.
+    """What is declared of an array: `Annotated[Floats, Array("chain cluster")]`.
 
     Attributes
     ----------
@@ -141,7 +143,7 @@ def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
     return lengths
 
 
-def odd_sums(record: Any, declaration: type, offsets: NDArray[np.int64]) -> Iterator[str]:
+def odd_sums(record: Any, declaration: type, offsets: Ints) -> Iterator[str]:
     """Yield which arrays do not sum to one where they are declared to.
 
     Parameters

@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
     from silomix.model.prior import Prior
 
 BURN_IN = 300
 THIN = 2
+# Sweeps dropped, sweeps between draws, and sweeps more to drop for each silo.
 BURN_IN_BY_SILO = 100
-"""Sweeps dropped, sweeps between draws, and sweeps more to drop for each silo."""
+# Draws behind one silo's release by itself.
 OWN_DRAWS = 500
-"""Draws behind one silo's release by itself."""
 STREAM = 0x726E64
 
 
@@ -48,13 +49,13 @@ class Sources:
     worth : (source, variable), how much of a row a row is worth; 0 where a profile stands in.
     """
 
-    released: NDArray[np.int64]
-    start: NDArray[np.float64]
-    base: NDArray[np.int64]
-    least: NDArray[np.int64]
-    worth: NDArray[np.float64]
+    released: Ints
+    start: Floats
+    base: Ints
+    least: Ints
+    worth: Floats
 
-    def of(self, clusters: NDArray[np.int64]) -> Sources:
+    def of(self, clusters: Ints) -> Sources:
         """Return some of the sources."""
         return Sources(*(getattr(self, name)[clusters] for name in vars(self)))
 
@@ -64,7 +65,7 @@ def has_rules(release: Release) -> bool:
     return release.probabilities is None and Policy(**release.policy).has_rules
 
 
-def read_sources(release: Release, offsets: NDArray[np.int64]) -> Sources:
+def read_sources(release: Release, offsets: Ints) -> Sources:
     """Return what the clusters of one release can stand for."""
     clusters, levels = release.mean.shape
     if not has_rules(release):
@@ -95,12 +96,8 @@ def join_sources(parts: Sequence[Sources]) -> Sources:
 
 
 def draw_profile(
-    sources: Sources,
-    beta: float,
-    offsets: NDArray[np.int64],
-    draws: int,
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+    sources: Sources, beta: float, offsets: Ints, draws: int, rng: np.random.Generator
+) -> Floats:
     """Draw a profile that all sources share, given what they released: (draw, level)."""
     profile = np.empty((draws, int(offsets[-1])))
     for variable, (first, last) in enumerate(pairwise(offsets)):
@@ -122,13 +119,8 @@ def draw_profile(
 
 
 def own_draws(
-    release: Release,
-    count: int,
-    prior: Prior,
-    silos: int,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+) -> Floats:
     """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
     _, beta = prior.share(silos)
     sources = read_sources(release, offsets)
@@ -140,7 +132,7 @@ def own_draws(
 
 
 def allow_for_rounding(
-    release: Release, prior: Prior, silos: int, offsets: NDArray[np.int64], seed: int
+    release: Release, prior: Prior, silos: int, offsets: Ints, seed: int
 ) -> Release:
     """Return a release whose effective counts know what rounding hides.
 
@@ -160,13 +152,13 @@ def with_own_counts(
     probabilities: NDArray[np.floating],
     release: Release,
     own: NDArray[np.floating],
-    groups: NDArray[np.int64],
+    groups: Ints,
     *,
     prior: Prior,
     silos: int,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return profiles that know a silo's own counts, where others know its release alone.
 
     For use inside the silo. What its rounded release said is taken out of the Dirichlets that fit

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "silomix message", 5
 HEAD = "message.json"
+# Bytes of a message, unless its reader allows another number.
 LARGEST = 1 << 30
-"""Bytes of a message, unless its reader allows another number."""
+# Bytes: the head of a question that shows a thousand releases.
 LARGEST_HEAD = 8_000_000
-"""Bytes: the head of a question that shows a thousand releases."""
 LONGEST_SHOWN = 40
 
 Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]

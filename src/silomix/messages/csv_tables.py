@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 MOST_LINES = 5_000
+# Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.
 LARGEST_FILE = 16_000_000
-"""Bytes. Airlocks take no more lines, the heading's included, and bytes in a file."""
 
 STEP_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}

@@ -24,8 +24,7 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.container import Envelope
     from silomix.messages.release_record import Release
     from silomix.study import Study
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     Problems = Iterator[str]
 
 MOST_DRAWS = 100_000
+# Clusters of a polish round: labels are stored in one byte.
 MOST_LABELS = 255
-"""Clusters of a polish round: labels are stored in one byte."""
+# Numbers that a silo makes of what it is shown, 8 bytes each.
 MOST_MATCHED = 2**30
-"""Numbers that a silo makes of what it is shown, 8 bytes each."""
+# How far a count may be from a whole number, floating point being what it is.
 SAME = 1e-6
-"""How far a count may be from a whole number, floating point being what it is."""
+# And a probability from the pool that it stands for.
 NEAR = 1e-9
-"""And a probability from the pool that it stands for."""
 
 
 class Terms(NamedTuple):
@@ -323,14 +322,14 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
     yield from _own_breaches(reply, terms.study.table_schema.offsets)
 
 
-def release_problems(release: Release, offsets: NDArray[np.int64]) -> Problems:
+def release_problems(release: Release, offsets: Ints) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
     yield from odd_sums(release, messages.ReleaseFields, offsets)
     yield from _contradictions(release)
     yield from _own_breaches(release, offsets)
 
 
-def _own_breaches(release: Release, offsets: NDArray[np.int64]) -> Problems:
+def _own_breaches(release: Release, offsets: Ints) -> Problems:
     """Yield where a release is not such as its own policy lets out, as the end of a sentence."""
     policy = Policy(**release.policy)
     if release.tier not in policy.tiers:
@@ -340,7 +339,7 @@ def _own_breaches(release: Release, offsets: NDArray[np.int64]) -> Problems:
             yield f"{problem}, which its own policy does not let out"
 
 
-def breaches(release: Release, policy: Policy, offsets: NDArray[np.int64]) -> Problems:
+def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
     """Yield what a silo's policy would not have let out of another's release.
 
     Questions about other silos' releases are answered with sums over the rows that no rule rounds.
@@ -360,7 +359,7 @@ def breaches(release: Release, policy: Policy, offsets: NDArray[np.int64]) -> Pr
             yield "is surer of a profile than its rows can make it"
 
 
-def _broken_rules(release: Release, policy: Policy, offsets: NDArray[np.int64]) -> Problems:
+def _broken_rules(release: Release, policy: Policy, offsets: Ints) -> Problems:
     base, least = policy.round_to, least_units(policy) * policy.round_to
     sizes = release.sizes
     if sizes.min() < least:
@@ -372,7 +371,7 @@ def _broken_rules(release: Release, policy: Policy, offsets: NDArray[np.int64]) 
             yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
 
 
-def _could_leave(mean: NDArray[np.float64], sizes: NDArray[np.int64], policy: Policy) -> bool:
+def _could_leave(mean: Floats, sizes: Ints, policy: Policy) -> bool:
     """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
     counts = mean * sizes[:, None]
     units = counts / policy.round_to
@@ -426,6 +425,7 @@ def _nothing(*_: Any) -> Problems:
     yield from ()
 
 
+# For each question, what is checked of it and of its answer.
 CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
     messages.SampleLocally: (_nothing, _release_reply),
     messages.DivergenceCost: (_divergence_query, _divergence_reply),
@@ -435,4 +435,3 @@ CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problem
     messages.PolishRound: (_polish_query, _polish_reply),
     messages.AssignRows: (_assign_query, _like_question),
 }
-"""For each question, what is checked of it and of its answer."""

@@ -41,17 +41,17 @@ if TYPE_CHECKING:
     Report = Callable[[Progress], None]
 
 
+# Print the times of stages only for work that takes longer, in seconds.
 LONG = 60
-"""Print the times of stages only for work that takes longer, in seconds."""
 
+# Print a line for every tenth of a stage only if it will take longer, in seconds.
 SLOW = 30
-"""Print a line for every tenth of a stage only if it will take longer, in seconds."""
 
+# What is counted; the other stages say only that they are under way.
 UNITS = {"sampling": "sweeps", "polishing": "rounds"}
-"""What is counted; the other stages say only that they are under way."""
 
+# Stages that may end before their total.
 AT_MOST = {"polishing"}
-"""Stages that may end before their total."""
 
 
 @contextmanager

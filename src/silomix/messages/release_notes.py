@@ -16,9 +16,7 @@ from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
     from silomix.model.schema import Schema
 
@@ -197,9 +195,7 @@ def _limit(what: str, limit: int, unit: str) -> str:
     return f"{what}: {plural(limit, unit)} in one study."
 
 
-def draw_profiles(
-    mean: NDArray[np.float64], sizes: NDArray[np.int64], schema: Schema
-) -> bytes | None:
+def draw_profiles(mean: Floats, sizes: Ints, schema: Schema) -> bytes | None:
     """Return a PNG of the profiles, or None without matplotlib.
 
     It shows released numbers alone, and the same ones make the same bytes.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.rounding import Check
     from silomix.model.draws import Diagnostics
     from silomix.model.prior import Prior
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 Tier = Literal["summary", "draws"]
 
 SMALLEST_SHAPE = 1e-6
+# Draws that hardly move say no more than this many observations.
 LARGEST_CONCENTRATION = 1e9
-"""Draws that hardly move say no more than this many observations."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,11 @@ class Release:
     silo: str
     place: int
     rows: int
-    sizes: NDArray[np.int64]
-    medians: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    concentration: NDArray[np.float64]
-    effective_counts: NDArray[np.float64]
+    sizes: Ints
+    medians: Floats
+    mean: Floats
+    concentration: Floats
+    effective_counts: Floats
     tier: Tier
     weights: NDArray[np.float32] | None
     probabilities: NDArray[np.float32] | None
@@ -102,11 +103,8 @@ class Release:
 
 
 def without_prior(
-    mean: NDArray[np.float64],
-    concentration: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    beta: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    mean: Floats, concentration: Floats, offsets: Ints, beta: float
+) -> tuple[Floats, Floats]:
     """Take the prior out of fitted Dirichlets: what is left is what the rows said.
 
     Parameters
@@ -123,7 +121,7 @@ def without_prior(
     return shares_of(counts, offsets), np.add.reduceat(counts, offsets[:-1], axis=1)
 
 
-def shares_of(counts: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def shares_of(counts: Floats, offsets: Ints) -> Floats:
     """Return each level's share of its variable's counts; equal shares of none."""
     sizes = np.diff(offsets)
     totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
@@ -142,12 +140,12 @@ def same_draws(one: Release, other: Release) -> bool:
 
 
 def release_medians(
-    mean: NDArray[np.float64],
-    concentration: NDArray[np.float64],
-    offsets: NDArray[np.int64],
+    mean: Floats,
+    concentration: Floats,
+    offsets: Ints,
     beta: float,
     draws: NDArray[np.floating] | None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the medians of the level probabilities, (cluster, level).
 
     Of the draws, (draw, cluster, level), where they are released; else of the Beta distributions
@@ -161,11 +159,7 @@ def release_medians(
     return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
 
 
-def effective_counts(
-    mean: NDArray[np.float64],
-    concentration: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-) -> NDArray[np.float64]:
+def effective_counts(mean: Floats, concentration: Floats, offsets: Ints) -> Floats:
     """Return mean × concentration: (cluster, level)."""
     return mean * np.repeat(concentration, np.diff(offsets), axis=1)
 
@@ -191,9 +185,7 @@ def released_diagnostics(
     )
 
 
-def fit_dirichlet(
-    probabilities: NDArray[np.floating], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def fit_dirichlet(probabilities: NDArray[np.floating], offsets: Ints) -> tuple[Floats, Floats]:
     """Fit a Dirichlet to draws of each cluster's and variable's probabilities, by moments.
 
     The concentration is the geometric mean over the levels of m(1 − m)/v − 1 (Minka, 2000,
@@ -218,13 +210,8 @@ def fit_dirichlet(
 
 
 def release_draws(
-    release: Release,
-    count: int,
-    prior: Prior,
-    silos: int,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
     Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
@@ -247,7 +234,7 @@ def release_draws(
     return weights, draw_levels(shapes, offsets, rng, count)
 
 
-def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
+def weight_shapes(release: Release, alpha: float) -> Floats:
     """Return the shapes of the Dirichlet that stands for a silo's weights: (cluster,).
 
     α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
@@ -267,7 +254,7 @@ def weight_shapes(release: Release, alpha: float) -> NDArray[np.float64]:
     return np.asarray((release.sizes + alpha) * worth)
 
 
-def random_order(available: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def random_order(available: int, count: int, rng: np.random.Generator) -> Ints:
     """Return `count` places in random order; all before any twice."""
     rounds = [rng.permutation(available) for _ in range(-(-count // available))]
     return np.concatenate(rounds)[:count]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
@@ -36,10 +37,10 @@ CELLS_AT_A_TIME = 2_000_000
 
 def matched_draws(
     releases: Sequence[Release],
-    groups: Sequence[NDArray[np.int64]],
+    groups: Sequence[Ints],
     count: int,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
 ) -> MatchedDraws:
     """Return `count` draws of each silo in the global clusters' terms, in random order.
@@ -73,7 +74,7 @@ def matched_draws(
     return MatchedDraws(weights, probabilities, held)
 
 
-def _mixture(shares: NDArray[np.float64], profiles: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mixture(shares: Floats, profiles: Floats) -> Floats:
     """Mix profiles (draw, part, level) by their shares (draw, part): (draw, level)."""
     if shares.shape[1] == 1:
         return profiles[:, 0]
@@ -92,19 +93,19 @@ class Reference(NamedTuple):
     influence : (cluster,), how much each counts in a mean with others.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    influence: NDArray[np.float64]
+    weights: Floats
+    probabilities: Floats
+    influence: Floats
 
 
 def make_reference(
     releases: Sequence[Release],
-    groups: Sequence[NDArray[np.int64]],
+    groups: Sequence[Ints],
     influence: str,
     *,
     silos: int,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
 ) -> Reference:
     """Return the running mean of the silos matched so far, cluster by cluster.
@@ -126,7 +127,7 @@ def make_reference(
     return reference
 
 
-def precision(release: Release, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def precision(release: Release, offsets: Ints) -> Floats:
     """Return one over the posterior variance of each cluster, averaged over levels: (cluster,).
 
     One number for each cluster, so that the weighted mean of probabilities sums to one.
@@ -136,7 +137,7 @@ def precision(release: Release, offsets: NDArray[np.int64]) -> NDArray[np.float6
     return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
 
 
-def _update(reference: Reference, silo: Reference, group: NDArray[np.int64]) -> Reference:
+def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
     """Take a silo in; group (cluster,) beyond the reference's last is a new cluster."""
     new = max(int(group.max()) + 1 - len(reference.influence), 0)
     influence = np.pad(reference.influence, (0, new))
@@ -162,7 +163,7 @@ def divergence_cost(
     probabilities: NDArray[np.floating],
     beta: float,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the cost of matching each local cluster to each reference cluster, in the silo.
 
     The cost is the posterior expectation of Σ_i P_ij log(P_ij / P*_ik) over the silo's rows i,
@@ -207,19 +208,15 @@ def divergence_cost(
     return cost / n_draws
 
 
-def _pad_weights(weights: NDArray[np.floating], size: int) -> NDArray[np.float64]:
+def _pad_weights(weights: NDArray[np.floating], size: int) -> Floats:
     """Return (size,) weights that sum to one; means over silos that lack clusters need not."""
     scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
 def _pad_probabilities(
-    draws: NDArray[np.floating],
-    size: int,
-    offsets: NDArray[np.int64],
-    beta: float,
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+    draws: NDArray[np.floating], size: int, offsets: Ints, beta: float, rng: np.random.Generator
+) -> Floats:
     """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
     n_draws, clusters, levels = draws.shape
     drawn = draw_levels(np.full((size - clusters, levels), beta), offsets, rng, n_draws)

@@ -10,18 +10,17 @@ import numpy as np
 from silomix.kernels.rounded_counts import release_units
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.study.policy import Policy
 
+# Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25
-"""Of a step of half an octave, as a share of its upper end."""
 
+# Stands for a count that the policy does not let out.
 WITHHELD = -1
-"""Stands for a count that the policy does not let out."""
 
+# What a released profile is of: the cluster, those of the silo that show theirs, or nothing.
 CLUSTER, SILO, UNIFORM = 0, 1, 2
-"""What a released profile is of: the cluster, those of the silo that show theirs, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class Check:
 
 
 FOLDED = "small clusters folded"
+# Rules that put another profile in the place of a cluster's own. They may say how often they were
+# needed: the released sizes say as much.
 STAND_INS = ("pooled profile", "uniform profile")
-"""Rules that put another profile in the place of a cluster's own. They may say how often they were
-needed: the released sizes say as much."""
 
 
-def pool(profiles: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def pool(profiles: Floats, sizes: Ints) -> Floats:
     """Return what released profiles, (cluster, level), come to: (level,); uniform for none.
 
     It is what stands in for a profile that is not released. Were it of the whole silo, the
@@ -64,7 +63,7 @@ def pool(profiles: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.
     return np.asarray(sizes @ profiles / sizes.sum())
 
 
-def round_counts(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+def round_counts(counts: Ints, policy: Policy) -> Ints:
     """Round counts to the policy's base, and to no less than its minimum: same axes."""
     base = policy.round_to
     return np.maximum((counts + base // 2) // base, least_units(policy)) * base
@@ -75,9 +74,7 @@ def least_units(policy: Policy) -> int:
     return -(-policy.minimum_count // policy.round_to)
 
 
-def profile_basis(
-    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
-) -> NDArray[np.int64]:
+def profile_basis(sizes: Ints, levels: Ints, policy: Policy) -> Ints:
     """Say what each released profile is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable).
 
     A cluster with too few rows for every level to reach the minimum has no profile of its own
@@ -93,9 +90,7 @@ def profile_basis(
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
-def profile_rows(
-    sizes: NDArray[np.int64], levels: NDArray[np.int64], policy: Policy
-) -> NDArray[np.int64]:
+def profile_rows(sizes: Ints, levels: Ints, policy: Policy) -> Ints:
     """Return how many rows each released profile stands for, (cluster, variable); 0 for none.
 
     Parameters as in `profile_basis`.
@@ -104,9 +99,7 @@ def profile_rows(
     return np.where(own, sizes[:, None], sizes @ own)
 
 
-def round_profile(
-    mean: NDArray[np.float64], known: float, rows: int, policy: Policy
-) -> NDArray[np.float64]:
+def round_profile(mean: Floats, known: float, rows: int, policy: Policy) -> Floats:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
     Multiples of round_to/rows, each at least the minimum, summing to one. Levels under the
@@ -130,9 +123,7 @@ def round_profile(
     return released / units
 
 
-def coarse_concentration(
-    concentration: NDArray[np.float64], full: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     """Round concentrations to half octaves below that of a cluster whose members are certain.
 
     With certain members the concentration is the cluster's exact size, up to the noise of a

@@ -19,7 +19,7 @@ import pandas as pd
 from silomix.errors import DataError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Bools, Ints
 
 WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0+", re.ASCII)
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -36,10 +36,10 @@ class Cells:
     """
 
     texts: list[str]
-    codes: NDArray[np.int64]
+    codes: Ints
 
     @property
-    def missing(self) -> NDArray[np.bool_]:
+    def missing(self) -> Bools:
         """Which cells are missing: (row,)."""
         return self.codes < 0
 

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 RHAT_LIMIT = 1.05
+# What is larger is said to be.
 LARGEST_RHAT = 100
-"""What is larger is said to be."""
 ESS_LIMIT = 200.0
+# Share of draws from the prior above which a cluster is worth a warning.
 PRIOR_DRAWS_ALLOWED = 0.05
-"""Share of draws from the prior above which a cluster is worth a warning."""
+# Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it.
 SILENCE = threading.Lock()
-"""Held while arviz-stats silences the warnings of all threads; whoever warns from one takes it."""
+# Below this many draws a chain, R-hat says nothing.
 FEWEST_DRAWS = 8
-"""Below this many draws a chain, R-hat says nothing."""
 
 _WORDS = {
     "log_likelihood": "log-likelihood",
@@ -38,11 +40,7 @@ _WORDS = {
 }
 
 
-def diagnose(
-    log_likelihood: NDArray[np.float64],
-    members: NDArray[np.int64],
-    weights: NDArray[np.float32],
-) -> Diagnostics:
+def diagnose(log_likelihood: Floats, members: Ints, weights: NDArray[np.float32]) -> Diagnostics:
     """Judge one silo's kept draws.
 
     Parameters
@@ -65,7 +63,7 @@ def diagnose(
     return Diagnostics(traces, trusted, verdict)
 
 
-def _trace(values: NDArray[np.float64]) -> Trace:
+def _trace(values: Floats) -> Trace:
     if values.shape[1] < FEWEST_DRAWS or np.ptp(values) == 0:
         return Trace(values, np.nan, np.nan)
     array_stats: Any = import_module("arviz_stats.base").array_stats  # late: it costs a second
@@ -76,7 +74,7 @@ def _trace(values: NDArray[np.float64]) -> Trace:
     return Trace(values, rhat, ess)
 
 
-def _two_chains(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _two_chains(values: Floats) -> Floats:
     """Cut a single chain in half: R-hat compares chains, and the halves should agree too."""
     chains, draws = values.shape
     if chains > 1:

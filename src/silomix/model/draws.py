@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
 
+# Sweeps of a chain below which a silo does not look whether its chains agree.
 SHORTEST_BLOCK = 1_000
-"""Sweeps of a chain below which a silo does not look whether its chains agree."""
 
+# Name of the extra level that `missing="level"` gives to a variable with missing cells.
 MISSING_LEVEL = "(missing)"
-"""Name of the extra level that `missing="level"` gives to a variable with missing cells."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Trace:
     rhat, ess : rank-normalised split R-hat and bulk effective sample size; nan when constant.
     """
 
-    values: NDArray[np.float64]
+    values: Floats
     rhat: float
     ess: float
 
@@ -135,8 +136,8 @@ class Draws:
     labels: NDArray[np.uint8]
     weights: NDArray[np.float32]
     probabilities: NDArray[np.float32]
-    log_likelihood: NDArray[np.float64]
-    chain: NDArray[np.int64]
+    log_likelihood: Floats
+    chain: Ints
     last_labels: NDArray[np.uint8]
     prior: Prior
     silos: int
@@ -177,8 +178,8 @@ class Partition:
     ('linkage', 5, 200)
     """
 
-    labels: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    labels: Ints
+    sizes: Ints
     method: str
     silhouettes: Mapping[int, float] = field(default_factory=dict)
     subsample: int | None = None
@@ -217,12 +218,12 @@ class LocalPosterior:
     probabilities: NDArray[np.float32]
     partition: Partition
     relabel: str
-    prior_draws: NDArray[np.float64]
-    memberships: NDArray[np.float64]
+    prior_draws: Floats
+    memberships: Floats
     draws: Draws
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Rows in each cluster."""
         return self.partition.sizes
 
@@ -248,10 +249,10 @@ class Correspondence:
     """
 
     silos: tuple[str, ...]
-    groups: tuple[NDArray[np.int64], ...]
-    sizes: tuple[NDArray[np.int64], ...]
+    groups: tuple[Ints, ...]
+    sizes: tuple[Ints, ...]
     method: str
-    confidence: NDArray[np.float64] | None = None
+    confidence: Floats | None = None
 
     @cached_property
     def clusters(self) -> int:
@@ -259,14 +260,14 @@ class Correspondence:
         return 1 + max(int(group.max()) for group in self.groups)
 
     @cached_property
-    def held(self) -> NDArray[np.bool_]:
+    def held(self) -> Bools:
         """Whether a silo holds a global cluster: (silo, cluster)."""
         held = np.zeros((len(self.silos), self.clusters), dtype=bool)
         for silo, group in enumerate(self.groups):
             held[silo, group] = True
         return held
 
-    def pairs_confidence(self) -> list[NDArray[np.float64]]:
+    def pairs_confidence(self) -> list[Floats]:
         """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
 
         The others count by their rows. A cluster alone in its group is as sure as it is not to
@@ -287,7 +288,7 @@ class Correspondence:
                 sure[local] = 1.0 - (self.confidence[local, other] * share).max()
         return np.split(sure, np.cumsum([len(group) for group in self.groups])[:-1])
 
-    def cluster_confidence(self) -> NDArray[np.float64]:
+    def cluster_confidence(self) -> Floats:
         """Return how sure the matching of each global cluster is, by rows: (cluster,)."""
         ids, rows = np.concatenate(self.groups), np.maximum(np.concatenate(self.sizes), 1)
         sure = np.concatenate(self.pairs_confidence())
@@ -318,9 +319,9 @@ class MatchedDraws:
     held : (silo, cluster), whether it does not.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
-    held: NDArray[np.bool_]
+    weights: Floats
+    probabilities: Floats
+    held: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,7 +339,7 @@ class SiloProfiles:
         `[-len(probabilities):]`.
     """
 
-    kappa: NDArray[np.float64]
+    kappa: Floats
     probabilities: NDArray[np.float32]
 
 
@@ -355,5 +356,5 @@ class SiloWeights:
     """
 
     silos: tuple[str, ...]
-    weights: NDArray[np.float64]
-    profiles: NDArray[np.float64]
+    weights: Floats
+    profiles: Floats

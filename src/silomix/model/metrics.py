@@ -11,7 +11,9 @@ from scipy.optimize import linear_sum_assignment
 from silomix.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
+    from silomix.kernels.arrays import Floats, Ints
 
 
 def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
@@ -66,7 +68,7 @@ def pair_clusters(
     *,
     true_clusters: int | None = None,
     clusters: int | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Pair true with estimated clusters, one to one, so that they share the most rows.
 
     The pairing maximises the rows shared over all pairs together (the assignment problem on
@@ -134,7 +136,7 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     return float(inside.mean()) if inside.size else float("nan")
 
 
-def relative_bias(true: ArrayLike, estimate: ArrayLike) -> NDArray[np.float64]:
+def relative_bias(true: ArrayLike, estimate: ArrayLike) -> Floats:
     """Return (true − estimate) / true, element by element; nan where the true value is zero.
 
     The sign is that of Fendler et al. (2026), tables 4 and 5: an estimate that is too large
@@ -156,7 +158,7 @@ def relative_bias(true: ArrayLike, estimate: ArrayLike) -> NDArray[np.float64]:
 
 def equal_tailed_interval(
     draws: ArrayLike, level: float = 0.95, axis: int = 0
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Return the interval that leaves (1 − level) / 2 of the draws out on each side.
 
     Parameters
@@ -180,9 +182,7 @@ def equal_tailed_interval(
     return lower, upper
 
 
-def highest_density_interval(
-    draws: ArrayLike, level: float = 0.95
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def highest_density_interval(draws: ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
     """Return the shortest interval between draws that holds more than `level` of them.
 
     The estimator of Chen & Shao (1999): of the windows of ⌊level · n⌋ + 1 sorted draws, the
@@ -216,7 +216,7 @@ def highest_density_interval(
     return np.where(broken, np.nan, lower)[()], np.where(broken, np.nan, upper)[()]
 
 
-def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.int64], ...]:
+def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[Ints, ...]:
     """Return the cells of two partitions' contingency table that hold rows, and its margins.
 
     Only those cells: two partitions of 300,000 singletons have as many, the full table 9e10.
@@ -233,12 +233,12 @@ def _contingency(a: ArrayLike, b: ArrayLike) -> tuple[NDArray[np.int64], ...]:
     return cells, *np.divmod(numbers, len(sizes_b)), sizes_a, sizes_b
 
 
-def _pairs(sizes: NDArray[np.int64]) -> int:
+def _pairs(sizes: Ints) -> int:
     """Return how many pairs of rows share a group, given the groups' sizes."""
     return int((sizes * (sizes - 1) // 2).sum())
 
 
-def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+def _codes(name: str, labels: ArrayLike) -> Ints:
     """Return the labels as 0 … k − 1, in the order of their first row."""
     codes = pd.factorize(_column(name, labels))[0].astype(np.int64)
     missing = np.flatnonzero(codes < 0)
@@ -250,7 +250,7 @@ def _codes(name: str, labels: ArrayLike) -> NDArray[np.int64]:
     return codes
 
 
-def cluster_numbers(name: str, labels: ArrayLike) -> NDArray[np.int64]:
+def cluster_numbers(name: str, labels: ArrayLike) -> Ints:
     """Return cluster numbers, checked: integers from 0 on.
 
     Parameters
@@ -285,7 +285,7 @@ def _column(name: str, labels: ArrayLike) -> pd.Series:
     return column
 
 
-def _n_clusters(name: str, clusters: int | None, labels: NDArray[np.int64]) -> int:
+def _n_clusters(name: str, clusters: int | None, labels: Ints) -> int:
     needed = int(labels.max()) + 1
     if clusters is not None and clusters < needed:
         raise SettingsError(
@@ -302,7 +302,7 @@ def _check_lengths(rows_a: int, rows_b: int) -> None:
         )
 
 
-def _broadcast(arrays: dict[str, ArrayLike]) -> list[NDArray[np.float64]]:
+def _broadcast(arrays: dict[str, ArrayLike]) -> list[Floats]:
     values = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
     try:
         return list(np.broadcast_arrays(*values.values()))
@@ -311,7 +311,7 @@ def _broadcast(arrays: dict[str, ArrayLike]) -> list[NDArray[np.float64]]:
         raise DataError(f"shapes do not fit: {shapes}; give arrays of one shape") from None
 
 
-def _checked_draws(draws: ArrayLike, level: float, axis: int) -> NDArray[np.float64]:
+def _checked_draws(draws: ArrayLike, level: float, axis: int) -> Floats:
     if not 0 < level < 1:
         raise SettingsError(f"level={level}: give a share between 0 and 1, such as 0.95")
     values = np.atleast_1d(np.asarray(draws, dtype=np.float64))

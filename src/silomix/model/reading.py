@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 Table: TypeAlias = Union["IntoFrame", str, Path]
 
+# Attribute of a pandas frame that was read from a text file.
 PACKED_TEXT = "silomix: the categories are how a text file was packed, not declared levels"
-"""Attribute of a pandas frame that was read from a text file."""
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+# What may separate the columns of a file called .csv, and what to do then.
 OTHER_SEPARATORS = {";": "save it with commas", "\t": "rename it to end in .tsv"}
-"""What may separate the columns of a file called .csv, and what to do then."""
 BLOCK_ROWS = 20_000
+# What pandas and Arrow raise on files that are damaged, or of no use to us.
 UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
-"""What pandas and Arrow raise on files that are damaged, or of no use to us."""
 
 
 def read_table(table: Table) -> nw.DataFrame[Any]:

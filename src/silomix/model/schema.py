@@ -11,6 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
+
 Missing = Literal["marginalise", "level"]
 
 
@@ -53,12 +55,12 @@ class Schema:
     missing: Missing = "marginalise"
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """K_q, the number of levels of each variable: (variable,)."""
         return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
 
     @cached_property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Ints:
         """Where each variable's levels start in a row of D = ΣK_q columns: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 

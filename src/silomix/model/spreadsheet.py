@@ -18,14 +18,14 @@ from functools import partial
 GUARD = "'"
 
 LINE_ENDS = r"\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
+# What a spreadsheet may split a text at, with the wide and the small forms.
 SEPARATORS = rf"[;,|\uff1b\uff0c\uff5c\ufe54\ufe50\t{LINE_ENDS}]"
-"""What a spreadsheet may split a text at, with the wide and the small forms."""
 
+# What may stand before a formula: quotes, blanks, and characters that show nothing.
 UNSEEN = (
     r"['\"\uff07\uff02\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\ufeff]"
 )
-"""What may stand before a formula: quotes, blanks, and characters that show nothing."""
 
 ALWAYS = r"[=@\uff1d\uff20\ufe66\ufe6b]"
 SIGN = r"[+\-\uff0b\uff0d\ufe62\ufe63\u2212]"
@@ -38,17 +38,17 @@ ANY = rf"(?:{ALWAYS}|{SIGN})"
 FORMULA = rf"(?:{ALWAYS}|{SIGN}(?!\s*\Z|{NUMBER}%?\s*\Z))"
 FORMULA_INSIDE = rf"(?:{ALWAYS}|{SIGN}(?!{NUMBER}[)\]]\s*\Z))"
 
+# Each place where a cell may begin. It takes up what is unseen there, so that a scan is linear.
 BEGINNING = re.compile(
     rf"(?:\A|(?<={SEPARATORS}))(?P<unseen>{UNSEEN}*+)(?:(?={ANY})(?P<any>))?"
     rf"(?:(?={FORMULA})(?P<formula>))?(?:(?={FORMULA_INSIDE})(?P<inside>))?"
 )
-"""Each place where a cell may begin. It takes up what is unseen there, so that a scan is linear."""
 
+# Some spreadsheets pass over these, and look at what follows.
 OPENING = re.compile("'*+[\t\r\n]")
-"""Some spreadsheets pass over these, and look at what follows."""
 
+# Most texts have nothing of it, and are done with.
 SUSPECT = re.compile(rf"\A{UNSEEN}*+{ANY}|\A{OPENING.pattern}|{SEPARATORS}")
-"""Most texts have nothing of it, and are done with."""
 BETWEEN = re.compile(rf"{SEPARATORS}(?!\Z)")
 GUARDED = re.compile(rf"({SEPARATORS}){GUARD}")
 

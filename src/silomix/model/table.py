@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import narwhals as nw
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Ints
     from silomix.model.reading import Table
 
+# The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
-"""The one level of a variable that no row of the table has: every cell of it is missing."""
 
+# A column with more numbers, days or all-different texts is not taken for categorical.
 MOST_LEVELS = 50
-"""A column with more numbers, days or all-different texts is not taken for categorical."""
 
+# Counts of rows that add up to more are a mistake.
 MOST_ROWS = 10**9
-"""Counts of rows that add up to more are a mistake."""
 
+# Texts that other programs write for a missing cell.
 LIKE_MISSING = (".", "?", "-")
-"""Texts that other programs write for a missing cell."""
 
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)
@@ -182,9 +182,7 @@ def _in_order(levels: list[str]) -> list[str]:
     return sorted(levels)
 
 
-def _level_codes(
-    cells: Cells, variable: Variable, missing: Missing, label: str
-) -> NDArray[np.int64]:
+def _level_codes(cells: Cells, variable: Variable, missing: Missing, label: str) -> Ints:
     """Return the level code of each cell: (row,)."""
     codes = {level: code for code, level in enumerate(variable.levels)}
     blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
@@ -200,7 +198,7 @@ def _level_codes(
     return lookup[cells.codes]
 
 
-def _unseen(found: str, cells: NDArray[np.bool_], variable: Variable, label: str) -> str:
+def _unseen(found: str, cells: Bools, variable: Variable, label: str) -> str:
     return (
         f"{label} has {found} in data row {np.argmax(cells) + 1}, not in its schema, which has "
         f"{quoted(variable.levels)}; add it to the {{schema}} of all silos, or recode the column"

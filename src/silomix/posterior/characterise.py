@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import Correspondence
 
+# Smallest scaled difference worth a word: what Cohen (1988) calls small.
 MARGIN = 0.2
-"""Smallest scaled difference worth a word: what Cohen (1988) calls small."""
+# Posterior probability from which a difference is told.
 PROBABILITY = 0.95
-"""Posterior probability from which a difference is told."""
+# Share of all rows from which a cluster counts as more than a trace.
 SMALL = 0.01
-"""Share of all rows from which a cluster counts as more than a trace."""
 
 
 class Contrast(NamedTuple):
@@ -41,11 +42,11 @@ class Contrast(NamedTuple):
         than minus the margin.
     """
 
-    whole: NDArray[np.float64]
-    scaled: NDArray[np.float64]
-    above: NDArray[np.float64]
-    high: NDArray[np.float64]
-    low: NDArray[np.float64]
+    whole: Floats
+    scaled: Floats
+    above: Floats
+    high: Floats
+    low: Floats
 
 
 class Trait(NamedTuple):
@@ -76,22 +77,18 @@ class ClusterMap(NamedTuple):
     shares : (axis,), of the association between variables, by Benzécri's correction.
     """
 
-    centres: NDArray[np.float64]
-    draws: NDArray[np.float64]
-    columns: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    centres: Floats
+    draws: Floats
+    columns: Floats
+    shares: Floats
 
 
-def whole_population(
-    weights: NDArray[np.floating], probabilities: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def whole_population(weights: NDArray[np.floating], probabilities: NDArray[np.floating]) -> Floats:
     """Return each level's probability over all rows, Σ_c π_c p_c: (draw, level)."""
     return np.einsum("tc,tcl->tl", weights, probabilities, dtype=np.float64)
 
 
-def scaled_difference(
-    probabilities: NDArray[np.floating], whole: NDArray[np.floating]
-) -> NDArray[np.float64]:
+def scaled_difference(probabilities: NDArray[np.floating], whole: NDArray[np.floating]) -> Floats:
     """Return (p − w)/√(w(1 − w)): a level's difference in standard deviations of having it.
 
     Fendler et al. (2026), section 6, show a scaled difference between the proportions in a cluster
@@ -128,7 +125,7 @@ def contrast(
     return Contrast(whole.mean(axis=0), *np.array(found).swapaxes(0, 1))
 
 
-def told_columns(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+def told_columns(offsets: Ints) -> Bools:
     """Return which levels to tell of: all but the first of two, which mirrors the second.
 
     Parameters
@@ -147,7 +144,7 @@ def told_columns(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
 def traits(
     found: Contrast,
     levels: Sequence[tuple[str, str]],
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     *,
     probability: float = PROBABILITY,
 ) -> list[tuple[list[Trait], list[Trait]]]:
@@ -161,7 +158,7 @@ def traits(
     """
     told = told_columns(offsets)
 
-    def side(cluster: int, sure: NDArray[np.float64]) -> list[Trait]:
+    def side(cluster: int, sure: Floats) -> list[Trait]:
         scaled = found.scaled[cluster]
         columns = np.flatnonzero(told & (sure[cluster] >= probability))
         order = columns[np.argsort(-np.abs(scaled[columns]), kind="stable")]
@@ -191,7 +188,7 @@ def number_of_clusters(
     return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
 
 
-def least_confidence(correspondence: Correspondence) -> NDArray[np.float64] | None:
+def least_confidence(correspondence: Correspondence) -> Floats | None:
     """Return how often the least sure pair of a cluster's local clusters shares a group.
 
     Where it is low, the cluster may be two.
@@ -214,9 +211,7 @@ def least_confidence(correspondence: Correspondence) -> NDArray[np.float64] | No
 
 
 def cluster_map(
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-    offsets: NDArray[np.int64],
+    weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
 ) -> ClusterMap | None:
     """Return the clusters on the first two axes of a multiple correspondence analysis.
 
@@ -257,9 +252,7 @@ def cluster_map(
     return ClusterMap(draws.mean(axis=0), draws, columns, strength[:-3:-1] / strength.sum())
 
 
-def _burt(
-    sizes: NDArray[np.float64], profiles: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:
     """Return the Burt table that a mixture implies, divided by Q² to sum to one: (level, level)."""
     table = profiles.T @ (sizes[:, None] * profiles)
     for start, stop in pairwise(offsets):
@@ -267,18 +260,16 @@ def _burt(
     return table / (len(offsets) - 1) ** 2
 
 
+# Share of a cluster's rows from which it is said to live in one silo.
 ONE_SILO = 0.9
-"""Share of a cluster's rows from which it is said to live in one silo."""
 
+# Probability that two clusters are one from which they are named.
 DOUBTFUL = 0.1
-"""Probability that two clusters are one from which they are named."""
 
+# Overlap of two clusters' profiles from which they are named, whatever their probability. With
+# overlap ρ and clusters of equal size, any rule that assigns rows errs in at least (1 − √(1 −
+# ρ²))/2 of them (Kailath, 1967): 28 % at 0.9. Such clusters hardly differ for any row.
 OVERLAP = 0.9
-"""Overlap of two clusters' profiles from which they are named, whatever their probability.
-
-With overlap ρ and clusters of equal size, any rule that assigns rows errs in at least
-(1 − √(1 − ρ²))/2 of them (Kailath, 1967): 28 % at 0.9. Such clusters hardly differ for any row.
-"""
 
 
 class KappaSummary(NamedTuple):
@@ -291,10 +282,10 @@ class KappaSummary(NamedTuple):
     same : the posterior probability that the silos are alike, κ_q = ∞; nan for a point value.
     """
 
-    median: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    same: NDArray[np.float64]
+    median: Floats
+    lower: Floats
+    upper: Floats
+    same: Floats
 
 
 class SiloExtremes(NamedTuple):
@@ -306,13 +297,13 @@ class SiloExtremes(NamedTuple):
     top, bottom : their probabilities of the level.
     """
 
-    highest: NDArray[np.int64]
-    lowest: NDArray[np.int64]
-    top: NDArray[np.float64]
-    bottom: NDArray[np.float64]
+    highest: Ints
+    lowest: Ints
+    top: Floats
+    bottom: Floats
 
     @property
-    def difference(self) -> NDArray[np.float64]:
+    def difference(self) -> Floats:
         """The difference between the two: (cluster, level)."""
         return self.top - self.bottom
 
@@ -352,7 +343,7 @@ class Pair(NamedTuple):
     overlap: float
 
 
-def spread(kappa: NDArray[np.float64]) -> NDArray[np.float64]:
+def spread(kappa: Floats) -> Floats:
     """Return how much silos differ under κ: the sd between them of a probability of one half.
 
     The variance of a Dirichlet(κm) coordinate is m(1 − m)/(κ + 1), which is largest at m = ½.
@@ -360,7 +351,7 @@ def spread(kappa: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.sqrt(0.25 / (kappa + 1))
 
 
-def summarise_kappa(kappa: NDArray[np.float64], level: float = 0.95) -> KappaSummary:
+def summarise_kappa(kappa: Floats, level: float = 0.95) -> KappaSummary:
     """Return medians, intervals, and the probability that the silos are alike.
 
     Parameters
@@ -377,7 +368,7 @@ def summarise_kappa(kappa: NDArray[np.float64], level: float = 0.95) -> KappaSum
     return KappaSummary(median, unknown, unknown, unknown)
 
 
-def silo_extremes(probabilities: NDArray[np.floating], offsets: NDArray[np.int64]) -> SiloExtremes:
+def silo_extremes(probabilities: NDArray[np.floating], offsets: Ints) -> SiloExtremes:
     """Return where each level is most and least common, by the silos' mean probabilities.
 
     The first level of a variable with two is left out, with a difference of 0: it mirrors the
@@ -433,9 +424,7 @@ def single_silo_clusters(
 
 
 def nearly_same(
-    correspondence: Correspondence | None,
-    probabilities: NDArray[np.floating],
-    offsets: NDArray[np.int64],
+    correspondence: Correspondence | None, probabilities: NDArray[np.floating], offsets: Ints
 ) -> list[Pair]:
     """Return the pairs of clusters that may be one, the most probable first.
 
@@ -459,7 +448,7 @@ def nearly_same(
     return sorted(named, key=lambda pair: (-np.nan_to_num(pair.probability), -pair.overlap))
 
 
-def joint_probabilities(correspondence: Correspondence | None) -> NDArray[np.float64] | None:
+def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:
     """Return the probability that two clusters are one: (cluster, cluster).
 
     The confidence that two local clusters share a group, averaged over the pairs of local clusters
@@ -486,9 +475,7 @@ def joint_probabilities(correspondence: Correspondence | None) -> NDArray[np.flo
     return np.divide(joined, weight, out=np.full_like(joined, np.nan), where=weight > 0)
 
 
-def profile_overlap(
-    profiles: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def profile_overlap(profiles: Floats, offsets: Ints) -> Floats:
     """Return the Bhattacharyya coefficient of the clusters' distributions of rows.
 
     Variables are independent within a cluster, so it is the product over variables of

@@ -22,21 +22,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats
     from silomix.messages.release_record import ReleasedDiagnostics
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
 
+# Silos that a sentence names; the others are only counted.
 MOST_NAMED = 3
-"""Silos that a sentence names; the others are only counted."""
+# Share of a silo's draws without an empty component from which its components ran out.
 FULL = 0.95
-"""Share of a silo's draws without an empty component from which its components ran out."""
+# Below the first a result needs care, below the second it is not to be trusted.
 UNSURE = {"agreement": (0.8, 0.5), "confidence": (0.95, 0.5)}
-"""Below the first a result needs care, below the second it is not to be trusted."""
+# Standard errors that the worst cluster may move between two checks, likewise.
 MOVED = (6.0, 60.0)
-"""Standard errors that the worst cluster may move between two checks, likewise."""
+# Rows of the smallest cluster, likewise.
 FEW_ROWS = (20, 5)
-"""Rows of the smallest cluster, likewise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +99,7 @@ class PosteriorDiagnostics:
     """
 
     silos: Mapping[str, ReleasedDiagnostics]
-    elbo: NDArray[np.float64] | None = None
+    elbo: Floats | None = None
     polish: PolishTrace | None = None
     chains: ReleasedDiagnostics | None = None
     confidence: float | None = None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.posterior.global_posterior import Posterior
 
     Columns = Mapping[str, NDArray[Any] | list[Any]]
@@ -117,9 +118,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     }
 
 
-def _largest(
-    difference: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _largest(difference: Floats, offsets: Ints) -> tuple[Ints, Ints]:
     """Return the cluster and the level column of each variable's largest: (variable,) both."""
     found = []
     for start, stop in pairwise(offsets):

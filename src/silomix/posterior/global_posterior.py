@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.reading import Table
     from silomix.posterior.diagnosis import PosteriorDiagnostics
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from silomix.posterior.provenance import Provenance
     from silomix.study import Study
 
+# Clusters and silos that are printed; the others are only counted.
 MOST_NAMES = 6
-"""Clusters and silos that are printed; the others are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,9 @@ class Assignment:
     silos : (row,), the place of each row's silo.
     """
 
-    labels: NDArray[np.int64]
+    labels: Ints
     membership: NDArray[np.float32]
-    silos: NDArray[np.int64]
+    silos: Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -146,7 +147,7 @@ class Posterior:
         return self.provenance.silos
 
     @property
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The cluster of each row of the table, from 0, in its order: (row,).
 
         A table of patterns with counts has a label for each repeated row.
@@ -160,7 +161,7 @@ class Posterior:
 
     def membership(
         self, table: Table, silo: str | None = None, *, threads: int | None = None
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Return P(cluster | row), averaged over draws, for old or new rows: (row, cluster).
 
         Parameters
@@ -181,7 +182,7 @@ class Posterior:
 
     def log_predictive_density(
         self, table: Table, silo: str | None = None, *, threads: int | None = None
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Return the logarithm of p(row), averaged over draws: (row,); arguments as above.
 
         Examples

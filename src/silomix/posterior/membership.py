@@ -29,17 +29,18 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 
+# Place of a silo that is not in the study.
 ELSEWHERE = -1
-"""Place of a silo that is not in the study."""
 
 MOST_NAMES = 5
 
+# Parts of a whole that a kept membership is counted in.
 PARTS = 10_000
-"""Parts of a whole that a kept membership is counted in."""
 
 logger = logging.getLogger("silomix")
 
@@ -96,10 +97,7 @@ def table_membership(
 
 
 def encoded_membership(
-    posterior: Posterior,
-    codes: NDArray[np.unsignedinteger],
-    places: NDArray[np.int64],
-    threads: int,
+    posterior: Posterior, codes: NDArray[np.unsignedinteger], places: Ints, threads: int
 ) -> RowMembership:
     """Return the membership of rows as codes, (row, variable), given the places of their silos."""
     offsets = posterior.study.table_schema.offsets
@@ -121,9 +119,7 @@ def encoded_membership(
     return found
 
 
-def silo_places(
-    frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
-) -> NDArray[np.int64]:
+def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior) -> Ints:
     """Return the place of each row's silo among those of the posterior: (row,).
 
     A silo that the posterior does not know, and a row that does not say whose it is, are

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import narwhals as nw
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.cells import Cells
     from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
@@ -39,12 +40,12 @@ Method = Literal["averaged", "labels"]
 Kind = Literal["mean", "levels"]
 Columns: TypeAlias = "str | Sequence[str] | Mapping[str, Kind | None]"
 
+# What each method compares a cluster with.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
-"""What each method compares a cluster with."""
+# Variables and levels that are printed; the frame has all.
 MOST_SHOWN = 6
-"""Variables and levels that are printed; the frame has all."""
+# Draws to average over: what a few more would change is far below the standard errors.
 DRAWS = 25
-"""Draws to average over: what a few more would change is far below the standard errors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -85,7 +86,7 @@ class Outside:
         """Bonferroni's: the p value up to which a difference is called significant."""
         return self.error / max(self.tests, 1)
 
-    def significant(self, found: Comparison) -> NDArray[np.bool_]:
+    def significant(self, found: Comparison) -> Bools:
         """Return in which clusters the difference is significant: (cluster,)."""
         return found.p_value <= self.threshold
 
@@ -108,7 +109,7 @@ class Outside:
             return make_frame(columns, frame_like, self.posterior)
         lines = clusters * len(found)
 
-        def column(name: str) -> NDArray[np.float64]:
+        def column(name: str) -> Floats:
             return np.concatenate([getattr(one, name) for one in found])
 
         columns = {
@@ -242,7 +243,7 @@ def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> N
         )
 
 
-def _spread(draws: int, available: int) -> NDArray[np.int64]:
+def _spread(draws: int, available: int) -> Ints:
     if available < 2:
         raise SettingsError(
             'the posterior has a single draw, and averaging needs two or more; give method="labels"'
@@ -256,7 +257,7 @@ def _labels(
     silo: str | None,
     given: ArrayLike | None,
     threads: int | None,
-) -> NDArray[np.int64]:
+) -> Ints:
     if given is None:
         return posterior.membership(frame, silo, threads=threads).argmax(axis=1)
     labels = cluster_numbers("labels", given)
@@ -310,7 +311,7 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list
     return _shares(frame, name, cells)
 
 
-def _numbers(cells: Cells, name: str) -> NDArray[np.float64]:
+def _numbers(cells: Cells, name: str) -> Floats:
     for place, text in enumerate(cells.texts):
         if not NUMBER.fullmatch(text):
             row = np.argmax(cells.codes == place) + 1

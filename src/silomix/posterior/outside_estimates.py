@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.posterior.global_posterior import Posterior
 
-    Floats = NDArray[np.float64]
+    Floats = Floats
 
+# Rows whose influences are held at a time.
 BLOCK = 16_384
-"""Rows whose influences are held at a time."""
+# Expected rows from which a cluster is compared, and with which: one row has no spread.
 FEWEST = 2.0
-"""Expected rows from which a cluster is compared, and with which: one row has no spread."""
+# Share of the variance that lies between the draws, up to which they agree but for rounding.
 AGREEMENT = 1e-12
-"""Share of the variance that lies between the draws, up to which they agree but for rounding."""
+# Rows like the whole that a share's interval adds to each cluster.
 PSEUDO = 4.0
-"""Rows like the whole that a share's interval adds to each cluster."""
 
 
 class Target(NamedTuple):
@@ -132,8 +133,8 @@ def compare_memberships(
 def draw_memberships(
     posterior: Posterior,
     codes: NDArray[np.unsignedinteger],
-    places: NDArray[np.int64],
-    draws: NDArray[np.int64],
+    places: Ints,
+    draws: Ints,
     threads: int,
 ) -> Iterator[Floats]:
     """Yield P(cluster | row, draw), (row, cluster), for one draw after the other.
@@ -271,9 +272,7 @@ def _total(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats
     return np.sqrt(total), np.where(lost > AGREEMENT, pooled, complete)
 
 
-def compare_labels(
-    target: Target, labels: NDArray[np.int64], clusters: int, level: float
-) -> Comparison:
+def compare_labels(target: Target, labels: Ints, clusters: int, level: float) -> Comparison:
     """Return how the labelled rows of each cluster differ from all rows, as if labels were sure.
 
     The tests of Fendler et al. (2026), table 11.
@@ -307,11 +306,7 @@ def compare_labels(
 
 
 def compare_shares(
-    having: Floats,
-    rows: Floats,
-    having_in_all: float,
-    all_rows: int,
-    level: float,
+    having: Floats, rows: Floats, having_in_all: float, all_rows: int, level: float
 ) -> tuple[Floats, Floats, Floats]:
     """Return interval and p value of the z-test for two proportions with continuity correction.
 

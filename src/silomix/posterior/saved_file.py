@@ -27,6 +27,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from silomix.errors import FileError, SettingsError
+from silomix.kernels.arrays import Bools, Floats, Ints
 from silomix.messages.release_record import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.files import whole_file
@@ -40,14 +41,14 @@ from silomix.study import Study, digest
 Arrays = dict[str, NDArray[Any]]
 
 HEAD = {"kind": "silomix posterior", "format": 3}
+# Key of the document in the container's metadata.
 DOCUMENT = "posterior"
-"""Key of the document in the container's metadata."""
+# What zlib calls a gzip file.
 GZIP = 31
-"""What zlib calls a gzip file."""
+# Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one.
 UNFOLDS, ALWAYS = 200, 100_000_000
-"""Times its length, and bytes, that a file may unfold to: gzip could make a thousand of one."""
+# Largest share: draws in float32 that were added up may be a little above one.
 TOP = 1.001
-"""Largest share: draws in float32 that were added up may be a little above one."""
 
 
 class Array(NamedTuple):
@@ -63,6 +64,8 @@ class Array(NamedTuple):
     high: float | str = np.inf
 
 
+# Arrays by attribute of the posterior; the polish's traces, `polish.0`, `polish.1`, …, besides.
+# Groups and sizes are those of all silos, one after the other, `counts` of each silo.
 ARRAYS = {
     "weights": Array("<f4", ("draw", "cluster"), 0, TOP),
     "weights_by_silo": Array("<f4", ("draw", "silo", "cluster"), 0, TOP),
@@ -79,14 +82,10 @@ ARRAYS = {
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
     "diagnostics.elbo": Array("<f8", ("step",)),
 }
-"""Arrays by attribute of the posterior; the polish's traces, `polish.0`, `polish.1`, …, besides.
-
-Groups and sizes are those of all silos, one after the other, `counts` of each silo.
-"""
+# By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
 SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
-"""By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …)."""
+# Shapes, after the first axis, of the traces that are read again.
 TRACES = {"movement": (4,), "log_likelihood": ()}
-"""Shapes, after the first axis, of the traces that are read again."""
 
 
 class Document(BaseModel):
@@ -106,6 +105,9 @@ Document.model_rebuild(
     _types_namespace={
         **{record.__name__: record for record in RECORDS},
         "NDArray": NDArray,
+        "Floats": Floats,
+        "Ints": Ints,
+        "Bools": Bools,
         "np": np,
         "Backend": Backend,
     }

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats
     from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast, Trait
     from silomix.posterior.outside import Outside
     from silomix.posterior.outside_estimates import Comparison
 
+# Levels on each side of a cluster that are shown, and with the folded ones; others are counted.
 SHOWN_TRAITS, MOST_TRAITS = 5, 50
-"""Levels on each side of a cluster that are shown, and with the folded ones; others are counted."""
 MOST_DOUBTS = 20
+# A cluster is named as maybe two from this probability.
 DOUBTFUL = 0.05
-"""A cluster is named as maybe two from this probability."""
+# Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
-"""Levels in the heat map: those that differ most between clusters."""
+# Scaled difference from which the colour is the strongest, if any is so large.
 LARGEST = 2.0
-"""Scaled difference from which the colour is the strongest, if any is so large."""
 
 
 def sizes_frame(posterior: Posterior) -> pd.DataFrame:
@@ -88,7 +88,7 @@ def traits_table(posterior: Posterior, contrast: Contrast, sure: float) -> Table
     return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
 
 
-def _listed(side: Sequence[Trait], means: NDArray[np.float64]) -> Cell:
+def _listed(side: Sequence[Trait], means: Floats) -> Cell:
     lines = [
         f"{trait.variable} = {trait.level} "
         f"({percent(means[trait.column])}, {number(trait.scaled, '+.2f')})"
@@ -149,7 +149,7 @@ def _short(share: float) -> str:
     return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
 
 
-def _rounded(values: NDArray[np.float64], scale: float) -> list[Any]:
+def _rounded(values: Floats, scale: float) -> list[Any]:
     return np.round(values * scale).astype(int).tolist()
 
 
@@ -215,7 +215,7 @@ def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
     return Picture(drawing, caption, table), strongest
 
 
-def _strongest(posterior: Posterior, pull: NDArray[np.float64]) -> str:
+def _strongest(posterior: Posterior, pull: Floats) -> str:
     strongest = [column for column in np.argsort(-pull)[:3] if pull[column] > 0]
     return "; ".join(" = ".join(posterior.levels[column]) for column in strongest)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 INTERVAL = 0.95
+# Stands where there is no number.
 ABSENT = "–"
-"""Stands where there is no number."""
 WIDTH = 88
 
 

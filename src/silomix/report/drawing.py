@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats
     from silomix.posterior.characterise import ClusterMap
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+# Okabe and Ito's colours (2008), and as many markers.
 MARKERS = "osD^vP"
-"""Okabe and Ito's colours (2008), and as many markers."""
+# Steps of a scale of the page; there is one colour more.
 STEPS = 20
-"""Steps of a scale of the page; there is one colour more."""
 LIGHT = {
     "p": ("#f5f8fc", "#9ecae1", "#3182bd", "#08306b"),
     "d": ("#b35806", "#f1a340", "#fee0b6", "#f7f7f7", "#d8daeb", "#998ec3", "#542788"),
 }
+# Colours along the scales, evenly spaced: p for shares and d for differences.
 DARK = {
     "p": ("#1d2530", "#1f4e79", "#4292c6", "#c6e2f7"),
     "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
 }
-"""Colours along the scales, evenly spaced: p for shares and d for differences."""
 
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 10, 10, 34
+# Width of a figure in a chart, with room to spare: fonts differ.
 LETTER = 6.8
-"""Width of a figure in a chart, with room to spare: fonts differ."""
 SQUARE = 330
+# Standard deviations whose ellipse holds 95% of a normal distribution in the plane.
 ELLIPSE = 2.4477
-"""Standard deviations whose ellipse holds 95% of a normal distribution in the plane."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:
     )
 
 
-def ink(colour: NDArray[np.float64]) -> str:
+def ink(colour: Floats) -> str:
     """Return black or white, whichever reads better on a colour (red, green, blue), 0 to 255."""
     return "#000" if luminance(colour) > 0.179 else "#fff"  # where both contrasts are equal
 
 
-def luminance(colour: NDArray[np.float64]) -> float:
+def luminance(colour: Floats) -> float:
     """Return the relative luminance of WCAG 2.2."""
     light = colour / 255
     linear = np.where(light <= 0.04045, light / 12.92, ((light + 0.055) / 1.055) ** 2.4)
@@ -166,7 +167,7 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
     return _chart(parts, SQUARE, SQUARE, name)
 
 
-def _ellipse(draws: NDArray[np.float64], centre: NDArray[np.float64], scale: float) -> Markup:
+def _ellipse(draws: Floats, centre: Floats, scale: float) -> Markup:
     spread, axes = np.linalg.eigh(np.cov(draws, rowvar=False))
     rx, ry = ELLIPSE * scale * np.sqrt(np.maximum(spread, 0.0))
     turn = -np.degrees(np.arctan2(axes[1, 0], axes[0, 0]))

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
+# By the end of a file's name, what to leave out, so that one figure makes one file.
 NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
-"""By the end of a file's name, what to leave out, so that one figure makes one file."""
+# Cells of a heat map up to which each one's number is written in it.
 MOST_NUMBERS = 300
-"""Cells of a heat map up to which each one's number is written in it."""
+# Variables whose drift is drawn, the largest; with more, no name is legible.
 MOST_VARIABLES = 40
-"""Variables whose drift is drawn, the largest; with more, no name is legible."""
+# Columns of coverage, and what they cover.
 PARAMETERS = {
     "pi": "weights",
     "p0": "probabilities, lowest",
@@ -42,9 +43,8 @@ PARAMETERS = {
     "p2": "high",
     "p3": "highest",
 }
-"""Columns of coverage, and what they cover."""
+# Standard errors each way.
 ERRORS = 2.0
-"""Standard errors each way."""
 
 
 def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) -> Axes:
@@ -161,7 +161,7 @@ def scaled_difference(
     return _heat(ax, scaled, names, range(posterior.n_clusters), words)
 
 
-def _levels(posterior: Posterior, *, both_levels: bool) -> tuple[NDArray[np.int64], list[str]]:
+def _levels(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
     """Return the columns of the levels to show, and the levels' names."""
     told = characterise.told_columns(posterior.study.table_schema.offsets)
     shown = np.flatnonzero(told | both_levels)
@@ -373,7 +373,7 @@ def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
 
 def _heat(
     ax: Axes | None,
-    values: NDArray[np.float64],
+    values: Floats,
     lines: Sequence[str],
     columns: Sequence[object],
     words: tuple[str, str],

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.model.draws import LocalPosterior
     from silomix.model.reading import Table
     from silomix.posterior import Posterior
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
 SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"
 SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
 DRAWS = "draws.npz"
+# Arrays in the file of the draws, beside `levels`, (level, 2): variable and level.
 DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
-"""Arrays in the file of the draws, beside `levels`, (level, 2): variable and level."""
 TABLES = (SIZES, PROFILES, LABELS, "correspondence.csv", "silo_weights.csv", "drift.csv")
+# Files in the way that a message names; of more it says where they are.
 MOST_NAMED = 3
-"""Files in the way that a message names; of more it says where they are."""
 
 
 def posterior_files(folder: Path) -> list[Path]:
@@ -120,7 +121,7 @@ def assign_rows(
 
 def _labels(
     silos: NDArray[np.object_],
-    labels: NDArray[np.int64],
+    labels: Ints,
     membership: NDArray[np.floating],
     ids: NDArray[np.object_] | None,
 ) -> pd.DataFrame:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from silomix.posterior import PolishTrace, Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
+# Lines of the table under a trace.
 MOST_TRACED = 40
-"""Lines of the table under a trace."""
+# By name: title, what the places are, and what the values are.
 TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
     "log_likelihood": (
@@ -30,7 +31,6 @@ TRACES = {
         "log-likelihood",
     ),
 }
-"""By name: title, what the places are, and what the values are."""
 MATCHINGS = {
     "evidence": "Clusters are joined when their rows are more probable under one profile than "
     "under several.",

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats
     from silomix.model.draws import SiloWeights
     from silomix.posterior import Posterior
 
+# Confidence of a match that is not worth a word.
 SURE = 0.995
-"""Confidence of a match that is not worth a word."""
+# What a silo sends, by kind of reply in the order of the method: a name, and what it is.
 REPLIES = {
     "Release": ("release", "the silo's own posterior: its draws, or a summary of them"),
     "DivergenceReply": ("matching costs", "how far its clusters are from a reference"),
@@ -42,15 +43,14 @@ REPLIES = {
     "PolishReply": ("counts", "of cells by cluster, in each polish round and chain"),
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
-"""What a silo sends, by kind of reply in the order of the method: a name, and what it is."""
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
+# Up to the first probability of being alike, silos are said to differ in a variable; below the
+# second, at odds of 4 to 1, to differ probably; from the third, which is the prior's, to be alike.
 DIFFERENT, PROBABLY_DIFFERENT, ALIKE = 0.05, 0.2, 0.5
-"""Up to the first probability of being alike, silos are said to differ in a variable; below the
-second, at odds of 4 to 1, to differ probably; from the third, which is the prior's, to be alike."""
 MOST_NAMED = 6
+# A difference between two silos' probabilities below this rounds to no percentage point.
 SMALLEST = 0.005
-"""A difference between two silos' probabilities below this rounds to no percentage point."""
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
@@ -174,7 +174,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
         )
 
 
-def _differing(names: list[str], same: NDArray[np.float64]) -> Iterator[str]:
+def _differing(names: list[str], same: Floats) -> Iterator[str]:
     """Yield the variables in which silos differ; `same` is the ascending probability of none."""
     differ = int((same <= DIFFERENT).sum())
     maybe = int((same < PROBABLY_DIFFERENT).sum())

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table as TerminalTable
 
+    from silomix.kernels.arrays import Floats
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior, PosteriorDiagnostics
 
+# Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
-"""Silos with a line of their own; the others are summed up."""
 MOST_NAMES = 8
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
@@ -179,7 +180,7 @@ def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
     return names.assign(**_estimate("mean", posterior.probabilities))
 
 
-def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
+def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, Floats]:
     lower, upper = highest_density_interval(draws, INTERVAL)
     mean = draws.mean(axis=0, dtype=np.float64)
     return {name: mean.ravel(), LOWER: lower.ravel(), UPPER: upper.ravel()}

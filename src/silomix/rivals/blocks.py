@@ -33,9 +33,9 @@ from silomix.study.validation import at_least
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
     from silomix.rivals.federation import RivalResult
-    from silomix.rivals.points import Floats, Ints
     from silomix.silo.local import Silo
     from silomix.silo.store import Kept
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
     from silomix.model.schema import Missing
-    from silomix.rivals.points import Ints
     from silomix.study import Study
 
 # Settings of what silomix does with the silos' draws, which a rival does in its own way.

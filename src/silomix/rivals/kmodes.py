@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult
-    from silomix.rivals.points import Floats, Ints, Points
+    from silomix.rivals.points import Points
     from silomix.silo.local import Silo
 
 STREAM = 0x6B6D6F

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from silomix.kernels.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,9 @@ from silomix.study.validation import at_least
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from silomix.kernels.arrays import Floats
     from silomix.model.reading import Table
-    from silomix.rivals.points import Floats, Points
+    from silomix.rivals.points import Points
 
 STEPS = 20_000
 TOLERANCE = 1e-9  # a step that adds less to the log-likelihood is the last

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from silomix.messages.release_record import Release
     from silomix.model.draws import MatchedDraws
 
+# Stands where a chain's number would, far from any.
 POLISH_STREAM = 1 << 20
-"""Stands where a chain's number would, far from any."""
 DIVERGENCE_STREAM = 0x646976
 
 log = logging.getLogger("silomix.silo.answer")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import LocalPosterior
     from silomix.study.policy import Policy
 
@@ -55,9 +56,9 @@ class Disclosed:
     checks : what the rules did, details included.
     """
 
-    sizes: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    concentration: NDArray[np.float64]
+    sizes: Ints
+    mean: Floats
+    concentration: Floats
     checks: tuple[Check, ...]
 
 
@@ -112,9 +113,7 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     )
 
 
-def fold_groups(
-    sizes: NDArray[np.int64], mean: NDArray[np.floating], minimum: int
-) -> NDArray[np.int64]:
+def fold_groups(sizes: Ints, mean: NDArray[np.floating], minimum: int) -> Ints:
     """Return the cluster that each ends up in, (cluster,).
 
     Nearest by Hellinger distance between mean profiles, taken over all variables at once.
@@ -146,11 +145,11 @@ def fold_groups(
 
 
 def disclose(
-    sizes: NDArray[np.int64],
-    mean: NDArray[np.float64],
-    concentration: NDArray[np.float64],
-    known: NDArray[np.float64],
-    offsets: NDArray[np.int64],
+    sizes: Ints,
+    mean: Floats,
+    concentration: Floats,
+    known: Floats,
+    offsets: Ints,
     *,
     policy: Policy,
 ) -> Disclosed:
@@ -193,7 +192,7 @@ def disclose(
     return Disclosed(released, profile, coarse, checks)
 
 
-def withhold_small(counts: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+def withhold_small(counts: Ints, policy: Policy) -> Ints:
     """Round counts that reach the policy's minimum; the others are withheld, zeros too.
 
     The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
@@ -236,7 +235,7 @@ def check_tier(tier: str, policy: Policy, silo: str) -> None:
         )
 
 
-def check_distinct_rows(counts: NDArray[np.int64], policy: Policy, silo: str) -> Check:
+def check_distinct_rows(counts: Ints, policy: Policy, silo: str) -> Check:
     """Refuse to hand over distinct rows unless each occurs often enough.
 
     Parameters
@@ -255,7 +254,7 @@ def check_distinct_rows(counts: NDArray[np.int64], policy: Policy, silo: str) ->
     return Check("distinct rows", "counts", policy.minimum_count, len(counts), 0, "passed")
 
 
-def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: Policy) -> Check:
+def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
     """Say how many clusters were folded, of sizes `before` (cluster,) and `after` (cluster,)."""
     folded, least = len(before) - len(after), policy.minimum_count
     small = ", ".join(map(str, before[before < least]))
@@ -263,9 +262,7 @@ def folding_check(before: NDArray[np.int64], after: NDArray[np.int64], policy: P
     return Check(FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
 
 
-def _size_checks(
-    sizes: NDArray[np.int64], released: NDArray[np.int64], policy: Policy
-) -> Iterator[Check]:
+def _size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
     base, changed = policy.round_to, int((sizes != released).sum())
     inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
     where, cells = "cluster sizes", len(sizes)
@@ -274,12 +271,7 @@ def _size_checks(
 
 
 def _profile_checks(
-    mean: NDArray[np.float64],
-    profile: NDArray[np.float64],
-    basis: NDArray[np.int64],
-    known: NDArray[np.float64],
-    levels: NDArray[np.int64],
-    policy: Policy,
+    mean: Floats, profile: Floats, basis: Ints, known: Floats, levels: Ints, policy: Policy
 ) -> Iterator[Check]:
     own = np.repeat(basis == CLUSTER, levels, axis=1)
     counts = np.rint(mean * np.repeat(known, levels, axis=1))
@@ -296,9 +288,7 @@ def _profile_checks(
         yield Check(rule, where, least, basis.size, used, _applied(used))
 
 
-def _concentration_check(
-    concentration: NDArray[np.float64], coarse: NDArray[np.float64], policy: Policy
-) -> Check:
+def _concentration_check(concentration: Floats, coarse: Floats, policy: Policy) -> Check:
     ratio = coarse / np.maximum(concentration, 1.0)
     changed = int((coarse != concentration).sum())
     inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"

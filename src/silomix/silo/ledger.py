@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from silomix.study.policy import Policy
 
+# Beside the table, unless its owner says otherwise.
 LEDGER = "silomix-ledger.json"
-"""Beside the table, unless its owner says otherwise."""
 
 KIND: Literal["silomix ledger"] = "silomix ledger"
 FORMAT: Literal[1] = 1
+# Bytes; a study takes a few hundred.
 LARGEST_FILE = 100_000_000
-"""Bytes; a study takes a few hundred."""
 LONGEST_TITLE = 200
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from silomix.silo.ledger import Account
     from silomix.study import Study
 
+# Draws, about, that a silo releases where a polish follows: they are only where it starts.
 STARTING_DRAWS = 200
-"""Draws, about, that a silo releases where a polish follows: they are only where it starts."""
+# Adjusted Rand index of its chains' partitions at which a silo need not sample longer.
 ENOUGH_AGREEMENT = 0.85
-"""Adjusted Rand index of its chains' partitions at which a silo need not sample longer."""
 
 
 @dataclass(frozen=True, eq=False)

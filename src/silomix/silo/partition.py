@@ -21,23 +21,24 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Draws
     from silomix.model.schema import Shard
 
     Apart = NDArray[np.unsignedinteger[Any]]
-    Cuts = Callable[[Apart, int], NDArray[np.int64]]
+    Cuts = Callable[[Apart, int], Ints]
 
+# Clusters a chain alone may have beyond the chosen number, where chains are compared.
 BEYOND_CHOSEN = 2
-"""Clusters a chain alone may have beyond the chosen number, where chains are compared."""
 
+# Draws of a chain, at most, that its partition is read off where chains are compared.
 COMPARED_DRAWS = 255
-"""Draws of a chain, at most, that its partition is read off where chains are compared."""
 
+# Keeps the rows that chains are compared on apart from other random choices.
 AGREEMENT_STREAM = 0x616772
-"""Keeps the rows that chains are compared on apart from other random choices."""
 
+# Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015).
 BEYOND_OCCUPIED = 5
-"""Clusters tried beyond the most components occupied in a draw (Liverani et al., 2015)."""
 
 
 def partition(
@@ -80,7 +81,7 @@ def partition(
 
 def cut_rows(
     draws: Draws, cuts: Cuts, threshold: int, subsample: int
-) -> tuple[NDArray[np.int64], dict[int, float], int | None]:
+) -> tuple[Ints, dict[int, float], int | None]:
     """Return labels, average silhouette widths, and the rows of the subsample, if any."""
     rows = draws.shard.rows
     if identical(draws.shard):
@@ -98,12 +99,12 @@ def identical(shard: Shard) -> bool:
     return bool((shard.codes == shard.codes[0]).all())
 
 
-def random_rows(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def random_rows(rows: int, size: int, rng: np.random.Generator) -> Ints:
     """Return `size` of the rows, drawn without replacement, in increasing order."""
     return np.sort(rng.choice(rows, size, replace=False))
 
 
-def largest_first(labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def largest_first(labels: ArrayLike) -> tuple[Ints, Ints]:
     """Return the labels with the largest cluster first, equal ones by their first row.
 
     Parameters
@@ -124,7 +125,7 @@ def largest_first(labels: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def best_cut(
     labels: NDArray[np.uint8], components: int, cuts: Cuts
-) -> tuple[NDArray[np.int64], dict[int, float]]:
+) -> tuple[Ints, dict[int, float]]:
     """Cut the rows where the average silhouette width is largest; the first of equals wins.
 
     Parameters
@@ -158,7 +159,7 @@ def most_occupied(labels: NDArray[np.uint8], components: int) -> int:
     return int(np.count_nonzero(sizes, axis=1).max())
 
 
-def linkage_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+def linkage_cuts(apart: Apart, most: int) -> Ints:
     """Cut the average-linkage tree of the rows.
 
     Parameters
@@ -174,7 +175,7 @@ def linkage_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
     return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
 
 
-def linkage_merges(apart: Apart) -> NDArray[np.int64]:
+def linkage_merges(apart: Apart) -> Ints:
     """Return the average-linkage tree of the rows, (merge, 2), as `cut_tree` reads it.
 
     Parameters
@@ -185,7 +186,7 @@ def linkage_merges(apart: Apart) -> NDArray[np.int64]:
     return tree[:, :2].astype(np.int64)
 
 
-def cut_tree(pairs: NDArray[np.int64], clusters: int) -> NDArray[np.int64]:
+def cut_tree(pairs: Ints, clusters: int) -> Ints:
     """Return the labels after all but the last `clusters` − 1 merges.
 
     SciPy's own cut by number of clusters returns fewer when merges are equally high, and rows
@@ -204,7 +205,7 @@ def cut_tree(pairs: NDArray[np.int64], clusters: int) -> NDArray[np.int64]:
     return np.unique(root[:rows], return_inverse=True)[1]
 
 
-def pam_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
+def pam_cuts(apart: Apart, most: int) -> Ints:
     """Cut the rows around medoids, as PReMiuM does (Liverani et al., 2015).
 
     FasterPAM (Schubert and Rousseeuw, 2021), started by BUILD. BUILD is greedy, so the medoids
@@ -242,7 +243,7 @@ def pam_cuts(apart: Apart, most: int) -> NDArray[np.int64]:
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
 
 
-def average_silhouettes(apart: Apart, candidates: NDArray[np.int64]) -> NDArray[np.float64]:
+def average_silhouettes(apart: Apart, candidates: Ints) -> Floats:
     """Return the average silhouette width of each candidate (Rousseeuw, 1987).
 
     Parameters
@@ -257,7 +258,7 @@ def average_silhouettes(apart: Apart, candidates: NDArray[np.int64]) -> NDArray[
     return np.array([silhouettes(apart, labels).mean() for labels in candidates])
 
 
-def silhouettes(apart: Apart, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def silhouettes(apart: Apart, labels: Ints) -> Floats:
     """Return the silhouette width of each row, 0 for a row alone in its cluster.
 
     Parameters
@@ -275,12 +276,7 @@ def silhouettes(apart: Apart, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(defined, outside - inside, 0) / np.where(defined, larger, 1)
 
 
-def place(
-    labels: NDArray[np.uint8],
-    chosen: NDArray[np.int64],
-    clusters: NDArray[np.int64],
-    components: int,
-) -> NDArray[np.int64]:
+def place(labels: NDArray[np.uint8], chosen: Ints, clusters: Ints, components: int) -> Ints:
     """Put every row in one of the clusters of a few chosen rows.
 
     A row supports cluster k by the mean, over the draws, of the share of the chosen rows in its
@@ -310,7 +306,7 @@ def place(
     return placed
 
 
-def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
+def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
     """Tell whether there is more than one cluster, given the rows and a partition of them.
 
     The partition is more probable than a single cluster; or, since one partition of rows that
@@ -329,7 +325,7 @@ def beats_one_cluster(draws: Draws, labels: NDArray[np.int64]) -> bool:
     return bool(clusters_bound(draws, labels) > least)
 
 
-def clusters_bound(draws: Draws, labels: NDArray[np.int64]) -> float:
+def clusters_bound(draws: Draws, labels: Ints) -> float:
     """Return a lower bound of log p(clusters like these, rows) under the pooled model's prior.
 
     Equal rows have equal shares, so each distinct one begins in the cluster of its first copy.
@@ -342,7 +338,7 @@ def clusters_bound(draws: Draws, labels: NDArray[np.int64]) -> float:
     return log_bound(rows, begun, draws.components, draws.prior.alpha, draws.prior.beta)
 
 
-def log_posterior(draws: Draws, labels: NDArray[np.int64]) -> float:
+def log_posterior(draws: Draws, labels: Ints) -> float:
     """Return log p(partition, rows) under the pooled model's prior, every parameter integrated out.
 
     Parameters
@@ -387,7 +383,7 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
     return float(np.mean(best))
 
 
-def cuts_from(labels: NDArray[np.uint8], clusters: int) -> NDArray[np.int64]:
+def cuts_from(labels: NDArray[np.uint8], clusters: int) -> Ints:
     """Return the average-linkage partitions into so many clusters, and a few more: (cut, row).
 
     Parameters
@@ -401,7 +397,7 @@ def cuts_from(labels: NDArray[np.uint8], clusters: int) -> NDArray[np.int64]:
     return np.array([cut_tree(pairs, k) for k in range(clusters, most + 1)])
 
 
-def level_counts(shard: Shard, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+def level_counts(shard: Shard, labels: Ints) -> Ints:
     """Return how often each level occurs in each cluster, missing cells left out.
 
     Parameters

@@ -129,6 +129,7 @@ def _check_shown(releases: Sequence[Release], silo: Silo) -> None:
             )
 
 
+# Which of a policy's limits counts which question.
 LIMITED: dict[type, str] = {
     DivergenceCost: "divergence",
     ShareReleases: "sharing",
@@ -137,4 +138,3 @@ LIMITED: dict[type, str] = {
     PolishRound: "polish",
     AssignRows: "assign",
 }
-"""Which of a policy's limits counts which question."""

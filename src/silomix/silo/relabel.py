@@ -20,18 +20,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import Draws
 
-    Aligned = tuple[
-        NDArray[np.floating], NDArray[np.floating], NDArray[np.bool_], NDArray[np.float64]
-    ]
+    Aligned = tuple[NDArray[np.floating], NDArray[np.floating], Bools, Floats]
     Relabel = Callable[[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]], Aligned]
 
 
 def local_posterior(
-    draws: Draws,
-    partition: ArrayLike | Partition = "linkage",
-    relabel: str = "match",
+    draws: Draws, partition: ArrayLike | Partition = "linkage", relabel: str = "match"
 ) -> LocalPosterior:
     """Return the draws of one silo, aligned with one partition of its rows.
 
@@ -91,7 +88,7 @@ def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
 
 def follow(
     draws: Draws, partition: Partition, relabel: Relabel
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Bools, Floats]:
     """Relabel all draws, a few at a time.
 
     Returns
@@ -118,9 +115,7 @@ def follow(
 
 
 def match(
-    overlap: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    probabilities: NDArray[np.float32],
+    overlap: NDArray[np.int32], weights: NDArray[np.float32], probabilities: NDArray[np.float32]
 ) -> Aligned:
     """Give each cluster one component, so that they share as many rows as possible.
 
@@ -154,7 +149,7 @@ def match(
     )
 
 
-def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> NDArray[np.int64]:
+def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Ints:
     """Return the component of each cluster, one to one, with the largest overlap.
 
     Among assignments of equal overlap, a component with rows of the cluster is worth two, an
@@ -182,9 +177,7 @@ def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> NDArray[
 
 
 def average(
-    overlap: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    probabilities: NDArray[np.float32],
+    overlap: NDArray[np.int32], weights: NDArray[np.float32], probabilities: NDArray[np.float32]
 ) -> Aligned:
     """Give each cluster the mean, over its rows, of the parameters each row sat under.
 
@@ -221,7 +214,7 @@ def average(
 RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}
 
 
-def warn_of_prior_draws(prior_draws: NDArray[np.float64]) -> None:
+def warn_of_prior_draws(prior_draws: Floats) -> None:
     """Warn of the clusters that are drawn from the prior too often.
 
     Parameters

@@ -44,15 +44,14 @@ from silomix.silo.disclosure import (
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Draws, LocalPosterior
 
+# How far a share may be from none or all, floating point being what it is.
 CERTAIN = 1e-9
-"""How far a share may be from none or all, floating point being what it is."""
+# Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
+# simulated silos and not derived.
 DOUBT_POWER = 3.0
-"""Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
-simulated silos and not derived."""
 
 
 def make_release(
@@ -125,7 +124,7 @@ def make_release(
     )
 
 
-def whole_counts(local: LocalPosterior, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def whole_counts(local: LocalPosterior, offsets: Ints) -> Floats:
     """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
 
     The counts are means over the draws of who belongs, not those of the one partition, which are
@@ -140,12 +139,8 @@ def whole_counts(local: LocalPosterior, offsets: NDArray[np.int64]) -> NDArray[n
 
 
 def without_rare(
-    local: LocalPosterior,
-    concentration: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    policy: Policy,
-) -> NDArray[np.float64]:
+    local: LocalPosterior, concentration: Floats, counts: Floats, offsets: Ints, policy: Policy
+) -> Floats:
     """Return concentrations to which counts under the policy's minimum did not contribute.
 
     Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
@@ -172,7 +167,7 @@ def without_rare(
     return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
 
 
-def release_row_counts(counts: NDArray[np.int64], policy: Policy, silo: str) -> NDArray[np.int64]:
+def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
     """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
 
     Raises
@@ -184,7 +179,7 @@ def release_row_counts(counts: NDArray[np.int64], policy: Policy, silo: str) -> 
     return round_counts(counts, policy)
 
 
-def release_sizes(sizes: NDArray[np.int64], policy: Policy) -> NDArray[np.int64]:
+def release_sizes(sizes: Ints, policy: Policy) -> Ints:
     """Hand over how many rows each global cluster got, (cluster,); −1 where that is withheld."""
     return withhold_small(sizes, policy)
 
@@ -201,8 +196,8 @@ RHAT_STEPS = np.array([RHAT_LIMIT, 1.5, np.inf])
 ESS_STEPS = np.array([0.0, ESS_LIMIT])
 AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
 FULL_STEPS = np.array([0.0, 0.95])
+# Where a verdict changes, and little else: what is between two steps is a mark of the rows.
 PRIOR_STEPS = np.array([0.2, 0.5, 1.0])
-"""Where a verdict changes, and little else: what is between two steps is a mark of the rows."""
 
 
 def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
@@ -229,9 +224,9 @@ def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
     )
 
 
-def _at_most(value: float, steps: NDArray[np.float64]) -> float:
+def _at_most(value: float, steps: Floats) -> float:
     return value if np.isnan(value) else float(steps[value <= steps].min(initial=steps[-1]))
 
 
-def _at_least(value: float, steps: NDArray[np.float64]) -> float:
+def _at_least(value: float, steps: Floats) -> float:
     return value if np.isnan(value) else float(steps[value >= steps].max(initial=steps[0]))

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from silomix.model.schema import Shard
     from silomix.silo.checkpoint import Checkpoint
 
+# A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
 SECONDS_PER_CALL = 0.1
-"""A kernel call runs about this long, so that progress moves and Ctrl-C is heard."""
+# From here on sharing a sweep's rows among threads pays for the hand-over.
 ROWS_TO_SHARE = 20_000
-"""From here on sharing a sweep's rows among threads pays for the hand-over."""
 
 CATEGORICAL = Categorical()
 
@@ -240,8 +240,8 @@ def _run_chains(
     return np.array([chain.result() for chain in chains])
 
 
+# Taken for good by the first thread of the process to say that the kernels are compiled.
 _untold = threading.Lock()
-"""Taken for good by the first thread of the process to say that the kernels are compiled."""
 
 
 def _tell_of_compiling() -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import narwhals as nw
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.study import Study
@@ -47,7 +47,7 @@ class Loaded(NamedTuple):
     """
 
     shard: Shard
-    rows: NDArray[np.int64]
+    rows: Ints
     digest: str
 
 
@@ -194,7 +194,7 @@ def place_in(study: Study, name: str) -> int:
     return study.silos.index(name)
 
 
-def write_labels(silo: Silo, rows: NDArray[np.int64]) -> Path | None:
+def write_labels(silo: Silo, rows: Ints) -> Path | None:
     """Write the rows' clusters into the silo's own store, once they are known."""
     membership, folder = silo.store.membership, silo.store.folder
     if membership is None or folder is None:

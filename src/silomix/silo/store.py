@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
     from silomix.messages import DistinctRows, ShareReleases
@@ -59,7 +60,7 @@ class Kept:
     release: Release
     weights: NDArray[np.float32]
     probabilities: NDArray[np.float32]
-    labels: NDArray[np.int64]
+    labels: Ints
 
 
 class Store:

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.reading import Table
 
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.int64]
+    Floats = Floats
+    Labels = Ints
 
 FLAG_CHANCE = 0.95
 NAMED_POWER, MEMBER_POWER = 1 / 6, 1 / 3
@@ -221,7 +222,7 @@ def _truth_text(rows: int, seed: int) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> NDArray[np.int64]:
+def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> Ints:
     """Return the most probable cluster of each row, (row,), if the planted truth were known.
 
     No fit can expect to tell more rows right; other labels may have a higher adjusted Rand
@@ -445,7 +446,7 @@ def _open_female() -> Floats:
     facts, chances = read_facts(), planted().chances
     men, women = facts.only("male"), facts.only("female")
 
-    def without(some: NDArray[np.bool_]) -> Floats:
+    def without(some: Bools) -> Floats:
         none = np.prod(1.0 - chances[:, some], axis=1)
         return none * at_least_two(chances[:, ~some]) / planted().at_least_two
 

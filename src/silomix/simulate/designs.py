@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from silomix.kernels.arrays import Floats, Ints
+
+    Floats = Floats
+    Ints = Ints
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 

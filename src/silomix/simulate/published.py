@@ -13,8 +13,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.simulate.cohort import CohortTruth
 
     Figure = tuple[int, str, int | None, float, float]
@@ -44,10 +43,10 @@ class Facts(NamedTuple):
     conditions: pd.DataFrame
     clusters: pd.DataFrame
     wordings: Mapping[str, Mapping[str, list[str]]]
-    weights: NDArray[np.float64]
-    marks: NDArray[np.int64]
+    weights: Floats
+    marks: Ints
 
-    def only(self, sex: str) -> NDArray[np.bool_]:
+    def only(self, sex: str) -> Bools:
         """Return which conditions only that sex can have: (condition,)."""
         return (self.conditions["sex"] == sex).to_numpy()
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+# Draws that each silo keeps, about, when neither `kept` nor `thin` is given.
 KEPT = 2_000
-"""Draws that each silo keeps, about, when neither `kept` nor `thin` is given."""
 
 
 class Setting(NamedTuple):
@@ -96,6 +96,7 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 SETTINGS: dict[str, Setting] = dict(_declared(Study))
+# Every keyword, from where it is declared; those of methods that share a table once.
 SETTINGS["kept"] = Setting(
     ("schedule", "kept"),
     int,
@@ -104,17 +105,16 @@ SETTINGS["kept"] = Setting(
     None,
     {"paper": 5_000},
 )
-"""Every keyword, from where it is declared; those of methods that share a table once."""
 
+# Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
+# answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
+# default policy of a silo refuses; "network" is for silos that are online: no distinct rows travel,
+# and many chains make few rounds.
 PRESETS: dict[str, dict[str, object]] = {
     "paper": {n: s.extra["paper"] for n, s in SETTINGS.items() if "paper" in s.extra},
     "files": {"tier": "summary", "aggregation": "product", "polish": 0},
     "network": {"oracle": "federated", "polish": Polish(chains=400)},
 }
-"""Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
-answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
-default policy of a silo refuses; "network" is for silos that are online: no distinct rows travel,
-and many chains make few rounds."""
 
 
 def _path(name: str) -> KeyPath:

@@ -8,15 +8,15 @@ from itertools import pairwise
 
 from silomix.study.validation import quote, rule
 
+# Characters: at four bytes each, a file name with a suffix still fits everywhere.
 LONGEST_SILO_NAME = 60
-"""Characters: at four bytes each, a file name with a suffix still fits everywhere."""
 
 NOT_IN_FILE_NAMES = '/\\:*?"<>|'
+# What Windows does not take as a file name, whatever the suffix.
 DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
-"""What Windows does not take as a file name, whatever the suffix."""
 
+# Unicode's categories of characters that do something, or stand for half of one.
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
-"""Unicode's categories of characters that do something, or stand for half of one."""
 
 
 def spoken(silo: str) -> str:

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     from silomix.study.settings import Study
 
+# Bytes; a policy takes a few hundred.
 LARGEST_FILE = 100_000
-"""Bytes; a policy takes a few hundred."""
 
+# No rule asks for more people than this.
 LARGEST_COUNT = 1_000_000
-"""No rule asks for more people than this."""
 
+# Exchanges that no study reaches.
 UNLIMITED = 1_000_000_000
-"""Exchanges that no study reaches."""
 
+# No study sets more.
 LARGEST = 2**62
-"""No study sets more."""
 
 LONGEST_NAME = 60
 DIGEST_LENGTH = 16
@@ -84,6 +84,7 @@ class Exchanges(Record):
     assign: Limit = 1
 
 
+# What each channel that no rule rounds tells, for whoever allows one.
 GIVES_AWAY: dict[str, str] = {
     "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
     "can tell the exact count of every level, whatever minimum_count and round_to say; and the "
@@ -98,7 +99,6 @@ GIVES_AWAY: dict[str, str] = {
     "polish": "counts of each level in each cluster, sampled anew for every chain: their mean is "
     "the exact count, whatever minimum_count and round_to say",
 }
-"""What each channel that no rule rounds tells, for whoever allows one."""
 
 
 class Limits(Record):
@@ -153,6 +153,7 @@ class Policy(Record):
 NO_LIMITS = Limits(**dict.fromkeys(Limits.model_fields, LARGEST)).model_copy(
     update={"smallest_prior": 1e-12}
 )
+# No rule at all: for rows that are in one hand already.
 OPEN = Policy(
     name="open",
     minimum_count=0,
@@ -162,7 +163,6 @@ OPEN = Policy(
     exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
     limits=NO_LIMITS,
 )
-"""No rule at all: for rows that are in one hand already."""
 
 PRESETS: dict[str, Policy] = {
     "default": Policy(),

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import narwhals as nw
-    from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
     from silomix.model.schema import Missing, Schema
     from silomix.study import Study
 
 DIGITS = re.compile(r"([0-9]+)")
 SPLIT_STREAM = 0x73706C
+# A silo with fewer rows than both, the second of the median silo's, may be there by mistake.
 TINY_ROWS, TINY_SHARE = 30, 0.1
-"""A silo with fewer rows than both, the second of the median silo's, may be there by mistake."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Roster:
     """
 
     names: tuple[str, ...]
-    places: NDArray[np.int64]
+    places: Ints
 
 
 def table_schema(

@@ -17,16 +17,16 @@ from silomix.study.names import check_distinct, check_roster, check_silo, check_
 from silomix.study.validation import Record, rule
 
 FORMAT: Literal[1] = 1
+# TOML promises no more to its readers.
 LARGEST_WHOLE_NUMBER = 2**63 - 1
-"""TOML promises no more to its readers."""
 
 Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE_NUMBER)]
 CountFromZero = Annotated[int, Field(ge=0, le=LARGEST_WHOLE_NUMBER)]
 Positive = Annotated[float, Field(gt=0)]
 Text = Annotated[str, AfterValidator(check_text)]
 SiloName = Annotated[str, AfterValidator(check_silo)]
+# Panels of a command's help page.
 SAMPLER, METHOD, OUTPUT = "The sampler", "The coordinator", "Output"
-"""Panels of a command's help page."""
 
 
 def keyword(default: object, text: str, panel: str | None = None, **shown: object) -> Any:

@@ -16,8 +16,8 @@ from silomix.model.files import read_file, replace_file
 from silomix.study.settings import FORMAT, Study
 from silomix.study.validation import Record, quote, validate
 
+# Bytes: some ten thousand variables.
 LARGEST_FILE = 5_000_000
-"""Bytes: some ten thousand variables."""
 
 LINE = 96
 
@@ -29,6 +29,7 @@ HEADER = """\
 """
 
 SPREAD_LIST = re.compile(r"^(\S+ = \[)\n((?:    .*\n)+)\]$", re.MULTILINE)
+# What dots may stand in without nesting; an open quote runs on, so that a scan is linear.
 QUOTED_OR_COMMENT = re.compile(
     r'"""(?:\\.|[^\\])*?(?:"""|\Z)'
     r"|'''.*?(?:'''|\Z)"
@@ -37,7 +38,6 @@ QUOTED_OR_COMMENT = re.compile(
     r"|#[^\n]*",
     re.DOTALL,
 )
-"""What dots may stand in without nesting; an open quote runs on, so that a scan is linear."""
 
 DEEP_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){8}")
 

@@ -24,9 +24,10 @@ R = TypeVar("R", bound="Record")
 
 MOST_LISTED = 50
 LONGEST_QUOTE = 60
+# Of the settings of all records, to guess what a misspelt one was meant to be.
 NAMES: set[str] = set()
-"""Of the settings of all records, to guess what a misspelt one was meant to be."""
 
+# What a setting must be, by the validator's name for the complaint.
 ALLOWED = {
     "bool_type": "true or false",
     "finite_number": "a finite number",
@@ -42,7 +43,6 @@ ALLOWED = {
     "tuple_type": "a list",
     "union_tag_invalid": "{expected_tags}",
 }
-"""What a setting must be, by the validator's name for the complaint."""
 
 
 class Problem(NamedTuple):
@@ -56,8 +56,8 @@ class Record(BaseModel):
     """Frozen settings. Wrong ones raise `SettingsError`, every problem listed at once."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    # The setting that stands for the whole record where a word is given instead.
     main: ClassVar[str] = "method"
-    """The setting that stands for the whole record where a word is given instead."""
 
     def __init__(self, /, **settings: object) -> None:
         try:

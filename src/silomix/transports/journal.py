@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from silomix.messages import Query
     from silomix.study import Study
 
+# Characters of a question's digest in the name of a file.
 SHOWN = 16
-"""Characters of a question's digest in the name of a file."""
 
 
 class Journal:

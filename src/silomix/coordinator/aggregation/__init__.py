@@ -26,8 +26,7 @@ from silomix.model.families.weighted_draws import SMALLEST, mix, some_draws
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Silos
     from silomix.messages.release_record import Release
     from silomix.model.draws import Correspondence, MatchedDraws
@@ -55,12 +54,12 @@ class Aggregated:
     notes : plain sentences that a reader of the result should see.
     """
 
-    weights: NDArray[np.float64]
-    probabilities: NDArray[np.float64]
+    weights: Floats
+    probabilities: Floats
     silo_weights: SiloWeights
     matched: MatchedDraws
     elbo: float | None = None
-    elbo_trace: NDArray[np.float64] | None = None
+    elbo_trace: Floats | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -71,7 +70,7 @@ def aggregate(
     silos: Silos,
     *,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     count: int,
     seed: int,
     threads: int = 1,
@@ -132,10 +131,10 @@ def _profiles_behind(
     releases: Sequence[Release],
     correspondence: Correspondence,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     count: int,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Draw every cluster's profile given what rounded releases can stand for."""
     sources = join_sources([read_sources(release, offsets) for release in releases])
     groups = np.concatenate(correspondence.groups)

@@ -21,8 +21,7 @@ from silomix.messages.release_record import fit_dirichlet
 from silomix.model.families.weighted_draws import SMALLEST
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
     from silomix.model.prior import Prior
 
@@ -30,14 +29,12 @@ if TYPE_CHECKING:
 SMALLEST_VARIANCE = 1e-30
 
 
-def uniform_weights(held: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def uniform_weights(held: Bools) -> tuple[Floats, Floats]:
     """Return λ_s = 1/S, (silo,), and μ_{s,c} = 1/|S_c| over the silos that hold c: as `held`."""
     return np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0)
 
 
-def inverse_variances(
-    matched: MatchedDraws, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def inverse_variances(matched: MatchedDraws, rows: Ints) -> tuple[Floats, Floats]:
     """Return λ, and the elementwise weights of the profiles, by inverse variance.
 
     Scott et al. (2016), with independent weights. The reading for a mixture:
@@ -67,9 +64,7 @@ def inverse_variances(
     return precision / precision.sum(), elements / elements.sum(axis=0)
 
 
-def average_elementwise(
-    matched: MatchedDraws, elements: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def average_elementwise(matched: MatchedDraws, elements: Floats, offsets: Ints) -> Floats:
     """Return Σ_s w_{s,c,k} p_{c,k}^s, made to sum to one within each variable.
 
     Parameters
@@ -99,15 +94,13 @@ class Product(NamedTuple):
     cells : (silo, cluster), effective cells that it brings to a cluster's profile.
     """
 
-    weights: NDArray[np.float64]
-    profiles: NDArray[np.float64]
-    rows: NDArray[np.float64]
-    cells: NDArray[np.float64]
+    weights: Floats
+    profiles: Floats
+    rows: Floats
+    cells: Floats
 
 
-def multiply(
-    matched: MatchedDraws, rows: NDArray[np.int64], prior: Prior, offsets: NDArray[np.int64]
-) -> Product:
+def multiply(matched: MatchedDraws, rows: Ints, prior: Prior, offsets: Ints) -> Product:
     """Fit each silo's draws and multiply.
 
     The Dirichlet of π is α + E m. Its mean m is that of the silos' shares weighted by their
@@ -138,9 +131,7 @@ def multiply(
     )
 
 
-def _members(
-    weights: NDArray[np.float64], rows: int, alpha: float
-) -> tuple[NDArray[np.float64], float]:
+def _members(weights: Floats, rows: int, alpha: float) -> tuple[Floats, float]:
     """Return the share of each cluster in a silo, and how many rows its draws are worth.
 
     One cluster has no doubt about its weight; otherwise at most the rows there are.

@@ -30,9 +30,8 @@ from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.model.families.weighted_draws import mix, mix_gradient
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from silomix.coordinator.aggregation.oracles import Oracle
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
     from silomix.model.prior import Prior
 
@@ -56,12 +55,12 @@ class Objective:
     matched: MatchedDraws
     oracle: Oracle
     prior: Prior
-    sizes: NDArray[np.int64]
+    sizes: Ints
     log_determinant: LogDeterminant = "coordinates"
     first: int = 0
 
     @property
-    def held(self) -> NDArray[np.bool_]:
+    def held(self) -> Bools:
         """Which entries the points have: (silo, block), see `coordinator.aggregation.simplex`."""
         return blocks_held(self.matched.held)
 
@@ -75,11 +74,11 @@ class Evaluation(NamedTuple):
     gradient : (start, silo, block), zero where a block has no entry.
     """
 
-    value: NDArray[np.float64]
-    gradient: NDArray[np.float64]
+    value: Floats
+    gradient: Floats
 
 
-def evaluate(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+def evaluate(objective: Objective, points: Floats) -> Evaluation:
     """Return the relaxed ELBO and its gradient at points (start, silo, block)."""
     data = objective.oracle(objective.matched, objective.first, *split(points))
     prior = log_prior(objective, points)
@@ -90,7 +89,7 @@ def evaluate(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
     )
 
 
-def log_prior(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+def log_prior(objective: Objective, points: Floats) -> Evaluation:
     """Return mean_t log p(θ̂_t), two kinds of Dirichlet, and its gradient."""
     matched, alpha, beta = objective.matched, objective.prior.alpha, objective.prior.beta
     clusters, sizes = matched.held.shape[1], objective.sizes
@@ -106,7 +105,7 @@ def log_prior(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
     return Evaluation(np.array(values), np.array(gradients))
 
 
-def log_determinants(objective: Objective, points: NDArray[np.float64]) -> Evaluation:
+def log_determinants(objective: Objective, points: Floats) -> Evaluation:
     """Return the log-determinant terms and their gradient."""
     held = objective.held
     factors = determinant_factors(objective)
@@ -114,7 +113,7 @@ def log_determinants(objective: Objective, points: NDArray[np.float64]) -> Evalu
     return Evaluation(np.sum(factors * np.log(positive), axis=(-2, -1)), factors * held / positive)
 
 
-def determinant_factors(objective: Objective) -> NDArray[np.float64]:
+def determinant_factors(objective: Objective) -> Floats:
     """Return what multiplies each block's sum of log weights: (block,)."""
     silos, clusters = objective.matched.held.shape
     levels = objective.sizes.sum()

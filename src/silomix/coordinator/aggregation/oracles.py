@@ -20,25 +20,18 @@ from silomix.model.families.weighted_draws import mean_log_likelihood
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.kernels.likelihood import RowTable
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
     from silomix.study import Aggregation
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
-    Oracle = Callable[
-        [MatchedDraws, int, NDArray[np.float64], NDArray[np.float64]], LogLikelihoodReply
-    ]
+    Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]
 
 
 def choose_oracle(
-    settings: Aggregation,
-    silos: Silos,
-    share: ShareReleases,
-    sizes: NDArray[np.int64],
-    threads: int,
+    settings: Aggregation, silos: Silos, share: ShareReleases, sizes: Ints, threads: int
 ) -> Oracle:
     """Return the oracle that the settings name."""
     return (
@@ -55,7 +48,7 @@ def of_rows(rows: RowTable, threads: int) -> Oracle:
     )
 
 
-def contingency(silos: Silos, sizes: NDArray[np.int64], threads: int = 1) -> Oracle:
+def contingency(silos: Silos, sizes: Ints, threads: int = 1) -> Oracle:
     """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
     replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
     ordered = [replies[name] for name in silos.names]
@@ -81,10 +74,7 @@ def federated(silos: Silos, share: ShareReleases) -> Oracle:
     silos.ask(share)
 
     def ask(
-        matched: MatchedDraws,
-        first: int,
-        weights: NDArray[np.float64],
-        profiles: NDArray[np.float64],
+        matched: MatchedDraws, first: int, weights: Floats, profiles: Floats
     ) -> LogLikelihoodReply:
         last = first + matched.weights.shape[1]
         query = LogLikelihood(share.key, first, last, weights, profiles)

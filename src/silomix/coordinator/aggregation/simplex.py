@@ -12,35 +12,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Bools, Floats
 
 # stands for zero under a logarithm
 TINY = 1e-300
 
 
-def join(weights: NDArray[np.float64], profiles: NDArray[np.float64]) -> NDArray[np.float64]:
+def join(weights: Floats, profiles: Floats) -> Floats:
     """Make points of λ (…, silo) and μ (…, silo, cluster)."""
     return np.concatenate([weights[..., None], profiles], axis=-1)
 
 
-def split(points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def split(points: Floats) -> tuple[Floats, Floats]:
     """Return λ (…, silo) and μ (…, silo, cluster) of points."""
     return np.ascontiguousarray(points[..., 0]), np.ascontiguousarray(points[..., 1:])
 
 
-def blocks_held(held: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def blocks_held(held: Bools) -> Bools:
     """Return which entries the blocks have, of which silo holds which cluster."""
     return np.concatenate([np.ones((len(held), 1), dtype=bool), held], axis=1)
 
 
-def room(held: NDArray[np.bool_], floor: float) -> NDArray[np.float64]:
+def room(held: Bools, floor: float) -> Floats:
     """Return what each block has left to share out above the floor: (block,)."""
     return 1.0 - floor * held.sum(axis=0)
 
 
-def project(
-    points: NDArray[np.float64], held: NDArray[np.bool_], floor: float = 0.0
-) -> NDArray[np.float64]:
+def project(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
     """Return the nearest points of the space, block by block.
 
     By sorting: Duchi, Shalev-Shwartz, Singer and Chandra (2008), figure 1. A floor moves the
@@ -56,9 +54,7 @@ def project(
     return np.where(held, np.maximum(above - threshold, 0.0) + floor, 0.0)
 
 
-def softmax(
-    logs: NDArray[np.float64], held: NDArray[np.bool_], floor: float = 0.0
-) -> NDArray[np.float64]:
+def softmax(logs: Floats, held: Bools, floor: float = 0.0) -> Floats:
     """Return the points floor + (1 − n floor) softmax(logs), n the entries of a block."""
     masked = np.where(held, logs, -np.inf)
     masses = np.exp(masked - masked.max(axis=-2, keepdims=True))
@@ -66,20 +62,13 @@ def softmax(
     return np.where(held, floor + room(held, floor) * shares, 0.0)
 
 
-def softmax_inverse(
-    points: NDArray[np.float64], held: NDArray[np.bool_], floor: float = 0.0
-) -> NDArray[np.float64]:
+def softmax_inverse(points: Floats, held: Bools, floor: float = 0.0) -> Floats:
     """Return logs that `softmax` turns into these points; zero where a block has no entry."""
     shares = np.where(held, (points - floor) / room(held, floor), 1.0)
     return np.log(np.maximum(shares, TINY))
 
 
-def softmax_gradient(
-    gradient: NDArray[np.float64],
-    points: NDArray[np.float64],
-    held: NDArray[np.bool_],
-    floor: float = 0.0,
-) -> NDArray[np.float64]:
+def softmax_gradient(gradient: Floats, points: Floats, held: Bools, floor: float = 0.0) -> Floats:
     """Carry a gradient in the points over to one in their logs: J^T g, J = (diag p − p p^T)."""
     left = room(held, floor)
     shares = np.where(held, (points - floor) / left, 0.0)
@@ -87,7 +76,7 @@ def softmax_gradient(
     return left * shares * (gradient - mean)
 
 
-def hypercube(count: int, held: NDArray[np.bool_], rng: np.random.Generator) -> NDArray[np.float64]:
+def hypercube(count: int, held: Bools, rng: np.random.Generator) -> Floats:
     """Return `count` points spread evenly over the space: (start, silo, block).
 
     A Latin hypercube (McKay, Beckman and Conover, 1979), pushed through the Rosenblatt map in
@@ -110,7 +99,7 @@ def hypercube(count: int, held: NDArray[np.bool_], rng: np.random.Generator) -> 
     return points
 
 
-def rosenblatt(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
+def rosenblatt(uniforms: Floats) -> Floats:
     """Turn uniforms (point, n − 1) into points of a simplex of n entries, uniform on it.
 
     m_i = (1 − m_1 − … − m_{i−1}) (1 − (1 − u_i)^{1/(n − i)}); the last takes the rest.

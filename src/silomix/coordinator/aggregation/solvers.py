@@ -40,10 +40,10 @@ from silomix.model.families.weighted_draws import some_draws
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
     from scipy.optimize import OptimizeResult
 
     from silomix.coordinator.aggregation.objective import Objective
+    from silomix.kernels.arrays import Bools, Floats
     from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 # parts of the draws, fixed once, of which `psgd` takes one at random at each step
@@ -73,20 +73,15 @@ class Solution(NamedTuple):
     converged : whether the winning start met the stopping rule.
     """
 
-    weights: NDArray[np.float64]
-    profiles: NDArray[np.float64]
+    weights: Floats
+    profiles: Floats
     elbo: float
-    trace: NDArray[np.float64]
+    trace: Floats
     evaluations: int
     converged: bool
 
 
-def lbfgs(
-    objective: Objective,
-    starts: NDArray[np.float64],
-    settings: Lbfgs,
-    floor: float,
-) -> Solution:
+def lbfgs(objective: Objective, starts: Floats, settings: Lbfgs, floor: float) -> Solution:
     """Climb from each start by L-BFGS on the logs of a softmax; the best ELBO wins.
 
     A run stops when a step raises the objective by less than `settings.tolerance`. Starts are
@@ -102,16 +97,14 @@ def lbfgs(
     return max(runs, key=lambda run: run.elbo)._replace(evaluations=made)
 
 
-def _lbfgs_from(
-    objective: Objective, start: NDArray[np.float64], settings: Lbfgs, floor: float
-) -> Solution:
+def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: float) -> Solution:
     held = objective.held
     logs = softmax_inverse(project(start, held, floor), held, floor)
     logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
     trace: list[float] = []
     accepted: list[float] = []
 
-    def evaluate_here() -> NDArray[np.float64]:
+    def evaluate_here() -> Floats:
         point = softmax(logs, held, floor)
         found = evaluate(objective, point[None])
         trace.append(float(found.value[0]))
@@ -120,7 +113,7 @@ def _lbfgs_from(
     slopes = [evaluate_here()]
     scales = _scales(objective, slopes[0])[held]
 
-    def downhill(scaled: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def downhill(scaled: Floats) -> tuple[float, Floats]:
         logs[held] = scaled / scales
         slope = slopes.pop() if slopes else evaluate_here()
         return -trace[-1], -slope[held] / scales
@@ -148,7 +141,7 @@ def _lbfgs_from(
     return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 
-def _scales(objective: Objective, slopes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scales(objective: Objective, slopes: Floats) -> Floats:
     """Return what multiplies the logs of each block so that all bend alike: (silo, block).
 
     Guessed from the start: a block is some units of log-weight away from its maximum, so it
@@ -159,11 +152,7 @@ def _scales(objective: Objective, slopes: NDArray[np.float64]) -> NDArray[np.flo
 
 
 def psgd(
-    objective: Objective,
-    starts: NDArray[np.float64],
-    settings: Psgd,
-    floor: float,
-    rng: np.random.Generator,
+    objective: Objective, starts: Floats, settings: Psgd, floor: float, rng: np.random.Generator
 ) -> Solution:
     """Climb from each start along stochastic gradients, projected; the best ELBO wins.
 
@@ -182,24 +171,19 @@ def psgd(
         for first, last in pairwise(edges)
     ]
 
-    def direction(_: Evaluation, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    def direction(_: Evaluation, points: Floats) -> Floats:
         return evaluate(parts[rng.integers(len(parts))], points).gradient
 
     return _ascend(objective, starts, floor, direction, settings.steps, settings.tolerance)
 
 
-def few_rounds(
-    objective: Objective,
-    starts: NDArray[np.float64],
-    settings: FewRounds,
-    floor: float,
-) -> Solution:
+def few_rounds(objective: Objective, starts: Floats, settings: FewRounds, floor: float) -> Solution:
     """Climb from all starts together, one exchange a step, `settings.rounds` in all.
 
     The best ELBO met by any start wins. Parameters as in `lbfgs`.
     """
 
-    def direction(here: Evaluation, _: NDArray[np.float64]) -> NDArray[np.float64]:
+    def direction(here: Evaluation, _: Floats) -> Floats:
         return here.gradient
 
     return _ascend(objective, starts, floor, direction, settings.rounds - 1, tolerance=0.0)
@@ -207,9 +191,9 @@ def few_rounds(
 
 def _ascend(
     objective: Objective,
-    starts: NDArray[np.float64],
+    starts: Floats,
     floor: float,
-    direction: Callable[[Evaluation, NDArray[np.float64]], NDArray[np.float64]],
+    direction: Callable[[Evaluation, Floats], Floats],
     steps: int,
     tolerance: float,
 ) -> Solution:
@@ -245,27 +229,20 @@ def _ascend(
     return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
 
 
-def _along(gradient: NDArray[np.float64], held: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _along(gradient: Floats, held: Bools) -> Floats:
     """Return the part of a gradient that stays on the simplices: less its mean in each block."""
     mean = np.sum(gradient * held, axis=-2, keepdims=True) / held.sum(axis=0)
     return np.where(held, gradient - mean, 0.0)
 
 
-def _step(
-    ways: NDArray[np.float64], lengths: NDArray[np.float64], held: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def _step(ways: Floats, lengths: Floats, held: Bools) -> Floats:
     """Return steps (start, silo, block) along the gradients, of these lengths (start, block)."""
     along = _along(ways, held)
     norms = np.linalg.norm(along, axis=-2, keepdims=True)
     return lengths[:, None, :] * along / np.maximum(norms, TINY)
 
 
-def _factors(
-    before: NDArray[np.float64],
-    after: NDArray[np.float64],
-    held: NDArray[np.bool_],
-    better: NDArray[np.bool_],
-) -> NDArray[np.float64]:
+def _factors(before: Floats, after: Floats, held: Bools, better: Bools) -> Floats:
     """Return what multiplies the lengths after a step: (start, block).
 
     A block whose gradient turned went too far. Where the objective fell and no block's

@@ -12,10 +12,9 @@ from silomix.messages.released_draws import MATCHED_STREAM
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from silomix.coordinator.aggregation.objective import Objective
     from silomix.coordinator.aggregation.solvers import Solution
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence
     from silomix.study import Aggregation
 
@@ -33,7 +32,7 @@ def objective_draws(draws: int, rows: int) -> int:
     return min(draws, max(LEAST_DRAWS, MOST_ROW_DRAWS // max(rows, 1)))
 
 
-def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDArray[np.float64]:
+def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
     """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
     members = np.zeros(correspondence.held.shape)
     for own, group, sizes in zip(members, correspondence.groups, correspondence.sizes, strict=True):
@@ -42,7 +41,7 @@ def size_weights(rows: NDArray[np.int64], correspondence: Correspondence) -> NDA
 
 
 def maximise(
-    objective: Objective, size_point: NDArray[np.float64], settings: Aggregation, seed: int
+    objective: Objective, size_point: Floats, settings: Aggregation, seed: int
 ) -> Solution:
     """Maximise the relaxed ELBO by the solver that the settings name.
 

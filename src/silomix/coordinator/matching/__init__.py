@@ -23,8 +23,7 @@ from silomix.study.settings import Ball, Divergence, Hungarian
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Silos
     from silomix.messages.release_record import Release
     from silomix.model.prior import Prior
@@ -39,10 +38,10 @@ def match(
     silos: Silos,
     *,
     prior: Prior,
-    offsets: NDArray[np.int64],
+    offsets: Ints,
     seed: int,
     drift: bool = False,
-) -> tuple[Correspondence, NDArray[np.float64] | None]:
+) -> tuple[Correspondence, Floats | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
 
     Parameters
@@ -75,7 +74,7 @@ def match(
     elif isinstance(settings, Divergence):
         groups = divergence_groups(releases, settings, silos, for_matching)
 
-    def find(evidence: Profile) -> NDArray[np.int64]:
+    def find(evidence: Profile) -> Ints:
         return evidence_groups(clusters, evidence) if groups is None else groups
 
     if drift and len(releases) > 1:
@@ -98,7 +97,7 @@ def match(
     return correspondence, profile.kappa
 
 
-def number_by_rows(groups: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def number_by_rows(groups: Ints, sizes: Ints) -> Ints:
     """Return groups, (local,), numbered by decreasing rows; of equal ones, the first seen first."""
     _, first, ids = np.unique(groups, return_index=True, return_inverse=True)
     rows = np.bincount(ids, weights=sizes)

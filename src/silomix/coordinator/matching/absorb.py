@@ -10,11 +10,10 @@ import numpy as np
 from silomix.coordinator.matching.greedy import join_groups, joint_discount, sharing
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from silomix.coordinator.matching.greedy import Groups, Wanted
     from silomix.coordinator.matching.local_clusters import LocalClusters
     from silomix.coordinator.matching.profile import Profile
+    from silomix.kernels.arrays import Floats, Ints
 
 
 # groups stay apart if the evidence tells them apart by more than n to this power
@@ -26,9 +25,7 @@ def folding_limit(absorb: int) -> float:
     return np.inf if absorb is True else float(absorb)
 
 
-def absorb_groups(
-    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, *, limit: float
-) -> NDArray[np.int64]:
+def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, limit: float) -> Ints:
     """Let groups join a group that shares a silo with them, if their profiles do not differ.
 
     A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
@@ -53,14 +50,8 @@ def absorb_groups(
 
 
 def folding_gain(
-    groups: Groups,
-    one: int,
-    others: NDArray[np.int64],
-    _: Wanted,
-    *,
-    limit: float,
-    rows: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    groups: Groups, one: int, others: Ints, _: Wanted, *, limit: float, rows: Floats
+) -> Floats:
     """Return the gain of joining each of the others; −inf where they must not: (other,).
 
     `rows` is (silo,), how many rows each silo has.

@@ -13,8 +13,7 @@ from scipy.spatial.distance import cdist
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
     from silomix.study.settings import Ball
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 BLOCK = 1000
 
 
-def ball_groups(
-    releases: Sequence[Release], offsets: NDArray[np.int64], settings: Ball
-) -> NDArray[np.int64]:
+def ball_groups(releases: Sequence[Release], offsets: Ints, settings: Ball) -> Ints:
     """Return the connected components of the graph of close clusters: (local,).
 
     Ball matching (Fendler et al., 2026, algorithm 2). An edge needs one cluster inside the
@@ -48,14 +45,12 @@ def ball_groups(
     return components(points, np.full(len(points), settings.radius))
 
 
-def free_coordinates(
-    medians: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def free_coordinates(medians: Floats, offsets: Ints) -> Floats:
     """Return (cluster, Σ(K_q − 1)): the medians without the last level of each variable."""
     return np.delete(medians, offsets[1:] - 1, axis=1)
 
 
-def components(points: NDArray[np.float64], radii: NDArray[np.float64]) -> NDArray[np.int64]:
+def components(points: Floats, radii: Floats) -> Ints:
     """Return the component of each point, joined to all points nearer than either's radius.
 
     Parameters
@@ -73,7 +68,7 @@ def components(points: NDArray[np.float64], radii: NDArray[np.float64]) -> NDArr
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def hungarian_groups(releases: Sequence[Release]) -> NDArray[np.int64]:
+def hungarian_groups(releases: Sequence[Release]) -> Ints:
     """Assign clusters to a reference silo's so that the medians' distance is least: (local,).
 
     Fendler et al. (2026), section "Cluster matching", after Rabinovich, Angelino and Jordan

@@ -10,10 +10,9 @@ from silomix.coordinator.matching.local_clusters import by_appearance, sum_block
 from silomix.kernels.grouping import Blocks, Grouping, sample_groupings
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from silomix.coordinator.matching.local_clusters import LocalClusters
     from silomix.coordinator.matching.profile import Profile
+    from silomix.kernels.arrays import Floats, Ints
 
 # with more, the confidence is not computed
 MOST_LOCAL_CLUSTERS = 2000
@@ -25,11 +24,11 @@ SWEEPS = 250
 
 def co_occurrence(
     clusters: LocalClusters,
-    groups: NDArray[np.int64],
+    groups: Ints,
     profile: Profile,
     rng: np.random.Generator,
     sweeps: int = SWEEPS,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return how often each two local clusters share a group, over sampled groupings.
 
     Block Gibbs over the local clusters (the merge step of SNOB: Zuanetti et al., 2019), which
@@ -61,7 +60,7 @@ def co_occurrence(
     return together[np.ix_(of_local, of_local)]
 
 
-def gather(counts: NDArray[np.float64], silo: NDArray[np.int64], profile: Profile) -> Blocks:
+def gather(counts: Floats, silo: Ints, profile: Profile) -> Blocks:
     """Return what moves as one: the clusters of one silo that share a group.
 
     Parameters
@@ -81,7 +80,7 @@ def gather(counts: NDArray[np.float64], silo: NDArray[np.int64], profile: Profil
     )
 
 
-def initialise(blocks: Blocks, start: NDArray[np.int64]) -> Grouping:
+def initialise(blocks: Blocks, start: Ints) -> Grouping:
     """Return the grouping `start`, (block,); the sampler adds up its counts."""
     n_blocks = len(start)
     held = np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_)

@@ -14,19 +14,15 @@ from silomix.messages.released_draws import padded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import DivergenceReply, Silos
     from silomix.messages.release_record import Release
     from silomix.study import Divergence
 
 
 def divergence_groups(
-    releases: Sequence[Release],
-    settings: Divergence,
-    silos: Silos,
-    rng: np.random.Generator,
-) -> NDArray[np.int64]:
+    releases: Sequence[Release], settings: Divergence, silos: Silos, rng: np.random.Generator
+) -> Ints:
     """Match silo after silo to the mean of those matched before: (local,).
 
     Minimum divergence matching (Fendler et al., 2026, algorithm 1), with the options of its
@@ -69,7 +65,7 @@ def orders(
 
 def match_in_order(
     releases: Sequence[Release], order: Sequence[int], silos: Silos, number: int
-) -> tuple[NDArray[np.int64], float]:
+) -> tuple[Ints, float]:
     """Make run `number`: match the silos one after the other, the first being the reference.
 
     Returns
@@ -99,9 +95,7 @@ def match_in_order(
     return np.concatenate([groups[place] for place in range(len(releases))]), total
 
 
-def assign(
-    cost: NDArray[np.float64], clusters: int, reference: int
-) -> tuple[NDArray[np.int64], float]:
+def assign(cost: Floats, clusters: int, reference: int) -> tuple[Ints, float]:
     """Return the group of each local cluster, and the summed divergence.
 
     A pair at least as costly as matching two components of the prior is not matched. That

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from silomix.coordinator.matching.local_clusters import LocalClusters
     from silomix.coordinator.matching.profile import Profile
+    from silomix.kernels.arrays import Bools, Floats, Ints
 
-    Gain = Callable[["Groups", int, NDArray[np.int64], "Wanted"], NDArray[np.float64]]
+    Gain = Callable[["Groups", int, Ints, "Wanted"], Floats]
 
 # a rise of the log evidence by less than this may be rounding
 SMALLEST_GAIN = 1e-6
@@ -46,13 +47,13 @@ class Groups:
     """
 
     profile: Profile
-    counts: NDArray[np.float64]
-    evidence: NDArray[np.float64]
-    room: NDArray[np.float64]
-    rows: NDArray[np.int64]
+    counts: Floats
+    evidence: Floats
+    room: Floats
+    rows: Ints
     held: NDArray[np.uint8]
-    silos: NDArray[np.int64]
-    by_silo: list[dict[int, NDArray[np.float64]]]
+    silos: Ints
+    by_silo: list[dict[int, Floats]]
 
 
 class Wanted(NamedTuple):
@@ -64,7 +65,7 @@ class Wanted(NamedTuple):
     best_only : of those only the largest.
     """
 
-    floor: NDArray[np.float64]
+    floor: Floats
     best_only: bool
 
 
@@ -76,7 +77,7 @@ class Merge(NamedTuple):
     gain: float
 
 
-def evidence_groups(clusters: LocalClusters, profile: Profile) -> NDArray[np.int64]:
+def evidence_groups(clusters: LocalClusters, profile: Profile) -> Ints:
     """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
 
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
@@ -91,9 +92,7 @@ def evidence_groups(clusters: LocalClusters, profile: Profile) -> NDArray[np.int
     return join_groups(clusters, np.arange(len(clusters.silo)), profile, apart_gain)
 
 
-def join_groups(
-    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile, gain: Gain
-) -> NDArray[np.int64]:
+def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: Gain) -> Ints:
     """Join groups, the pair with the largest gain first, until no gain is left: (local,).
 
     Ties go to the pair that comes first in the canonical order of the clusters.
@@ -114,17 +113,12 @@ def join_groups(
     return back
 
 
-def sum_up(
-    clusters: LocalClusters,
-    order: NDArray[np.int64],
-    start: NDArray[np.int64],
-    profile: Profile,
-) -> Groups:
+def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
     blocks = sum_blocks(clusters, order, start)
     counts = np.zeros((1 + int(start.max()), blocks.counts.shape[1]))
     np.add.at(counts, blocks.group, profile.discount(blocks.counts))
-    by_silo: list[dict[int, NDArray[np.float64]]] = [{} for _ in counts]
+    by_silo: list[dict[int, Floats]] = [{} for _ in counts]
     rows = np.zeros((len(counts), len(clusters.names)), dtype=np.int64)
     np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
     held = np.zeros(rows.shape, dtype=np.bool_)
@@ -198,7 +192,7 @@ def join(groups: Groups, one: int, other: int) -> None:
     groups.silos[one] += groups.silos[other] - len(shared)
 
 
-def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.float64], float]:
+def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]:
     """Return what changes where two groups share silos, whose clusters would drift together.
 
     Returns
@@ -215,14 +209,12 @@ def joint_discount(groups: Groups, one: int, other: int) -> tuple[NDArray[np.flo
     return counts.sum(axis=0), float(left_out.sum())
 
 
-def sharing(groups: Groups, one: int, others: NDArray[np.int64]) -> NDArray[np.bool_]:
+def sharing(groups: Groups, one: int, others: Ints) -> Bools:
     """Tell which of the others have a silo in common with one group: (other,)."""
     return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
 
 
-def apart_gain(
-    groups: Groups, one: int, others: NDArray[np.int64], wanted: Wanted
-) -> NDArray[np.float64]:
+def apart_gain(groups: Groups, one: int, others: Ints, wanted: Wanted) -> Floats:
     """Return the gain of joining each of the others: (other,).
 
     −inf where a silo is in both, and where the gain does not count.
@@ -247,7 +239,7 @@ def apart_gain(
     return gains
 
 
-def membership_gain(one: np.int64, others: NDArray[np.int64], silos: int) -> NDArray[np.float64]:
+def membership_gain(one: np.int64, others: Ints, silos: int) -> Floats:
     """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,).
 
     Two groups have no silo in common: together they have no more clusters than there are silos.
@@ -257,6 +249,6 @@ def membership_gain(one: np.int64, others: NDArray[np.int64], silos: int) -> NDA
 
 
 @cache
-def log_gammas(most: int) -> NDArray[np.float64]:
+def log_gammas(most: int) -> Floats:
     """Return lnΓ of the whole numbers from 0 to `most`."""
     return np.asarray(gammaln(np.arange(most + 1)))

@@ -10,8 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
 
 
@@ -28,11 +27,11 @@ class LocalClusters:
     """
 
     names: tuple[str, ...]
-    silo: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    counts: NDArray[np.float64]
+    silo: Ints
+    sizes: Ints
+    counts: Floats
 
-    def canonical_order(self) -> NDArray[np.int64]:
+    def canonical_order(self) -> Ints:
         """Return the clusters sorted by silo name, then by what is in them: (local,).
 
         An algorithm that goes through them in this order, and breaks ties by it, gives the
@@ -53,7 +52,7 @@ def local_clusters(releases: Sequence[Release]) -> LocalClusters:
     )
 
 
-def by_appearance(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def by_appearance(ids: Ints) -> Ints:
     """Return ids numbered anew, 0, 1, …, in the order in which they first appear."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
@@ -70,15 +69,13 @@ class Blocks:
     counts : (block, level), effective counts as they are.
     """
 
-    block: NDArray[np.int64]
-    silo: NDArray[np.int64]
-    group: NDArray[np.int64]
-    counts: NDArray[np.float64]
+    block: Ints
+    silo: Ints
+    group: Ints
+    counts: Floats
 
 
-def sum_blocks(
-    clusters: LocalClusters, order: NDArray[np.int64], groups: NDArray[np.int64]
-) -> Blocks:
+def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
     """Add up the clusters of one silo that share a group; groups : (local,), in this order."""
     silo = clusters.silo[order]
     block = by_appearance(silo * (1 + groups.max()) + groups)

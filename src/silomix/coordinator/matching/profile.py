@@ -27,11 +27,10 @@ from silomix.model.families.drift import discount, log_remainder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from silomix.coordinator.matching.local_clusters import LocalClusters
+    from silomix.kernels.arrays import Bools, Floats, Ints
 
-    Find = Callable[["Profile"], NDArray[np.int64]]
+    Find = Callable[["Profile"], Ints]
 
 # values of τ that are compared
 SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
@@ -59,34 +58,34 @@ class Profile:
         left out.
     """
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     beta: float
-    kappa: NDArray[np.float64] | None = None
-    base: NDArray[np.float64] | None = None
+    kappa: Floats | None = None
+    base: Floats | None = None
 
-    def evidence(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def evidence(self, counts: Floats) -> Floats:
         """Return ln p(counts) of each group, from discounted counts: (...,) from (..., level)."""
         return log_evidence(counts, self.offsets, self.prior)
 
-    def discount(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def discount(self, counts: Floats) -> Floats:
         """Return what counts of one silo say of the shared profile: (..., level)."""
         if self.kappa is None:
             return counts
         return discount(counts, self.kappa, self.offsets, self.beta)
 
-    def remainder(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    def remainder(self, counts: Floats) -> Floats:
         """Return what discounting leaves out of the log probability of the counts: (...,)."""
         if self.kappa is None:
             return np.zeros(counts.shape[:-1])
         return log_remainder(counts, self.kappa, self.offsets, self.beta)
 
     @property
-    def prior(self) -> NDArray[np.float64]:
+    def prior(self) -> Floats:
         """Parameters of the Dirichlet prior of a cluster's shared profile: (level,)."""
         return np.full(int(self.offsets[-1]), self.beta) if self.base is None else self.base
 
     @property
-    def drifts(self) -> NDArray[np.bool_]:
+    def drifts(self) -> Bools:
         """In which variables silos may differ: (variable,)."""
         same = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
         return same if self.kappa is None else np.isfinite(self.kappa)
@@ -97,9 +96,7 @@ class Profile:
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
 
-def drift_profile(
-    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, kappa: NDArray[np.float64]
-) -> Profile:
+def drift_profile(clusters: LocalClusters, offsets: Ints, beta: float, kappa: Floats) -> Profile:
     """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
 
     τ_q maximises the probability of the local clusters one by one, each counting
@@ -118,9 +115,7 @@ def drift_profile(
     return Profile(offsets, beta, kappa, np.repeat(spread, sizes) * centre)
 
 
-def by_variable(
-    counts: NDArray[np.float64], base: NDArray[np.float64], offsets: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def by_variable(counts: Floats, base: Floats, offsets: Ints) -> Floats:
     """Return the evidence of each cluster in each variable: (..., variable) from (..., level)."""
     rise = gammaln(base + counts) - gammaln(base)
     totals, concentration = (
@@ -131,8 +126,8 @@ def by_variable(
 
 
 def group_under_drift(
-    clusters: LocalClusters, offsets: NDArray[np.int64], beta: float, find: Find
-) -> tuple[NDArray[np.int64], Profile]:
+    clusters: LocalClusters, offsets: Ints, beta: float, find: Find
+) -> tuple[Ints, Profile]:
     """Return the grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
@@ -161,7 +156,7 @@ class Judged(NamedTuple):
     """A grouping, the evidence that found it, and their log probability."""
 
     value: float
-    groups: NDArray[np.int64]
+    groups: Ints
     profile: Profile
 
 
@@ -188,14 +183,14 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
     return best
 
 
-def _combine(drifting: Profile, alike: Profile, drifts: NDArray[np.bool_], kappa: float) -> Profile:
+def _combine(drifting: Profile, alike: Profile, drifts: Bools, kappa: float) -> Profile:
     """Return the evidence in which some variables, (variable,), drift with κ."""
     of_level = np.repeat(drifts, np.diff(alike.offsets))
     prior = np.where(of_level, drifting.prior, alike.prior)
     return replace(alike, kappa=np.where(drifts, kappa, np.inf), base=prior)
 
 
-def _log_prior(drifts: NDArray[np.bool_]) -> float:
+def _log_prior(drifts: Bools) -> float:
     """Return the log prior of which variables drift, (variable,), and how much.
 
     Half is on no drift at all, a quarter on drift in all variables; otherwise the share of
@@ -213,7 +208,7 @@ def _pairs(clusters: LocalClusters) -> int:
     return int((of_silo.sum() ** 2 - (of_silo**2).sum()) // 2)
 
 
-def join_gain(clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile) -> float:
+def join_gain(clusters: LocalClusters, groups: Ints, profile: Profile) -> float:
     """Return the log probability of a grouping less that of every block by itself.
 
     A block is what clusters of one silo in one group add up to.
@@ -226,9 +221,7 @@ def join_gain(clusters: LocalClusters, groups: NDArray[np.int64], profile: Profi
     return float(gain_by_variable(clusters, groups, profile).sum() + prior)
 
 
-def gain_by_variable(
-    clusters: LocalClusters, groups: NDArray[np.int64], profile: Profile
-) -> NDArray[np.float64]:
+def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) -> Floats:
     """Return the evidence of the groups less that of their blocks: (variable,)."""
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
     counts = profile.discount(blocks.counts)

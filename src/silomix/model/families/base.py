@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Schema, Shard
 
 
@@ -35,8 +36,8 @@ class Kept(NamedTuple):
     labels: NDArray[np.uint8]
     weights: NDArray[np.float32]
     probabilities: NDArray[np.float32]
-    log_likelihood: NDArray[np.float64]
-    members: NDArray[np.int64]
+    log_likelihood: Floats
+    members: Ints
 
 
 @dataclass(frozen=True)

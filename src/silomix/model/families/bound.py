@@ -25,6 +25,8 @@ from silomix.model.families.dirichlet import log_allocation_prior, log_evidence,
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 # components with fewer rows are none
 HELD = 1.0
 
@@ -46,18 +48,12 @@ class Rows(NamedTuple):
     """
 
     codes: NDArray[np.unsignedinteger[Any]]
-    repeats: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    repeats: Ints
+    sizes: Ints
 
 
 def log_bound(
-    rows: Rows,
-    labels: NDArray[np.int64],
-    components: int,
-    alpha: float,
-    beta: float,
-    *,
-    steps: int = STEPS,
+    rows: Rows, labels: Ints, components: int, alpha: float, beta: float, *, steps: int = STEPS
 ) -> float:
     """Return the largest bound on the way of coordinate ascent that begins at a partition.
 
@@ -84,12 +80,7 @@ def log_bound(
 
 
 def bound_of_shares(
-    rows: Rows,
-    shares: NDArray[np.float64],
-    cells: NDArray[np.float64],
-    components: int,
-    alpha: float,
-    beta: float,
+    rows: Rows, shares: Floats, cells: Floats, components: int, alpha: float, beta: float
 ) -> float:
     """Return the bound for given shares; −inf where a single cluster has rows.
 
@@ -108,7 +99,7 @@ def bound_of_shares(
     return named + evidence + entropy
 
 
-def sum_cells(rows: Rows, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+def sum_cells(rows: Rows, shares: Floats) -> Floats:
     """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level).
 
     Parameters
@@ -125,13 +116,7 @@ def sum_cells(rows: Rows, shares: NDArray[np.float64]) -> NDArray[np.float64]:
     )
 
 
-def allot(
-    rows: Rows,
-    members: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    alpha: float,
-    beta: float,
-) -> NDArray[np.float64]:
+def allot(rows: Rows, members: Floats, counts: Floats, alpha: float, beta: float) -> Floats:
     """Return the rows' shares given the clusters' members and cells: (row, cluster).
 
     r_ic ∝ exp(ψ(α + N_c) + Σ_q [ψ(β + n_cqx) − ψ(K_q β + n_cq·)]), x the row's level of q; a

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.kernels.layout import Workspace
     from silomix.model.families.base import Kept, Sweeps
     from silomix.model.schema import Schema, Shard
@@ -134,17 +135,17 @@ class GivenParameters:
     log_likelihood : (chain,), at the parameters received.
     """
 
-    counts: NDArray[np.int64]
-    members: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    log_likelihood: NDArray[np.float64]
+    counts: Ints
+    members: Ints
+    weights: Floats
+    log_likelihood: Floats
 
 
 def draw_given_parameters(
     layout: Layout,
     key: int,
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
+    weights: Floats,
+    probabilities: Floats,
     *,
     alpha: float,
     inner_sweeps: int,
@@ -188,7 +189,7 @@ def draw_given_parameters(
     return result
 
 
-def one_hot(codes: NDArray[np.unsignedinteger], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def one_hot(codes: NDArray[np.unsignedinteger], offsets: Ints) -> Floats:
     """Return (row, level), one where the row has the level; a missing cell has none."""
     sizes = np.diff(offsets)
     present = np.zeros((len(codes), int(offsets[-1])))
@@ -197,11 +198,7 @@ def one_hot(codes: NDArray[np.unsignedinteger], offsets: NDArray[np.int64]) -> N
     return present
 
 
-def log_responsibilities(
-    present: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    probabilities: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def log_responsibilities(present: Floats, weights: Floats, probabilities: Floats) -> Floats:
     """Return log P(component | row), draw by draw: (row, draw, component).
 
     Parameters

@@ -10,16 +10,15 @@ from scipy.special import gammaln
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 # a gamma variable of tiny shape may come out as zero; no probability does
 SMALLEST_GAMMA = 1e-300
 
 
 def draw_levels(
-    shapes: NDArray[np.floating],
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-    draws: int | None = None,
-) -> NDArray[np.float64]:
+    shapes: NDArray[np.floating], offsets: Ints, rng: np.random.Generator, draws: int | None = None
+) -> Floats:
     """Draw the level probabilities of every variable from its Dirichlet.
 
     Parameters
@@ -38,9 +37,7 @@ def draw_levels(
     return np.asarray(gammas / np.repeat(totals, np.diff(offsets), axis=-1))
 
 
-def log_evidence(
-    counts: ArrayLike, offsets: NDArray[np.int64], beta: float | NDArray[np.float64]
-) -> NDArray[np.float64]:
+def log_evidence(counts: ArrayLike, offsets: Ints, beta: float | Floats) -> Floats:
     """Return log p(cells of a cluster), its level probabilities integrated out.
 
     Each variable has its own total, so a row may miss some of its cells; a cluster without
@@ -88,7 +85,7 @@ def log_namings(clusters: int, components: int) -> float:
     return float(gammaln(components + 1) - gammaln(components - clusters + 1))
 
 
-def log_allocation_prior(sizes: NDArray[np.float64], components: int, alpha: float) -> float:
+def log_allocation_prior(sizes: Floats, components: int, alpha: float) -> float:
     """Return the log prior probability of rows in named components, so many in each: (cluster,)."""
     weights = gammaln(components * alpha) - gammaln(components * alpha + sizes.sum())
     return float(weights + (gammaln(alpha + sizes) - gammaln(alpha)).sum())

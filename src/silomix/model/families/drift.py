@@ -24,6 +24,8 @@ from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats, Ints
+
 SAME = np.inf
 # the values of κ_q; the last is the model without drift
 GRID = np.append(np.geomspace(3.0, 3000.0, 25), SAME)
@@ -41,17 +43,13 @@ class Shared(NamedTuple):
     shapes : (chain, cluster, level), of the Dirichlets that m was drawn from; empty at the start.
     """
 
-    mean: NDArray[np.float64]
-    kappa: NDArray[np.float64]
-    shapes: NDArray[np.float64] = np.empty(0)
+    mean: Floats
+    kappa: Floats
+    shapes: Floats = np.empty(0)
 
 
 def draw_shared(
-    counts: NDArray[np.int64],
-    shared: Shared,
-    beta: float,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
+    counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: np.random.Generator
 ) -> Shared:
     """Draw κ given m, then m given κ, both with the silos' own profiles integrated out.
 
@@ -65,12 +63,7 @@ def draw_shared(
     return Shared(draw_levels(shapes, offsets, rng), kappa, shapes)
 
 
-def draw_kappa(
-    counts: NDArray[np.int64],
-    shared: Shared,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+def draw_kappa(counts: Ints, shared: Shared, offsets: Ints, rng: np.random.Generator) -> Floats:
     """Draw κ of every chain and variable on the grid: (chain, variable)."""
     same = np.isinf(shared.kappa).sum(axis=1)
     drifting = shared.kappa.shape[1] - same
@@ -81,11 +74,8 @@ def draw_kappa(
 
 
 def draw_silo_profiles(
-    counts: NDArray[np.int64],
-    shared: Shared,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
+    counts: Ints, shared: Shared, offsets: Ints, rng: np.random.Generator
+) -> Floats:
     """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
     kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)[:, None, :]
     drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
@@ -98,12 +88,8 @@ def draw_silo_profiles(
 
 
 def exchange_clusters(
-    counts: NDArray[np.int64],
-    weights: NDArray[np.float64],
-    shared: Shared,
-    offsets: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    counts: Ints, weights: Floats, shared: Shared, offsets: Ints, rng: np.random.Generator
+) -> tuple[Ints, Floats]:
     """Let every silo exchange the rows and weights of two clusters, in every chain.
 
     A Metropolis step on the labels with the silo's profiles integrated out: a silo whose clusters
@@ -138,11 +124,7 @@ def exchange_clusters(
     return counts, weights
 
 
-def log_level_terms(
-    counts: NDArray[np.floating] | NDArray[np.int64],
-    mean: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def log_level_terms(counts: NDArray[np.floating] | Ints, mean: Floats, kappa: Floats) -> Floats:
     """Return what each level adds to ln p(counts | m, κ), (..., level).
 
     The term of a variable's total, ln Γ(κ) − ln Γ(κ + Σn), is left out. It does not depend on m.
@@ -158,12 +140,7 @@ def log_level_terms(
     return terms
 
 
-def discount(
-    counts: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    beta: float = 0.5,
-) -> NDArray[np.float64]:
+def discount(counts: Floats, kappa: Floats, offsets: Ints, beta: float = 0.5) -> Floats:
     """Return the counts that say of m, without drift, what these say of it under drift.
 
     A silo's counts n of one level and N of the others have the log-likelihood l(m) of a
@@ -194,20 +171,15 @@ def discount(
     return np.where(drifts, np.clip(own, 0.0, counts), counts)
 
 
-def _digamma_rise(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
+def _digamma_rise(x: Floats, n: Floats) -> Floats:
     return np.asarray(digamma(x + n) - digamma(x))
 
 
-def _trigamma_fall(x: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
+def _trigamma_fall(x: Floats, n: Floats) -> Floats:
     return np.asarray(zeta(2.0, x) - zeta(2.0, x + n))  # ψ′(x) = ζ(2, x)
 
 
-def log_remainder(
-    counts: NDArray[np.float64],
-    kappa: NDArray[np.float64],
-    offsets: NDArray[np.int64],
-    beta: float = 0.5,
-) -> NDArray[np.float64]:
+def log_remainder(counts: Floats, kappa: Floats, offsets: Ints, beta: float = 0.5) -> Floats:
     """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted: (...,).
 
     Where counts of one silo are added up before they are discounted, this is what changes beside

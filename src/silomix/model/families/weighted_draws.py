@@ -14,11 +14,10 @@ from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Floats
     from silomix.kernels.likelihood import RowTable
 
-    Arrays = tuple[NDArray[np.float64], NDArray[np.float64]]
+    Arrays = tuple[Floats, Floats]
 
 # no global weight or probability is smaller: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
@@ -30,9 +29,7 @@ def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
     return MatchedDraws(matched.weights[:, some], matched.probabilities[:, some], matched.held)
 
 
-def mix(
-    matched: MatchedDraws, weights: NDArray[np.float64], profiles: NDArray[np.float64]
-) -> Arrays:
+def mix(matched: MatchedDraws, weights: Floats, profiles: Floats) -> Arrays:
     """Return the global draws at λ (silo,) and μ (silo, cluster).
 
     Returns
@@ -46,9 +43,7 @@ def mix(
     return np.maximum(mixed_weights, SMALLEST), np.maximum(mixed, SMALLEST)
 
 
-def mix_gradient(
-    matched: MatchedDraws, by_weight: NDArray[np.float64], by_probability: NDArray[np.float64]
-) -> Arrays:
+def mix_gradient(matched: MatchedDraws, by_weight: Floats, by_probability: Floats) -> Arrays:
     """Carry a gradient in (π̂_t, p̂_t) over to one in (λ, μ), averaged over the draws.
 
     Parameters
@@ -66,12 +61,8 @@ def mix_gradient(
 
 
 def mean_log_likelihood(
-    matched: MatchedDraws,
-    weights: NDArray[np.float64],
-    profiles: NDArray[np.float64],
-    rows: RowTable,
-    threads: int = 1,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: RowTable, threads: int = 1
+) -> tuple[Floats, Floats, Floats]:
     """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
 
     With N̂_{t,c} and n̂_{t,c,k} the expected rows and cells at θ̂_t, ∂/∂λ_s is the mean over

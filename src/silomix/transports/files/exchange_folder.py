@@ -36,8 +36,8 @@ QUESTIONS, ANSWERS = "questions", "answers"
 FOR = "for-"
 LONGEST_SLUG = 30
 QUESTION = re.compile(r"([0-9]{4,9})-([a-z]+(?:-[a-z]+)*)", re.ASCII)
+# What is written under a name that begins with a dot, until it is whole.
 SCRATCH = re.compile(rf"\.{{1,2}}{QUESTION.pattern}(?:\.[0-9a-f]{{16}})?", re.ASCII)
-"""What is written under a name that begins with a dot, until it is whole."""
 
 README_TEXT = """\
 A silomix study by file{title}

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from silomix.messages import Query
     from silomix.study import Study
 
+# In the envelope of a question to all silos, where the silo's name would be.
 EVERYONE = ""
-"""In the envelope of a question to all silos, where the silo's name would be."""
 
+# What to do about a refusal, by its code.
 AGAIN = {
     "policy": "its owner may change the policy; or make a study that does without",
     "limit": "its owner may allow more; or make a study that asks less",
@@ -50,7 +51,6 @@ AGAIN = {
     "data": "correct its table, or use the right one",
     "dependency": "install there what its log names",
 }
-"""What to do about a refusal, by its code."""
 
 
 @dataclass(frozen=True)

@@ -40,18 +40,16 @@ if TYPE_CHECKING:
     from silomix.transports.journal import Journal
 
 LOOK_EVERY = 0.005
+# Seconds without a sign of life after which a site is away: in a run, and before its first. FLARE
+# itself does not notice a site that is killed and back within seconds, in none of its runs.
 SILENT_AFTER, START_WITHIN = 15.0, 120.0
-"""Seconds without a sign of life after which a site is away: in a run, and before its first.
-
-FLARE itself does not notice a site that is killed and back within seconds, in none of its runs.
-"""
 WHY = REFUSALS | {
     job.DEADLINE: "it did not answer before the deadline",
     job.AWAY: "its site is not connected any more",
     job.STOPPED: "the run was stopped from outside",
 }
+# Worth asking again at once: the site starts a new worker, or has the answer by then.
 PASSING = {job.DIED, job.DEADLINE}
-"""Worth asking again at once: the site starts a new worker, or has the answer by then."""
 
 log = logging.getLogger("silomix.coordinator")
 

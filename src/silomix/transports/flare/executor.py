@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
+# Seconds between looks at whether the run was stopped.
 LOOK_EVERY = 0.2
-"""Seconds between looks at whether the run was stopped."""
 
 
 class Worker:

@@ -20,10 +20,10 @@ PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
 PAYLOAD, CODE = "payload", "code"
 STUDY_FILE, OUTCOME_FILE, POSTERIOR_FILE = "study.toml", "outcome.json", "posterior.silomix"
 DEADLINE, AWAY, DIED, STOPPED = "deadline", "away", "died", "stopped"
+# Seconds between a site's looks for a question; they set the pace of many short rounds.
 FETCH_EVERY = 0.02
-"""Seconds between a site's looks for a question; they set the pace of many short rounds."""
+# Seconds for one message over the network, however large.
 TRANSFER_WITHIN = 300.0
-"""Seconds for one message over the network, however large."""
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROJECT = "silomix"
+# Names of the folders that are no silo's.
 SERVER, ADMIN, AUTHORITY = "server", "admin", "authority"
-"""Names of the folders that are no silo's."""
 USER = "coordinator@silomix.org"
 SCHEME = "grpc"
+# How long certificates are valid, and their authority: FLARE's own number for kits.
 DAYS = "360"
-"""How long certificates are valid, and their authority: FLARE's own number for kits."""
 PROFILE, REQUEST = "profile.json", "request.json"
+# Bytes of what a request says of itself; FLARE writes a few hundred.
 LARGEST_REQUEST = 1 << 20
-"""Bytes of what a request says of itself; FLARE writes a few hundred."""
 
 
 def provision(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from silomix.posterior import Posterior
     from silomix.study import Study
 
+# Seconds between questions to the server, and for it to answer at first.
 LOOK_EVERY, CONNECT_WITHIN = 0.5, 20.0
-"""Seconds between questions to the server, and for it to answer at first."""
 
 
 @contextmanager

@@ -27,22 +27,22 @@ CONTROLLER = "silomix.transports.flare.controller.StudyController"
 EXECUTOR = "silomix.transports.flare.executor.SiloExecutor"
 SETTINGS_FILE = "silomix.json"
 NOBODY_ELSE = 0o077
+# Seconds of silence after which the server takes a site for dead.
 DEAD_AFTER = 20
-"""Seconds of silence after which the server takes a site for dead."""
+# Seconds between a site's signs of life, to the server and in a run.
 HEARTBEAT = 2.0
-"""Seconds between a site's signs of life, to the server and in a run."""
 
 RUN_JOBS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+# What the coordinator's user may do at a site: run and stop jobs; read no file, bring no code.
 AT_A_SITE = dict.fromkeys(RUN_JOBS, "any") | {"shell_commands": "none", "byoc": "none"}
-"""What the coordinator's user may do at a site: run and stop jobs; read no file, bring no code."""
 
+# Environment of FLARE's processes, which their children inherit.
 VARIABLES = {
     # a dead site's outcome never comes: do not keep the job open for it
     "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",
     "NVFLARE_DEAD_CLIENT_GRACE_PERIOD": "1",
     "PYTHONUNBUFFERED": "1",
 }
-"""Environment of FLARE's processes, which their children inherit."""
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,10 @@ from silomix.transports.flare.startup_kit import SETTINGS_FILE, SiteSettings, re
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Ints
     from silomix.silo.local import Silo
 
-    Site = tuple[Silo, NDArray[np.int64]]
+    Site = tuple[Silo, Ints]
 
 WORKER_LOG = "silomix-worker.log"
 
