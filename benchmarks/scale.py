@@ -38,7 +38,7 @@ from scale_stages import STAGES, Size, write_rows, write_tables
 from silomix.errors import DataWarning, SamplingWarning
 
 RESULTS = Path(__file__).parent / "results"
-DOCS = Path(__file__).parents[1] / "docs"
+PAGES = Path(__file__).parents[1] / "reproduction"
 FACTORS = {
     "rows": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
     "variables": (12, 24, 47, 94, 188),
@@ -194,12 +194,12 @@ def main(words=None):
     parser.add_argument("--stages", default="", help=f"some of {','.join(STAGES)}")
     parser.add_argument("--largest", type=int, default=FACTORS["rows"][-1], help="most rows")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--pages", type=Path, default=PAGES)
     chosen = parser.parse_args(words)
     stages = chosen_words(chosen.stages, STAGES)
     path = chosen.results / "scale.csv"
     run(path, stages, chosen_words(chosen.factors, FACTORS), chosen.largest)
-    print(write_pages(read_lines(path, COLUMNS), chosen.docs))
+    print(write_pages(read_lines(path, COLUMNS), chosen.pages))
 
 
 if __name__ == "__main__":

@@ -149,9 +149,9 @@ def draw_panel(ax, lines, factor, quantity):
         ax.legend(fontsize=8, title="stage, slope", title_fontsize=8, frameon=False, **place)
 
 
-def write_pages(lines, docs):
+def write_pages(lines, pages):
     """Write the tables and the figure, and return what to print."""
-    for folder in (docs / "tables", docs / "images"):
+    for folder in (pages / "tables", pages / "images"):
         folder.mkdir(parents=True, exist_ok=True)
     held = bars(lines)
     texts = {
@@ -160,7 +160,7 @@ def write_pages(lines, docs):
         "scale-factors": factors_table(lines),
     }
     for name, text in texts.items():
-        (docs / "tables" / f"{name}.md").write_text(text, encoding="utf-8")
-    draw(lines, ROW_PANELS, docs / "images" / "scale.svg")
-    draw(lines, OTHER_PANELS, docs / "images" / "scale-factors.svg")
+        (pages / "tables" / f"{name}.md").write_text(text, encoding="utf-8")
+    draw(lines, ROW_PANELS, pages / "images" / "scale.svg")
+    draw(lines, OTHER_PANELS, pages / "images" / "scale-factors.svg")
     return "\n".join([held.to_string(index=False), "", texts["scale-factors"]])

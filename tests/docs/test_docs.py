@@ -18,7 +18,11 @@ from silomix import cli
 from silomix.cli.terminal import EXITS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "reproduction").glob("*.md")),
+]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
@@ -45,7 +49,7 @@ def run_page(text):
 
 def test_pages_are_found():
     names = {str(page.relative_to(ROOT)) for page in PAGES}
-    assert {"README.md", "docs/tutorial.md", "docs/explanation/sampler.md"} <= names
+    assert {"README.md", "docs/tutorial.md", "docs/explanation/sampler.md", "reproduction/rivals.md"} <= names
 
 
 @pages_with("python")

@@ -40,7 +40,7 @@ def pages(scale):
 
 
 def run(scale, folder, *words):
-    scale.main([f"--results={folder}", f"--docs={folder / 'docs'}", *words])
+    scale.main([f"--results={folder}", f"--pages={folder / 'pages'}", *words])
     return pd.read_csv(folder / "scale.csv")
 
 
@@ -109,12 +109,12 @@ def test_tables_and_figure_are_written(scale, made, capsys):
     run(scale, made, "--factors=rows,silos")
     printed = capsys.readouterr().out
     assert "time in distinct rows" in printed
-    tables = made / "docs" / "tables"
+    tables = made / "pages" / "tables"
     assert "| read and code the table: the Parquet file |" in (tables / "scale.md").read_text()
     assert "not judged" in (tables / "scale-bars.md").read_text()
     assert "| aggregate |" in (tables / "scale-factors.md").read_text()
     for name in ("scale", "scale-factors"):
-        assert (made / "docs" / "images" / f"{name}.svg").stat().st_size < 100_000
+        assert (made / "pages" / "images" / f"{name}.svg").stat().st_size < 100_000
 
 
 def test_largest_and_words(scale, tmp_path):
