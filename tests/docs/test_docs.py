@@ -49,7 +49,7 @@ def run_page(text):
 
 def test_pages_are_found():
     names = {str(page.relative_to(ROOT)) for page in PAGES}
-    assert {"README.md", "docs/tutorial.md", "docs/explanation/sampler.md", "reproduction/rivals.md"} <= names
+    assert {"README.md", "docs/tutorial.md", "reproduction/rivals.md"} <= names
 
 
 @pages_with("python")
@@ -173,7 +173,7 @@ def test_every_promise_names_tests_that_there_are():
     assert len(NAMED.findall(text)) == promises.count("::test_")
 
 
-def test_the_page_begins_with_whom_we_fear():
+def test_the_privacy_page_begins_with_the_threat_model():
     headings = re.findall(r"^## (.*)$", PRIVACY.read_text(encoding="utf-8"), re.MULTILINE)
-    first = ["Whom we fear", "What is promised", "What a policy does not protect against"]
+    first = ["Threat model", "What is promised", "What a policy does not protect against"]
     assert headings[:3] == first
