@@ -32,11 +32,9 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.families.base import Kept, Sweeps
-from silomix.model.families.categorical import Categorical
+from silomix.model.families.categorical import Categorical, Kept, Sweeps
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo

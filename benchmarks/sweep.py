@@ -20,10 +20,8 @@ import numpy as np
 from numba import njit
 
 from silomix.model.draws import Schedule
-from silomix.model.families.base import Kept, Sweeps
-from silomix.model.families.categorical import Categorical
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.families.categorical import Categorical, Kept, Sweeps
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -24,7 +24,7 @@ from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
-from silomix.model.families.weighted_draws import some_draws
+from silomix.model.families.categorical import some_draws
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 

@@ -20,8 +20,7 @@ import silomix
 from silomix import api
 from silomix.errors import CheckpointError, DataError, DataWarning, SettingsError
 from silomix.model.draws import MISSING_LEVEL, Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.model.table import load
 from silomix.silo.sampler import Job, sample_shard
 

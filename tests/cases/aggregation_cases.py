@@ -24,8 +24,8 @@ from silomix.messages.release_record import (
 )
 from silomix.messages.released_draws import matched_draws
 from silomix.model.draws import Correspondence
-from silomix.model.families.weighted_draws import mean_log_likelihood, some_draws
-from silomix.model.prior import Prior
+from silomix.model.families.categorical import mean_log_likelihood, some_draws
+from silomix.model.schema import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()

@@ -10,8 +10,7 @@ from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, rele
 from silomix.coordinator.matching.local_clusters import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.model.families.base import Kept, Sweeps
-from silomix.model.families.categorical import Categorical
+from silomix.model.families.categorical import Categorical, Kept, Sweeps
 from silomix.model.schema import Schema, Shard, Variable
 
 FAMILIES = [Categorical()]
@@ -79,7 +78,7 @@ def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1)
     else:
         with ThreadPoolExecutor(threads) as pool:
             family.advance(chain, everything, kept, pool)
-    assert_array_equal(family.labels(chain), kept.labels[-1])
+    assert_array_equal(chain.labels, kept.labels[-1])
     return kept
 
 
@@ -132,7 +131,7 @@ def test_pieces_make_the_whole(family, shard, piece, rebuild):
         last = min(first + piece - 1, 12)
         family.advance(chain, Sweeps(KEY, first, last, burn_in=0, thin=1), kept, None)
         if rebuild:
-            chain = family.resume(plan, family.labels(chain).copy(), 1)
+            chain = family.resume(plan, chain.labels.copy(), 1)
     assert_same(run(family, shard), kept)
 
 
@@ -159,7 +158,7 @@ def test_a_chain_leaves_the_labels_it_started_from_alone(family, shard):
     labels = family.start(plan, KEY)
     before = labels.copy()
     chain = family.resume(plan, labels, 1)
-    assert_array_equal(family.labels(chain), labels)
+    assert_array_equal(chain.labels, labels)
     family.advance(chain, Sweeps(KEY, 1, 3, 0, 1), unwritten(family, shard, 3), None)
     assert_array_equal(labels, before)
-    assert (family.labels(chain) != before).any()
+    assert (chain.labels != before).any()

@@ -13,7 +13,7 @@ from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.oracles import contingency, federated
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from silomix.model.families.weighted_draws import some_draws
+from silomix.model.families.categorical import some_draws
 
 ORACLES = {
     "pooled": lambda case, silos, share, threads: case.pooled(threads),

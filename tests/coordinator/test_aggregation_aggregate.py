@@ -19,8 +19,8 @@ from silomix.coordinator.aggregation.vcmc import objective_draws
 from silomix.errors import PolicyRefusal
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.model.draws import Correspondence
-from silomix.model.families.weighted_draws import mix
-from silomix.model.prior import Prior
+from silomix.model.families.categorical import mix
+from silomix.model.schema import Prior
 from silomix.study.policy import echo, policy_named
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 

@@ -13,7 +13,7 @@ from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.aggregation.vcmc import size_weights
-from silomix.model.families.weighted_draws import some_draws
+from silomix.model.families.categorical import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 FLOOR = 1e-6

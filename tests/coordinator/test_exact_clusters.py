@@ -10,7 +10,7 @@ from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact import ExactDraws, align, sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 A, B, NONE = [60, 0, 60, 0], [0, 40, 0, 40], [0] * 4
 

@@ -15,8 +15,7 @@ from scipy import stats
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.layout import BLOCK, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
-from silomix.model.families.base import Kept
-from silomix.model.families.categorical import part_bounds
+from silomix.model.families.categorical import Kept, part_bounds
 
 FALSE_ALARM = 1e-4
 

@@ -21,8 +21,7 @@ from silomix.messages.released_draws import (
     precision,
 )
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import one_hot
-from silomix.model.families.weighted_draws import SMALLEST, mix, some_draws
+from silomix.model.families.categorical import SMALLEST, mix, one_hot, some_draws
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
 

@@ -18,8 +18,7 @@ from silomix import local_posterior, sample, simulate
 from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
 from silomix.messages.rounding import least_units
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.silo.release import make_release, whole_counts
 from silomix.study.policy import OPEN, PRESETS
 

@@ -19,11 +19,11 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 import silomix
 from silomix.errors import MissingDependency, SettingsError
+from silomix.kernels.likelihood import RowCounts
 from silomix.kernels.similarity import co_clustering
 from silomix.model.draws import Diagnostics, Draws, Schedule
-from silomix.model.families.bound import Rows, log_bound
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.families.dirichlet import log_bound
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo import partition as module
 from silomix.silo.partition import (
     PARTITIONS,
@@ -415,16 +415,17 @@ def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
-    rows = Rows(codes, repeats, draws.shard.schema.sizes)
-    assert log_bound(rows, placed[first], 15, 0.5, 0.5, steps=1) < least - 1
-    assert log_bound(rows, placed[first], 15, 0.5, 0.5) > least + 1
+    rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
+    assert log_bound(rows, offsets, placed[first], 15, 0.5, 0.5, steps=1) < least - 1
+    assert log_bound(rows, offsets, placed[first], 15, 0.5, 0.5) > least + 1
     assert beats_one_cluster(draws, placed)
 
 
 def test_more_steps_never_lower_the_bound(seed):
     draws, placed = weak_pair(np.random.default_rng(seed))
-    rows = Rows(draws.shard.codes, np.ones(1000, np.int64), draws.shard.schema.sizes)
-    bounds = [log_bound(rows, placed, 15, 0.5, 0.5, steps=steps) for steps in (1, 2, 5, 10)]
+    rows = RowCounts(draws.shard.codes, np.ones(1000, np.int64))
+    offsets = draws.shard.schema.offsets
+    bounds = [log_bound(rows, offsets, placed, 15, 0.5, 0.5, steps=n) for n in (1, 2, 5, 10)]
     assert bounds == sorted(bounds)
     assert bounds[-1] > bounds[0] + 2
 

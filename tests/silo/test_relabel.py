@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from silomix.errors import SamplingWarning, SettingsError
 from silomix.kernels.similarity import BYTE, contingency
 from silomix.model.draws import Diagnostics, Draws, Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.partition import partition
 from silomix.silo.relabel import RELABELLINGS, assign, average, local_posterior, match
 from silomix.silo.release import whole_counts

@@ -30,9 +30,7 @@ class PolishingSilos:
                 alpha=query.alpha or 0.0,
                 inner_sweeps=query.inner_sweeps,
             )
-            replies[name] = PolishReply.of(
-                drawn.counts, drawn.members, drawn.weights, drawn.log_likelihood
-            )
+            replies[name] = PolishReply.of(*drawn)
         return replies
 
 

@@ -19,7 +19,7 @@ from silomix.coordinator.polish import Start, draw_profiles, polish
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical

@@ -11,7 +11,7 @@ from scipy import stats
 from statistical.exact import FALSE_ALARM, Sweeper, Tiny
 
 import silomix
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
 

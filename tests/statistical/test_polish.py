@@ -11,7 +11,7 @@ from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tall
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import WORTH, Start, independent_draws, paired_z, polish
-from silomix.model.prior import Prior
+from silomix.model.schema import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -145,7 +145,7 @@ def test_a_round_is_the_definition(seed):
     from silomix.kernels.layout import lay_out
     from silomix.model.families.categorical import draw_given_parameters
 
-    drawn = draw_given_parameters(
+    found_counts, found_members, found_weights, log_likelihood = draw_given_parameters(
         lay_out(shards[0], SIZES), 77, weights, probabilities, alpha=0.3, inner_sweeps=2,
         threads=2,
     )  # fmt: skip
@@ -158,14 +158,14 @@ def test_a_round_is_the_definition(seed):
             )
             members, counts = reference.count(shards[0], SIZES, labels, 2)
             if sweep == 0:
-                assert drawn.log_likelihood[chain] == pytest.approx(likelihood, rel=1e-6)
+                assert log_likelihood[chain] == pytest.approx(likelihood, rel=1e-6)
             shares = [
                 reference.gamma(reference.fold(key, 1), c, members[c] + 0.3) for c in range(2)
             ]
             pi = np.array(shares) / sum(shares)
-        np.testing.assert_array_equal(drawn.members[chain], members)
-        np.testing.assert_array_equal(drawn.counts[chain], counts.T)
-        np.testing.assert_allclose(drawn.weights[chain], pi, rtol=1e-15)
+        np.testing.assert_array_equal(found_members[chain], members)
+        np.testing.assert_array_equal(found_counts[chain], counts.T)
+        np.testing.assert_allclose(found_weights[chain], pi, rtol=1e-15)
 
 
 def test_until_stops_when_at_rest_and_says_so_when_not(seed):

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from silomix.errors import SettingsError
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Prior, Schema, Variable
 from silomix.study import (
     MATCHINGS,
     PRESETS,

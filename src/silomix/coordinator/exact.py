@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Silos
     from silomix.model.draws import Schedule
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
 # Sets the coordinator's draws apart from other draws of the same seed.
 STREAM = 0x657861

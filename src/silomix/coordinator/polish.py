@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import PolishReply, Silos
     from silomix.model.draws import MatchedDraws
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.

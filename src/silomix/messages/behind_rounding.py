@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
 BURN_IN = 300
 THIN = 2

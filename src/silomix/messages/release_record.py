@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.rounding import Check
     from silomix.model.draws import Diagnostics
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
 Tier = Literal["summary", "draws"]
 

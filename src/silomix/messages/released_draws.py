@@ -13,9 +13,13 @@ import numpy as np
 from silomix.messages.behind_rounding import has_rules, own_draws
 from silomix.messages.release_record import random_order, release_draws
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import SMALLEST_PROBABILITY, log_responsibilities, one_hot
+from silomix.model.families.categorical import (
+    SMALLEST,
+    SMALLEST_PROBABILITY,
+    log_responsibilities,
+    one_hot,
+)
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.weighted_draws import SMALLEST
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +28,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages.release_record import Release
-    from silomix.model.prior import Prior
-    from silomix.model.schema import Shard
+    from silomix.model.schema import Prior, Shard
 
 # set the draws of the two apart from each other, and from other draws of the same seed
 MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.prior import Prior
-    from silomix.model.schema import Shard
+    from silomix.model.schema import Prior, Shard
 
 # Sweeps of a chain below which a silo does not look whether its chains agree.
 SHORTEST_BLOCK = 1_000

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError
-from silomix.model.cells import Cells, declared_levels, read_cells
 from silomix.model.draws import MISSING_LEVEL
-from silomix.model.reading import PACKED_TEXT, read_table
+from silomix.model.reading import PACKED_TEXT, Cells, declared_levels, read_cells, read_table
 from silomix.model.schema import Missing, Schema, Shard, Variable
 from silomix.model.sentences import quoted
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from silomix.errors import DataError, DataWarning
 from silomix.kernels.row_membership import RowMembership, log_weights, make_steps, share_rows
-from silomix.model.cells import Cells, read_cells
-from silomix.model.reading import read_table
+from silomix.model.reading import Cells, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
 from silomix.study.roster import silo_columns

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from silomix.errors import DataError, SettingsError
-from silomix.model.cells import declared_levels, read_cells
 from silomix.model.metrics import cluster_numbers
-from silomix.model.reading import PACKED_TEXT, read_table
+from silomix.model.reading import PACKED_TEXT, declared_levels, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural
 from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
 from silomix.posterior.frames import Layout, check_choice, make_frame
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.cells import Cells
-    from silomix.model.reading import Table
+    from silomix.model.reading import Cells, Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]

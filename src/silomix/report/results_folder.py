@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, SettingsError
-from silomix.model.cells import read_cells
 from silomix.model.files import private_folder, replace_file, whole_file
-from silomix.model.reading import read_table
+from silomix.model.reading import read_cells, read_table
 from silomix.model.sentences import did_you_mean
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand

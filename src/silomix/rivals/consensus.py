@@ -20,7 +20,7 @@ from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
-from silomix.model.families.weighted_draws import SMALLEST
+from silomix.model.families.categorical import SMALLEST
 from silomix.posterior import Parts, ordered
 from silomix.rivals.federation import COMBINING, one_of, open_silos
 from silomix.rivals.points import Levels

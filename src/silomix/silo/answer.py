@@ -39,8 +39,11 @@ from silomix.messages import (
 from silomix.messages.behind_rounding import has_rules, with_own_counts
 from silomix.messages.door import check_query
 from silomix.messages.released_draws import divergence_cost, make_reference, matched_draws
-from silomix.model.families.categorical import draw_given_parameters
-from silomix.model.families.weighted_draws import mean_log_likelihood, some_draws
+from silomix.model.families.categorical import (
+    draw_given_parameters,
+    mean_log_likelihood,
+    some_draws,
+)
 from silomix.posterior import row_membership, to_four_decimals
 from silomix.silo.disclosure import check_tier
 from silomix.silo.ledger import check_account, note_left
@@ -221,7 +224,7 @@ def _polish(query: PolishRound, silo: Silo) -> PolishReply:
         inner_sweeps=query.inner_sweeps,
         threads=silo.threads,
     )
-    return PolishReply.of(drawn.counts, drawn.members, drawn.weights, drawn.log_likelihood)
+    return PolishReply.of(*drawn)
 
 
 def _assign(query: AssignRows, silo: Silo) -> AssignReply:

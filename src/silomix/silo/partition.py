@@ -10,10 +10,10 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
+from silomix.kernels.likelihood import RowCounts
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Partition
-from silomix.model.families.bound import Rows, log_bound
-from silomix.model.families.dirichlet import log_evidence, log_partition_prior
+from silomix.model.families.dirichlet import log_bound, log_evidence, log_partition_prior
 from silomix.model.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
@@ -311,8 +311,8 @@ def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
 
     The partition is more probable than a single cluster; or, since one partition of rows that
     overlap is improbable though there are many like it, its clusters are more probable whatever
-    row is in which (`model.families.bound`). It was looked for, so either must be so by a factor
-    of more than the number of rows: the best of many cuts of rows without clusters often is more
+    row is in which (`families.dirichlet`). It was looked for, so either must be so by a factor of
+    more than the number of rows: the best of many cuts of rows without clusters often is more
     probable by a little.
 
     The prior is that of the pooled model and not the silo's share of it: whether a silo has
@@ -333,9 +333,10 @@ def clusters_bound(draws: Draws, labels: Ints) -> float:
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
-    rows = Rows(codes, repeats, draws.shard.schema.sizes)
+    rows, prior = RowCounts(codes, repeats), draws.prior
+    offsets = draws.shard.schema.offsets
     _, begun = np.unique(labels[first], return_inverse=True)
-    return log_bound(rows, begun, draws.components, draws.prior.alpha, draws.prior.beta)
+    return log_bound(rows, offsets, begun, draws.components, prior.alpha, prior.beta)
 
 
 def log_posterior(draws: Draws, labels: Ints) -> float:

@@ -25,8 +25,7 @@ from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws
-from silomix.model.families.base import Kept, Sweeps
-from silomix.model.families.categorical import Categorical
+from silomix.model.families.categorical import Categorical, Kept, Sweeps
 from silomix.silo.checkpoint import load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.model.draws import Schedule
-    from silomix.model.families.base import Family
-    from silomix.model.prior import Prior
-    from silomix.model.schema import Shard
+    from silomix.model.schema import Prior, Shard
     from silomix.silo.checkpoint import Checkpoint
 
 # A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
@@ -77,7 +74,7 @@ def sample_shard(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     since: Draws | None = None,
-    family: Family = CATEGORICAL,
+    family: Categorical = CATEGORICAL,
 ) -> Draws:
     """Sample one silo's posterior, for as long as the schedule says.
 
@@ -203,7 +200,7 @@ def _collect(
 
 @dataclass(frozen=True, eq=False)
 class _ChainRun:
-    family: Family
+    family: Categorical
     plan: Any
     key: int
     schedule: Schedule
@@ -286,7 +283,7 @@ def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> NDArra
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))
             sweep = done[run.chain] = until
             if run.checkpoint and (until - saved_at >= run.checkpoint_every or until == last):
-                save_chain(run.checkpoint, run.chain, until, run.family.labels(chain))
+                save_chain(run.checkpoint, run.chain, until, chain.labels)
                 saved_at = until
     done[run.chain] = sweep
-    return run.family.labels(chain)
+    return chain.labels

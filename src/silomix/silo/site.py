@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, StudyMismatch
-from silomix.model.cells import read_cells
 from silomix.model.files import replace_file
-from silomix.model.reading import read_table
+from silomix.model.reading import read_cells, read_table
 from silomix.model.sentences import quoted
 from silomix.model.table import expand, load
 from silomix.silo.ledger import LEDGER, Account, check_account, read_ledger

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.model.cells import read_cells
-from silomix.model.reading import read_table
+from silomix.model.reading import read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
 from silomix.model.table import expand, infer_schema
 

@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from silomix.model.draws import Schedule
-from silomix.model.prior import Prior
-from silomix.model.schema import Missing, Schema, Variable
+from silomix.model.schema import Missing, Prior, Schema, Variable
 from silomix.study.names import check_distinct, check_roster, check_silo, check_text, check_writable
 from silomix.study.validation import Record, rule
 

@@ -20,8 +20,8 @@ from silomix.messages import ShareReleases
 from silomix.messages.behind_rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.messages.released_draws import MATCHED_STREAM, matched_draws
 from silomix.model.draws import SiloWeights
+from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.weighted_draws import SMALLEST, mix, some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from silomix.messages import Silos
     from silomix.messages.release_record import Release
     from silomix.model.draws import Correspondence, MatchedDraws
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "aggregate"]

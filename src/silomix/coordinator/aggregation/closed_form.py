@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.messages.release_record import fit_dirichlet
-from silomix.model.families.weighted_draws import SMALLEST
+from silomix.model.families.categorical import SMALLEST
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30

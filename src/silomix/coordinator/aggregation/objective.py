@@ -27,13 +27,13 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
-from silomix.model.families.weighted_draws import mix, mix_gradient
+from silomix.model.families.categorical import mix, mix_gradient
 
 if TYPE_CHECKING:
     from silomix.coordinator.aggregation.oracles import Oracle
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
 
 LogDeterminant = Literal["coordinates", "literal"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
-from silomix.model.families.weighted_draws import mean_log_likelihood
+from silomix.model.families.categorical import mean_log_likelihood
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -35,7 +35,7 @@ from silomix.coordinator.aggregation.simplex import (
     softmax_inverse,
     split,
 )
-from silomix.model.families.weighted_draws import some_draws
+from silomix.model.families.categorical import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Silos
     from silomix.messages.release_record import Release
-    from silomix.model.prior import Prior
+    from silomix.model.schema import Prior
     from silomix.study.settings import Matching
 
 __all__ = ["match"]

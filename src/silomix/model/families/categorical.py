@@ -3,13 +3,21 @@
 Fendler et al. (2026), section 3: within a component the variables are independent, variable q
 with probabilities p^q ~ Dirichlet(β, …, β); the weights are ~ Dirichlet(α, …, α). Missing cells
 are left out of the likelihood, which marginalises them exactly.
+
+Section 4.4: global draws are linear combinations of the silos', π̂ = Σ_s λ_s π^s and
+p̂_c = Σ_s μ_{s,c} p_c^s, which is the paper's V^s = λ^s I and W^s = diag(μ^s).
+
+To add a family: write a module beside this one with a class that has the methods of `Categorical`,
+give its kernels a readable twin in `tests/cases`, list it in the contract tests, and say in its
+docstring which conditional distributions it draws from. The sampler is not touched: it knows
+chains, schedules, storage and interruption, and nothing of likelihoods.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
@@ -17,7 +25,9 @@ from scipy.special import log_softmax
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.compilation import split_work
 from silomix.kernels.layout import BLOCK, Layout, lay_out, make_workspace
+from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.random_numbers import fold
+from silomix.model.draws import MatchedDraws
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -26,12 +36,49 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.kernels.layout import Workspace
-    from silomix.model.families.base import Kept, Sweeps
+    from silomix.kernels.likelihood import RowTable
     from silomix.model.schema import Schema, Shard
-
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
+# no global weight or probability is smaller: draws kept in float32 may be exactly zero
+SMALLEST = 1e-30
+
+
+class Kept(NamedTuple):
+    """Where one chain's kept draws go.
+
+    Attributes
+    ----------
+    labels : (draw, row)
+    weights : (draw, component)
+    probabilities : (draw, component, column), the family's parameters.
+    log_likelihood : (draw,)
+    members : (draw, component), rows by component.
+    """
+
+    labels: NDArray[np.uint8]
+    weights: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    log_likelihood: Floats
+    members: Ints
+
+
+@dataclass(frozen=True)
+class Sweeps:
+    """Which sweeps of which chain to run: first … last, numbered from one.
+
+    Attributes
+    ----------
+    key : root of the chain's randomness; sweep i draws from (key, i) whatever ran before.
+    burn_in, thin : sweep i is kept when i > burn_in and i − burn_in is a multiple of thin.
+    """
+
+    key: int
+    first: int
+    last: int
+    burn_in: int
+    thin: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +102,7 @@ class Chain:
 
 
 class Categorical:
-    """The categorical family on the compiled kernels; satisfies `model.families.base.Family`."""
+    """The categorical family on the compiled kernels: what the sampler needs of a family."""
 
     def columns(self, schema: Schema) -> int:
         """Return D = ΣK_q."""
@@ -72,24 +119,27 @@ class Categorical:
         return labels
 
     def resume(self, plan: Plan, labels: NDArray[np.uint8], threads: int) -> Chain:
-        """Return a chain that goes on from `labels`."""
+        """Return a chain that goes on from `labels`, with room for `threads` threads.
+
+        The labels are the whole state: a chain rebuilt from them goes on as if never stopped.
+        """
         work = make_workspace(plan.layout, plan.components, threads)
         chain = Chain(plan, labels.copy(), work, threads)
         gibbs_sweep.count(work, chain.labels)
         return chain
 
     def advance(self, chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor | None) -> None:
-        """Run Gibbs sweeps: parameters given the labels, then labels given the parameters."""
+        """Run Gibbs sweeps on the chain in place and write the draws that are due into `kept`.
+
+        Parameters given the labels, then labels given the parameters. With a `pool`, its threads
+        share the rows of each sweep; the draws are the same.
+        """
         if pool is not None:
             _advance_in_parts(chain, sweeps, kept, pool)
             return
         key, alpha, beta = np.uint64(sweeps.key), chain.plan.alpha, chain.plan.beta
         schedule = sweeps.first, sweeps.last, sweeps.burn_in, sweeps.thin
         gibbs_sweep.run(key, *schedule, chain.work, alpha, beta, chain.labels, kept)
-
-    def labels(self, chain: Chain) -> NDArray[np.uint8]:
-        """Return the chain's current labels."""
-        return chain.labels
 
 
 def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor) -> None:
@@ -124,23 +174,6 @@ def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-@dataclass(frozen=True, eq=False)
-class GivenParameters:
-    """What many chains' labels, drawn given their parameters, add up to.
-
-    Attributes
-    ----------
-    counts : (chain, cluster, level); members : (chain, cluster)
-    weights : (chain, cluster), drawn given `members`, or those received.
-    log_likelihood : (chain,), at the parameters received.
-    """
-
-    counts: Ints
-    members: Ints
-    weights: Floats
-    log_likelihood: Floats
-
-
 def draw_given_parameters(
     layout: Layout,
     key: int,
@@ -150,7 +183,7 @@ def draw_given_parameters(
     alpha: float,
     inner_sweeps: int,
     threads: int = 1,
-) -> GivenParameters:
+) -> tuple[Ints, Ints, Floats, Floats]:
     """Draw the rows' labels for many chains at once, given each chain's parameters.
 
     Chains are shared out among the threads; each has its own key, so the draws are the same for
@@ -161,14 +194,18 @@ def draw_given_parameters(
     weights : (chain, cluster); probabilities : (chain, cluster, level)
     alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
         leaves them as they are.
+
+    Returns
+    -------
+    counts : (chain, cluster, level); members : (chain, cluster), what the labels add up to.
+    weights : (chain, cluster), drawn given `members`, or those received.
+    log_likelihood : (chain,), at the parameters received.
     """
     chains, clusters = weights.shape
-    result = GivenParameters(
-        counts=np.zeros(probabilities.shape, np.int64),
-        members=np.zeros((chains, clusters), np.int64),
-        weights=np.array(weights, dtype=np.float64),
-        log_likelihood=np.zeros(chains),
-    )
+    counts = np.zeros(probabilities.shape, np.int64)
+    members = np.zeros((chains, clusters), np.int64)
+    weights = np.array(weights, dtype=np.float64)
+    log_likelihood = np.zeros(chains)
     probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
     def draw(first: int, last: int) -> None:
@@ -180,13 +217,13 @@ def draw_given_parameters(
             np.zeros(len(layout.codes), np.uint8),
             float(alpha),
             inner_sweeps,
-            result.weights,
+            weights,
             probabilities,
-            (result.counts, result.members, result.log_likelihood),
+            (counts, members, log_likelihood),
         )
 
     split_work(chains, threads, draw)
-    return result
+    return counts, members, weights, log_likelihood
 
 
 def one_hot(codes: NDArray[np.unsignedinteger], offsets: Ints) -> Floats:
@@ -212,3 +249,70 @@ def log_responsibilities(present: Floats, weights: Floats, probabilities: Floats
         np.maximum(weights, SMALLEST_PROBABILITY)
     )
     return log_softmax(scores, axis=2)
+
+
+def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
+    """Return the draws from `first` up to and without `last`: random ones, as their order is."""
+    some = slice(first, last)
+    return MatchedDraws(matched.weights[:, some], matched.probabilities[:, some], matched.held)
+
+
+def mix(matched: MatchedDraws, weights: Floats, profiles: Floats) -> tuple[Floats, Floats]:
+    """Return the global draws at λ (silo,) and μ (silo, cluster).
+
+    Returns
+    -------
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    """
+    mixed_weights = np.tensordot(weights, matched.weights, axes=1)
+    mixed = np.zeros(matched.probabilities.shape[1:])
+    for share, probabilities in zip(profiles, matched.probabilities, strict=True):
+        mixed += share[:, None] * probabilities
+    return np.maximum(mixed_weights, SMALLEST), np.maximum(mixed, SMALLEST)
+
+
+def mix_gradient(
+    matched: MatchedDraws, by_weight: Floats, by_probability: Floats
+) -> tuple[Floats, Floats]:
+    """Carry a gradient in (π̂_t, p̂_t) over to one in (λ, μ), averaged over the draws.
+
+    Parameters
+    ----------
+    by_weight : (draw, cluster); by_probability : (draw, cluster, level)
+
+    Returns
+    -------
+    weights : (silo,); profiles : (silo, cluster)
+    """
+    draws = len(by_weight)
+    weights = np.tensordot(matched.weights, by_weight, axes=2)
+    profiles = [np.einsum("tcd,tcd->c", p, by_probability) for p in matched.probabilities]
+    return weights / draws, np.array(profiles) / draws
+
+
+def mean_log_likelihood(
+    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: RowTable, threads: int = 1
+) -> tuple[Floats, Floats, Floats]:
+    """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
+
+    With N̂_{t,c} and n̂_{t,c,k} the expected rows and cells at θ̂_t, ∂/∂λ_s is the mean over
+    draws of Σ_c N̂_c π_c^s / π̂_c, and ∂/∂μ_{s,c} that of Σ_k n̂_{c,k} p_{c,k}^s / p̂_{c,k}.
+
+    Parameters
+    ----------
+    weights : (start, silo), λ; profiles : (start, silo, cluster), μ.
+
+    Returns
+    -------
+    (start,), and as `weights` and `profiles`.
+    """
+    values, by_weights, by_profiles = [], [], []
+    # point by point: the global draws of all of them would fill the memory
+    for point in zip(weights, profiles, strict=True):
+        shares, probabilities = mix(matched, *point)
+        expected = expected_counts(shares, probabilities, rows, threads)
+        gradient = mix_gradient(matched, expected.members / shares, expected.cells / probabilities)
+        values.append(expected.log_likelihood.mean())
+        by_weights.append(gradient[0])
+        by_profiles.append(gradient[1])
+    return np.array(values), np.array(by_weights), np.array(by_profiles)
