@@ -14,17 +14,14 @@ from silomix.messages import (
     LogLikelihood,
     LogLikelihoodReply,
     Received,
-    ShareReleases,
-)
-from silomix.messages.release_record import (
     Release,
     ReleasedDiagnostics,
-    fit_dirichlet,
-    without_prior,
+    ShareReleases,
 )
-from silomix.messages.released_draws import matched_draws
+from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
 from silomix.model.families.categorical import mean_log_likelihood, some_draws
+from silomix.model.families.dirichlet import fit_dirichlet, without_prior
 from silomix.model.schema import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
@@ -87,7 +84,9 @@ class FakeSilos:
 
     def _log_likelihood(self, query, codes):
         assert query.shared == self.shared.key
-        some = some_draws(self.shared.matched, query.first, query.last)
+        # made already, by whoever shared the releases, under a seed that nobody here knows
+        known = shared_draws(self.shared, self.case.prior, self.case.offsets, seed=-1)
+        some = some_draws(known, query.first, query.last)
         table = row_table(*distinct_rows(codes), self.case.sizes)
         return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
 
@@ -146,9 +145,9 @@ def case_of(rng, codes, labels, holds, sizes, prior, draws):
 
 
 def share_of(case, draws, seed):
-    """What the silos of a case are shown before they are asked about points."""
-    matched = case.matched(draws, seed)
-    return ShareReleases(tuple(case.releases), case.correspondence.groups, draws, matched)
+    """What the silos of a case are shown before they are asked about points, and its draws."""
+    share = ShareReleases(tuple(case.releases), case.correspondence.groups, draws)
+    return share, shared_draws(share, case.prior, case.offsets, seed)
 
 
 def level_counts(codes, sizes):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import safetensors.numpy
 
-from silomix.messages.release_record import ReleasedDiagnostics
+from silomix.messages import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.schema import Schema, Variable
 from silomix.posterior import (

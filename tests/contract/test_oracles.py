@@ -36,9 +36,9 @@ def case(seed):
 
 
 def objective_with(case, make_oracle, seed, silos=None, threads=1):
-    share = share_of(case, 30, seed)
+    share, matched = share_of(case, 30, seed)
     oracle = make_oracle(case, silos or case.silos, share, threads)
-    return Objective(share.matched, oracle, case.prior, case.sizes)
+    return Objective(matched, oracle, case.prior, case.sizes)
 
 
 @pytest.fixture

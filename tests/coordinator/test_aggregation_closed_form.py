@@ -16,9 +16,8 @@ from silomix.coordinator.aggregation.closed_form import (
     multiply,
     uniform_weights,
 )
-from silomix.messages.release_record import fit_dirichlet
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.schema import Prior
 
 DRAWS = 4000

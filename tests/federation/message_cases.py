@@ -10,9 +10,9 @@ from cases.aggregation_cases import conjugate_release, dirichlet_levels
 from numpy.testing import assert_array_equal
 
 from silomix.messages import (
-    STAYING,
     AssignReply,
     AssignRows,
+    Check,
     CountDistinctRows,
     DistinctRows,
     DivergenceCost,
@@ -23,13 +23,14 @@ from silomix.messages import (
     PolishRound,
     Received,
     Refused,
+    ReleasedDiagnostics,
     SampleLocally,
     ShareReleases,
 )
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_record
-from silomix.messages.release_record import ReleasedDiagnostics, effective_counts, release_medians
-from silomix.messages.rounding import Check
+from silomix.messages.released_draws import release_medians
+from silomix.model.families.dirichlet import effective_counts
 from silomix.model.schema import Schema, Variable
 from silomix.study import FewRounds, Study, digest, make_study
 
@@ -188,7 +189,7 @@ def exchanges(seed=0) -> dict[str, Exchange]:
 
 
 def assert_same(found, expected):
-    """Compare two records to the last bit, types included; what does not travel aside."""
+    """Compare two records to the last bit, types included."""
     assert type(found) is type(expected)
     if isinstance(expected, np.ndarray):
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
@@ -205,6 +206,5 @@ def assert_same(found, expected):
 def _parts(value):
     """What a record, a list or a table holds, by name; anything else as it is."""
     if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.name not in STAYING]
-        return {name: getattr(value, name) for name in names}
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return dict(enumerate(value)) if isinstance(value, tuple | list) else value

@@ -211,7 +211,7 @@ class TestQuestions:
         [
             {"weights": POLISH.weights[:4]},
             {"round": 0},
-            {"round": 51},
+            {"round": 201},
             {"inner_sweeps": 3},
             {"alpha": None},
             {"alpha": 0.0},

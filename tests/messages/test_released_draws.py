@@ -11,7 +11,6 @@ from cases.matching_cases import SIZES, make_release, offsets_of, shard_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.messages import released_draws as module
-from silomix.messages.release_record import random_order
 from silomix.messages.released_draws import (
     Reference,
     divergence_cost,
@@ -19,6 +18,7 @@ from silomix.messages.released_draws import (
     matched_draws,
     padded,
     precision,
+    random_order,
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST, mix, one_hot, some_draws

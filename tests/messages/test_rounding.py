@@ -14,9 +14,8 @@ from scipy.special import gammaln
 from scipy.stats import chisquare
 
 from silomix.kernels.rounded_counts import draw_behind, release_units
-from silomix.messages.behind_rounding import own_draws, with_own_counts
-from silomix.messages.release_record import fit_dirichlet
-from silomix.model.families.dirichlet import draw_levels
+from silomix.messages.rounding import own_draws, with_own_counts
+from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
 from silomix.silo.release import make_release
 from silomix.study.policy import policy_named

@@ -25,7 +25,7 @@ from cases.posteriors import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
-from silomix.messages.release_record import Release
+from silomix.messages import Release
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode

@@ -5,13 +5,12 @@ import pytest
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
-from silomix.messages.release_record import fit_dirichlet, shares_of, without_prior
+from silomix.messages import Check
 from silomix.messages.rounding import (
     CLUSTER,
     SILO,
     UNIFORM,
     WITHHELD,
-    Check,
     coarse_concentration,
     least_units,
     profile_basis,
@@ -19,6 +18,7 @@ from silomix.messages.rounding import (
     round_counts,
     round_profile,
 )
+from silomix.model.families.dirichlet import fit_dirichlet, shares_of, without_prior
 from silomix.silo.disclosure import (
     check_distinct_rows,
     disclose,

@@ -9,17 +9,15 @@ from scipy.stats import beta, binom
 
 from silomix import local_posterior, sample, simulate
 from silomix.errors import PolicyRefusal
-from silomix.messages.release_record import (
-    ReleasedDiagnostics,
+from silomix.messages import ReleasedDiagnostics
+from silomix.messages.released_draws import release_draws, release_medians, weight_shapes
+from silomix.model.draws import Trace
+from silomix.model.families.dirichlet import (
     effective_counts,
     fit_dirichlet,
-    release_draws,
-    release_medians,
     shares_of,
-    weight_shapes,
     without_prior,
 )
-from silomix.model.draws import Trace
 from silomix.posterior.provenance import count_bytes, fingerprint
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded

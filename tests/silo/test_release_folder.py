@@ -43,7 +43,7 @@ from silomix.study.policy import OPEN, PRESETS, Policy, echo, write_policy
 from silomix.study.roster import read_roster, table_schema
 
 if TYPE_CHECKING:
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
 
 DEFAULT = PRESETS["default"]
 ROSTER = ["north", "south", "east"]

@@ -699,7 +699,7 @@ COURIER = {
         (COURIER | {"refine": 2}, 1 + 3 * (1 + 3) + 1),
         ({"polish": 0}, 1 + 1 + 1),
         ({"polish": 3}, 1 + 1 + 3 + 1),
-        ({}, 1 + 1 + 50 + 1),
+        ({}, 1 + 1 + 200 + 1),
         ({"aggregation": "cmc", "polish": 0}, 1 + 1),
         (COURIER | {"solver": "lbfgs"}, None),
         ({"strategy": "exact", "iterations": 50}, 51),

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.cli.command import Shown, columns_to_use, command, given, settings_of
+from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
 from silomix.messages.release_notes import explain
-from silomix.messages.release_record import Release
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from silomix.coordinator.polish import Polished
     from silomix.kernels.arrays import Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
     from silomix.model.draws import Correspondence
     from silomix.posterior import Parts
     from silomix.study import Study

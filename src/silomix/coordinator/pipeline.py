@@ -20,10 +20,9 @@ from silomix.coordinator.notes import (
     prior_notes,
 )
 from silomix.coordinator.polish import SILO_DRAWS, chains_for, polish, starting_point
-from silomix.messages import AssignRows, SampleLocally
-from silomix.messages.behind_rounding import allow_for_rounding
+from silomix.messages import AssignRows, ReleasedDiagnostics, SampleLocally
 from silomix.messages.progress import Progress
-from silomix.messages.release_record import released_diagnostics
+from silomix.messages.rounding import allow_for_rounding
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
     from silomix.coordinator.exact import ExactDraws
     from silomix.coordinator.polish import Polished
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.messages import AssignReply, Query, Silos
-    from silomix.messages.release_record import Release, ReleasedDiagnostics
+    from silomix.messages import AssignReply, Query, Release, Silos
     from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
     from silomix.study import Study
 
@@ -302,7 +300,7 @@ def _judge(draws: ExactDraws, sweeps: int) -> ReleasedDiagnostics:
     found = diagnose(
         by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
     )
-    return released_diagnostics(found, prior_draws=0.0, sweeps=sweeps)
+    return ReleasedDiagnostics.of(found, prior_draws=0.0, sweeps=sweeps)
 
 
 class Matched(NamedTuple):

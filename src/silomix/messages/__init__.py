@@ -8,14 +8,13 @@ store: what a silo must know of an earlier round comes with the question.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray  # noqa: TC002
 from pydantic import AfterValidator, Field
-from pydantic_core import core_schema
 
 from silomix.kernels.arrays import Floats, Ints
 from silomix.messages.axes import (
@@ -25,40 +24,70 @@ from silomix.messages.axes import (
     INTEGERS,
     MOST_ROWS,
     Array,
-    Fields,
     Number,
     Share,
     Text,
     Whole,
 )
-from silomix.messages.release_record import Release, ReleasedDiagnostics
-from silomix.messages.rounding import Check  # noqa: TC001
-from silomix.model.draws import MatchedDraws  # noqa: TC001
-from silomix.study.policy import Policy, echo
+from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from silomix.model.draws import Diagnostics
+
 MOST_SILOS = 10_000
+
+Tier = Literal["summary", "draws"]
 
 
 @dataclass(frozen=True)
-class DiagnosticsFields:
-    """What is declared of `silomix.messages.release_record.ReleasedDiagnostics`."""
+class ReleasedDiagnostics:
+    """What a silo says of its own run.
+
+    Attributes
+    ----------
+    verdict, trusted : as in `silomix.model.draws.Diagnostics`.
+    rhat, ess : by trace.
+    prior_draws : largest share of draws in which a cluster had to take an empty component.
+    agreement : adjusted Rand index of the partitions that its chains give each on its own
+        (`silomix.silo.partition.chain_agreement`); 1 for one chain or one cluster.
+    full : share of draws in which every component held rows, so that there may be more clusters
+        than components.
+    sweeps : of each of its chains, burn-in included; 0 where the policy has rules, since how long
+        an adaptive run took depends on the rows.
+    """
 
     verdict: Text
     trusted: bool
     rhat: dict[Text, float]
     ess: dict[Text, float]
     prior_draws: Share
-    agreement: Annotated[float, Field(ge=-1, le=1)]
-    full: Share
-    sweeps: Annotated[int, Field(ge=0, le=MOST_ROWS)]
+    agreement: Annotated[float, Field(ge=-1, le=1)] = 1.0
+    full: Share = 0.0
+    sweeps: Annotated[int, Field(ge=0, le=MOST_ROWS)] = 0
+
+    @classmethod
+    def of(cls, found: Diagnostics, **others: Any) -> Self:
+        """Say what may be said of a run: its verdict and numbers, not its traces."""
+        rhat = {name: trace.rhat for name, trace in found.traces.items()}
+        ess = {name: trace.ess for name, trace in found.traces.items()}
+        return cls(found.verdict, found.trusted, rhat, ess, **others)
 
 
 @dataclass(frozen=True)
-class CheckFields:
-    """What is declared of `messages.rounding_law.Check`: what only the silo may see is empty."""
+class Check:
+    """What one rule of a policy did.
+
+    Attributes
+    ----------
+    rule, where : the rule, and the numbers it was applied to.
+    threshold : the policy's number.
+    cells : how many numbers it was applied to.
+    changed : how many it changed; None where that would say something about a number.
+    result : "applied", "not needed" or "passed".
+    inside : details that only the silo may see; they are not declared to travel.
+    """
 
     rule: Text
     where: Text
@@ -66,7 +95,7 @@ class CheckFields:
     cells: Whole
     changed: Whole | None
     result: Text
-    inside: Literal[""]
+    inside: Annotated[str, Field(max_length=0)] = ""
 
 
 def _check_policy(values: dict[str, Any]) -> dict[str, Any]:
@@ -74,8 +103,28 @@ def _check_policy(values: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ReleaseFields:
-    """What is declared of `silomix.messages.release_record.Release`."""
+class Release:
+    """One silo's posterior, as the coordinator sees it.
+
+    Attributes
+    ----------
+    silo, place : its name, and its place in the roster.
+    rows : n_s, the sum of the sizes: under a policy that rounds, a rounded number.
+    sizes : (cluster,), rows of each local cluster.
+    medians : (cluster, level), posterior medians of the level probabilities; in tier "summary",
+        those of the fitted Dirichlets.
+    mean : (cluster, level), the levels' shares, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior: that
+        of the Dirichlet fitted to the draws by moments, less the prior's. Doubt about who belongs
+        counts as less data.
+    effective_counts : (cluster, level): mean × concentration.
+    tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
+    weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
+    diagnostics : what the silo says of its run.
+    study : digest of the study it was made under.
+    policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
+    checks : what the policy's rules did, as far as that may be said outside.
+    """
 
     silo: Text
     place: Whole
@@ -85,41 +134,34 @@ class ReleaseFields:
     mean: Annotated[Floats, Array("cluster level", sums="level")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     effective_counts: Annotated[Floats, Array("cluster level", least=0, most=MOST_ROWS)]
-    tier: Literal["summary", "draws"]
+    tier: Tier
     weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")] | None
     probabilities: (
         Annotated[NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")] | None
     )
-    diagnostics: Annotated[ReleasedDiagnostics, Fields(DiagnosticsFields)]
+    diagnostics: ReleasedDiagnostics
     study: Text
-    policy: Annotated[dict[str, Any], AfterValidator(_check_policy)]
-    checks: tuple[Annotated[Check, Fields(CheckFields)], ...]
+    policy: Annotated[dict[str, Any], AfterValidator(_check_policy)] = field(
+        default_factory=lambda: echo(OPEN)
+    )
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def clusters(self) -> int:
+        """Number of local clusters."""
+        return len(self.sizes)
 
 
-Releases = Annotated[
-    tuple[Annotated[Release, Fields(ReleaseFields)], ...], Field(max_length=MOST_SILOS)
-]
+Releases = Annotated[tuple[Release, ...], Field(max_length=MOST_SILOS)]
 Groups = Annotated[
     tuple[Annotated[Ints, Array("cluster", INTEGERS, 0, MOST_ROWS)], ...],
     Field(max_length=MOST_SILOS),
 ]
 
 
-# Fields that do not travel.
-STAYING = ("matched", "known_as")
-
-
-class Stays:
-    """Of a field that does not travel: on the other side it is None."""
-
-    def __get_pydantic_core_schema__(self, *_: Any) -> core_schema.CoreSchema:
-        """Have pydantic accept nothing else."""
-        return core_schema.none_schema()
-
-
 @dataclass(frozen=True)
 class SampleLocally:
-    """Sample, partition, relabel; reply with a `silomix.messages.release_record.Release`."""
+    """Sample, partition, relabel; reply with a `Release`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,15 +207,11 @@ class ShareReleases:
     releases : of all silos, in the order of the roster.
     groups : for each silo (local cluster,), the global cluster of each.
     draws : how many draws of each silo to make.
-    matched : what the above come to, where asker and silo share a memory; it does not travel.
-    known_as : its key, where the releases were left out; it does not travel.
     """
 
     releases: Releases
     groups: Groups
     draws: Whole
-    matched: Annotated[MatchedDraws | None, Stays()] = None
-    known_as: Annotated[str | None, Stays()] = None
 
     @cached_property
     def key(self) -> str:
@@ -184,7 +222,7 @@ class ShareReleases:
         """
         from silomix.messages.container import digest  # which knows this record
 
-        return self.known_as or digest(self)
+        return digest(self)
 
 
 @dataclass(frozen=True)
@@ -395,11 +433,8 @@ REPLIES: dict[type, type] = {
     AssignRows: AssignReply,
 }
 
-# Every record that travels, and where its fields are declared. Nothing else does.
-DECLARED: dict[type, type] = {
-    kind: ReleaseFields if kind is Release else kind
-    for kind in (*REPLIES, *REPLIES.values(), Refused)
-}
+# Every record that travels, by its name. Nothing else does.
+KINDS: dict[str, type] = {kind.__name__: kind for kind in (*REPLIES, *REPLIES.values(), Refused)}
 
 
 class Silos(Protocol):

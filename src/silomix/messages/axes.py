@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-    from pydantic import GetCoreSchemaHandler
 
     from silomix.kernels.arrays import Ints
 
@@ -75,26 +74,6 @@ class Array:
         return array
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Of a record that is declared elsewhere: `Annotated[Release, Fields(ReleaseFields)]`."""
-
-    declaration: type
-
-    def __get_pydantic_core_schema__(
-        self, kind: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        """Have pydantic check the fields as declared, and make the record of them."""
-        schema = handler.generate_schema(self.declaration)
-        return core_schema.no_info_after_validator_function(
-            lambda found: self._make(kind, found), schema
-        )
-
-    def _make(self, kind: Any, found: Any) -> Any:
-        axis_lengths(found, self.declaration)
-        return kind(**vars(found))
-
-
 def _printable(text: str) -> str:
     # what could make a terminal or a reader see something else than what is there
     if not text.isprintable():
@@ -110,9 +89,9 @@ Name = Annotated[str, Field(max_length=60), AfterValidator(_printable)]
 
 
 @cache
-def declared_arrays(declaration: type) -> dict[str, Array]:
-    """Return what a message declares of its arrays, by field; lists of arrays are among them."""
-    hints = get_type_hints(declaration, include_extras=True)
+def declared_arrays(kind: type) -> dict[str, Array]:
+    """Return what a record declares of its arrays, by field; lists of arrays are among them."""
+    hints = get_type_hints(kind, include_extras=True)
     found = {name: _find_array(hint) for name, hint in hints.items()}
     return {name: array for name, array in found.items() if array is not None}
 
@@ -123,7 +102,7 @@ def _find_array(hint: Any) -> Array | None:
     return next(filter(None, map(_find_array, get_args(hint))), None)
 
 
-def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
+def axis_lengths(record: Any) -> dict[str, int]:
     """Return the length of each axis of a record; refuse one that has two.
 
     Raises
@@ -132,7 +111,7 @@ def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
         Naming the array that does not fit the others.
     """
     lengths: dict[str, int] = {}
-    for name, array in declared_arrays(declaration).items():
+    for name, array in declared_arrays(record.__class__).items():
         shape = getattr(getattr(record, name), "shape", ())  # an absent array has none
         for axis, length in zip(array.axes, shape, strict=False):
             if lengths.setdefault(axis, length) != length:
@@ -143,14 +122,14 @@ def axis_lengths(record: Any, declaration: type) -> dict[str, int]:
     return lengths
 
 
-def odd_sums(record: Any, declaration: type, offsets: Ints) -> Iterator[str]:
+def odd_sums(record: Any, offsets: Ints) -> Iterator[str]:
     """Yield which arrays do not sum to one where they are declared to.
 
     Parameters
     ----------
     offsets : (variable + 1,), where each variable's levels start.
     """
-    for name, declared in declared_arrays(declaration).items():
+    for name, declared in declared_arrays(record.__class__).items():
         array = getattr(record, name)
         if declared.sums is None or array is None:
             continue

@@ -10,9 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from silomix.errors import MessageError
-from silomix.messages import DECLARED, STAYING
+from silomix.messages import KINDS
 from silomix.messages.axes import Name, axis_lengths
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ LARGEST_HEAD = 8_000_000
 LONGEST_SHOWN = 40
 
 Digest = Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]
-KINDS = {kind.__name__: kind for kind in DECLARED}
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,7 @@ class Envelope:
 
 
 ENVELOPE = TypeAdapter(Envelope)
-READERS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(DECLARED[kind]) for name, kind in KINDS.items()
-}
+READERS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(kind) for name, kind in KINDS.items()}
 
 
 def encode(envelope: Envelope, record: Any) -> bytes:
@@ -147,15 +142,13 @@ def pack(record: Any) -> tuple[dict[str, Any], Arrays]:
     MessageError
         When the record, or something in it, is not declared to travel.
     """
-    kind = type(record)
-    if kind not in DECLARED:
-        raise MessageError(f"a {kind.__name__} is no record that travels; {', '.join(KINDS)} are")
+    kind = type(record).__name__
     arrays: Arrays = {}
     plain = _split(record, "", arrays)
     try:
-        unpack(kind.__name__, plain, arrays)
+        unpack(kind, plain, arrays)
     except MessageError as error:
-        raise MessageError(f"a {kind.__name__} cannot be sent: {error}") from None
+        raise MessageError(f"a {kind} cannot be sent: {error}") from None
     return plain, arrays
 
 
@@ -168,25 +161,11 @@ def unpack(kind: str, plain: Any, arrays: Arrays) -> Any:
         When fields or arrays are not as declared.
     """
     if kind not in KINDS:
-        raise MessageError(f"{shorten(kind)} is no record that travels")
-    whole = deepcopy(plain)
-    for path, array in arrays.items():
-        *steps, last = path.split(".")
-        inside = reduce(_step, steps, whole)
-        if _step(inside, last, missing=True) is not None:
-            raise MessageError(f"{shorten(path)} is no array of a {kind}")
-        inside[int(last) if isinstance(inside, list) else last] = array
-    found = _validate(READERS[kind], whole)
-    axis_lengths(found, DECLARED[KINDS[kind]])
-    return found if isinstance(found, KINDS[kind]) else KINDS[kind](**vars(found))
-
-
-def _step(inside: Any, step: str, *, missing: Any = None) -> Any:
-    """Return what is inside plain values under a step of a path."""
-    try:
-        return inside[int(step)] if isinstance(inside, list) else inside[step]
-    except (KeyError, IndexError, TypeError, ValueError):
-        return missing
+        raise MessageError(f"{shorten(kind)} is no record that travels; {', '.join(KINDS)} are")
+    found = _validate(READERS[kind], _join(plain, "", arrays))
+    for record in (found, *getattr(found, "releases", ())):
+        axis_lengths(record)
+    return found
 
 
 def _validate(reader: TypeAdapter[Any], values: Any) -> Any:
@@ -206,8 +185,7 @@ def _split(value: Any, path: str, arrays: Arrays) -> Any:
         arrays[path[1:]] = array.reshape(value.shape)
         return None
     if is_dataclass(value):
-        names = [each.name for each in fields(value) if each.name not in STAYING]
-        value = {name: getattr(value, name) for name in names}
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         return {key: _split(part, f"{path}.{key}", arrays) for key, part in value.items()}
     if isinstance(value, tuple | list):
@@ -216,6 +194,15 @@ def _split(value: Any, path: str, arrays: Arrays) -> Any:
         value = value.item()
     # JSON has no such numbers
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _join(value: Any, path: str, arrays: Arrays) -> Any:
+    """Return plain values with the arrays where their paths lead; undoes `_split`."""
+    if isinstance(value, dict):
+        return {key: _join(part, f"{path}.{key}", arrays) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_join(part, f"{path}.{at}", arrays) for at, part in enumerate(value)]
+    return arrays.get(path[1:]) if value is None else value
 
 
 def _digest(kind: str, plain: Any, arrays: Arrays) -> str:

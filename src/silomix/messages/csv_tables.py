@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import MessageError
-from silomix.messages import DECLARED, ReleaseFields
+from silomix.messages import Release
 from silomix.messages.axes import declared_arrays
-from silomix.messages.release_record import effective_counts
 from silomix.messages.rounding import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
+from silomix.model.families.dirichlet import effective_counts
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.messages.container import Arrays
-    from silomix.messages.release_record import Release
 
     Files = Mapping[str, bytes]
     Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -70,9 +69,8 @@ def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     """Return the files of a record's arrays, content by name."""
     files: dict[str, bytes] = {}
     for name, paths in _by_table(arrays):
-        declaration = ReleaseFields if name.startswith("releases.") else DECLARED[kind]
         field = name.rpartition(".")[2]
-        axes = declared_arrays(declaration)[field].axes
+        axes = declared_arrays(Release if name.startswith("releases.") else kind)[field].axes
         width = max(_columns(arrays[path].shape) for path in paths)
         values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]
         lead = axes[:-1] if len(axes) > 1 else axes

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.messages import Release
     from silomix.messages.container import Envelope
-    from silomix.messages.release_record import Release
     from silomix.study import Study
 
     Problems = Iterator[str]
@@ -182,7 +182,7 @@ def _not_asked(kind: type, study: Study) -> str:
 ORACLES: dict[type, tuple[str, ...]] = {
     messages.ShareReleases: ("federated",),
     messages.LogLikelihood: ("federated",),
-    messages.CountDistinctRows: ("pooled", "contingency"),
+    messages.CountDistinctRows: ("contingency",),
 }
 
 
@@ -194,11 +194,10 @@ def _fits(record: Any, terms: Terms, known: Mapping[str, int], **most: int) -> P
     known : lengths of axes that the study or the question says.
     most : the largest lengths of others.
     """
-    declaration = messages.DECLARED[type(record)]
-    for axis, length in axis_lengths(record, declaration).items():
+    for axis, length in axis_lengths(record).items():
         least, largest = (known[axis],) * 2 if axis in known else (1, most.get(axis, MOST_ROWS))
         yield from _range(f"{axis}s", length, least, largest)
-    yield from odd_sums(record, declaration, terms.study.table_schema.offsets)
+    yield from odd_sums(record, terms.study.table_schema.offsets)
 
 
 def _range(name: str, value: float, least: float, most: float) -> Problems:
@@ -324,7 +323,7 @@ def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
 
 def release_problems(release: Release, offsets: Ints) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
-    yield from odd_sums(release, messages.ReleaseFields, offsets)
+    yield from odd_sums(release, offsets)
     yield from _contradictions(release)
     yield from _own_breaches(release, offsets)
 
@@ -391,7 +390,7 @@ def _divergence_reply(
 
 
 def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
-    yield from _fits(reply, terms, axis_lengths(query, type(query)))
+    yield from _fits(reply, terms, axis_lengths(query))
 
 
 def _distinct_reply(

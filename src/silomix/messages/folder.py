@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.errors import FileError, MessageError
-from silomix.messages import SampleLocally
+from silomix.messages import Release, SampleLocally
 from silomix.messages.container import (
     HEAD,
     LARGEST,
@@ -40,7 +40,6 @@ from silomix.messages.csv_tables import (
 )
 from silomix.messages.door import release_problems
 from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.messages.release_record import Release
 from silomix.model.files import read_file
 
 if TYPE_CHECKING:

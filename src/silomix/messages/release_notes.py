@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
     from silomix.model.schema import Schema
 
 WIDTH = 88

@@ -1,17 +1,19 @@
 """Draws remade from releases: what the coordinator and every silo compute alike.
 
-`matched_draws` puts them into the global clusters' terms, for the aggregation; `make_reference`
-averages those of the silos matched so far, against which `divergence_cost` holds a silo's rows.
+`release_draws` are those of one silo; `matched_draws` puts them into the global clusters' terms,
+for the aggregation; `make_reference` averages those of the silos matched so far, against which
+`divergence_cost` holds a silo's rows.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy.special import betaincinv
 
-from silomix.messages.behind_rounding import has_rules, own_draws
-from silomix.messages.release_record import random_order, release_draws
+from silomix.messages.rounding import MIDDLE, has_rules, own_draws
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import (
     SMALLEST,
@@ -19,7 +21,8 @@ from silomix.model.families.categorical import (
     log_responsibilities,
     one_hot,
 )
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.dirichlet import draw_levels, effective_counts
+from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release, ShareReleases
     from silomix.model.schema import Prior, Shard
 
 # set the draws of the two apart from each other, and from other draws of the same seed
@@ -36,6 +39,104 @@ MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
 REFERENCE_DRAWS = 100
 # responsibilities, (row, draw, component), that a silo holds in memory
 CELLS_AT_A_TIME = 2_000_000
+SMALLEST_SHAPE = 1e-6
+
+
+def release_medians(
+    mean: Floats,
+    concentration: Floats,
+    offsets: Ints,
+    beta: float,
+    draws: NDArray[np.floating] | None,
+) -> Floats:
+    """Return the medians of the level probabilities, (cluster, level).
+
+    Of the draws, (draw, cluster, level), where they are released; else of the Beta distributions
+    that are the margins of Dirichlet(β + mean × concentration). Both sides of the door compute
+    them so.
+    """
+    if draws is not None:
+        return np.median(draws, axis=0).astype(np.float64)
+    own = np.maximum(beta + effective_counts(mean, concentration, offsets), SMALLEST_SHAPE)
+    totals = np.repeat(np.add.reduceat(own, offsets[:-1], axis=1), np.diff(offsets), axis=1)
+    return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
+
+
+def release_draws(
+    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return `count` draws of a silo's weights and probabilities, in random order.
+
+    Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
+    weights ~ Dirichlet(`weight_shapes`) and probabilities ~ Dirichlet(β_s + mean ×
+    concentration).
+
+    Returns
+    -------
+    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    """
+    if release.weights is not None and release.probabilities is not None:
+        order = random_order(len(release.weights), count, rng)
+        return (
+            release.weights[order].astype(np.float64),
+            release.probabilities[order].astype(np.float64),
+        )
+    alpha, beta = prior.share(silos)
+    weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
+    shapes = beta + effective_counts(release.mean, release.concentration, offsets)
+    return weights, draw_levels(shapes, offsets, rng, count)
+
+
+def weight_shapes(release: Release, alpha: float) -> Floats:
+    """Return the shapes of the Dirichlet that stands for a silo's weights: (cluster,).
+
+    α_s + sizes, as if every label were certain, less what doubt about them takes away. How sure
+    a cluster's labels are shows in its released concentrations, which then fall short of its
+    size; the rows that the weights are worth fall with about the square of that. The square is
+    a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
+    concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
+    a whole step (`silomix.messages.rounding.coarse_concentration`), and its middle is taken; and
+    variables with rare levels, which doubt costs most, show what the others are worth
+    (`without_rare`), so that the power is a little more than two.
+    """
+    telling = np.where(release.concentration > 0, release.concentration, np.nan)
+    telling[np.isnan(telling).all(axis=1)] = np.inf
+    most, power = (MIDDLE, 2.2) if Policy(**release.policy).has_rules else (1.0, 2.0)
+    sure = np.minimum(np.nanmedian(telling, axis=1) / release.sizes, most)
+    worth = np.average(sure**power, weights=release.sizes)
+    return np.asarray((release.sizes + alpha) * worth)
+
+
+def random_order(available: int, count: int, rng: np.random.Generator) -> Ints:
+    """Return `count` places in random order; all before any twice."""
+    rounds = [rng.permutation(available) for _ in range(-(-count // available))]
+    return np.concatenate(rounds)[:count]
+
+
+def same_draws(one: Release, other: Release) -> bool:
+    """Tell whether whoever makes draws of two releases makes the same.
+
+    Effective counts, which a refined matching scales, are no part of that, nor is the policy, of
+    which the silo may since have changed what else can be asked.
+    """
+    parts = ("sizes", "mean", "concentration", "weights", "probabilities")
+    return all(np.array_equal(getattr(one, part), getattr(other, part)) for part in parts)
+
+
+# What was made of each sharing, for as long as somebody holds that.
+_SHARED: WeakKeyDictionary[ShareReleases, MatchedDraws] = WeakKeyDictionary()
+
+
+def shared_draws(share: ShareReleases, prior: Prior, offsets: Ints, seed: int) -> MatchedDraws:
+    """Return the matched draws of what a silo is shown; parameters as in `matched_draws`.
+
+    They are made once of each sharing: where asker and silos share a memory, one copy serves all.
+    """
+    if share not in _SHARED:
+        _SHARED[share] = matched_draws(
+            share.releases, share.groups, share.draws, prior, offsets, seed
+        )
+    return _SHARED[share]
 
 
 def matched_draws(

@@ -1,17 +1,37 @@
-"""The law of rounding: what a policy makes of counts, as anybody who knows it can compute."""
+"""The law of rounding: what a policy makes of counts, and what a rounded release can stand for.
+
+Anybody who knows the policy can compute the first. For the second, the counts behind a release are
+sampled: taken for exact, rounded counts make intervals that are too short, and floors make rare
+levels too common. Here they are drawn on the set that would have been released so, together with
+the profile that they come from (`silomix.kernels.rounded_counts`). A stand-in profile says nothing
+of its cluster and is left out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.kernels.rounded_counts import release_units
+from silomix.kernels.rounded_counts import draw_behind, release_units
+from silomix.model.families.dirichlet import (
+    draw_levels,
+    effective_counts,
+    fit_dirichlet,
+    without_prior,
+)
+from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.study.policy import Policy
+    from silomix.messages import Release
+    from silomix.model.schema import Prior
 
 # Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25
@@ -23,27 +43,11 @@ WITHHELD = -1
 CLUSTER, SILO, UNIFORM = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class Check:
-    """What one rule did.
-
-    Attributes
-    ----------
-    rule, where : the rule, and the numbers it was applied to.
-    threshold : the policy's number.
-    cells : how many numbers it was applied to.
-    changed : how many it changed; None where that would say something about a number.
-    result : "applied", "not needed" or "passed".
-    inside : details that only the silo may see; empty in a release.
-    """
-
-    rule: str
-    where: str
-    threshold: int
-    cells: int
-    changed: int | None
-    result: str
-    inside: str = ""
+# Sweeps of `draw_behind` that are dropped, more of them for each silo, and sweeps between draws.
+BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
+# Draws behind one silo's release by itself.
+OWN_DRAWS = 500
+STREAM = 0x726E64
 
 
 FOLDED = "small clusters folded"
@@ -139,3 +143,151 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     some = np.maximum(concentration, 1.0)
     steps = np.maximum(np.floor(2 * np.log2(full / some)), 0)
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """What local clusters say of one profile, variable by variable.
+
+    Attributes
+    ----------
+    released : (source, level), units; start : (source, level), counts that are released so.
+    base, least : (source,), of the policy; 0 where nothing was rounded.
+    worth : (source, variable), how much of a row a row is worth; 0 where a profile stands in.
+    """
+
+    released: Ints
+    start: Floats
+    base: Ints
+    least: Ints
+    worth: Floats
+
+    def of(self, clusters: Ints) -> Sources:
+        """Return some of the sources."""
+        return Sources(*(getattr(self, name)[clusters] for name in vars(self)))
+
+
+def has_rules(release: Release) -> bool:
+    """Tell whether a policy changed counts of a release that has no draws."""
+    return release.probabilities is None and Policy(**release.policy).has_rules
+
+
+def read_sources(release: Release, offsets: Ints) -> Sources:
+    """Return what the clusters of one release can stand for."""
+    clusters, levels = release.mean.shape
+    if not has_rules(release):
+        return Sources(
+            np.zeros((clusters, levels), dtype=np.int64),
+            effective_counts(release.mean, release.concentration, offsets),
+            np.zeros(clusters, dtype=np.int64),
+            np.zeros(clusters, dtype=np.int64),
+            np.ones((clusters, len(offsets) - 1)),
+        )
+    policy = Policy(**release.policy)
+    rows = release.sizes[:, None].astype(np.float64)
+    released = np.rint(release.mean * rows / policy.round_to).astype(np.int64)
+    own = profile_basis(release.sizes, np.diff(offsets), policy) == CLUSTER
+    return Sources(
+        released,
+        np.float64(policy.round_to) * released,
+        np.full(clusters, policy.round_to),
+        np.full(clusters, least_units(policy)),
+        np.where(own, np.minimum(release.concentration / rows, 1.0), 0.0),
+    )
+
+
+def join_sources(parts: Sequence[Sources]) -> Sources:
+    """Return the sources of several releases in one list."""
+    names = vars(parts[0])
+    return Sources(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def draw_profile(
+    sources: Sources, beta: float, offsets: Ints, draws: int, rng: np.random.Generator
+) -> Floats:
+    """Draw a profile that all sources share, given what they released: (draw, level)."""
+    profile = np.empty((draws, int(offsets[-1])))
+    for variable, (first, last) in enumerate(pairwise(offsets)):
+        known = sources.worth[:, variable] > 0
+        columns = slice(first, last)
+        profile[:, columns], _ = draw_behind(
+            np.ascontiguousarray(sources.released[known, columns]),
+            np.ascontiguousarray(sources.start[known, columns]),
+            sources.base[known],
+            sources.least[known],
+            sources.worth[known, variable],
+            beta,
+            BURN_IN + BURN_IN_BY_SILO * int(known.sum()),
+            THIN,
+            draws,
+            rng,
+        )
+    return profile
+
+
+def own_draws(
+    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+) -> Floats:
+    """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
+    _, beta = prior.share(silos)
+    sources = read_sources(release, offsets)
+    each = [
+        draw_profile(sources.of(np.array([c])), beta, offsets, count, rng)
+        for c in range(release.clusters)
+    ]
+    return np.stack(each, axis=1)
+
+
+def allow_for_rounding(
+    release: Release, prior: Prior, silos: int, offsets: Ints, seed: int
+) -> Release:
+    """Return a release whose effective counts know what rounding hides.
+
+    They are those of a Dirichlet with the moments of the draws behind the release, so that a floor
+    counts as the doubt it is. A release without rules comes back as it is.
+    """
+    if not has_rules(release):
+        return release
+    rng = np.random.default_rng([seed, STREAM, release.place])
+    drawn = own_draws(release, OWN_DRAWS, prior, silos, offsets, rng)
+    _, beta = prior.share(silos)
+    mean, concentration = without_prior(*fit_dirichlet(drawn, offsets), offsets, beta)
+    return replace(release, effective_counts=effective_counts(mean, concentration, offsets))
+
+
+def with_own_counts(
+    probabilities: NDArray[np.floating],
+    release: Release,
+    own: NDArray[np.floating],
+    groups: Ints,
+    *,
+    prior: Prior,
+    silos: int,
+    offsets: Ints,
+    seed: int,
+) -> Floats:
+    """Return profiles that know a silo's own counts, where others know its release alone.
+
+    For use inside the silo. What its rounded release said is taken out of the Dirichlets that fit
+    the draws, and what its own draws say is put in. A cluster that the silo lacks stays as it is.
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, level), made from the releases of all silos.
+    release : the silo's own.
+    own : (draw, local cluster, level), its own draws, which no rule has changed.
+    groups : (local cluster,), the global cluster of each.
+    silos, seed : of the study.
+    """
+    _, beta = prior.share(silos)
+    said = allow_for_rounding(release, prior, silos, offsets, seed).effective_counts
+    known = effective_counts(*without_prior(*fit_dirichlet(own, offsets), offsets, beta), offsets)
+    mean, concentration = fit_dirichlet(probabilities, offsets)
+    others = effective_counts(mean, concentration, offsets) - prior.beta
+    np.subtract.at(others, groups, said)
+    shapes = prior.beta + np.maximum(others, 0.0)
+    np.add.at(shapes, groups, known)
+    rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
+    drawn = draw_levels(shapes, offsets, rng, len(probabilities))
+    held = np.isin(np.arange(len(shapes)), groups)
+    return np.where(held[:, None], drawn, probabilities)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Floats
-    from silomix.messages.release_record import ReleasedDiagnostics
+    from silomix.messages import ReleasedDiagnostics
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")

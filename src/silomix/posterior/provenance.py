@@ -17,7 +17,7 @@ from silomix.study import digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
     from silomix.study import Study
 
 

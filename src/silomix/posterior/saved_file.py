@@ -28,7 +28,7 @@ from safetensors.numpy import save as save_arrays
 
 from silomix.errors import FileError, SettingsError
 from silomix.kernels.arrays import Bools, Floats, Ints
-from silomix.messages.release_record import ReleasedDiagnostics
+from silomix.messages import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.files import whole_file
 from silomix.posterior.diagnosis import PosteriorDiagnostics

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
     from silomix.model.draws import MatchedDraws
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, RivalResult

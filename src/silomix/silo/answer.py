@@ -36,9 +36,9 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.behind_rounding import has_rules, with_own_counts
 from silomix.messages.door import check_query
-from silomix.messages.released_draws import divergence_cost, make_reference, matched_draws
+from silomix.messages.released_draws import divergence_cost, make_reference, shared_draws
+from silomix.messages.rounding import has_rules, with_own_counts
 from silomix.model.families.categorical import (
     draw_given_parameters,
     mean_log_likelihood,
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
-    from silomix.messages import Query
-    from silomix.messages.release_record import Release
+    from silomix.messages import Query, Release
     from silomix.model.draws import MatchedDraws
 
 # Stands where a chain's number would, far from any.
@@ -121,14 +120,16 @@ CODES: dict[type[Exception], str] = {
 }
 
 
-def _layout(silo: Silo) -> Layout:
+def laid_out(silo: Silo) -> Layout:
+    """Return the silo's rows as the sampler wants them."""
     with silo.store.lock:
         if silo.store.layout is None:
             silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
         return silo.store.layout
 
 
-def _rows(silo: Silo) -> DistinctRows:
+def counted_rows(silo: Silo) -> DistinctRows:
+    """Return the silo's distinct rows."""
     with silo.store.lock:
         if silo.store.rows is None:
             silo.store.rows = DistinctRows(*distinct_rows(silo.shard.codes))
@@ -138,30 +139,20 @@ def _rows(silo: Silo) -> DistinctRows:
 def _row_table(silo: Silo) -> RowTable:
     with silo.store.lock:
         if silo.store.row_table is None:
-            rows = _rows(silo)
+            rows = counted_rows(silo)
             silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
         return silo.store.row_table
 
 
-def _matched(silo: Silo, key: str) -> MatchedDraws:
-    """Return the matched draws that the silo was shown."""
+def shown_draws(silo: Silo) -> MatchedDraws:
+    """Return the matched draws of the releases that the silo was shown."""
     with silo.store.lock:
-        shared = silo.store.shared
-        if shared is None or shared.key != key:
-            raise PolicyRefusal(
-                f"{silo.name}: the question refers to releases that were not shared with it; "
-                "share them first",
-                code="order",
+        if silo.store.matched is None and silo.store.shared is not None:
+            study = silo.study
+            silo.store.matched = shared_draws(
+                silo.store.shared, study.prior, study.table_schema.offsets, study.seed
             )
-        if silo.store.matched is None:
-            silo.store.matched = matched_draws(
-                shared.releases,
-                shared.groups,
-                shared.draws,
-                silo.study.prior,
-                silo.study.table_schema.offsets,
-                silo.study.seed,
-            )
+        assert silo.store.matched is not None  # `permit` refused questions about others
         return silo.store.matched
 
 
@@ -196,7 +187,7 @@ def _share(query: ShareReleases, silo: Silo) -> Received:
 
 
 def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
-    matched = _matched(silo, query.shared)
+    matched = shown_draws(silo)
     draws, clusters = matched.weights.shape[1:]
     if query.last > draws or query.profiles.shape[2] != clusters:
         raise MessageError(
@@ -209,14 +200,14 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
 
 
 def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:
-    rows = _rows(silo)
+    rows = counted_rows(silo)
     return replace(rows, counts=release_row_counts(rows.counts, silo.policy, silo.name))
 
 
 def _polish(query: PolishRound, silo: Silo) -> PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
     drawn = draw_given_parameters(
-        _layout(silo),
+        laid_out(silo),
         key,
         query.weights,
         query.probabilities,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import PolicyRefusal
+from silomix.messages import Check
 from silomix.messages.rounding import (
     CLUSTER,
     FOLDED,
@@ -24,7 +25,6 @@ from silomix.messages.rounding import (
     STAND_INS,
     UNIFORM,
     WITHHELD,
-    Check,
     coarse_concentration,
     least_units,
     pool,

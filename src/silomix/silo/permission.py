@@ -17,7 +17,7 @@ from silomix.messages import (
 )
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import breaches
-from silomix.messages.release_record import same_draws
+from silomix.messages.released_draws import same_draws
 from silomix.model.sentences import plural
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
@@ -26,8 +26,7 @@ from silomix.study.policy import UNLIMITED, check_study
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.messages import Query
-    from silomix.messages.release_record import Release
+    from silomix.messages import Query, Release
 
 
 def permit(query: Query, silo: Silo) -> None:
@@ -43,6 +42,8 @@ def permit(query: Query, silo: Silo) -> None:
             f"{silo.name}: its policy does not allow {kind}; its owner can change "
             f"exchanges.{kind} in the policy file, or the study can do without",
         )
+    if isinstance(query, LogLikelihood):
+        _check_shared(query, silo)
     if isinstance(query, ShareReleases):
         _check_own(query, silo)
     if isinstance(query, ShareReleases | DivergenceCost):
@@ -99,6 +100,17 @@ def counted(query: Query, silo: Silo) -> str | None:
     if kind is None or getattr(silo.policy.exchanges, kind) >= UNLIMITED:
         return None
     return kind
+
+
+def _check_shared(query: LogLikelihood, silo: Silo) -> None:
+    """Refuse a question about other releases than those that were last shared."""
+    shared = silo.store.shared
+    if shared is None or shared.key != query.shared:
+        raise PolicyRefusal(
+            f"{silo.name}: the question refers to releases that were not shared with it; "
+            "share them first",
+            code="order",
+        )
 
 
 def _check_own(query: ShareReleases, silo: Silo) -> None:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.messages.release_record import (
-    Release,
-    ReleasedDiagnostics,
-    Tier,
-    effective_counts,
-    fit_dirichlet,
-    release_medians,
-    released_diagnostics,
-    shares_of,
-    without_prior,
-)
+from silomix.messages import Release, ReleasedDiagnostics, Tier
+from silomix.messages.released_draws import release_medians
 from silomix.messages.rounding import least_units, round_counts
 from silomix.model.diagnostics import (
     ESS_LIMIT,
@@ -30,6 +21,12 @@ from silomix.model.diagnostics import (
     RHAT_LIMIT,
     fewest_draws,
     worst_rhat,
+)
+from silomix.model.families.dirichlet import (
+    effective_counts,
+    fit_dirichlet,
+    shares_of,
+    without_prior,
 )
 from silomix.silo.disclosure import (
     check_distinct_rows,
@@ -98,7 +95,7 @@ def make_release(
     checks = (*folding, *found.checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     draws = folded.probabilities[some] if tier == "draws" else None
-    diagnostics = released_diagnostics(
+    diagnostics = ReleasedDiagnostics.of(
         local.draws.diagnostics,
         prior_draws=float(folded.prior_draws.max()),
         agreement=local.partition.agreement,

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Ints
     from silomix.kernels.layout import Layout
     from silomix.kernels.likelihood import RowTable
-    from silomix.messages import DistinctRows, ShareReleases
-    from silomix.messages.release_record import Release
+    from silomix.messages import DistinctRows, Release, ShareReleases
     from silomix.model.draws import MatchedDraws
 
 IDENTITY_FILE = "silo.json"
@@ -126,7 +125,7 @@ class Store:
     def share(self, query: ShareReleases) -> None:
         """Remember what was shown, for the questions that refer to it."""
         with self.lock:
-            self.shared, self.matched = query, query.matched
+            self.shared, self.matched = query, None
             self._write(SHARED_FILE, query)
 
     def assign(self, membership: NDArray[np.float32]) -> None:

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 
 from silomix.errors import SiloError
-from silomix.kernels.layout import Layout
 from silomix.messages import (
     AssignRows,
     CountDistinctRows,
@@ -30,7 +29,7 @@ from silomix.messages import (
 )
 from silomix.messages.progress import Progress
 from silomix.model.schema import Shard
-from silomix.silo.answer import answer
+from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.permission import permit
 from silomix.silo.store import Store
@@ -46,25 +45,25 @@ if TYPE_CHECKING:
 LOST = (BrokenExecutor, CancelledError)
 CHANCES = 2
 
-# forms of the rows that a worker makes the first time one is needed
-FORMS = ("layout", "rows")
 # what each question takes along: the codes of the rows, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
     SampleLocally: ("codes",),
     DivergenceCost: ("codes", "kept"),
-    LogLikelihood: ("rows", "shared", "matched"),
-    ShareReleases: (),
-    CountDistinctRows: ("rows",),
+    LogLikelihood: ("rows", "matched"),
+    CountDistinctRows: ("codes",),
     PolishRound: ("layout",),
-    AssignRows: ("codes",),
+    AssignRows: ("codes", "kept"),
 }
-
-
-class Outcome(NamedTuple):
-    """A reply, and what the question added to the silo's store, by name."""
-
-    reply: Any
-    added: dict[str, Any]
+# how the asker comes by it
+TAKE: dict[str, Callable[[Silo], object]] = {
+    "codes": lambda silo: silo.shard.codes,
+    "kept": lambda silo: silo.store.kept,
+    "rows": counted_rows,
+    "layout": laid_out,
+    "matched": shown_draws,
+}
+# what a worker may add to the asker's store
+ADDED = ("kept", "membership", "rows")
 
 
 class Joblib:
@@ -106,10 +105,10 @@ class Joblib:
         away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
         report = [self._tell] if isinstance(query, SampleLocally) else []
         found = self._run(lambda name: self._job(queries[name], asked[name]), away, *report)
-        for name, outcome in found.items():
-            remember(outcome.added, asked[name])
+        for name, (_, added) in found.items():
+            vars(asked[name].store).update(added)
         return {
-            name: found[name].reply if name in found else answer(queries[name], silo)
+            name: found[name][0] if name in found else answer(queries[name], silo)
             for name, silo in asked.items()
         }
 
@@ -123,10 +122,9 @@ class Joblib:
             # a worker may run in another folder
             checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
         )
-        taken = {word: take(word, silo) for word in needs(query, silo.store)}
-        sent = {w: item if w == "shared" else self._scatter(item) for w, item in taken.items()}
+        sent = {word: self._scatter(TAKE[word](silo)) for word in NEEDS[type(query)]}
         # field by field, so that what silos are asked alike travels once
-        values = vars(query).values()
+        values = [getattr(query, part.name) for part in fields(query)]
         return delayed(work)(bare, silo.shard.schema, type(query), *values, **sent)
 
     def _scatter(self, value: object) -> object:
@@ -139,6 +137,7 @@ class Joblib:
         if client is None or value is None:
             return value
         if id(value) not in self._scattered:
+            # the value is kept with its future, so that no other can get its id
             self._scattered[id(value)] = value, client.scatter([value], hash=False)[0]
         return self._scattered[id(value)][1]
 
@@ -147,19 +146,18 @@ class Joblib:
         job: Callable[[str], Any],
         names: Iterable[str],
         report: Callable[[int], None] = lambda _: None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, tuple[Any, dict[str, Any]]]:
         """Run one job for each name; once more for those whose worker died."""
         found: dict[str, Any] = {}
-        lost: Exception | None = None
+        left, lost = list(names), None
         for _ in range(CHANCES):
-            left = [name for name in names if name not in found]
             if not left:
-                return found
+                break
             report(len(found))
             results = (self._parallel or workers(self._jobs))([job(name) for name in left])
             try:
-                for name, result in results:
-                    found[name] = own(result)
+                for name, reply, added in results:
+                    found[name] = own(reply), own(added)
                     report(len(found))
             except LOST as error:
                 lost = error
@@ -168,13 +166,13 @@ class Joblib:
                 # joblib stops the workers for an error it sees; left alone, it warns of results
                 results.throw(error)
                 raise
-            else:
-                return found
-        left = [name for name in names if name not in found]
-        raise SiloError(
-            f"{', '.join(left)}: the worker died, and so did the next; it may have run out of "
-            "memory: let fewer workers run at a time, or make more silos of fewer rows"
-        ) from lost
+            left = [name for name in left if name not in found]
+        if left:
+            raise SiloError(
+                f"{', '.join(left)}: the worker died, and so did the next; it may have run out of "
+                "memory: let fewer workers run at a time, or make more silos of fewer rows"
+            ) from lost
+        return found
 
     def _tell(self, finished: int) -> None:
         if self._report is not None:
@@ -196,59 +194,28 @@ def workers(jobs: int) -> Any:
     )
 
 
-def needs(query: Query, store: Store) -> tuple[str, ...]:
-    """Return what the question takes along; the codes, for a form of the rows not made yet."""
-    if isinstance(query, AssignRows) and query.groups is not None:
-        return ("codes", "kept")
-    missing = [word for word in FORMS if getattr(store, word) is None]
-    return tuple("codes" if word in missing else word for word in NEEDS[type(query)])
-
-
 def at_hand(query: Query, silo: Silo) -> bool:
     """Tell whether the answer needs no worker: there is nothing left to compute."""
     known = {SampleLocally: silo.store.kept, CountDistinctRows: silo.store.rows}
     return isinstance(query, ShareReleases) or known.get(type(query)) is not None
 
 
-def take(word: str, silo: Silo) -> object:
-    """Return what a question needs of a silo, and no more."""
-    if word == "codes":
-        return silo.shard.codes
-    shared = silo.store.shared
-    if word == "shared" and shared is not None and silo.store.matched is not None:
-        return replace(shared, releases=(), matched=None, known_as=shared.key)
-    found: object = getattr(silo.store, word)
-    return found
-
-
 def work(
     bare: partial[Silo], schema: Schema, kind: type, *values: object, **sent: Any
-) -> tuple[str, Outcome]:
-    """Answer a question in a worker, from what was sent along; see `NEEDS`."""
-    store = Store()
+) -> tuple[str, Any, dict[str, Any]]:
+    """Answer a question that was permitted, in a worker, from what was sent along.
+
+    Returns
+    -------
+    The silo's name, its reply, and what the question added to its store, by name.
+    """
     codes = own(sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8)))
-    for word, value in sent.items():
-        setattr(store, word, own(value))
-    silo = bare(shard=Shard(schema, codes), store=store)
-    reply = answer(kind(*map(own, values)), silo)
-    added = {word: getattr(store, word) for word in ("kept", "membership", *FORMS)}
-    if store.layout is not None:  # the asker has the codes
-        added["layout"] = store.layout._replace(codes=codes[:0])
-    new = {word: value for word, value in added.items() if value is not None and word not in sent}
-    return silo.name, Outcome(reply, new)
-
-
-def remember(added: dict[str, Any], silo: Silo) -> None:
-    """Put what a question added into the silo's store."""
-    if "kept" in added:
-        silo.store.keep(added["kept"])
-    if "membership" in added:
-        silo.store.assign(added["membership"])
-    if "layout" in added:
-        codes = np.ascontiguousarray(silo.shard.codes)
-        silo.store.layout = added["layout"]._replace(codes=codes)
-    if "rows" in added:
-        silo.store.rows = added["rows"]
+    silo = bare(shard=Shard(schema, codes), store=Store())
+    store = vars(silo.store)
+    store.update({word: own(value) for word, value in sent.items()})
+    reply = HANDLERS[kind](kind(*map(own, values)), silo)
+    new = {word for word in ADDED if store[word] is not None and sent.get(word) is None}
+    return silo.name, reply, {word: store[word] for word in new}
 
 
 def own(value: Any) -> Any:
@@ -259,10 +226,10 @@ def own(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
-    if isinstance(value, Layout | Outcome):
-        return type(value)(*map(own, value))
     if isinstance(value, dict):
         return {key: own(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(own, value))
     if is_dataclass(value) and not isinstance(value, type):
         parts = {part.name: own(getattr(value, part.name)) for part in fields(value)}
         return replace(value, **parts)

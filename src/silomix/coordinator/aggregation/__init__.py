@@ -17,8 +17,8 @@ from silomix.coordinator.aggregation.objective import Objective
 from silomix.coordinator.aggregation.oracles import choose_oracle
 from silomix.coordinator.aggregation.vcmc import describe, maximise, objective_draws, size_weights
 from silomix.messages import ShareReleases
-from silomix.messages.behind_rounding import draw_profile, has_rules, join_sources, read_sources
-from silomix.messages.released_draws import MATCHED_STREAM, matched_draws
+from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
+from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.model.draws import SiloWeights
 from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.families.dirichlet import draw_levels
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Silos
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release, Silos
     from silomix.model.draws import Correspondence, MatchedDraws
     from silomix.model.schema import Prior
     from silomix.study import Aggregation
@@ -86,7 +85,8 @@ def aggregate(
     seed : of all randomness here; the result does not depend on `threads`.
     """
     names, groups = correspondence.silos, correspondence.groups
-    matched = matched_draws(releases, groups, count, prior, offsets, seed)
+    share = ShareReleases(tuple(releases), groups, count)
+    matched = shared_draws(share, prior, offsets, seed)
     rows = np.array([release.rows for release in releases], dtype=np.int64)
     if settings.method == "product":
         rng = np.random.default_rng([seed, MATCHED_STREAM, PRODUCT])
@@ -107,7 +107,6 @@ def aggregate(
     if settings.method == "uniform" or len(releases) == 1:
         even = uniform_weights(matched.held)
         return Aggregated(*mix(matched, *even), SiloWeights(names, *even), matched)
-    share = ShareReleases(tuple(releases), groups, count, matched)
     total, sizes = int(rows.sum()), np.diff(offsets)
     objective = Objective(
         matched=some_draws(matched, 0, objective_draws(settings.draws, total)),

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.messages.release_record import fit_dirichlet
 from silomix.model.families.categorical import SMALLEST
+from silomix.model.families.dirichlet import fit_dirichlet
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Silos
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release, Silos
     from silomix.model.schema import Prior
     from silomix.study.settings import Matching
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
     from silomix.study.settings import Ball
 
 # clusters whose distances to all others are in memory at a time

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import DivergenceReply, Silos
-    from silomix.messages.release_record import Release
+    from silomix.messages import DivergenceReply, Release, Silos
     from silomix.study import Divergence
 
 

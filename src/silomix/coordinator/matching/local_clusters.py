@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages.release_record import Release
+    from silomix.messages import Release
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Level probabilities, one Dirichlet for each variable: draws, the evidence of counts, priors.
+"""Level probabilities, one Dirichlet for each variable: draws, fits, evidence of counts, priors.
 
 And how probable k clusters are, whatever row is in which: a variational lower bound. One partition
 of rows that overlap is improbable, though one of many that are nearly the same: their number must
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.kernels.likelihood import RowCounts
 
+# Draws that hardly move say no more than this many observations.
+LARGEST_CONCENTRATION = 1e9
 # a gamma variable of tiny shape may come out as zero; no probability does
 SMALLEST_GAMMA = 1e-300
 # of the bound: a component with fewer rows is none
@@ -56,6 +58,62 @@ def draw_levels(
     gammas = np.maximum(rng.standard_gamma(shapes, size=size), SMALLEST_GAMMA)
     totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
     return np.asarray(gammas / np.repeat(totals, np.diff(offsets), axis=-1))
+
+
+def fit_dirichlet(probabilities: NDArray[np.floating], offsets: Ints) -> tuple[Floats, Floats]:
+    """Fit a Dirichlet to draws of each cluster's and variable's probabilities, by moments.
+
+    The concentration is the geometric mean over the levels of m(1 − m)/v − 1 (Minka, 2000,
+    equation 23).
+
+    Parameters
+    ----------
+    probabilities : (draw, cluster, level)
+    offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    mean : (cluster, level)
+    concentration : (cluster, variable)
+    """
+    draws = probabilities.astype(np.float64)
+    mean = draws.mean(axis=0)
+    variance = np.maximum(draws.var(axis=0), 1e-300)
+    each = np.clip(mean * (1 - mean) / variance - 1, 1e-3, LARGEST_CONCENTRATION)
+    logs = np.add.reduceat(np.log(each), offsets[:-1], axis=-1)
+    return mean, np.exp(logs / np.diff(offsets))
+
+
+def without_prior(
+    mean: Floats, concentration: Floats, offsets: Ints, beta: float
+) -> tuple[Floats, Floats]:
+    """Take the prior out of fitted Dirichlets: what is left is what the rows said.
+
+    Parameters
+    ----------
+    mean : (cluster, level); concentration : (cluster, variable)
+    beta : the silo's prior concentration of a level.
+
+    Returns
+    -------
+    mean : (cluster, level), uniform where nothing is left; concentration : (cluster, variable)
+    """
+    sizes = np.diff(offsets)
+    counts = np.maximum(mean * np.repeat(concentration, sizes, axis=1) - beta, 0.0)
+    return shares_of(counts, offsets), np.add.reduceat(counts, offsets[:-1], axis=1)
+
+
+def shares_of(counts: Floats, offsets: Ints) -> Floats:
+    """Return each level's share of its variable's counts; equal shares of none."""
+    sizes = np.diff(offsets)
+    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
+    equal = np.broadcast_to(1.0 / np.repeat(sizes, sizes), counts.shape)
+    return np.divide(counts, totals, out=equal.copy(), where=totals > 0)
+
+
+def effective_counts(mean: Floats, concentration: Floats, offsets: Ints) -> Floats:
+    """Return mean × concentration: (cluster, level)."""
+    return mean * np.repeat(concentration, np.diff(offsets), axis=1)
 
 
 def log_evidence(counts: ArrayLike, offsets: Ints, beta: float | Floats) -> Floats:

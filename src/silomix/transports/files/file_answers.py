@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import MessageError, StudyMismatch
-from silomix.messages import AssignRows, Refused, SampleLocally, ShareReleases
+from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
-from silomix.messages.release_record import Release
 from silomix.silo.answer import answer_or_refuse
 from silomix.silo.ledger import knows
 from silomix.silo.permission import count_answered
