@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
 from silomix.model.families.dirichlet import log_evidence, log_partition_prior
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps, blocks
-from silomix.rivals.blocks import (
-    Grouping,
-    Model,
-    draw_group,
-    group_blocks,
-    least_squares,
-    sample_groupings,
-)
-from silomix.rivals.points import Levels
+from silomix.rivals.blocks import Model, draw_group, group_blocks, least_squares, sample_groupings
+from silomix.rivals.federation import Levels, sum_by
 
 OFFSETS = np.array([0, 2, 5])
 LEVELS = Levels(OFFSETS, 0.5)
@@ -45,17 +41,13 @@ def partitions(items):
     return [np.array(labels) for labels in found]
 
 
-def dirichlet_process(rows, alpha):
-    return len(rows) * np.log(alpha) + gammaln(rows).sum()
-
-
 def pitman_yor(rows, discount, strength):
     opened = np.log(strength + discount * np.arange(1, len(rows))).sum()
     return opened + (gammaln(rows - discount) - gammaln(1 - discount)).sum()
 
 
 PRIORS = {
-    "dp": (DirichletProcess(0.7), lambda rows: dirichlet_process(rows, 0.7)),
+    "dp": (DirichletProcess(0.7), lambda rows: len(rows) * np.log(0.7) + gammaln(rows).sum()),
     "py": (PitmanYor(0.3, 0.8), lambda rows: pitman_yor(rows, 0.3, 0.8)),
     "finite": (FiniteDirichlet(3, 0.4), lambda rows: log_partition_prior(rows, 3, 0.4)),
 }
@@ -87,19 +79,18 @@ def conditional(groups, block, counts, sizes, log_prior):
 def test_each_step_has_the_exact_conditional(seed, name):
     odds, log_prior = PRIORS[name]
     counts, sizes = some_blocks(seed)
+    model, blocks = Model(odds, LEVELS, Sweeps()), np.column_stack([np.ones(4), sizes, counts])
     possible = [p for p in partitions(4) if np.isfinite(log_mass(p, counts, sizes, log_prior))]
-    for groups in possible:
-        for block in range(4):
-            grouping = Grouping(counts, groups, LEVELS)
-            found = {}
-            for uniform in (np.arange(UNIFORMS) + 0.5) / UNIFORMS:
-                moved = groups.copy()
-                moved[block] = draw_group(grouping, sizes, block, uniform, odds)
-                key = renumbered(moved)
-                found[key] = found.get(key, 0) + 1 / UNIFORMS
-            exact = conditional(groups, block, counts, sizes, log_prior)
-            for key, probability in exact.items():
-                assert abs(found.get(key, 0) - probability) <= 1.001 / UNIFORMS
+    for groups, block in product(possible, range(4)):
+        sums = sum_by(groups, blocks, 4)
+        sums[groups[block]] -= blocks[block]
+        found = Counter()
+        for uniform in (np.arange(UNIFORMS) + 0.5) / UNIFORMS:
+            moved = groups.copy()
+            moved[block] = draw_group(sums, groups[block], blocks[block], model, uniform)
+            found[renumbered(moved)] += 1
+        for key, probability in conditional(groups, block, counts, sizes, log_prior).items():
+            assert abs(found[key] / UNIFORMS - probability) <= 1.001 / UNIFORMS
 
 
 def test_a_chain_visits_partitions_in_proportion(seed):
@@ -128,15 +119,9 @@ def test_the_masters_odds_are_those_of_one_row():
 
 @pytest.mark.parametrize(("odds", "start"), [(MasterOdds(), [0, 0, 0, 0]), (PitmanYor(), range(4))])
 def test_only_the_master_starts_with_all_blocks_together(monkeypatch, odds, start):
-    monkeypatch.setattr(blocks, "draw_group", lambda grouping, _, block, *__: grouping.group[block])
+    monkeypatch.setattr(blocks, "draw_group", lambda _, own, *__: own)
     draws = sample_groupings(*some_blocks(3), Model(odds, LEVELS, Sweeps(0, 1)), rng=_rng(3))
     np.testing.assert_array_equal(draws, [start])
-
-
-def test_a_pitman_yor_without_discount_is_a_dirichlet_process():
-    rows = np.array([3.0, 8.0])
-    process = DirichletProcess(2.0).log_odds(rows, 5.0)
-    np.testing.assert_allclose(PitmanYor(0.0, 2.0).log_odds(rows, 5.0), process)
 
 
 def test_a_finite_mixture_runs_out_of_components(seed):

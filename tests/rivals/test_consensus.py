@@ -71,12 +71,6 @@ def test_it_is_exact_for_gaussian_silos(seed):
     assert (np.abs(plain.mean(axis=0) - true_mean) > 5 * spread / np.sqrt(20_000)).any()
 
 
-def test_covariance_is_the_sample_covariance(seed):
-    draws = np.random.default_rng(seed).normal(size=(40, 3))
-    np.testing.assert_allclose(covariance(draws), np.cov(draws.T))
-    assert np.isfinite(np.linalg.inv(covariance(np.ones((40, 3))))).all()
-
-
 def test_the_left_out_levels_follow_from_the_others(seed):
     matched = some_matched(seed, lacking=False)
     found = average_profiles(matched.probabilities[:, :, 0], OFFSETS)
@@ -160,10 +154,3 @@ def test_what_leaves_the_simplex_comes_back_and_is_counted(seed):
     raw = [average_weights(matched, np.array([100, 50, 20])), *raw]
     share = np.mean(np.concatenate([part.ravel() for part in raw]) < 0)
     assert [note.split()[0] for note in notes] == ([f"{share:.2%}"] if share else [])
-
-
-def test_equal_silos_are_averaged_equally(seed):
-    draws = np.random.default_rng(seed).dirichlet([30, 20], 200)
-    both = np.stack([draws, draws])
-    matched = MatchedDraws(both, np.full((2, 200, 2, 5), 0.5), np.ones((2, 2), bool))
-    np.testing.assert_allclose(average_weights(matched, np.array([50, 50])), draws)

@@ -11,7 +11,7 @@ import pytest
 
 from silomix.errors import SettingsError
 from silomix.rivals import fed_kmodes
-from silomix.rivals.federation import open_silos
+from silomix.rivals.federation import Levels, open_silos
 from silomix.rivals.kmodes import (
     SERVER,
     STREAM,
@@ -27,14 +27,13 @@ from silomix.rivals.kmodes import (
     update_locally,
     update_modes,
 )
-from silomix.rivals.points import Levels, points_of
 from silomix.simulate import simulate
 
 LEVELS = Levels(np.array([0, 2, 5]))
 
 
 def points(codes, counts=None):
-    return points_of(np.asarray(codes), LEVELS, None if counts is None else np.array(counts))
+    return LEVELS.points(np.asarray(codes), None if counts is None else np.array(counts))
 
 
 def cells(codes):
@@ -74,7 +73,7 @@ def test_modes_are_the_most_frequent_levels_by_count(seed, counts, expected):
 def test_the_cost_falls_with_the_passes(seed):
     table, _ = simulate("nested", rows=300, silos=1, seed=seed)
     codes = table.drop(columns="silo").to_numpy(dtype=int) - 1
-    rows = points_of(codes, Levels(np.array([0, 2, 4, 6, 8, 11, 14, 17, 20, 23, 26])))
+    rows = Levels(np.array([0, 2, 4, 6, 8, 11, 14, 17, 20, 23, 26])).points(codes)
     modes = [k_modes(rows, 6, passes, np.random.default_rng(seed))[1] for passes in range(5)]
     costs = [cost(rows, found) for found in modes]
     assert (np.diff(costs) <= 0).all()
@@ -143,27 +142,21 @@ def test_the_last_update_of_the_silos_is_aggregated(seed):
     np.testing.assert_array_equal(modes, again)
 
 
-def test_proportions_are_those_of_the_final_clusters(seed):
-    table, _ = simulate("homogeneous", rows=400, seed=seed)
-    found = fed_kmodes(table, "silo", clusters=5, seed=seed)
-    sizes = np.bincount(found.labels, minlength=found.weights.shape[1])
-    np.testing.assert_allclose(found.weights, [sizes / 400])
-    for cluster in np.unique(found.labels):
-        rows = table[found.labels == cluster]
-        for column, (name, level) in enumerate(found.levels):
-            share = (rows[name].astype(str) == level).mean()
-            assert found.probabilities[0, cluster, column] == pytest.approx(share)
-
-
-def test_rows_are_nearest_to_their_mode(seed):
+def test_rows_are_nearest_to_their_mode_and_proportions_those_of_the_clusters(seed):
     table, _ = simulate("homogeneous", rows=400, seed=seed)
     federation = open_silos(table, "silo", seed=seed)
-    modes, _ = exchange(federation, 5, 20, 5)
+    modes, _ = exchange(federation, 5, 20, 10)
     federation.ask(partial(assign_to_modes, modes))
     for silo in federation.silos.silos:
         away = (silo.shard.codes[:, None] != modes).sum(axis=2)
         own = away[silo.store.membership.astype(bool)]
         np.testing.assert_array_equal(own, away.min(axis=1))
+    found = fed_kmodes(table, "silo", clusters=5, seed=seed)
+    np.testing.assert_allclose(found.weights[0], np.bincount(found.labels) / 400)
+    for cluster in np.unique(found.labels):
+        rows = table[found.labels == cluster].astype(str)
+        shares = [(rows[name] == level).mean() for name, level in found.levels]
+        np.testing.assert_allclose(found.probabilities[0, cluster], shares)
 
 
 def test_proportions_of_nothing_are_equal():

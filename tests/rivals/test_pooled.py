@@ -10,7 +10,7 @@ import silomix
 from silomix.errors import SettingsError
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import latent_classes
-from silomix.rivals.points import Levels, Points
+from silomix.rivals.federation import Levels, Points
 from silomix.rivals.pooled import climb, log_joint, random_start
 
 
@@ -58,18 +58,18 @@ def test_one_class_is_the_shares_of_the_levels(points, seed):
 
 
 def test_it_finds_what_was_planted_and_prefers_its_number(seed):
-    table, truth = silomix.simulate("homogeneous", rows=2000, seed=seed)
-    fits = [latent_classes(table, "silo", classes=k, starts=10, seed=seed) for k in (4, 5, 6)]
+    table, truth = silomix.simulate("homogeneous", rows=1000, seed=seed)
+    fits = [latent_classes(table, "silo", classes=k, starts=5, seed=seed) for k in (4, 5, 6)]
     found = min(fits, key=lambda fit: fit.bic)
     assert found is fits[1]
     assert [fit.parameters for fit in fits] == [4 * 16 + 3, 5 * 16 + 4, 6 * 16 + 5]
     assert adjusted_rand_index(found.labels, truth.labels) > 0.9
-    assert 1 <= found.reached <= 10
-    assert found.bytes_sent["silo 1"] == {"rows": 500 * 10}
+    assert 1 <= found.reached <= 5
+    assert found.bytes_sent["silo 1"] == {"rows": 250 * 10}
     mean = found.probabilities[0]
     gaps = [np.abs(mean[list(p)] - truth.probabilities).max() for p in permutations(range(5))]
     # five standard errors of a share among the rows of a class
-    assert min(gaps) < 5 * 0.5 / np.sqrt(400)
+    assert min(gaps) < 5 * 0.5 / np.sqrt(200)
 
 
 @pytest.mark.parametrize(

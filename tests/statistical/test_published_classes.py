@@ -16,7 +16,7 @@ from statistical.test_published import indicators, log_masses
 
 import silomix
 from silomix.errors import SamplingWarning
-from silomix.rivals.points import Levels, Points
+from silomix.rivals.federation import Levels, Points
 from silomix.rivals.pooled import climb
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"

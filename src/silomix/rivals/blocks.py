@@ -13,22 +13,20 @@ partitions. Blocks never split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import numpy as np
+from pydantic import Field
 from scipy.special import gammaln
 
 from silomix.coordinator.matching.local_clusters import by_appearance
 from silomix.coordinator.pipeline import assign_rows
-from silomix.errors import SettingsError
 from silomix.messages import SampleLocally
 from silomix.posterior import Parts
-from silomix.rivals.federation import COMBINING, MATCHING, one_of, open_silos, positive
-from silomix.rivals.points import Levels, largest_first, points_of, sum_by
+from silomix.rivals.federation import Levels, Options, largest_first, one_of, open_silos, sum_by
 from silomix.silo.answer import answer
-from silomix.study.validation import at_least
+from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -48,8 +46,7 @@ def log_rising(x: Floats | float, m: float) -> Floats:
     return np.asarray(gammaln(x + m) - gammaln(x))
 
 
-@dataclass(frozen=True)
-class DirichletProcess:
+class DirichletProcess(Options):
     """Join with Γ(N + m)/Γ(N), open with α Γ(m): SNOB (Zuanetti et al., 2019).
 
     Examples
@@ -58,18 +55,14 @@ class DirichletProcess:
     2.0
     """
 
-    concentration: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive(self, "concentration")
+    concentration: Positive = 1.0
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
         """Return the log odds that m rows join each cluster, and last, that they open one."""
         return np.append(log_rising(rows, m), np.log(self.concentration) + gammaln(m))
 
 
-@dataclass(frozen=True)
-class PitmanYor:
+class PitmanYor(Options):
     """Join with Γ(N − σ + m)/Γ(N − σ), open with (θ + σk) Γ(m − σ)/Γ(1 − σ).
 
     SIGN (Ni et al., 2020).
@@ -85,13 +78,8 @@ class PitmanYor:
     PitmanYor(discount=0.5, strength=1.0)
     """
 
-    discount: float = 0.25
-    strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive(self, "strength")
-        if not 0 <= self.discount < 1:
-            raise SettingsError(f"discount is {self.discount}; it must be from 0 to below 1")
+    discount: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    strength: Positive = 1.0
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
         """Return the log odds that m rows join each cluster, and last, that they open one."""
@@ -100,8 +88,7 @@ class PitmanYor:
         return np.append(log_rising(rows - self.discount, m), opened)
 
 
-@dataclass(frozen=True)
-class FiniteDirichlet:
+class FiniteDirichlet(Options):
     """Join with Γ(a + N + m)/Γ(a + N), open with (C − k) Γ(a + m)/Γ(a): C components.
 
     Attributes
@@ -115,11 +102,8 @@ class FiniteDirichlet:
     FiniteDirichlet(components=10, concentration=0.5)
     """
 
-    components: int = 15
-    concentration: float = 0.5
-
-    def __post_init__(self) -> None:
-        positive(self, "components", "concentration")
+    components: Count = 15
+    concentration: Positive = 0.5
 
     def log_odds(self, rows: Floats, m: float) -> Floats:
         """Return the log odds that m rows join each cluster, and last, that they open one."""
@@ -130,8 +114,7 @@ class FiniteDirichlet:
         return odds
 
 
-@dataclass(frozen=True)
-class MasterOdds:
+class MasterOdds(Options):
     """Join with N + 1, open with α: the master of DisCGS (Khoufache et al., 2024).
 
     A block counts as one row, so these are the odds of no prior: the step is an approximation.
@@ -144,10 +127,7 @@ class MasterOdds:
     MasterOdds(concentration=0.5)
     """
 
-    concentration: float = 0.5
-
-    def __post_init__(self) -> None:
-        positive(self, "concentration")
+    concentration: Positive = 0.5
 
     def log_odds(self, rows: Floats, _m: float) -> Floats:
         """Return the log odds of joining each cluster, and last, of opening one."""
@@ -157,8 +137,7 @@ class MasterOdds:
 Odds = DirichletProcess | PitmanYor | FiniteDirichlet | MasterOdds
 
 
-@dataclass(frozen=True)
-class Sweeps:
+class Sweeps(Options):
     """How long to sample.
 
     Attributes
@@ -173,13 +152,9 @@ class Sweeps:
     Sweeps(burn_in=50, kept=100, budget=2000)
     """
 
-    burn_in: int = 50
-    kept: int = 200
-    budget: int = 2000
-
-    def __post_init__(self) -> None:
-        for name, least in (("burn_in", 0), ("kept", 1), ("budget", 2)):
-            at_least(name, getattr(self, name), least)
+    burn_in: CountFromZero = 50
+    kept: Count = 200
+    budget: Annotated[int, Field(ge=2)] = 2000
 
 
 class BlockCounts(NamedTuple):
@@ -226,7 +201,7 @@ def block_gibbs(
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
-    odds : the prior of partitions, by word or record, such as `PitmanYor(0.5)`.
+    odds : the prior of partitions, by word or record, such as `PitmanYor(discount=0.5)`.
     sweeps : of the grouping; `Sweeps()` when left out.
     settings : seed, threads, variables, missing, and those of the silos' sampler and partition,
         as for `silomix.fit`.
@@ -237,7 +212,7 @@ def block_gibbs(
     >>> result.n_clusters
     5
     """
-    unused = (*COMBINING, *MATCHING, "assign", "kept_draws")
+    unused = ("combine", "match", "assign", "kept_draws")
     settings = {"fractionate": False, **settings}
     federation = open_silos(table, silo, unused=unused, **settings)
     study = federation.study
@@ -245,7 +220,9 @@ def block_gibbs(
         known: dict[str, Odds] = {
             "dirichlet-process": DirichletProcess(),
             "pitman-yor": PitmanYor(),
-            "finite": FiniteDirichlet(study.model.components, study.model.alpha),
+            "finite": FiniteDirichlet(
+                components=study.model.components, concentration=study.model.alpha
+            ),
             "discgs": MasterOdds(),
         }
         one_of("odds", odds, known)
@@ -275,8 +252,8 @@ def count_blocks(silo: Silo) -> BlockCounts:
     """Sample in a silo, and sum up the rows of each cluster of its partition."""
     clusters = answer(SampleLocally(), silo).clusters
     labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
-    cells = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets)).cells
-    counts = sum_by(labels, cells, clusters).astype(np.int64)
+    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
+    counts = sum_by(labels, points.cells, clusters).astype(np.int64)
     return BlockCounts(np.bincount(labels, minlength=clusters), counts)
 
 
@@ -326,77 +303,38 @@ def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Generator
     """Run the Gibbs sampler over blocks: (draw, block), groups numbered as they appear."""
     n_blocks, sweeps = len(sizes), model.sweeps
     together = isinstance(model.odds, MasterOdds)  # where its authors start
-    start = np.zeros(n_blocks, np.int64) if together else np.arange(n_blocks)
-    grouping = Grouping(counts, start, model.levels)
+    group = np.zeros(n_blocks, np.int64) if together else np.arange(n_blocks)
     draws = np.empty((sweeps.kept, n_blocks), dtype=np.int64)
+    # as many groups as blocks, many of them empty; sums of whole numbers stay exact in place
+    blocks = np.column_stack([np.ones(n_blocks), sizes, counts])
+    sums = sum_by(group, blocks, n_blocks)
     for sweep in range(-sweeps.burn_in, sweeps.kept):
         for block, uniform in enumerate(rng.random(n_blocks)):
-            to = draw_group(grouping, sizes, block, uniform, model.odds)
-            if to != grouping.group[block]:
-                grouping.move(block, to)
+            sums[group[block]] -= blocks[block]
+            group[block] = draw_group(sums, group[block], blocks[block], model, uniform)
+            sums[group[block]] += blocks[block]
         if sweep >= 0:
-            draws[sweep] = by_appearance(grouping.group)
+            draws[sweep] = by_appearance(group)
     return draws
 
 
-class Grouping:
-    """A grouping of blocks, changed in place; there are as many groups as blocks, many empty.
+def draw_group(sums: Floats, own: int, block: Floats, model: Model, uniform: float) -> int:
+    """Draw the group of one block given all others': an occupied one, or an empty one.
 
-    Attributes
+    Parameters
     ----------
-    blocks : (block, level), what moves; alone : (block,), evidence of each by itself.
-    group : (block,); members : (group,), blocks in each.
-    counts : (group, level); evidence : (group,)
-    gains : (block, group), g(n + n_b) − g(n), n the group's counts without the block.
-    known : (block, group), whether that gain is up to date.
+    sums : (group, 2 + level), blocks, rows and cells by level of each group, without this block.
+    own : the group that the block was in.
+    block : (2 + level,), the same of the block.
+    uniform : a number from 0 to 1, which decides.
     """
-
-    def __init__(self, blocks: Floats, start: Ints, levels: Levels) -> None:
-        n_blocks = len(blocks)
-        self.blocks, self._levels = blocks, levels
-        self.alone = levels.evidence(blocks)
-        self.group = start.copy()
-        self.members = np.bincount(start, minlength=n_blocks)
-        self.counts = sum_by(start, blocks, n_blocks)
-        self.evidence = levels.evidence(self.counts)
-        self.gains = np.empty((n_blocks, n_blocks))
-        self.known = np.zeros((n_blocks, n_blocks), dtype=np.bool_)
-
-    def gains_with(self, block: int, groups: Ints) -> Floats:
-        """Return the gains of a block with some groups, brought up to date: (group,)."""
-        old = groups[~self.known[block, groups]]
-        if len(old):
-            sign = np.where(old == self.group[block], -1.0, 1.0)
-            changed = self.counts[old] + sign[:, None] * self.blocks[block]
-            self.gains[block, old] = sign * (self._levels.evidence(changed) - self.evidence[old])
-            self.known[block, old] = True
-        return self.gains[block, groups]
-
-    def move(self, block: int, to: int) -> None:
-        """Move a block into another group."""
-        both = np.array([self.group[block], to])
-        self.group[block] = to
-        self.members[both] += np.array([-1, 1])
-        for group in both:
-            self.counts[group] = self.blocks[self.group == group].sum(axis=0)
-        self.evidence[both] = self._levels.evidence(self.counts[both])
-        # its own gains are with the *other* blocks of a group, and stay as they are
-        current = self.known[block, both]
-        self.known[:, both] = False
-        self.known[block, both] = current
-
-
-def draw_group(grouping: Grouping, sizes: Floats, block: int, uniform: float, odds: Odds) -> int:
-    """Draw the group of one block given all others': an occupied one, or an empty one."""
-    own, size = grouping.group[block], sizes[block]
-    occupied = np.flatnonzero(grouping.members)
-    joinable, empty = occupied[occupied != own], own
-    if grouping.members[own] > 1:
-        joinable, empty = np.append(joinable, own), np.argmin(grouping.members)
-    rows = np.bincount(grouping.group, weights=sizes, minlength=len(sizes))
-    rows[own] -= size
-    gains = np.append(grouping.gains_with(block, joinable), grouping.alone[block])
-    scores = odds.log_odds(rows[joinable], size) + gains
+    occupied = np.flatnonzero(sums[:, 0])
+    choices = np.append(occupied[occupied != own], own)
+    if sums[own, 0] > 0:
+        choices = np.append(choices, sums[:, 0].argmin())
+    # the last one is empty: of groups without blocks, one stands for all
+    evidence, rows = model.levels.evidence, sums[choices[:-1], 1]
+    gains = evidence(sums[choices, 2:] + block[2:]) - evidence(sums[choices, 2:])
+    scores = model.odds.log_odds(rows, block[1]) + gains
     masses = np.exp(scores - scores.max()).cumsum()
-    drawn = masses.searchsorted(uniform * masses[-1], side="right")
-    return int(np.append(joinable, empty)[drawn])
+    return int(choices[masses.searchsorted(uniform * masses[-1], side="right")])

@@ -22,8 +22,7 @@ from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
 from silomix.posterior import Parts, ordered
-from silomix.rivals.federation import COMBINING, one_of, open_silos
-from silomix.rivals.points import Levels
+from silomix.rivals.federation import Levels, one_of, open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
@@ -43,11 +42,6 @@ if TYPE_CHECKING:
 
 # How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.
 AVERAGES = {"covariance": "covariance", "independent": "cmc", "uniform": "uniform"}
-
-UNUSED_WHEN_KNOWN = (
-    "aggregation", "polish", "strategy",
-    "partition", "one_cluster", "threshold", "subsample", "relabel",
-)  # fmt: skip
 
 # Standard deviation added to coordinates that do not move, so that matrices can be inverted.
 SMALLEST_SPREAD = 1e-9
@@ -83,7 +77,7 @@ def cmc(
     5
     """
     one_of("weights", weights, AVERAGES)
-    federation = open_silos(table, silo, unused=COMBINING, **settings)
+    federation = open_silos(table, silo, unused=["combine"], **settings)
     return _run("cmc", federation, SampleLocally(), AVERAGES[weights])
 
 
@@ -107,7 +101,7 @@ def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResu
     >>> result.n_clusters
     5
     """
-    federation = open_silos(table, silo, unused=COMBINING, **settings)
+    federation = open_silos(table, silo, unused=["combine"], **settings)
     return _run("product", federation, SampleLocally(), "product")
 
 
@@ -137,7 +131,8 @@ def rabinovich(
     5
     """
     fixed = {"components": clusters, "matching": "hungarian", "absorb": 0}
-    federation = open_silos(table, silo, unused=UNUSED_WHEN_KNOWN, fixed=fixed, **settings)
+    unused = ("partition", "aggregation", "polish", "strategy")
+    federation = open_silos(table, silo, unused=unused, fixed=fixed, **settings)
     return _run("rabinovich", federation, partial(sample_known), "vcmc")
 
 

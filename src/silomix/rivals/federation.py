@@ -1,40 +1,46 @@
-"""What every rival starts from and returns: a table as silos to ask, and one kind of result."""
+"""What every rival starts from and returns: silos to ask, rows as cells, one kind of result."""
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import Tally
 from silomix.errors import SettingsError
+from silomix.model.families.categorical import one_hot
+from silomix.model.families.dirichlet import draw_levels, log_evidence
 from silomix.model.reading import read_table
 from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.silo.local import Silo
 from silomix.study import make_study
 from silomix.study.roster import Roster, choose_variables, read_roster
-from silomix.study.validation import cores
+from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
     from silomix.model.schema import Missing
     from silomix.study import Study
 
-# Settings of what silomix does with the silos' draws, which a rival does in its own way.
-COMBINING = ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy")
-MATCHING = ("matching", "absorb", "refine")
+# Settings of silomix's steps, by the step that a rival does in its own way, or does without.
+STEPS = {
+    "combine": ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy"),
+    "match": ("matching", "absorb", "refine"),
+    "partition": ("partition", "one_cluster", "threshold", "subsample", "relabel"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +166,8 @@ def open_silos(
     table, silo, variables, missing, seed, threads : as for `silomix.fit`; without a silo column
         the table is one silo.
     pooled : whether every row leaves its silo, for one that has them all.
-    unused, fixed : settings that the rival does not have, or has values of its own for.
+    unused, fixed : settings that the rival does not have, all those of some of `STEPS`, or has
+        values of its own for.
     settings : of the study, for what the rival shares with silomix.
 
     Raises
@@ -169,9 +176,9 @@ def open_silos(
         When one of the settings is unused or fixed.
     """
     fixed = fixed or {}
-    for name in settings:
-        if name in unused or name in fixed:
-            raise SettingsError(f"{name} cannot be set in this method; leave it out")
+    refused = {*fixed, *(name for step in unused for name in STEPS.get(step, (step,)))}
+    for name in refused & set(settings):
+        raise SettingsError(f"{name} cannot be set in this method; leave it out")
     frame = read_table(table)
     everyone = Roster(("all",), np.zeros(len(frame), dtype=np.int64))
     roster = everyone if silo is None else read_roster(frame, silo)
@@ -193,20 +200,95 @@ def _call(question: partial[Any], silo: Silo) -> Any:
     return question(silo=silo)
 
 
+def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
+    """Have a silo keep its rows' clusters, (row,); return how many are in each: (cluster,)."""
+    silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
+    return np.bincount(labels, minlength=clusters)
+
+
+class Options(Record):
+    """Settings of a rival, checked as those of a study are; by name, or in their order."""
+
+    def __init__(self, *values: Any, **settings: Any) -> None:
+        names = list(type(self).model_fields)[: len(values)]
+        super().__init__(**dict(zip(names, values, strict=True)), **settings)
+
+
 def one_of(setting: str, word: str, choices: Collection[str]) -> None:
     """Refuse a word that is not among the choices."""
     if word not in choices:
         raise SettingsError(f"{setting}={word!r} is unknown; choose from {list(choices)}")
 
 
-def positive(record: object, *names: str) -> None:
-    """Refuse a record with a parameter that is not above zero."""
-    for name in names:
-        if not getattr(record, name) > 0:
-            raise SettingsError(f"{name} is {getattr(record, name)}; it must be above 0")
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """The level columns of a schema, with a symmetric Dirichlet prior for each variable.
+
+    Attributes
+    ----------
+    offsets : (variable + 1,), where each variable's levels start.
+    beta : concentration of each level; None is 1/K_q, so that each variable's sum to one.
+    """
+
+    offsets: Ints
+    beta: float | None = None
+
+    @cached_property
+    def n_levels(self) -> Ints:
+        """K_q, the levels of each variable: (variable,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def concentration(self) -> Floats:
+        """Concentration of each level: (level,)."""
+        if self.beta is not None:
+            return np.full(int(self.offsets[-1]), self.beta)
+        return self.spread(1.0 / self.n_levels)
+
+    def spread(self, by_variable: Floats) -> Floats:
+        """Repeat (..., variable) for each level of the variable: (..., level)."""
+        return np.repeat(by_variable, self.n_levels, axis=-1)
+
+    def totals(self, by_level: Floats) -> Floats:
+        """Add up the levels of each variable, for each of its levels: (..., level)."""
+        return self.spread(np.add.reduceat(by_level, self.offsets[:-1], axis=-1))
+
+    def evidence(self, counts: Floats) -> Floats:
+        """Return g = ln p(cells), probabilities integrated out: (...,) from (..., level)."""
+        return log_evidence(counts, self.offsets, self.concentration)
+
+    def draw(self, counts: Floats, draws: int, rng: Generator) -> Floats:
+        """Draw level probabilities given level counts: (draw, cluster, level)."""
+        return draw_levels(self.concentration + counts, self.offsets, rng, draws)
+
+    def points(self, codes: NDArray[np.integer], counts: Ints | None = None) -> Points:
+        """Return rows of codes, (row, variable), as points; each is one row without counts."""
+        cells = one_hot(codes.astype(np.uint32), self.offsets)
+        return Points(cells, np.ones(len(codes), np.int64) if counts is None else counts, self)
 
 
-def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
-    """Have a silo keep its rows' clusters, (row,); return how many are in each: (cluster,)."""
-    silo.store.assign(np.eye(clusters, dtype=np.float32)[labels])
-    return np.bincount(labels, minlength=clusters)
+class Points(NamedTuple):
+    """What is clustered.
+
+    Attributes
+    ----------
+    cells : (point, level), one for the level a point has; a missing cell is in no column.
+    counts : (point,), how many rows each stands for.
+    """
+
+    cells: Floats
+    counts: Ints
+    levels: Levels
+
+
+def sum_by(groups: Ints, values: NDArray[np.floating], n_groups: int) -> Floats:
+    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
+    total = np.zeros((n_groups, *values.shape[1:]))
+    np.add.at(total, groups, values)
+    return total
+
+
+def largest_first(groups: Ints, sizes: Floats) -> Ints:
+    """Return groups 0, 1, … numbered anew by decreasing sums of sizes, equal ones as before."""
+    order = np.argsort(-np.bincount(groups, weights=sizes), kind="stable")
+    return np.argsort(order)[groups]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.rivals.federation import keep_labels, open_silos
-from silomix.rivals.points import Levels, points_of, sum_by
+from silomix.rivals.federation import Levels, keep_labels, open_silos, sum_by
 from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
-    from silomix.rivals.federation import Federation, RivalResult
-    from silomix.rivals.points import Points
+    from silomix.rivals.federation import Federation, Points, RivalResult
     from silomix.silo.local import Silo
 
 STREAM = 0x6B6D6F
@@ -131,7 +129,7 @@ def cluster_modes(
         raise SettingsError(
             f"no silo has a mode of at least {FEWEST} rows; ask for fewer than {clusters} clusters"
         )
-    points = points_of(codes, levels, np.concatenate([part.sizes for part in found]))
+    points = levels.points(codes, np.concatenate([part.sizes for part in found]))
     tried = [k_modes(points, clusters, SERVER_PASSES, rng)[1] for _ in range(restarts)]
     best = min(tried, key=lambda modes: cost(points, modes))
     return np.unique(codes_of(best, levels), axis=0)
@@ -200,7 +198,7 @@ def update_modes(points: Points, labels: Ints, modes: Floats, rng: Generator) ->
     counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
     codes = codes_of(counts + rng.random(counts.shape) / 2, points.levels)
     empty = np.bincount(labels, minlength=len(modes)) == 0
-    return np.where(empty[:, None], modes, points_of(codes, points.levels).cells)
+    return np.where(empty[:, None], modes, points.levels.points(codes).cells)
 
 
 def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -> LocalModes:
@@ -213,12 +211,12 @@ def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -
     modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
         random.
     """
-    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets))
+    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place, number])
     if modes is None:
         _, own = k_modes(points, clusters, 0, rng)
     else:
-        received = points_of(modes, points.levels).cells
+        received = points.levels.points(modes).cells
         own = received[np.unique(nearest_mode(points, received, rng))]
     own = update_modes(points, nearest_mode(points, own, rng), own, rng)
     sizes = np.bincount(nearest_mode(points, own, rng), minlength=len(own))
@@ -228,8 +226,8 @@ def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -
 
 def assign_to_modes(modes: Ints, silo: Silo) -> ModeCounts:
     """Have a silo keep its rows' nearest modes, (mode, variable), and count."""
-    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets))
+    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    labels = nearest_mode(points, points_of(modes, points.levels).cells, rng)
+    labels = nearest_mode(points, points.levels.points(modes).cells, rng)
     counts = sum_by(labels, points.cells, len(modes)).astype(np.int64)
     return ModeCounts(keep_labels(silo, labels, len(modes)), counts)

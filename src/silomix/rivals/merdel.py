@@ -20,7 +20,6 @@ as those of one silo do, but lose no entropy: no row has responsibilities in bot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -31,10 +30,16 @@ from scipy.special import digamma, gammaln, xlogy
 from silomix.coordinator.matching.local_clusters import by_appearance
 from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import log_allocation_prior
-from silomix.rivals.federation import keep_labels, one_of, open_silos, positive
+from silomix.rivals.federation import (
+    Levels,
+    Options,
+    keep_labels,
+    largest_first,
+    open_silos,
+    sum_by,
+)
 from silomix.rivals.kmodes import k_modes
-from silomix.rivals.points import Levels, largest_first, points_of, sum_by
-from silomix.study.validation import at_least
+from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +48,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.reading import Table
-    from silomix.rivals.federation import RivalResult
-    from silomix.rivals.points import Points
+    from silomix.rivals.federation import Points, RivalResult
     from silomix.silo.local import Silo
 
 STREAM = 0x66656D
@@ -57,8 +61,7 @@ NOBODY = 1e-3  # a component with fewer rows than this is empty
 REJECTIONS = 10
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(Options):
     """How a silo looks for its components.
 
     Attributes
@@ -79,24 +82,17 @@ class Search:
     3
     """
 
-    components: int = 15
-    alpha: float = 0.5
-    beta: float | None = None
-    restarts: int = 3
-    settle: int = 100
-    sweeps: int = 2000
-    refine: int = 5
-    tolerance: float = 1e-3
-
-    def __post_init__(self) -> None:
-        for name in ("components", "restarts", "settle", "sweeps"):
-            at_least(name, getattr(self, name), 1)
-        at_least("refine", self.refine, 0)
-        positive(self, "alpha", "tolerance", *(["beta"] if self.beta is not None else []))
+    components: Count = 15
+    alpha: Positive = 0.5
+    beta: Positive | None = None
+    restarts: Count = 3
+    settle: Count = 100
+    sweeps: Count = 2000
+    refine: CountFromZero = 5
+    tolerance: Positive = 1e-3
 
 
-@dataclass(frozen=True)
-class Merging:
+class Merging(Options):
     """How the components of all silos are merged.
 
     Attributes
@@ -112,10 +108,6 @@ class Merging:
 
     pairs: Literal["cross", "any"] = "cross"
     search: Literal["greedy", "random"] = "greedy"
-
-    def __post_init__(self) -> None:
-        one_of("pairs", self.pairs, ("cross", "any"))
-        one_of("search", self.search, ("greedy", "random"))
 
 
 class LocalComponents(NamedTuple):
@@ -186,25 +178,20 @@ def fedmerdel(
         found = federation.ask(partial(fit_locally, search, merging.pairs))
     with federation.stage("merge"):
         components = components_of(found, levels, search.alpha)
-        all_members, all_counts = components.members.copy(), components.counts.copy()
         if merging.search == "greedy":
             groups = greedy_search(components)
         else:
             groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
-        groups = largest_first(by_appearance(groups), all_members)
+        members, counts, *_ = components_of(found, levels, search.alpha)
+        groups = largest_first(by_appearance(groups), members)
         clusters = 1 + int(groups.max())
-        members, counts = (sum_by(groups, part, clusters) for part in (all_members, all_counts))
     with federation.stage("assign"):
         split = np.split(groups, np.cumsum([len(part.members) for part in found])[:-1])
-        federation.ask(
-            {
-                name: partial(assign_locally, search, part, own, clusters)
-                for name, part, own in zip(federation.tally.names, found, split, strict=True)
-            }
-        )
+        parts = zip(federation.tally.names, found, split, strict=True)
+        federation.ask({n: partial(assign_locally, search, f, g, clusters) for n, f, g in parts})
         rng = np.random.default_rng([seed, STREAM, DRAWS])
-        weights = rng.dirichlet(search.alpha + members, draws)
-        probabilities = levels.draw(counts, draws, rng)
+        weights = rng.dirichlet(search.alpha + sum_by(groups, members, clusters), draws)
+        probabilities = levels.draw(sum_by(groups, counts, clusters), draws, rng)
     note = f"{len(groups)} local components became {clusters} clusters."
     return federation.result("fedmerdel", weights, probabilities, note)
 
@@ -213,8 +200,8 @@ def components_of(found: Sequence[LocalComponents], levels: Levels, alpha: float
     """Return the components of all silos; those of one that told no losses are kept apart."""
     members = np.concatenate([part.members for part in found])
     counts = np.concatenate([part.counts for part in found])
-    apart = [np.full((len(part.members),) * 2, -np.inf) for part in found]
-    lost = [own if part.lost is None else part.lost for part, own in zip(found, apart, strict=True)]
+    apart = np.full((len(members), len(members)), -np.inf)
+    lost = [apart[: len(m), : len(m)] if lost is None else lost for m, _, _, lost in found]
     return Components(members, counts, block_diag(*lost), levels, alpha)
 
 
@@ -249,8 +236,7 @@ def random_search(components: Components, rng: Generator) -> Ints:
 def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
     """Fit a silo's rows and sum them up by component; what merges cost only if any pair may."""
     levels = Levels(silo.shard.schema.offsets, search.beta)
-    rows = distinct_rows(silo.shard.codes)
-    points = points_of(rows.codes, levels, rows.counts)
+    points = levels.points(*distinct_rows(silo.shard.codes))
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
     fit = fit_mixture(points, search, rng)
     lost = entropy_lost(points, fit.responsibilities) if pairs == "any" else None
@@ -267,7 +253,7 @@ def assign_locally(
     found : what the silo answered; groups : (component,), the global cluster of each.
     clusters : how many there are.
     """
-    points = points_of(silo.shard.codes, Levels(silo.shard.schema.offsets, search.beta))
+    points = Levels(silo.shard.schema.offsets, search.beta).points(silo.shard.codes)
     r = responsibilities(points, found.members, found.counts, search.alpha)
     return ClusterSizes(keep_labels(silo, groups[r.argmax(axis=1)], clusters))
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import draw_levels
-from silomix.rivals.federation import COMBINING, MATCHING, RivalResult, open_silos
-from silomix.rivals.points import Levels, points_of
+from silomix.rivals.federation import Levels, RivalResult, open_silos
 from silomix.silo.local import sample_locally
 from silomix.study.validation import at_least
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats
     from silomix.model.reading import Table
-    from silomix.rivals.points import Points
+    from silomix.rivals.federation import Points
 
 STEPS = 20_000
 TOLERANCE = 1e-9  # a step that adds less to the log-likelihood is the last
@@ -46,7 +45,7 @@ def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> Rival
     >>> result.n_clusters
     5
     """
-    unused = (*COMBINING, *MATCHING, "assign", "tier")
+    unused = ("combine", "match", "assign", "tier")
     federation = open_silos(table, silo, pooled=True, unused=unused, **settings)
     with federation.stage("sample"):
         local = sample_locally(federation.silos.silos[0])
@@ -117,8 +116,8 @@ def latent_classes(
         at_least(name, value, 1)
     federation = open_silos(table, silo, pooled=True, unused=settings, **settings)
     codes, study = federation.silos.silos[0].shard.codes, federation.study
-    levels, rows = Levels(study.table_schema.offsets), distinct_rows(codes)
-    points = points_of(rows.codes, levels, rows.counts)
+    levels = Levels(study.table_schema.offsets)
+    points = levels.points(*distinct_rows(codes))
     with federation.stage("local"):
         found = [
             climb(points, *random_start(classes, levels, rng))
@@ -127,7 +126,7 @@ def latent_classes(
     best = max(found, key=lambda maximum: maximum.log_likelihood)
     order = np.argsort(-best.weights, kind="stable")
     weights, probabilities = best.weights[order], best.probabilities[order]
-    labels = log_joint(points_of(codes, levels), weights, probabilities).argmax(axis=1)
+    labels = log_joint(levels.points(codes), weights, probabilities).argmax(axis=1)
     result = federation.result("latent_classes", weights[None], probabilities[None], labels=labels)
     return LatentClasses(
         **vars(result),
