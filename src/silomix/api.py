@@ -15,9 +15,8 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import reporting
-from silomix.model.reading import read_table
 from silomix.model.schema import Shard
-from silomix.model.sentences import nearest
+from silomix.model.sentences import at_least, nearest
 from silomix.model.table import expand, load
 from silomix.posterior import Assignment, backend_of
 from silomix.silo.local import Silo
@@ -25,8 +24,8 @@ from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy, read_policy
-from silomix.study.roster import Roster, choose_variables, random_shards, read_roster, warn_tiny
-from silomix.study.validation import at_least, cores
+from silomix.study.roster import Roster, random_shards, read_roster, warn_tiny
+from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
@@ -204,12 +203,9 @@ def fit(
         policy = OPEN
     elif not isinstance(policy, Policy):
         policy = find_policy(policy) if isinstance(policy, str) else read_policy(policy)
-    frame = read_table(table)
-    if frequency is not None:
-        frame = expand(frame, frequency)
+    frame = expand(table, frequency)
     roster = _split(frame, silo, shards, seed)
-    columns = choose_variables(frame, variables, silo)
-    shard = load(frame, variables=columns, missing=missing)
+    shard = load(frame, silo=silo, variables=variables, missing=missing)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
@@ -288,7 +284,7 @@ def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roste
         text = f"the table has a column {likely[0]!r}, which is taken for a variable"
         advice = "if it names the silos, give {silo}"
         warnings.warn(DataWarning(f"{text}; {advice}", silo=likely[0]), stacklevel=3)
-    return Roster(("all",), np.zeros(len(frame), dtype=np.int64))
+    return read_roster(frame, None)
 
 
 def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:

@@ -19,8 +19,8 @@ from sklearn.metrics import adjusted_rand_score
 import silomix
 from silomix import api
 from silomix.errors import CheckpointError, DataError, DataWarning, SettingsError
-from silomix.model.draws import MISSING_LEVEL, Schedule
-from silomix.model.schema import Prior, Schema, Variable
+from silomix.model.draws import Schedule
+from silomix.model.schema import MISSING_LEVEL, Prior, Schema, Variable
 from silomix.model.table import load
 from silomix.silo.sampler import Job, sample_shard
 
@@ -304,7 +304,7 @@ def test_a_row_or_a_column_without_a_single_value_is_allowed(seed):
         ({"silos": 3, "silo": -1}, "silo is -1; it must be a whole number, at least 0"),
         ({"threads": 0}, "threads is 0; it must be a whole number, at least 1"),
         ({"checkpoint_every": 0}, "checkpoint_every is 0; it must be a whole number, at least 1"),
-        ({"missing": "drop"}, "missing='drop' is not one of ('marginalise', 'level')"),
+        ({"missing": "drop"}, "missing='drop' is not known; choose one of 'marginalise', 'level'"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -334,7 +334,7 @@ def test_tables_that_make_no_sense_are_refused(seed):
     refused("the table has no columns", pd.DataFrame(index=range(5)), DataError)
     refused("the table has a single row, and clusters need at least 2", table[:1], DataError)
     refused("column 'weight' has 120 distinct numbers or dates, such as '0', ", numbers, DataError)
-    refused("and looks continuous: bin it, declare its levels", numbers, DataError)
+    refused("and looks continuous: bin it, leave it out", numbers, DataError)
     refused("cannot read a dict as a table; give a pandas", {"a": [1, 2]}, DataError)
     refused("no such file; check the path", "nowhere.csv", DataError)
     refused("the table has no column 'x11'", table, DataError, variables=["x1", "x11"])

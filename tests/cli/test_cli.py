@@ -203,7 +203,7 @@ def test_a_column_of_names_has_no_other_task(tmp_path, options, code, complaint,
     ("options", "code", "complaint"),
     [
         (["--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both say which"),
-        (["--exclude", "X1"], 3, "no column 'X1' to exclude (did you mean 'x1'?); correct the"),
+        (["--exclude", "X1"], 3, "no column 'X1' to exclude (did you mean 'x1'?)"),
         (["--silo", "Silo"], 3, "no column 'Silo' to tell the silos apart (did you mean 'silo'?)"),
     ],
 )

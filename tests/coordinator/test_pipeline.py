@@ -18,9 +18,9 @@ from silomix.coordinator.polish import Polished, starting_point
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
 from silomix.messages.progress import Progress
-from silomix.model.draws import MISSING_LEVEL, MatchedDraws, SiloWeights
+from silomix.model.draws import MatchedDraws, SiloWeights
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import MISSING_LEVEL, Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.posterior import Parts
 from silomix.rivals.federation import open_silos

@@ -11,12 +11,11 @@ import numpy as np
 import silomix
 from silomix import cli
 from silomix.coordinator.pipeline import run_study
-from silomix.model.table import load
+from silomix.model.table import infer_schema, load
 from silomix.silo.local import Silo
 from silomix.silo.store import open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import Exchanges, policy_named
-from silomix.study.roster import rows_of, table_schema
 from silomix.transports.files import FileExchange, Unanswered, answer_questions
 from silomix.transports.in_process import InProcess
 
@@ -86,9 +85,9 @@ def make_case(seed=0, *, silos=3, rows=240, policy=DEFAULT, names=None, **settin
     known = list(dict.fromkeys(table["silo"]))
     names = names or known
     table["silo"] = table["silo"].map(dict(zip(known, names, strict=True)))
-    schema = table_schema(table, silo="silo")
+    schema = infer_schema(table, silo="silo")
     study = make_study(schema, names, seed=seed, **{**QUICK, **settings})
-    shards = {name: load(rows_of(table, "silo", name), schema=schema) for name in names}
+    shards = {name: load(table[table["silo"] == name], schema=schema) for name in names}
     return Case(study, shards, policy, table)
 
 

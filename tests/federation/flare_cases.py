@@ -12,11 +12,10 @@ import time
 import psutil
 
 from silomix.coordinator.pipeline import run_study
-from silomix.model.table import load
+from silomix.model.table import infer_schema, load
 from silomix.silo.local import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
-from silomix.study.roster import rows_of, table_schema
 from silomix.transports.flare import provision as kits
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import stop_all
@@ -28,13 +27,13 @@ JOB_PROCESS = "nvflare.private.fed.app.client.worker_process"
 
 
 def study_of(table, names=NAMES, **settings):
-    return make_study(table_schema(table, silo="silo"), names, **settings)
+    return make_study(infer_schema(table, silo="silo"), names, **settings)
 
 
 def run_in_process(table, study, out):
     """Save what the same study gives in one process, and return the file."""
     silos = [
-        Silo(name, place, load(rows_of(table, "silo", name), schema=study.table_schema), study)
+        Silo(name, place, load(table[table["silo"] == name], schema=study.table_schema), study)
         for place, name in enumerate(study.silos)
     ]
     return run_study(study, InProcess(silos, threads=2), threads=2).save(out)

@@ -15,9 +15,10 @@ from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_record
 from silomix.messages.door import check_envelope, check_query, check_reply
 from silomix.model.table import encode as encode_rows
+from silomix.model.table import infer_schema
 from silomix.silo.local import Silo
 from silomix.study import FewRounds, Lbfgs, digest, make_study
-from silomix.study.roster import read_roster, rows_of, table_schema
+from silomix.study.roster import read_roster
 from silomix.transports.in_process import InProcess
 
 
@@ -79,14 +80,14 @@ QUICK_ONES = ("contingency", "federated", "summary", "exact")
 def silos_of(study):
     return InProcess(
         [
-            Silo(name, place, encode_rows(rows_of(TABLE, "silo", name), study.table_schema), study)
+            Silo(name, place, encode_rows(TABLE[TABLE["silo"] == name], study.table_schema), study)
             for place, name in enumerate(study.silos)
         ]
     )
 
 
 def run(name, carry):
-    study = make_study(table_schema(TABLE, silo="silo"), NAMES, **QUICK | STUDIES[name])
+    study = make_study(infer_schema(TABLE, silo="silo"), NAMES, **QUICK | STUDIES[name])
     straight = run_study(study, silos_of(study))
     travelling = Travelling(silos_of(study), study, carry)
     moved = run_study(study, travelling)
@@ -106,7 +107,7 @@ def test_in_bytes(name):
 @pytest.mark.parametrize("name", [pytest.param("summary", marks=pytest.mark.slow), "federated"])
 def test_in_folders(name, tmp_path, monkeypatch):
     monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
-    study = make_study(table_schema(TABLE, silo="silo"), NAMES, **QUICK | STUDIES[name])
+    study = make_study(infer_schema(TABLE, silo="silo"), NAMES, **QUICK | STUDIES[name])
 
     def carry(envelope, record):
         folder = tmp_path / f"{envelope.number}-{envelope.silo}-{envelope.kind}"

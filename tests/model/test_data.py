@@ -16,9 +16,8 @@ from numpy.testing import assert_array_equal
 from pyarrow import parquet
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
-from silomix.model.draws import MISSING_LEVEL
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.model.table import UNOBSERVED_LEVEL, encode, expand, infer_schema, load
 
 # small tables often have a column of one value; test_columns_of_one_value_are_warned_of hears it
@@ -326,7 +325,7 @@ def test_wrong_frequency(count, found):
 @pytest.mark.parametrize("count", ["9" * 25, "2000000000"])
 def test_counts_that_no_table_has(count):
     frame = pd.DataFrame({"x": ["a", "b"], "n": ["1", count]})
-    message = r"Leeds: the counts in column 'n' add up to \d+ rows, more than 1000000000"
+    message = "Leeds: column 'n': the counts add up to more than 1000000000 rows"
     with pytest.raises(DataError, match=message):
         load(frame, frequency="n", where="Leeds")
 
@@ -565,5 +564,5 @@ def test_settings_that_contradict_or_are_unknown():
     frame = pd.DataFrame({"colour": ["red", "blue"], "size": [1, 2]})
     with pytest.raises(SettingsError, match="give schema or variables, not both"):
         load(frame, schema=COLOURS, variables=["size"])
-    with pytest.raises(SettingsError, match="missing='drop' is not one of"):
+    with pytest.raises(SettingsError, match="missing='drop' is not known"):
         infer_schema(frame, missing="drop")

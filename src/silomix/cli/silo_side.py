@@ -18,7 +18,7 @@ from silomix.messages.release_notes import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
-from silomix.model.table import load
+from silomix.model.table import expand, infer_schema, load
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.silo_sections import REPLY_NAMES
@@ -38,7 +38,7 @@ from silomix.silo.release import make_release
 from silomix.silo.site import load_rows, open_account, place_in
 from silomix.study import Study, digest, make_study, read_study
 from silomix.study.policy import find_policy
-from silomix.study.roster import own_rows, read_roster, table_schema
+from silomix.study.roster import own_rows, read_roster
 from silomix.study.validation import cores
 
 # Name of the one silo of a table that is not split.
@@ -119,8 +119,8 @@ def _study_of_table(
     unnamed = [ALL_ROWS, *(f"silo {number}" for number in range(2, silos + 1))]
     names = unnamed if column is None else read_roster(frame, column).names
     used = columns_to_use(frame, variables, exclude, apart=[column, frequency])
-    given_missing = given(missing=missing)
-    schema = table_schema(frame, silo=column, variables=used, frequency=frequency, **given_missing)
+    rows = expand(frame, frequency)
+    schema = infer_schema(rows, silo=column, variables=used, **given(missing=missing))
     return make_study(schema, names, **settings)
 
 

@@ -100,10 +100,9 @@ def fit_command(
     (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
     found = None
     if others:
-        frame = read_table(table)
         found = compare_outside(
             posterior,
-            expand(frame, frequency) if frequency else frame,
+            expand(table, frequency),
             others,
             silo,
             labels=posterior.labels if outside_method == "labels" else None,

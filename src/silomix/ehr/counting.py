@@ -21,7 +21,7 @@ import pandas as pd
 from silomix.ehr.database import load_duckdb, quote
 from silomix.errors import DataError, SettingsError
 from silomix.model.files import whole_file
-from silomix.study.validation import at_least as whole_at_least
+from silomix.model.sentences import at_least as whole_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from silomix.ehr.database import (
     tables_in,
 )
 from silomix.errors import DataError, SettingsError
-from silomix.study.validation import at_least as whole_at_least
+from silomix.model.sentences import at_least as whole_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

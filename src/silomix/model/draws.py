@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 # Sweeps of a chain below which a silo does not look whether its chains agree.
 SHORTEST_BLOCK = 1_000
 
-# Name of the extra level that `missing="level"` gives to a variable with missing cells.
-MISSING_LEVEL = "(missing)"
-
 
 @dataclass(frozen=True)
 class Schedule:

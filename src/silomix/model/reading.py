@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from silomix.errors import DataError, MissingDependency
+from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
 if TYPE_CHECKING:
@@ -182,6 +183,26 @@ def spell(value: object) -> str:
     return BOOLEANS.get(text, text)
 
 
+def find_column(
+    frame: nw.DataFrame[Any], name: str, purpose: str = "", *, where: str = "the table"
+) -> nw.Series[Any]:
+    """Return a column by its name; where there is none, say which was probably meant.
+
+    Parameters
+    ----------
+    purpose : what it is wanted for, as "to tell the silos apart".
+    where : what the message calls the table.
+    """
+    name, columns = str(name), frame.columns
+    if name in columns:
+        return frame.get_column(name)
+    wanted = f"{name!r} {purpose}".rstrip()
+    raise DataError(
+        f"{where} has no column {wanted}{did_you_mean(name, columns)}; its columns are "
+        f"{quoted(columns)}: correct the name or add the column"
+    )
+
+
 def read_cells(column: nw.Series[Any], label: str) -> Cells:
     """Return the distinct texts of a column and the code of every cell.
 
@@ -199,8 +220,11 @@ def read_cells(column: nw.Series[Any], label: str) -> Cells:
     return Cells(list(texts), codes)
 
 
-def declared_levels(column: nw.Series[Any]) -> list[str] | None:
+def declared_levels(frame: nw.DataFrame[Any], name: str) -> list[str] | None:
     """Return the levels that the type of a column declares, in order; None if it does not."""
+    if PACKED_TEXT in getattr(frame.to_native(), "attrs", {}):
+        return None
+    column = frame.get_column(name)
     native = column.to_native()
     if isinstance(native, pd.Series) and isinstance(native.dtype, pd.CategoricalDtype):
         categories = list(native.cat.categories)

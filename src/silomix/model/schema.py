@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Ints
 
 Missing = Literal["marginalise", "level"]
+# Name of the extra level that `missing="level"` gives to a variable with missing cells.
+MISSING_LEVEL = "(missing)"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Format counts and lists for messages, and guess misspelt words."""
+"""Words for messages: counts and lists, what a misspelt name meant, refusals of one argument."""
 
 from __future__ import annotations
 
 import difflib
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from silomix.errors import SettingsError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 MOST_LISTED = 10
 
@@ -38,3 +42,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     folded = {name.casefold(): name for name in known}
     near = nearest(word.casefold(), folded)
     return f" (did you mean {folded[near]!r}?)" if near else ""
+
+
+def one_of(name: str, word: str, choices: Collection[str]) -> None:
+    """Refuse a word that is none of the choices."""
+    if word not in choices:
+        listed = ", ".join(map(repr, choices))
+        hint = did_you_mean(str(word), choices)
+        text = f"{{{name}}} is not known{hint}; choose one of {listed}"
+        raise SettingsError(text, (), **{name: word})
+
+
+def at_least(name: str, value: object, least: int) -> int:
+    """Return `value`, a whole number not below `least`; refuse anything else by its name."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
+        raise SettingsError(text, (), **{name: None})
+    return int(value)

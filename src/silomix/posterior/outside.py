@@ -10,8 +10,8 @@ import numpy as np
 
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
-from silomix.model.reading import PACKED_TEXT, declared_levels, read_cells, read_table
-from silomix.model.sentences import did_you_mean, plural
+from silomix.model.reading import declared_levels, find_column, read_cells, read_table
+from silomix.model.sentences import at_least, plural
 from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
 from silomix.posterior.frames import Layout, check_choice, make_frame
 from silomix.posterior.membership import silo_places
@@ -22,7 +22,7 @@ from silomix.posterior.outside_estimates import (
     compare_memberships,
     draw_memberships,
 )
-from silomix.study.validation import at_least, cores
+from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -287,12 +287,7 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
 
 def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
     check_choice(f"the kind of {name!r}", kind or "mean", get_args(Kind))
-    if name not in frame.columns:
-        raise DataError(
-            f"the table has no column {name!r} to compare{did_you_mean(name, frame.columns)}; "
-            "correct the name or add the column"
-        )
-    column = frame.get_column(name)
+    column = find_column(frame, name, "to compare")
     cells = read_cells(column, f"the table: column {name!r}")
     if len(cells.texts) < 2:
         only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
@@ -300,8 +295,7 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list
             f"the table: column {name!r} has {only}, so no cluster can differ in it; leave it out"
         )
     if kind is None:
-        packed = PACKED_TEXT in getattr(frame.to_native(), "attrs", {})
-        declared = not packed and declared_levels(column) is not None
+        declared = declared_levels(frame, name) is not None
         numbers = len(cells.texts) > 2 and all(map(NUMBER.fullmatch, cells.texts))
         kind = "mean" if numbers and not declared else "levels"
     if kind == "mean":

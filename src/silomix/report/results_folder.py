@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataError, SettingsError
+from silomix.errors import SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file
-from silomix.model.reading import read_cells, read_table
-from silomix.model.sentences import did_you_mean
+from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
@@ -138,14 +137,9 @@ def read_ids(table: Table, column: str, frequency: str | None = None) -> NDArray
     ----------
     frequency : a column of counts; its rows are repeated.
     """
-    frame = read_table(table)
-    if column not in frame.columns:
-        raise DataError(
-            f"the table has no column {column!r} to name its rows"
-            f"{did_you_mean(column, frame.columns)}; correct the name"
-        )
-    frame = frame if frequency is None else expand(frame, frequency)
-    cells = read_cells(frame.get_column(column), f"the column {column!r}")
+    frame = expand(table, frequency)
+    found = find_column(frame, column, "to name its rows")
+    cells = read_cells(found, f"the column {column!r}")
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 

@@ -23,8 +23,9 @@ from scipy.special import gammaln
 from silomix.coordinator.matching.local_clusters import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
+from silomix.model.sentences import one_of
 from silomix.posterior import Parts
-from silomix.rivals.federation import Levels, Options, largest_first, one_of, open_silos, sum_by
+from silomix.rivals.federation import Levels, Options, largest_first, open_silos, sum_by
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 

@@ -21,8 +21,9 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
+from silomix.model.sentences import one_of
 from silomix.posterior import Parts, ordered
-from silomix.rivals.federation import Levels, one_of, open_silos
+from silomix.rivals.federation import Levels, open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release

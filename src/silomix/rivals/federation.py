@@ -20,7 +20,7 @@ from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.silo.local import Silo
 from silomix.study import make_study
-from silomix.study.roster import Roster, choose_variables, read_roster
+from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
 
@@ -180,12 +180,11 @@ def open_silos(
     for name in refused & set(settings):
         raise SettingsError(f"{name} cannot be set in this method; leave it out")
     frame = read_table(table)
-    everyone = Roster(("all",), np.zeros(len(frame), dtype=np.int64))
-    roster = everyone if silo is None else read_roster(frame, silo)
-    shard = load(frame, variables=choose_variables(frame, variables, silo), missing=missing)
+    roster = read_roster(frame, silo)
+    shard = load(frame, silo=silo, variables=variables, missing=missing)
     sizes = np.bincount(roster.places) * shard.codes[0].nbytes
     sent = {name: {"rows": int(size)} for name, size in zip(roster.names, sizes, strict=True)}
-    names, places = (everyone.names, everyone.places) if pooled else (roster.names, roster.places)
+    names, places = read_roster(frame, None) if pooled else roster
     # no polish follows a rival, and its own paper fixes the number of sweeps
     settings = {"adaptive": False, "polish": 0} | settings | fixed
     study = make_study(shard.schema, names, seed=seed, **settings)
@@ -212,12 +211,6 @@ class Options(Record):
     def __init__(self, *values: Any, **settings: Any) -> None:
         names = list(type(self).model_fields)[: len(values)]
         super().__init__(**dict(zip(names, values, strict=True)), **settings)
-
-
-def one_of(setting: str, word: str, choices: Collection[str]) -> None:
-    """Refuse a word that is not among the choices."""
-    if word not in choices:
-        raise SettingsError(f"{setting}={word!r} is unknown; choose from {list(choices)}")
 
 
 @dataclass(frozen=True, eq=False)

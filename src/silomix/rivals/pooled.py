@@ -9,9 +9,9 @@ import numpy as np
 
 from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import draw_levels
+from silomix.model.sentences import at_least
 from silomix.rivals.federation import Levels, RivalResult, open_silos
 from silomix.silo.local import sample_locally
-from silomix.study.validation import at_least
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -63,8 +63,7 @@ def load_rows(
     place_in(study, silo)
     frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
     cells = digest_cells(frame, without=(ROW, column))
-    if frequency is not None:
-        frame = expand(frame, frequency, where=silo)
+    frame = expand(frame, frequency, where=silo)
     rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
     shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
     return Loaded(shard, rows, cells)

@@ -20,8 +20,9 @@ from scipy.special import expit, gammainc, logit
 from silomix.errors import DataError, FileError, MissingDependency, SettingsError
 from silomix.model.files import replace_file, whole_file
 from silomix.model.schema import Schema, Variable
+from silomix.model.sentences import at_least
 from silomix.model.table import encode
-from silomix.simulate.designs import check_whole, draw_categories
+from silomix.simulate.designs import draw_categories
 from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_facts
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def simulate_cohort(
     >>> int(people[list(CONDITIONS)].sum(axis=1).min())
     2
     """
-    check_whole("rows", rows, least=1)
-    check_whole("seed", seed, least=0)
+    at_least("rows", rows, 1)
+    at_least("seed", seed, 0)
     table, labels = draw_people(0, rows, seed)
     return table, replace(planted(), labels=labels)
 
@@ -173,7 +174,7 @@ def write_cohort(
     if target.suffix != ".parquet":
         raise SettingsError(f"{target} does not end in .parquet; give a name that does")
     for name, value, least in (("rows", rows, 1), ("seed", seed, 0), ("chunk", chunk, 1)):
-        check_whole(name, value, least=least)
+        at_least(name, value, least)
     try:
         import pyarrow as pa
         from pyarrow import parquet

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.draws import MISSING_LEVEL
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Schema, Variable
+from silomix.model.sentences import at_least, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.random import Generator
@@ -129,10 +129,10 @@ def simulate(
     one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
-    check_whole("silos", silos, least=1)
+    at_least("silos", silos, 1)
     sizes = _balanced(rows, _silo_names(silos, rows))
     kappa = _check_drift(drift)
-    check_whole("seed", seed, least=0)
+    at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     if appendix:
         weights = np.tile(rng.dirichlet(np.full(20, 0.5)), (silos, 1))
@@ -256,13 +256,13 @@ def simulate_like(
     >>> dummy.shape, dummy["silo"].unique().tolist()
     ((100, 11), ['north', 'south'])
     """
-    check_whole("clusters", clusters, least=1)
+    at_least("clusters", clusters, 1)
     if not 0 <= missing < 1:
         raise SettingsError(f"missing={missing}: give a share of the cells, 0 ≤ missing < 1")
     names = _silo_names(1 if silos is None else silos, rows)
     if silos is not None and any(v.name == SILO_COLUMN for v in schema.variables):
         raise SettingsError(f"a variable is named {SILO_COLUMN!r}: rename it, or leave silos out")
-    check_whole("seed", seed, least=0)
+    at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     probabilities = _draw_profiles(rng, schema, clusters, SEPARABILITIES["easy"])
     labels = rng.integers(clusters, size=rows)
@@ -326,11 +326,11 @@ def _table(schema: Schema, cells: Ints, silo: NDArray[np.str_] | None = None) ->
 
 def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
     """Return the names of the silos, checked, with at least one row for each."""
-    check_whole("rows", rows, least=1)
+    at_least("rows", rows, 1)
     if isinstance(silos, str):
         raise SettingsError(f"silos={silos!r}: give a number or a list of names")
     if isinstance(silos, int | float | np.number):
-        check_whole("silos", silos, least=1)
+        at_least("silos", silos, 1)
         silos = [f"silo {s}" for s in range(1, int(silos) + 1)]
     names = tuple(silos)
     if not names or len(set(names)) < len(names):
@@ -338,22 +338,3 @@ def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
     if rows < len(names):
         raise SettingsError(f"rows={rows}: give each of the {len(names)} silos at least one row")
     return names
-
-
-def one_of(setting: str, word: str, choices: Collection[str]) -> None:
-    """Refuse a word that is none of the choices."""
-    if word not in choices:
-        from silomix.model.sentences import nearest
-
-        near = nearest(str(word), choices)
-        hint = f" (did you mean {near!r}?)" if near else ""
-        listed = ", ".join(repr(choice) for choice in choices)
-        text = f"{{{setting}}} is not known{hint}; choose one of {listed}"
-        raise SettingsError(text, (), **{setting: word})
-
-
-def check_whole(setting: str, value: float, *, least: int) -> None:
-    """Refuse a setting that is not a whole number, or below `least`."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < least:
-        raise SettingsError(f"{setting}={value!r}: give a whole number of at least {least}")

@@ -1,37 +1,33 @@
-"""From a table to its study: who is in the silo column, which rows are whose, which levels."""
+"""The silos of a table: who is in the silo column, and which rows are whose."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.model.reading import read_cells, read_table
+from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, plural, quoted
-from silomix.model.table import expand, infer_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     import narwhals as nw
 
     from silomix.kernels.arrays import Ints
     from silomix.model.reading import Table
-    from silomix.model.schema import Missing, Schema
     from silomix.study import Study
 
 DIGITS = re.compile(r"([0-9]+)")
 SPLIT_STREAM = 0x73706C
-# A silo with fewer rows than both, the second of the median silo's, may be there by mistake.
+# A silo with fewer than 30 rows, and than a tenth of the median silo's, may be there by mistake.
 TINY_ROWS, TINY_SHARE = 30, 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class Roster:
+class Roster(NamedTuple):
     """The silos of a table.
 
     Attributes
@@ -44,78 +40,27 @@ class Roster:
     places: Ints
 
 
-def table_schema(
-    table: Table,
-    *,
-    silo: str | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
-    frequency: str | None = None,
-) -> Schema:
-    """Return the schema of a table, inferred over the rows of all its silos.
-
-    Parameters
-    ----------
-    table : a frame or the path of a file.
-    silo : the column that names the silos, if there is one; it is no variable.
-    variables : the columns to use; by default all but the silo and frequency columns.
-    missing, frequency : as for `silomix.sample`.
-    """
-    frame = read_table(table)
-    if frequency is not None:
-        frame = expand(frame, frequency)
-    if variables is None:
-        variables = [name for name in frame.columns if name != silo]
-    return infer_schema(frame, variables=variables, missing=missing)
-
-
-def read_roster(table: Table, column: str) -> Roster:
-    """Return the silos that a column names, spelled as levels are.
+def read_roster(table: Table, column: str | None) -> Roster:
+    """Return the silos that a column names, spelled as levels are; without one, a single silo.
 
     Raises
     ------
     DataError
         When there is no such column, or a row does not say whose it is.
     """
-    frame, column = read_table(table), str(column)
-    if column not in frame.columns:
-        raise DataError(
-            f"the table has no column {column!r} to tell the silos apart"
-            f"{did_you_mean(column, frame.columns)}; its columns are "
-            f"{quoted(frame.columns)}: correct the name"
-        )
-    cells = read_cells(frame.get_column(column), f"the silo column {column!r}")
+    frame = read_table(table)
+    if column is None:
+        return Roster(("all",), np.zeros(len(frame), dtype=np.int64))
+    found = find_column(frame, column, "to tell the silos apart")
+    cells = read_cells(found, f"the silo column {column!r}")
     if cells.missing.any():
         raise DataError(
             f"the silo column {column!r} is empty in data row {np.argmax(cells.missing) + 1}; "
             "say whose row it is, or remove it"
         )
     names = sorted(cells.texts, key=natural)
-    place = {name: number for number, name in enumerate(names)}
-    places = np.array([place[text] for text in cells.texts], dtype=np.int64)
+    places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
-
-
-def choose_variables(
-    frame: nw.DataFrame[Any], variables: Sequence[str] | None, silo: str | None
-) -> list[str]:
-    """Return the columns to cluster: those named, or all but the one that names the silos.
-
-    Raises
-    ------
-    DataError
-        When the column that names the silos is among those named.
-    """
-    column = None if silo is None else str(silo)
-    if variables is None:
-        return [name for name in frame.columns if name != column]
-    names = [str(name) for name in variables]
-    if column in names:
-        raise DataError(
-            f"column {column!r} names the silos and is among the variables too; leave it out of "
-            "one of them"
-        )
-    return names
 
 
 def warn_tiny(roster: Roster) -> None:
@@ -140,29 +85,22 @@ def random_shards(rows: int, shards: int, seed: int) -> Roster:
     return Roster(tuple(f"shard {place + 1}" for place in range(shards)), order % shards)
 
 
-def rows_of(table: Table, column: str, silo: str) -> nw.DataFrame[Any]:
-    """Return the rows of one silo."""
-    frame = read_table(table)
-    roster = read_roster(frame, column)
-    if silo not in roster.names:
-        raise DataError(
-            f"the silo column {column!r} has no row of {silo!r}"
-            f"{did_you_mean(silo, roster.names)}; it has "
-            f"{quoted(roster.names)}: correct the name, or check that this is the right table"
-        )
-    return frame[np.flatnonzero(roster.places == roster.names.index(silo))]
-
-
 def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.DataFrame[Any]:
     """Return the rows of one silo of a study: those a column says are its own, or all rows.
 
     Without a column, one that looks as if it named the study's silos is worth a warning: the rows
     of others would be taken for this silo's.
     """
-    if column is not None:
-        return rows_of(table, column, silo)
     frame = read_table(table)
-    variables = {variable.name for variable in study.table_schema.variables}
+    if column is not None:
+        names, places = read_roster(frame, column)
+        if silo not in names:
+            raise DataError(
+                f"the silo column {column!r} has no row of {silo!r}{did_you_mean(silo, names)}; "
+                f"it has {quoted(names)}: correct the name, or check that this is the right table"
+            )
+        return frame[np.flatnonzero(places == names.index(silo))]
+    variables = {variable.name for variable in study.variables}
     for name, found in silo_columns(frame, study.silos, variables).items():
         if len(found) > 1:
             warnings.warn(
@@ -184,17 +122,15 @@ def silo_columns(
     """
     known, found = set(silos), {}
     for name in frame.columns:
-        texts = [] if name in variables else _texts(frame.get_column(name))
+        if name in variables:
+            continue
+        try:
+            texts = read_cells(frame.get_column(name), name).texts
+        except DataError:
+            continue  # cells that are no levels are no names either
         if texts and known.issuperset(texts):
             found[name] = texts
     return found
-
-
-def _texts(column: nw.Series[Any]) -> list[str]:
-    try:
-        return read_cells(column, column.name).texts
-    except DataError:
-        return []  # cells that are no levels are no names either
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:

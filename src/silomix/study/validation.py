@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import nearest
+from silomix.model.sentences import at_least, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -261,11 +261,3 @@ def cores(threads: int | None) -> int:
     if hasattr(os, "sched_getaffinity"):  # a container or a scheduler may allow fewer than exist
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def at_least(name: str, value: object, least: int) -> int:
-    """Return `value`, a whole number not below `least`; refuse anything else by its name."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
-        raise SettingsError(text, (), **{name: None})
-    return int(value)
