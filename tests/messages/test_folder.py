@@ -33,13 +33,13 @@ def put(folder, record):
     return write(folder, Envelope("", "north", 1, type(record).__name__), record, study=STUDY)
 
 
-def get(folder, **options):
-    return read(folder, study=STUDY, **options)[1]
+def get(folder):
+    return read(folder, study=STUDY)[1]
 
 
-def refused(folder, match=None, **options):
+def refused(folder, match=None):
     with pytest.raises(MessageError, match=match) as caught:
-        get(folder, **options)
+        get(folder)
     assert str(folder) in str(caught.value)
 
 
@@ -273,7 +273,9 @@ class TestFiles:
         refused(folder, "'counts.csv' is no file")
 
     def test_too_many_or_too_large(self, folder, monkeypatch):
-        refused(folder, "more files or bytes", largest=100)
+        with monkeypatch.context() as patch:
+            patch.setattr("silomix.messages.folder.LARGEST_MESSAGE", 100)
+            refused(folder, "more files or bytes")
         monkeypatch.setattr("silomix.messages.folder.MOST_FILES", 2)
         refused(folder, "more files or bytes")
 
@@ -305,6 +307,7 @@ class TestMessageFile:
             lambda d: d["arrays"].update(codes=["uint8", [3, 2]]),
             lambda d: d["arrays"].update(codes=["uint8", [2, 10**6]]),
             lambda d: d["arrays"].update(codes=["uint8", [10**9, 0]]),
+            lambda d: d["arrays"].update(codes=["uint8", [0, 10**9]], counts=["int64", [0]]),
             lambda d: d["arrays"].update(codes=["uint8", [10**9, 10**9]]),
             lambda d: d["arrays"].update(codes=["object", [2, 2]]),
             lambda d: d["arrays"].update(codes=["uint8", [-1, 2]]),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray  # noqa: TC002
 from pydantic import AfterValidator, Field
 
 from silomix.kernels.arrays import Floats, Ints
-from silomix.messages.axes import (
+from silomix.messages.container import (
     CODES,
     COUNTS,
     FLOATS,
@@ -28,6 +28,7 @@ from silomix.messages.axes import (
     Share,
     Text,
     Whole,
+    digest,
 )
 from silomix.study.policy import OPEN, Policy, echo
 
@@ -220,8 +221,6 @@ class ShareReleases:
         A question names the sharing that it is about: with a key of less, the same question about
         other releases would pass for a repetition, and a silo would not count it.
         """
-        from silomix.messages.container import digest  # which knows this record
-
         return digest(self)
 
 

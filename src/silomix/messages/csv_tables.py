@@ -21,14 +21,15 @@ import csv
 import io
 import math
 import re
+from dataclasses import fields
 from itertools import count, groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.errors import MessageError
-from silomix.messages import Release
-from silomix.messages.axes import declared_arrays
+from silomix.messages import Check, Release
+from silomix.messages.container import declared_arrays
 from silomix.messages.rounding import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
 from silomix.model.families.dirichlet import effective_counts
 from silomix.model.schema import Schema, Variable
@@ -49,94 +50,84 @@ MOST_LINES = 5_000
 # Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.
 LARGEST_FILE = 16_000_000
 
-STEP_IN_LIST = re.compile(r"\.([0-9]+)")
+PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
-PROFILE = (
-    "cluster",
-    "variable",
-    "level",
-    "basis",
-    "count",
-    "of",
-    "mean",
-    "concentration",
-    "median",
-)
-CHECKS = ("rule", "where", "threshold", "cells", "changed", "result")
+KEYS = ["cluster", "variable", "level"]
+NUMBERS = ["basis", "count", "of", "mean", "concentration", "median"]
+CHECKS = [field.name for field in fields(Check) if field.name != "inside"]
 
 
 def array_tables(kind: type, arrays: Arrays) -> dict[str, bytes]:
     """Return the files of a record's arrays, content by name."""
     files: dict[str, bytes] = {}
-    for name, paths in _by_table(arrays):
+    for name, paths in _by_table(arrays).items():
         field = name.rpartition(".")[2]
         axes = declared_arrays(Release if name.startswith("releases.") else kind)[field].axes
-        width = max(_columns(arrays[path].shape) for path in paths)
+        lead = ["silo"] * len(_places(paths[0])) + list(axes[: max(1, len(axes) - 1)])
+        width = max(_with_columns(arrays[path].shape)[-1] for path in paths)
         values = [f"{axes[-1]}_{place}" for place in range(width)] if len(axes) > 1 else [field]
-        lead = axes[:-1] if len(axes) > 1 else axes
-        heading = ["silo"] * len(STEP_IN_LIST.findall(paths[0])) + [*lead, *values]
-        rows = (row for path in paths for row in _array_rows(path, arrays[path], width))
-        files |= csv_files(name, heading, rows)
+        rows = (row for path in paths for row in _array_rows(_places(path), arrays[path], width))
+        files |= csv_files(name, lead + values, rows)
     return files
 
 
 def read_arrays(files: Files, shapes: Shapes) -> Arrays:
     """Return the arrays, of the types and shapes that are claimed, that files hold."""
     arrays: Arrays = {}
-    for name, paths in _by_table(shapes):
+    for name, paths in _by_table(shapes).items():
         whole = all(not shapes[path][0].startswith("float") for path in paths)
-        lead = len(STEP_IN_LIST.findall(paths[0])) + max(1, len(shapes[paths[0]][1]) - 1)
+        lead = len(_places(paths[0])) + len(_with_columns(shapes[paths[0]][1])) - 1
         numbers = _read_numbers(files, name, lead, whole=whole)
         start = 0
         for path in paths:
             dtype, shape = shapes[path]
-            rows, columns = math.prod(shape[: max(1, len(shape) - 1)]), _columns(shape)
-            part = numbers[start : start + rows, :columns]
-            start += rows
-            if len(part) != rows:
-                raise MessageError(f"{name}.csv has fewer rows than {path} needs")
-            arrays[path] = part.astype(dtype).reshape(shape)
+            *others, columns = _with_columns(shape)
+            end = start + math.prod(others)
+            # each column has a heading: whoever claims more wants to fill our memory
+            if end > len(numbers) or columns > len(files[_part(name, 1)]):
+                raise MessageError(f"{name}.csv has fewer rows or columns than {path} needs")
+            arrays[path] = numbers[start:end, :columns].astype(dtype).reshape(shape)
+            start = end
     return arrays
 
 
-def _by_table(paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each table's name, that of a field, and the paths of the arrays in it."""
+def _by_table(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Return for each table's name, that of a field, the paths of the arrays in it."""
     names: dict[str, list[str]] = {}
     for path in paths:
-        names.setdefault(STEP_IN_LIST.sub("", path), []).append(path)
-    yield from names.items()
+        names.setdefault(PLACE_IN_LIST.sub("", path), []).append(path)
+    return names
 
 
-def _columns(shape: Sequence[int]) -> int:
-    return shape[-1] if len(shape) > 1 else 1
+def _places(path: str) -> list[int]:
+    return [int(place) for place in PLACE_IN_LIST.findall(path)]
 
 
-def _array_rows(path: str, array: NDArray[Any], width: int) -> Iterator[list[object]]:
-    columns = _columns(array.shape)
-    lead = array.shape[:-1] if array.ndim > 1 else array.shape
-    places = [int(step) for step in STEP_IN_LIST.findall(path)]
+def _with_columns(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of an array in its table, where one axis alone becomes one column."""
+    return (*shape, 1) if len(shape) == 1 else tuple(shape)
+
+
+def _array_rows(places: list[int], array: NDArray[Any], width: int) -> Iterator[list[object]]:
+    *others, columns = _with_columns(array.shape)
     padding = [""] * (width - columns)
-    rows = array.reshape(-1, columns).tolist() if array.size else []
-    for place, row in zip(np.ndindex(lead), rows, strict=False):
+    rows = array.reshape(math.prod(others), columns).tolist()
+    for place, row in zip(np.ndindex(*others), rows, strict=True):
         yield [*places, *place, *row, *padding]
 
 
 def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
     """Return the files of a release's tables, content by name."""
-    checks = (
-        (check.rule, check.where, check.threshold, check.cells, check.changed, check.result)
-        for check in release.checks
-    )
-    sizes = enumerate(release.sizes.tolist())
-    files = csv_files("cluster_sizes", ["cluster", "rows"], sizes)
+    checks = ([getattr(check, word) for word in CHECKS] for check in release.checks)
+    files = csv_files("cluster_sizes", ["cluster", "rows"], enumerate(release.sizes.tolist()))
     files |= csv_files("checks", CHECKS, checks)
-    files |= csv_files("profile", PROFILE, _profile_rows(release, schema))
+    files |= csv_files("profile", KEYS + NUMBERS, _profile_rows(release, schema))
     if release.weights is not None and release.probabilities is not None:
         names = [f"cluster {cluster}" for cluster in range(release.clusters)]
-        rows = _array_rows("", release.weights, release.clusters)
+        rows = _array_rows([], release.weights, len(names))
         files |= csv_files("weights", ["draw", *names], rows)
         names = [f"{variable}={level}" for variable, level in schema.levels]
-        rows = _array_rows("", release.probabilities, len(names))
+        rows = _array_rows([], release.probabilities, len(names))
         files |= csv_files("probabilities", ["draw", "cluster", *names], rows)
     return files
 
@@ -157,31 +148,23 @@ def _profile_rows(release: Release, schema: Schema) -> Iterator[tuple[object, ..
             uniform = basis[at] == UNIFORM
             counted = policy.has_rules and not uniform
             yield (
-                cluster,
-                variable,
-                level,
-                BASES[basis[at]],
+                *(cluster, variable, level, BASES[basis[at]]),
                 round(release.mean[at] * of[at]) if counted else "",
                 "" if uniform else int(of[at]),
-                float(release.mean[at]),
-                float(concentration[at]),
-                float(release.medians[at]),
+                *(float(part[at]) for part in (release.mean, concentration, release.medians)),
             )
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     """Return the arrays of a release, and the variables and levels that its profile names."""
     sizes = _read_numbers(files, "cluster_sizes", 1, whole=True)[:, 0]
-    profile = csv_rows(files, "profile")
+    profile = [row for part in _read_parts(files, "profile") for row in part]
     levels = [(row[1], row[2]) for row in profile[: len(profile) // max(1, len(sizes))]]
     runs = [(name, [level for _, level in run]) for name, run in groupby(levels, lambda at: at[0])]
-    schema = Schema(tuple(Variable(name, tuple(names)) for name, names in runs))
-    if (
-        not levels
-        or len(dict(runs)) < len(runs)
-        or not all(n.isprintable() for p in levels for n in p)
-    ):
+    printable = all(text.isprintable() for names in levels for text in names)
+    if not levels or len(dict(runs)) < len(runs) or not printable:
         raise MessageError("profile.csv does not name the variables and levels of a study")
+    schema = Schema(tuple(Variable(name, tuple(names)) for name, names in runs))
     numbers = np.array([[float(cell) for cell in row[6:]] for row in profile])
     mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
     concentration = concentration[:, schema.offsets[:-1]]
@@ -231,12 +214,8 @@ def _line(row: Sequence[object]) -> bytes:
     return text.getvalue().encode()
 
 
-def csv_rows(files: Files, name: str) -> list[list[str]]:
-    """Return the rows of a table without its heading; its files are taken to be `csv_files`'."""
-    return [row for part in _read_parts(files, name) for row in part]
-
-
 def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
+    """Yield the rows of each file of a table, without its heading."""
     for number in count(1):
         if number > 1 and _part(name, number) not in files:
             return

@@ -14,9 +14,8 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
-from silomix.messages.axes import MOST_ROWS, axis_lengths, odd_sums
+from silomix.messages.container import MOST_ROWS, axis_lengths, odd_sums, shorten
 from silomix.messages.container import digest as digest_question
-from silomix.messages.container import shorten
 from silomix.messages.rounding import least_units, pool
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
@@ -56,15 +55,20 @@ class Terms(NamedTuple):
         return {"level": levels, "variable": len(offsets) - 1, "silo": silos}
 
     @property
-    def most_clusters(self) -> int:
-        """No study has more global clusters: every silo's may all be its own."""
-        return self.study.model.components * len(self.study.silos)
-
-    @property
-    def most_draws(self) -> int:
-        """More draws than anybody asks for."""
-        schedule = self.study.sampling
-        return max(MOST_DRAWS, self.study.kept_draws, schedule.kept * schedule.chains)
+    def most(self) -> dict[str, int]:
+        """The most entries that other axes have: no honest coordinator asks about more at once."""
+        study, solver = self.study, self.study.aggregation.solver
+        schedule, components = study.sampling, study.model.components
+        chains = max(study.polish.chains, study.kept_draws)
+        return {
+            # every silo's clusters may all be its own
+            "cluster": components * len(study.silos),
+            "local_cluster": components,
+            "draw": max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains),
+            "chain": schedule.chains if study.strategy == "exact" else chains,
+            # each point is an answer of its own
+            "start": 1 if isinstance(solver, Lbfgs) else solver.starts,
+        }
 
 
 def check_envelope(
@@ -107,10 +111,9 @@ def check_query(query: Any, study: Study, silo: str) -> None:
         Naming the silo, the kind of question, and what to do.
     """
     kind = type(query).__name__
-    if type(query) not in messages.REPLIES:
+    if type(query) not in CHECKS:
         raise MessageError(f"{silo}: a {kind} is no question; have the coordinator ask one")
-    problem = next(_query_problems(query, _terms(study, silo)), None)
-    if problem is not None:
+    for problem in _query_problems(query, _terms(study, silo)):
         raise MessageError(
             f"{silo}: the question {kind} {problem}; make sure that the coordinator has the same "
             "study file, and have it ask again"
@@ -127,8 +130,7 @@ def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> N
     MessageError
         Naming the silo, the kind of answer, and what to do.
     """
-    problem = next(_reply_problems(reply, query, _terms(study, silo)), None)
-    if problem is not None:
+    for problem in _reply_problems(reply, query, _terms(study, silo)):
         raise MessageError(
             f"{silo}: the answer {type(reply).__name__} to {type(query).__name__} {problem}; have "
             "the silo answer this question again, with the same study file"
@@ -144,8 +146,7 @@ def _terms(study: Study, silo: str) -> Terms:
 
 
 def _query_problems(query: Any, terms: Terms) -> Problems:
-    setting = _not_asked(type(query), terms.study)
-    if setting:
+    for setting in _settings_against(type(query), terms.study):
         yield f"is not asked in a study with {setting}"
     yield from CHECKS[type(query)][0](query, terms)
 
@@ -161,39 +162,41 @@ def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems
         yield from CHECKS[type(query)][1](reply, query, terms)
 
 
-def _not_asked(kind: type, study: Study) -> str:
-    """Return the setting under which a study does not ask this question, if it has that."""
+def _settings_against(kind: type, study: Study) -> Problems:
+    """Yield the settings under which a study does not ask this question, as far as it has them."""
     weighing, matching = study.aggregation, study.matching.method
     exact = study.strategy == "exact"
-    if kind is messages.AssignRows:
-        reasons = []
-    elif kind is messages.PolishRound:
-        reasons = [(not exact and study.polish.rounds == 0, "polish = 0")]
-    else:
-        reasons = [(exact, 'strategy = "exact"')]
-    if kind is messages.DivergenceCost:
-        reasons.append((matching != "divergence", f'matching = "{matching}"'))
-    if kind in ORACLES:
-        reasons.append((weighing.method != "vcmc", f'aggregation = "{weighing.method}"'))
-        reasons.append((weighing.oracle not in ORACLES[kind], f'oracle = "{weighing.oracle}"'))
-    return next((words for applies, words in reasons if applies), "")
+    if kind is messages.PolishRound and not exact and study.polish.rounds == 0:
+        yield "polish = 0"
+    if kind not in (messages.PolishRound, messages.AssignRows) and exact:
+        yield 'strategy = "exact"'
+    if kind is messages.DivergenceCost and matching != "divergence":
+        yield f'matching = "{matching}"'
+    if kind in ORACLES and weighing.method != "vcmc":
+        yield f'aggregation = "{weighing.method}"'
+    if kind in ORACLES and weighing.oracle != ORACLES[kind]:
+        yield f'oracle = "{weighing.oracle}"'
 
 
-ORACLES: dict[type, tuple[str, ...]] = {
-    messages.ShareReleases: ("federated",),
-    messages.LogLikelihood: ("federated",),
-    messages.CountDistinctRows: ("contingency",),
+# Which oracle asks what.
+ORACLES: dict[type, str] = {
+    messages.ShareReleases: "federated",
+    messages.LogLikelihood: "federated",
+    messages.CountDistinctRows: "contingency",
 }
 
 
-def _fits(record: Any, terms: Terms, known: Mapping[str, int], **most: int) -> Problems:
+def _fits(
+    record: Any, terms: Terms, known: Mapping[str, int] | None = None, **most: int
+) -> Problems:
     """Yield which axes do not have the lengths they must have, and what does not sum to one.
 
     Parameters
     ----------
-    known : lengths of axes that the study or the question says.
-    most : the largest lengths of others.
+    known : lengths of axes that the question says; those that the study says when left out.
+    most : the largest lengths of others, where they are not those of the terms.
     """
+    known, most = known or terms.lengths, terms.most | most
     for axis, length in axis_lengths(record).items():
         least, largest = (known[axis],) * 2 if axis in known else (1, most.get(axis, MOST_ROWS))
         yield from _range(f"{axis}s", length, least, largest)
@@ -233,7 +236,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
         for problem in _release(release, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
-        yield from _range("groups", group.max(), 0, terms.most_clusters - 1)
+        yield from _range("groups", group.max(), 0, terms.most["cluster"] - 1)
 
 
 def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
@@ -245,30 +248,24 @@ def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
     clusters = int(together.max()) + 1
     if len(np.unique(together)) < clusters:
         yield f"has {clusters} groups, and some of them have no cluster"
-    yield from _range("draws", query.draws, 1, terms.most_draws)
+    yield from _range("draws", query.draws, 1, terms.most["draw"])
     numbers = len(terms.study.silos) * query.draws * clusters * terms.lengths["level"]
     yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
 
 
 def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Problems:
-    solver = terms.study.aggregation.solver
-    # each point is an answer of its own: no more than an honest coordinator asks about at once
-    starts = 1 if isinstance(solver, Lbfgs) else solver.starts
-    yield from _fits(query, terms, terms.lengths, start=starts, cluster=terms.most_clusters)
-    yield from _range("last", query.last, 1, terms.most_draws)
+    yield from _fits(query, terms)
+    yield from _range("last", query.last, 1, terms.most["draw"])
     yield from _range("first", query.first, 0, query.last - 1)
 
 
 def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
-    study = terms.study
-    chains = max(study.polish.chains, study.kept_draws)
-    rounds = study.polish.most if study.polish.rounds == "until" else study.polish.rounds
-    sweeps = study.polish.inner_sweeps
-    exact = study.strategy == "exact"
+    study, polish = terms.study, terms.study.polish
+    rounds = polish.most if polish.rounds == "until" else polish.rounds
+    sweeps, exact = polish.inner_sweeps, study.strategy == "exact"
     if exact:
-        chains, rounds, sweeps = study.sampling.chains, study.sampling.iterations, 1
-    clusters = min(terms.most_clusters, MOST_LABELS)
-    yield from _fits(query, terms, terms.lengths, chain=chains, cluster=clusters)
+        rounds, sweeps = study.sampling.iterations, 1
+    yield from _fits(query, terms, cluster=min(terms.most["cluster"], MOST_LABELS))
     yield from _range("round", query.round, 1, rounds)
     yield from _range("inner_sweeps", query.inner_sweeps, 1, sweeps)
     if exact != (query.alpha is None):
@@ -279,14 +276,7 @@ def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
 
 def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
     study = terms.study
-    yield from _fits(
-        query,
-        terms,
-        terms.lengths,
-        draw=terms.most_draws,
-        cluster=terms.most_clusters,
-        local_cluster=study.model.components,
-    )
+    yield from _fits(query, terms)
     matched = study.assign == "matching" and study.strategy == "consensus"
     if matched != (query.groups is not None):
         yield f"{'lacks' if matched else 'has'} groups in a study with assign {study.assign!r}"
@@ -304,8 +294,7 @@ def _release(reply: Release, terms: Terms) -> Problems:
     ):
         if found != wanted:
             yield f"is of {word} {found!r:.70} instead of {wanted!r}"
-    limits = {"cluster": study.model.components, "draw": terms.most_draws}
-    yield from _fits(reply, terms, terms.lengths, **limits)
+    yield from _fits(reply, terms, cluster=study.model.components)
     yield from _contradictions(reply)
 
 
@@ -386,7 +375,7 @@ def _divergence_reply(
 ) -> Problems:
     size, known = len(reply.cost), query.clusters
     yield from _range("clusters", size, known + 1, max(known, terms.study.model.components) + 1)
-    yield from _fits(reply, terms, {"reference_cluster": size})
+    yield from _fits(reply, terms, {"local_cluster": size, "reference_cluster": size})
 
 
 def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
@@ -396,7 +385,7 @@ def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
 def _distinct_reply(
     reply: messages.DistinctRows, _: messages.CountDistinctRows, terms: Terms
 ) -> Problems:
-    yield from _fits(reply, terms, terms.lengths)
+    yield from _fits(reply, terms)
     yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
     levels = np.diff(terms.study.table_schema.offsets)
     # one code more than there are levels: a missing cell

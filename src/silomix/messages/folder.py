@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,7 +22,7 @@ from silomix.errors import FileError, MessageError
 from silomix.messages import Release, SampleLocally
 from silomix.messages.container import (
     HEAD,
-    LARGEST,
+    LARGEST_MESSAGE,
     Envelope,
     digest,
     read_json,
@@ -145,9 +144,8 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
 
 def _write_folder(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder under another name, and rename it; one that is in the way steps aside."""
+    """Write a folder under another name, and rename it, in the place of what may be replaced."""
     scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-    old = target.with_name(f"{scratch.name}.old")
     try:
         scratch.mkdir(parents=True)
         for name, content in files.items():
@@ -155,36 +153,31 @@ def _write_folder(target: Path, files: Mapping[str, bytes]) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        if target.exists():
-            target.rename(old)
+        shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)
     except OSError as error:
-        with suppress(OSError):
-            old.rename(target)
         raise FileError(
             f"{target} cannot be written: {error.strerror}; choose another folder, with enough "
             "space"
         ) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
 
 
-def read(folder: str | Path, *, study: Study, largest: int = LARGEST) -> tuple[Envelope, Any]:
+def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
     """Return the envelope and the record of a message in a folder.
 
     Parameters
     ----------
     folder : nothing in it is believed.
     study : whose variables and levels a release in it must have.
-    largest : bytes of all its files together, the most that are read.
 
     Raises
     ------
     MessageError
         When a file is changed, missing, foreign, too large or damaged, naming the file.
     """
-    envelope, record, schema = _read(Path(folder), largest)
+    envelope, record, schema = _read(Path(folder))
     if schema is not None and schema.levels != study.table_schema.levels:
         raise MessageError(
             f"{folder} is a release of other variables or levels than the study's; release again "
@@ -201,7 +194,7 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
     MessageError
         When a file is missing, damaged, too large, or says what cannot be.
     """
-    _, release, schema = _read(Path(folder), LARGEST)
+    _, release, schema = _read(Path(folder))
     if schema is None:
         raise MessageError(f"{folder} is a message, and no release")
     for problem in release_problems(release, schema.offsets):
@@ -209,9 +202,9 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
     return release, schema
 
 
-def _read(source: Path, largest: int) -> tuple[Envelope, Any, Schema | None]:
+def _read(source: Path) -> tuple[Envelope, Any, Schema | None]:
     try:
-        return _read_message(_read_folder(source, largest))
+        return _read_message(_read_folder(source))
     except OSError as error:
         problem = f"{error.strerror}; check the path"
     except MessageError as error:
@@ -221,8 +214,9 @@ def _read(source: Path, largest: int) -> tuple[Envelope, Any, Schema | None]:
     raise MessageError(f"{source} cannot be read: {problem}")
 
 
-def _read_folder(source: Path, largest: int) -> dict[str, bytes]:
+def _read_folder(source: Path) -> dict[str, bytes]:
     """Return what is in the files of a folder, by name."""
+    left = LARGEST_MESSAGE
     if source.name.startswith("."):
         raise MessageError("it was left by a writer that did not finish")
     files: dict[str, bytes] = {}
@@ -230,10 +224,9 @@ def _read_folder(source: Path, largest: int) -> dict[str, bytes]:
         for entry in entries:
             if not entry.is_file(follow_symlinks=False):
                 raise MessageError(f"{shorten(entry.name)} is no file")
-            content = read_file(Path(entry.path), largest + 1)
-            largest -= len(content)
-            files[entry.name] = content
-            if largest < 0 or len(files) > MOST_FILES:
+            files[entry.name] = read_file(Path(entry.path), left + 1)
+            left -= len(files[entry.name])
+            if left < 0 or len(files) > MOST_FILES:
                 raise MessageError("it has more files or bytes than are read")
     if HEAD not in files:
         raise MessageError(f"{HEAD} is missing, without which it is no message")
@@ -259,15 +252,10 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
     else:
         arrays = read_arrays(files, shapes)
     envelope, record = unseal(head, arrays)
-    _check_tables(_tables(record, arrays, schema), files, is_release=schema is not None)
-    return envelope, record, schema
-
-
-def _check_tables(
-    tables: Mapping[str, bytes], files: dict[str, bytes], *, is_release: bool
-) -> None:
-    """Refuse tables that say anything else, or otherwise, than the record that was read."""
-    for_people = {README, NOT_INCLUDED, PICTURE} if is_release else set()
+    # the tables say this, and nothing else or otherwise
+    tables = _tables(record, arrays, schema)
+    for_people = {README, NOT_INCLUDED, PICTURE} if schema is not None else set()
     for name in sorted(tables.keys() | files.keys() - for_people):
         if tables.get(name) != files.get(name):
             raise MessageError(f"{shorten(name)} does not have the numbers and names due, in order")
+    return envelope, record, schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from textwrap import fill
@@ -14,7 +15,7 @@ from silomix.model.sentences import plural
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
@@ -79,24 +80,17 @@ def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
 def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
     """Return the text of `README.txt`."""
     title = f"Release of the silo {release.silo}"
+    bullet = partial(fill, width=WIDTH, initial_indent="- ", subsequent_indent="  ")
+    there = FILES.keys() & {"README.txt", "message.json", *files}
+    sections = {
+        heading: [bullet(sentence) for sentence in sentences]
+        for heading, sentences in explain(release, schema).items()
+    }
+    sections["Files"] = [f"  {name:<20} {what}" for name, what in FILES.items() if name in there]
     parts = [title, "=" * len(title), ""]
-    for heading, sentences in explain(release, schema).items():
-        parts += _section(heading, [_bullet(sentence) for sentence in sentences])
-    listed = [
-        f"  {name:<20} {FILES[name]}"
-        for name in FILES
-        if name in {"README.txt", "message.json", *files}
-    ]
-    made = f"Made by silomix {metadata.version('silomix')}."
-    return "\n".join([*parts, *_section("Files", listed), made]) + "\n"
-
-
-def _section(heading: str, lines: Sequence[str]) -> list[str]:
-    return [heading, "-" * len(heading), *lines, ""]
-
-
-def _bullet(sentence: str) -> str:
-    return fill(sentence, WIDTH, initial_indent="- ", subsequent_indent="  ")
+    for heading, lines in sections.items():
+        parts += [heading, "-" * len(heading), *lines, ""]
+    return "\n".join([*parts, f"Made by silomix {metadata.version('silomix')}.\n"])
 
 
 def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
@@ -170,7 +164,9 @@ def further_questions(policy: Policy) -> list[str]:
     asked = []
     for kind, what in QUESTIONS.items():
         limit: int = getattr(policy.exchanges, kind)
-        asked.append(_limit(what, limit, "point" if kind == "gradients" else "time"))
+        times = plural(limit, "point" if kind == "gradients" else "time")
+        often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
+        asked.append(f"{what}: {often if limit else 'never'}.")
         if limit and kind in GIVES_AWAY:
             asked.append(f"That gives away {GIVES_AWAY[kind]}.")
     shown = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
@@ -185,14 +181,6 @@ QUESTIONS: Mapping[str, str] = {
     "polish": "Sampled counts of each level in each cluster (polish)",
     "assign": "How many rows go to each of the clusters that are asked about (assign)",
 }
-
-
-def _limit(what: str, limit: int, unit: str) -> str:
-    if limit == 0:
-        return f"{what}: never."
-    if limit >= UNLIMITED:
-        return f"{what}: without limit."
-    return f"{what}: {plural(limit, unit)} in one study."
 
 
 def draw_profiles(mean: Floats, sizes: Ints, schema: Schema) -> bytes | None:

@@ -9,9 +9,9 @@ of its cluster and is left out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -145,8 +145,7 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
 
 
-@dataclass(frozen=True, eq=False)
-class Sources:
+class Sources(NamedTuple):
     """What local clusters say of one profile, variable by variable.
 
     Attributes
@@ -164,7 +163,7 @@ class Sources:
 
     def of(self, clusters: Ints) -> Sources:
         """Return some of the sources."""
-        return Sources(*(getattr(self, name)[clusters] for name in vars(self)))
+        return Sources._make(part[clusters] for part in self)
 
 
 def has_rules(release: Release) -> bool:
@@ -174,15 +173,12 @@ def has_rules(release: Release) -> bool:
 
 def read_sources(release: Release, offsets: Ints) -> Sources:
     """Return what the clusters of one release can stand for."""
-    clusters, levels = release.mean.shape
+    clusters = release.clusters
     if not has_rules(release):
-        return Sources(
-            np.zeros((clusters, levels), dtype=np.int64),
-            effective_counts(release.mean, release.concentration, offsets),
-            np.zeros(clusters, dtype=np.int64),
-            np.zeros(clusters, dtype=np.int64),
-            np.ones((clusters, len(offsets) - 1)),
-        )
+        known = effective_counts(release.mean, release.concentration, offsets)
+        none = np.zeros(clusters, dtype=np.int64)
+        worth = np.ones(release.concentration.shape)
+        return Sources(np.zeros(known.shape, dtype=np.int64), known, none, none, worth)
     policy = Policy(**release.policy)
     rows = release.sizes[:, None].astype(np.float64)
     released = np.rint(release.mean * rows / policy.round_to).astype(np.int64)
@@ -198,8 +194,7 @@ def read_sources(release: Release, offsets: Ints) -> Sources:
 
 def join_sources(parts: Sequence[Sources]) -> Sources:
     """Return the sources of several releases in one list."""
-    names = vars(parts[0])
-    return Sources(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return Sources._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def draw_profile(
