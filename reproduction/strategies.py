@@ -35,7 +35,7 @@ import silomix
 from silomix.study import FewRounds
 from silomix.study.policy import UNLIMITED, Exchanges
 
-DOCS = Path(__file__).parents[1] / "docs" / "tables"
+TABLES = Path(__file__).parent / "tables"
 HEADINGS = {
     "pi": "coverage of π",
     "p0": "of p < .1",
@@ -236,10 +236,10 @@ def main(words=None):
             print(f"\n{name}\n{table.round(3).to_string(index=False)}")
         table.round(4).to_csv(path.with_name(name), index=False)
     if len(lines):
-        DOCS.mkdir(exist_ok=True)
-        (DOCS / "strategies.md").write_text(strategies_page(comparable(lines)), encoding="utf-8")
-        (DOCS / "policy-cost.md").write_text(policy_page(lines), encoding="utf-8")
-        (DOCS / "policy-widths.md").write_text(widths_page(lines), encoding="utf-8")
+        TABLES.mkdir(exist_ok=True)
+        (TABLES / "strategies.md").write_text(strategies_page(comparable(lines)), encoding="utf-8")
+        (TABLES / "policy-cost.md").write_text(policy_page(lines), encoding="utf-8")
+        (TABLES / "policy-widths.md").write_text(widths_page(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
