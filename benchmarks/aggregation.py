@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from silomix.coordinator.aggregation.objective import Objective, evaluate
-from silomix.coordinator.aggregation.oracles import of_rows
+from silomix.coordinator.aggregation.objective import Objective, evaluate, of_rows
 from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
 from silomix.coordinator.aggregation.solvers import lbfgs
 from silomix.kernels.likelihood import RowCounts, distinct_rows, row_table

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from silomix.coordinator.aggregation import aggregate
-from silomix.coordinator.aggregation.objective import Objective, evaluate
-from silomix.coordinator.aggregation.oracles import contingency, of_rows
-from silomix.coordinator.aggregation.vcmc import size_weights
+from silomix.coordinator.aggregation import aggregate, size_weights
+from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.layout import lay_out
@@ -34,7 +32,7 @@ from silomix.model.draws import (
 )
 from silomix.model.families.categorical import Categorical, Kept, Sweeps
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
@@ -94,6 +92,10 @@ class Planted(NamedTuple):
     correspondence: Correspondence
     rows: np.ndarray
     offsets: np.ndarray
+
+    @property
+    def model(self) -> PooledModel:
+        return PooledModel(PRIOR, self.offsets, SEED)
 
 
 def write_rows(folder: Path, rows: int) -> None:
@@ -265,8 +267,7 @@ def matching(folder: Path, size: Size) -> Work:
     silos = fresh(planted)
 
     def call() -> Correspondence:
-        given = {"prior": PRIOR, "offsets": planted.offsets, "seed": SEED}
-        return match(planted.releases, Evidence(), silos, **given)[0]
+        return match(planted.releases, Evidence(), silos, planted.model)[0]
 
     local = sum(release.clusters for release in planted.releases)
     return Work(call, lambda found: found.clusters, local_clusters=local)
@@ -313,10 +314,8 @@ def solving(folder: Path, size: Size) -> Work:
             planted.correspondence,
             settings,
             fresh(planted),
-            prior=PRIOR,
-            offsets=planted.offsets,
+            planted.model,
             count=size.draws,
-            seed=SEED,
         )
 
     distinct = len(distinct_rows(shard.codes).counts)
@@ -337,17 +336,10 @@ def polishing(folder: Path, size: Size) -> Work:
     start = starting_point(matched, profiles, planted.rows, planted.offsets)
 
     def call() -> Any:
-        return polish(
-            start,
-            silos,
-            Polish(rounds=1, inner_sweeps=INNER_SWEEPS),
-            kept_draws=1,
-            prior=PRIOR,
-            offsets=planted.offsets,
-            seed=SEED,
-        )
+        once = Polish(rounds=1, inner_sweeps=INNER_SWEEPS)
+        return polish(start, silos, once, planted.model, kept_draws=1)
 
-    return Work(call, lambda found: found.log_likelihood.mean() / size.rows)
+    return Work(call, lambda found: found.trace.values["log_likelihood"].mean() / size.rows)
 
 
 def assigning(folder: Path, size: Size) -> Work:

@@ -47,8 +47,7 @@ from study import warm_up
 import silomix
 from silomix import rivals
 from silomix.coordinator.polish import Start, polish
-from silomix.model.draws import SiloProfiles
-from silomix.model.schema import Shard
+from silomix.model.schema import PooledModel, Shard
 from silomix.model.table import load
 from silomix.posterior import row_membership
 from silomix.silo.local import Silo
@@ -92,19 +91,17 @@ def from_truth(table, *, truth, seed, threads, **others):
         own=in_every_chain(np.maximum(truth.probabilities_by_silo, 1e-9), 1),
         kappa=np.full(len(study.variables), 100.0),
     )
-    found = polish(
-        start, silos, Polish(rounds=TRUTH_ROUNDS), kept_draws=study.kept_draws, prior=study.prior,
-        offsets=study.table_schema.offsets, seed=seed,
-    )  # fmt: skip
+    model = PooledModel(study.prior, study.table_schema.offsets, seed)
+    found = polish(start, silos, Polish(rounds=TRUTH_ROUNDS), model, kept_draws=study.kept_draws)
     labels = np.empty(len(table), dtype=np.int64)
-    for s, own in enumerate(np.moveaxis(found.silo_probabilities, 1, 0)):
+    for s, own in enumerate(np.moveaxis(found.silo_profiles.probabilities, 1, 0)):
         shares = row_membership(shards[s], found.weights_by_silo[-len(own) :, s], own, threads)
         labels[place == s] = shares.membership.argmax(axis=1)
     return SimpleNamespace(
         labels=labels,
         weights=np.einsum("tsc,s->tc", found.weights_by_silo, np.bincount(place) / len(place)),
         probabilities=found.probabilities,
-        silo_profiles=SiloProfiles(found.kappa, found.silo_probabilities),
+        silo_profiles=found.silo_profiles,
         n_clusters=found.probabilities.shape[1],
         silos=truth.silos,
     )

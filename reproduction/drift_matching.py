@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 from running import arguments, read_lines, run_cases
 
+from silomix.coordinator.matching.evidence import LocalClusters, group_under_drift
 from silomix.coordinator.matching.greedy import evidence_groups
-from silomix.coordinator.matching.local_clusters import LocalClusters
-from silomix.coordinator.matching.profile import group_under_drift
 from silomix.model.families.dirichlet import draw_levels
 
 ROWS = 200

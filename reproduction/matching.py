@@ -20,6 +20,7 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 import silomix
 from silomix.coordinator.matching import match
 from silomix.model.metrics import adjusted_rand_index
+from silomix.model.schema import PooledModel
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
@@ -70,15 +71,9 @@ def keep(silo, local):
 
 def match_kept(study, silos, settings):
     """Match the silos' clusters in one way: their correspondence."""
-    found, _ = match(
-        [silo.store.kept.release for silo in silos],
-        settings,
-        InProcess(silos),
-        prior=study.prior,
-        offsets=study.table_schema.offsets,
-        seed=study.seed,
-    )
-    return found
+    releases = [silo.store.kept.release for silo in silos]
+    model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
+    return match(releases, settings, InProcess(silos), model)[0]
 
 
 def matched_labels(silos, correspondence):

@@ -17,14 +17,14 @@ from judging import quietly, timed
 from running import arguments, done_cases, read_lines, run_cases
 
 import silomix
-from silomix.coordinator.aggregation.objective import Objective
-from silomix.coordinator.aggregation.oracles import contingency
+from silomix.coordinator.aggregation.objective import Objective, contingency
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import some_draws
+from silomix.model.schema import PooledModel
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 
@@ -45,9 +45,9 @@ def objective_of(design, seed):
     study, silos = federation.study, federation.silos
     releases = federation.ask(SampleLocally())
     schema = study.table_schema
-    offsets = schema.offsets
-    found, _ = match(releases, study.matching, silos, prior=study.prior, offsets=offsets, seed=seed)
-    matched = matched_draws(releases, found.groups, 1000, study.prior, offsets, seed)
+    model = PooledModel(study.prior, schema.offsets, seed)
+    found, _ = match(releases, study.matching, silos, model)
+    matched = matched_draws(releases, found.groups, 1000, *model)
     settings = study.aggregation
     return Objective(
         matched=some_draws(matched, 0, settings.draws),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silomix.coordinator.aggregation.oracles import of_rows
+from silomix.coordinator.aggregation.objective import of_rows
 from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.messages import (
     CountDistinctRows,
@@ -22,7 +22,7 @@ from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
 from silomix.model.families.categorical import mean_log_likelihood, some_draws
 from silomix.model.families.dirichlet import fit_dirichlet, without_prior
-from silomix.model.schema import Prior
+from silomix.model.schema import PooledModel, Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()
@@ -46,6 +46,9 @@ class Case:
     @property
     def silos(self):
         return FakeSilos(self)
+
+    def model(self, seed):
+        return PooledModel(self.prior, self.offsets, seed)
 
     def matched(self, draws, seed):
         groups = self.correspondence.groups

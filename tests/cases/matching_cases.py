@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
 
-from silomix.coordinator.matching.local_clusters import LocalClusters
+from silomix.coordinator.matching.evidence import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
 from silomix.model.schema import Prior, Schema, Shard, Variable

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
+from silomix.model.schema import PooledModel
 from silomix.study.settings import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
@@ -36,15 +37,8 @@ def word(request):
 
 
 def run(case, word, seed=0):
-    found, _ = match(
-        case.releases,
-        PLAIN[word],
-        RowSilos(case.releases, case.codes, case.sizes),
-        prior=PRIOR,
-        offsets=case.offsets,
-        seed=seed,
-    )
-    return found
+    silos = RowSilos(case.releases, case.codes, case.sizes)
+    return match(case.releases, PLAIN[word], silos, case.model(seed))[0]
 
 
 def assert_sound(found, releases):
@@ -130,16 +124,9 @@ def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, num
     silos = data.draw(st.permutations(range(4)))
     labels = [data.draw(st.permutations(range(release.clusters))) for release in releases]
     moved = rearrange(releases, silos, labels)
+    model = PooledModel(PRIOR, offsets_of((2, 3, 2)), 1)
     before, after = (
-        match(
-            some,
-            MATCHINGS[word],
-            QuietSilos(some),
-            prior=PRIOR,
-            offsets=offsets_of((2, 3, 2)),
-            seed=1,
-        )[0]
-        for some in (releases, moved)
+        match(some, MATCHINGS[word], QuietSilos(some), model)[0] for some in (releases, moved)
     )
     expected = rearrange_groups(before.groups, silos, labels)
     assert_array_equal(together(np.concatenate(after.groups)), together(expected))

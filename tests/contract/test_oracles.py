@@ -9,8 +9,12 @@ import pytest
 from cases.aggregation_cases import make_case, share_of
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.coordinator.aggregation.objective import Objective, evaluate
-from silomix.coordinator.aggregation.oracles import contingency, federated
+from silomix.coordinator.aggregation.objective import (
+    Objective,
+    contingency,
+    evaluate,
+    federated,
+)
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.model.families.categorical import some_draws

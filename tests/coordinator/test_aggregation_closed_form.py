@@ -59,7 +59,7 @@ def test_the_product_of_two_halves_is_the_pooled_posterior(seed, fractionate, ho
         draws=DRAWS,
         prior=Prior(fractionate=fractionate),
     )
-    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.model(seed))
     members, cells = pooled_shapes(case, 3)
     rng = np.random.default_rng(seed)
     found = (
@@ -85,7 +85,7 @@ def test_the_parameters_follow_the_formula(seed):
         seed, rows=(80, 60, 50), clusters=2, sizes=(2, 3), holds=[[1, 1], [1, 0], [1, 0]]
     )
     matched = case.matched(DRAWS, seed)
-    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    product = multiply(matched, rows_of(case), case.model(seed))
     for c, holders in ((0, [0, 1, 2]), (1, [0])):
         total = np.zeros(5)
         for s in holders:
@@ -99,7 +99,7 @@ def test_the_parameters_follow_the_formula(seed):
 
 def test_a_silo_of_one_cluster_brings_its_rows(seed):
     case = make_case(seed, rows=(200, 100), clusters=2, holds=[[1, 1], [0, 1]], draws=DRAWS)
-    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.prior, case.offsets)
+    product = multiply(case.matched(DRAWS, seed), rows_of(case), case.model(seed))
     assert product.rows[1] == 100
     assert_allclose(product.rows[0], 200, rtol=MOMENTS)
     members, _ = pooled_shapes(case, 2)
@@ -112,7 +112,7 @@ def test_weights_without_any_information_keep_their_mean(seed):
     matched = case.matched(DRAWS, seed)
     rng = np.random.default_rng(seed)
     matched.weights[:] = rng.dirichlet([0.1, 0.1], size=(2, DRAWS))
-    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    product = multiply(matched, rows_of(case), case.model(seed))
     assert_array_equal(product.rows, 0)
     assert_allclose(product.weights, case.prior.alpha, rtol=1e-12)
 
@@ -126,7 +126,7 @@ def test_near_zero_it_has_the_shape_that_averages_lack(seed):
         conjugate_release(rng, s, *never, case.sizes, case.prior, 4, DRAWS) for s in range(4)
     ]
     matched = replace(case, releases=releases).matched(DRAWS, seed)
-    product = multiply(matched, rows_of(case), case.prior, case.offsets)
+    product = multiply(matched, rows_of(case), case.model(seed))
     drawn = draw_levels(product.profiles, case.offsets, rng, DRAWS)
     average = matched.probabilities[:, :, 0, 1].mean(axis=0)
     low = beta(0.5, 1000.5).ppf(0.1)

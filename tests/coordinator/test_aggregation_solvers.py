@@ -9,10 +9,10 @@ import pytest
 from cases.aggregation_cases import make_case
 from numpy.testing import assert_allclose, assert_array_equal
 
+from silomix.coordinator.aggregation import size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.coordinator.aggregation.vcmc import size_weights
 from silomix.model.families.categorical import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 

@@ -10,7 +10,12 @@ from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact import ExactDraws, align, sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.schema import Prior
+from silomix.model.schema import PooledModel, Prior
+
+
+def model(seed):
+    return PooledModel(Prior(), np.array([0, 2, 4]), seed)
+
 
 A, B, NONE = [60, 0, 60, 0], [0, 40, 0, 40], [0] * 4
 
@@ -19,12 +24,12 @@ def made(members, counts, weights):
     """Draws with these members and cells, and with probabilities that tell components apart."""
     counts = np.array(counts)
     numbered = np.arange(float(counts.size)).reshape(counts.shape)
-    zeros = np.zeros(len(counts))
-    return ExactDraws(np.array(weights), numbered, counts, np.array(members), zeros, zeros)
+    weights, zeros = np.array(weights), np.zeros(len(counts))
+    return ExactDraws(weights, weights[:, None], numbered, counts, np.array(members), zeros)
 
 
 def run(draws, absorb=60):
-    return align(draws, prior=Prior(), offsets=np.array([0, 2, 4]), absorb=absorb)
+    return align(draws, model(0), absorb)
 
 
 def test_switched_and_stray_components():
@@ -34,12 +39,12 @@ def test_switched_and_stray_components():
         [[0.5, 0.3, 0.2], [0.1, 0.3, 0.6], [0.6, 0.2, 0.2]],
     )
     found = run(draws)
-    assert (found.reference, found.folded) == (0, 0)
+    assert found.folded == 0
     assert found.unmatched == pytest.approx(0.02 / 3)
     for t, own in enumerate([[0, 1], [2, 1], [0, 1]]):
-        np.testing.assert_array_equal(found.probabilities[t], draws.probabilities[t, own])
+        np.testing.assert_array_equal(found.parts.probabilities[t], draws.probabilities[t, own])
         kept = draws.weights[t, own]
-        np.testing.assert_allclose(found.weights[t], kept / kept.sum())
+        np.testing.assert_allclose(found.parts.weights[t], kept / kept.sum())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,7 @@ def test_switched_and_stray_components():
 def test_a_small_twin_is_folded(absorb, folded):
     draws = made([[60, 40, 3]] * 2, [[A, B, [3, 0, 3, 0]]] * 2, [[0.5, 0.3, 0.2]] * 2)
     found = run(draws, absorb)
-    assert (found.folded, found.weights.shape[1]) == (folded, 3 - folded)
+    assert (found.folded, found.parts.weights.shape[1]) == (folded, 3 - folded)
 
 
 def test_a_twin_of_many_rows_is_folded_unless_a_number_says_otherwise():
@@ -62,8 +67,7 @@ def test_silos_own_weights_follow_their_components():
     own = np.array([[[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]], [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]]])
     found = run(replace(draws, weights_by_silo=own))
     kept = np.stack([own[0][:, [0, 1]], own[1][:, [2, 1]]])
-    np.testing.assert_allclose(found.weights_by_silo, kept / kept.sum(axis=2, keepdims=True))
-    assert run(draws).weights_by_silo is None
+    np.testing.assert_allclose(found.parts.weights_by_silo, kept / kept.sum(axis=2, keepdims=True))
 
 
 class Listening(PolishingSilos):
@@ -84,17 +88,16 @@ def test_drift_sets_in_after_half_of_the_burn_in(drift, seed):
     ]
     silos = Listening(shards, np.array([2, 2]), seed)
     schedule = Schedule(iterations=60, burn_in=40, chains=2, thin=1)
-    draws = sample_exactly(
-        silos, 3, schedule, prior=Prior(), offsets=np.array([0, 2, 4]), seed=seed, drift=drift
-    )
+    draws = sample_exactly(silos, 3, schedule, model(seed), drift=drift)
     same = np.array(silos.same)
     # the answers to round 21 are the first that drift
     assert same[:21].all()
     assert same[21:].all(axis=0).tolist() == [not drift, not drift]
     if not drift:
-        assert draws.weights_by_silo is draws.kappa is draws.own is None
+        assert draws.own is None
+        np.testing.assert_array_equal(draws.weights_by_silo[:, 1], draws.weights)
         return
     assert draws.weights_by_silo.shape == (40, 2, 3)
     np.testing.assert_allclose(draws.weights, draws.weights_by_silo.mean(axis=1))
-    assert draws.kappa.shape == (40, 2)
-    assert draws.own.shape == (20, 2, 3, 4)
+    assert draws.own.kappa.shape == (40, 2)
+    assert draws.own.probabilities.shape == (20, 2, 3, 4)

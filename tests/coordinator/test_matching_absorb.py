@@ -9,9 +9,15 @@ from cases.matching_cases import SIZES, clusters_of, draw_counts, offsets_of, to
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.absorb import absorb_groups, folding_gain, folding_limit
-from silomix.coordinator.matching.greedy import evidence_groups, join, sum_up
-from silomix.coordinator.matching.profile import Profile
+from silomix.coordinator.matching.evidence import Profile
+from silomix.coordinator.matching.greedy import (
+    absorb_groups,
+    evidence_groups,
+    folding_gain,
+    folding_limit,
+    join,
+    sum_up,
+)
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)
 BINARY = offsets_of((2,) * 4)

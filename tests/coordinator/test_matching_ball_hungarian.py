@@ -10,8 +10,8 @@ import pytest
 from cases.matching_cases import SIZES, draw_releases, make_release, offsets_of, together
 from numpy.testing import assert_array_equal
 
-from silomix.coordinator.matching import ball_hungarian as module
-from silomix.coordinator.matching.ball_hungarian import (
+from silomix.coordinator.matching import paper_matchings as module
+from silomix.coordinator.matching.paper_matchings import (
     ball_groups,
     components,
     free_coordinates,

@@ -25,10 +25,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import binomtest
 
 from silomix.coordinator.matching import confidence as module
-from silomix.coordinator.matching.confidence import co_occurrence, gather, initialise
-from silomix.coordinator.matching.local_clusters import local_clusters
-from silomix.coordinator.matching.profile import Profile
-from silomix.kernels.grouping import sample_groupings
+from silomix.coordinator.matching.confidence import co_occurrence
+from silomix.coordinator.matching.evidence import Profile, by_appearance, local_clusters
 
 # probability that the right sampler fails one of these tests at a random seed
 FALSE_ALARM = 1e-4
@@ -114,12 +112,17 @@ def test_the_compiled_sampler_follows_its_definition(seed, profile, rows):
     counts = np.array([draw_counts(rng, profiles[k % 4], rows) for k in range(len(silo))])
     counts = counts * rng.uniform(0.6, 1.0, (len(silo), 1))
     start = np.concatenate([np.arange(n) for n in np.bincount(silo)])
-    expected = twin.sample_groupings(
-        counts, silo, start, profile, np.random.default_rng(seed), 10, 40
+    clusters = clusters_of(counts, silo)
+    first, again = (np.random.default_rng(seed) for _ in range(2))
+    # in the order in which the sampler goes through them
+    order = clusters.canonical_order()
+    blocks, start = profile.discount(counts)[order], by_appearance(start[order])
+    expected = np.empty((len(silo),) * 2)
+    expected[np.ix_(order, order)] = twin.sample_groupings(
+        blocks, silo[order], start, profile, first, module.BURN_IN, 40
     )
-    blocks = gather(counts, silo, profile)
-    found = sample_groupings(blocks, initialise(blocks, start), 10, 40, np.random.default_rng(seed))
-    assert_array_equal(found, expected)
+    found = co_occurrence(clusters, start[np.argsort(order)], profile, again, 40)
+    assert_array_equal(found, expected / 40)
     assert len(np.unique(found)) > 5
 
 

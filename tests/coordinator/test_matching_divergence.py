@@ -15,7 +15,7 @@ from cases.matching_cases import (
 )
 from numpy.testing import assert_array_equal
 
-from silomix.coordinator.matching.divergence import assign, divergence_groups, orders
+from silomix.coordinator.matching.paper_matchings import assign, divergence_groups, orders
 from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import REFERENCE_DRAWS
@@ -131,7 +131,7 @@ def test_a_reply_that_does_not_fit_is_refused(seed):
 def test_the_run_with_the_smallest_divergence_is_kept(case, monkeypatch):
     runs = iter([(np.array([0]), 3.0), (np.array([1]), 2.0), (np.array([2]), 2.5)])
     monkeypatch.setattr(
-        "silomix.coordinator.matching.divergence.match_in_order", lambda *_: next(runs)
+        "silomix.coordinator.matching.paper_matchings.match_in_order", lambda *_: next(runs)
     )
     rng = np.random.default_rng(0)
     assert divergence_groups(case.releases, Divergence(restarts=3), None, rng) == [1]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from cases.aggregation_cases import PAPER_SIZES
 from cases.matching_cases import (
-    PRIOR,
     SIZES,
     RowSilos,
     clusters_of,
@@ -21,15 +20,15 @@ from cases.matching_cases import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 
+from silomix.coordinator.matching import evidence as module
 from silomix.coordinator.matching import match
-from silomix.coordinator.matching import profile as module
-from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up
-from silomix.coordinator.matching.profile import (
+from silomix.coordinator.matching.evidence import (
     Profile,
     drift_profile,
     group_under_drift,
     join_gain,
 )
+from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up
 from silomix.study.settings import MATCHINGS
 
 BINARY = (2,) * 10
@@ -126,7 +125,7 @@ def test_what_a_grouping_gains_is_what_its_merges_gained(kappa, seed):
     profile = drift_profile(clusters, offsets_of(PAPER_SIZES), 0.5, np.full(10, kappa))
     groups, alone = evidence_groups(clusters, profile), np.arange(len(clusters.silo))
     merges = greedy_merges(sum_up(clusters, alone, alone, profile), apart_gain)
-    gains = sum(merge.gain for merge in merges)
+    gains = sum(gain for _, _, gain in merges)
     assert join_gain(clusters, groups, profile) == pytest.approx(gains)
     assert join_gain(clusters, np.arange(len(groups)), profile) == pytest.approx(0.0)
 
@@ -230,9 +229,7 @@ def test_the_paper_s_matchings_know_no_drift(word, seed):
 
     def run(drift):
         silos = RowSilos(case.releases, case.codes, case.sizes)
-        return match(
-            case.releases, settings, silos, prior=PRIOR, offsets=case.offsets, seed=1, drift=drift
-        )
+        return match(case.releases, settings, silos, case.model(1), drift=drift)
 
     (learned, kappa), (none, plain) = run(True), run(False)
     assert_array_equal(np.concatenate(learned.groups), np.concatenate(none.groups))
@@ -243,8 +240,5 @@ def test_the_paper_s_matchings_know_no_drift(word, seed):
 def test_one_silo_does_not_drift(seed):
     case = plant_rows(seed, np.ones((1, 4)), (300,))
     silos = RowSilos(case.releases, case.codes, case.sizes)
-    _, kappa = match(
-        case.releases, MATCHINGS["evidence"], silos,
-        prior=PRIOR, offsets=case.offsets, seed=1, drift=True,
-    )  # fmt: skip
+    _, kappa = match(case.releases, MATCHINGS["evidence"], silos, case.model(1), drift=True)
     assert kappa is None

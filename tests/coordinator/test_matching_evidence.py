@@ -27,15 +27,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.coordinator.matching import greedy as module
-from silomix.coordinator.matching.greedy import (
-    Wanted,
-    apart_gain,
-    evidence_groups,
-    greedy_merges,
-    sum_up,
-)
-from silomix.coordinator.matching.local_clusters import local_clusters
-from silomix.coordinator.matching.profile import Profile
+from silomix.coordinator.matching.evidence import Profile, local_clusters
+from silomix.coordinator.matching.greedy import apart_gain, evidence_groups, greedy_merges, sum_up
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)
 DRIFTING = Profile(
@@ -85,7 +78,7 @@ def as_groups(clusters, profile=PROFILE):
 
 
 def merge_gains(clusters):
-    return [merge.gain for merge in greedy_merges(as_groups(clusters), apart_gain)]
+    return [gain for _, _, gain in greedy_merges(as_groups(clusters), apart_gain)]
 
 
 def one_in_each(counts):
@@ -110,15 +103,15 @@ def test_only_gains_that_do_not_count_are_given_up(seed, profile):
     """The others are the change of the evidence, and what each join adds to the prior."""
     counts = draw_clusters(np.random.default_rng(seed), 9, 4, concentration=0.3).counts
     groups, others = as_groups(one_in_each(counts), profile), np.arange(1, len(counts))
-    gains = pair_gains(groups.counts, profile, 0, others) + profile.log_join_odds
+    gains = pair_gains(groups.weighed.counts, profile, 0, others) + profile.log_join_odds
     lowest = np.full(len(gains), -np.inf)
     for floor in (lowest, gains - 1e-6, gains + 1e-6, np.full(len(gains), np.median(gains))):
-        found = apart_gain(groups, 0, others, Wanted(floor, best_only=False))
+        found = apart_gain(groups, 0, others, floor, best_only=False)
         given_up = np.isneginf(found)
         assert not given_up[gains >= floor].any()
         assert_allclose(found[~given_up], gains[~given_up], rtol=1e-10, atol=1e-10)
     assert given_up.any()
-    found = apart_gain(groups, 0, others, Wanted(lowest, best_only=True))
+    found = apart_gain(groups, 0, others, lowest, best_only=True)
     assert np.argmax(found) == np.argmax(gains)
     assert found.max() == pytest.approx(gains.max())
 
@@ -223,10 +216,9 @@ def test_outdated_partners_are_looked_at_again():
     for (a, b), gain in {(0, 1): 5.0, (1, 2): 9.0, (0, 3): 2.0}.items():
         table[a, b] = table[b, a] = gain
 
-    def gain(groups, one, others, wanted):
-        merged = groups.counts[:, 0] > 1
+    def gain(groups, one, others, *_, **__):
+        merged = groups.weighed.counts[:, 0] > 1
         return np.array([-np.inf if merged[one] or merged[o] else table[one, o] for o in others])
 
     groups = as_groups(clusters_of(np.ones((4, 7)), range(4), [1] * 4))
-    merges = greedy_merges(groups, gain)
-    assert [(m.one, m.other, m.gain) for m in merges] == [(1, 2, 9.0), (0, 3, 2.0)]
+    assert greedy_merges(groups, gain) == [(1, 2, 9.0), (0, 3, 2.0)]

@@ -8,7 +8,8 @@ from numpy.testing import assert_array_equal
 
 from silomix.coordinator import matching as module
 from silomix.coordinator.matching import match, number_by_rows
-from silomix.coordinator.matching.local_clusters import by_appearance
+from silomix.coordinator.matching.evidence import by_appearance
+from silomix.model.schema import PooledModel
 from silomix.study import Evidence
 
 OFFSETS = offsets_of(SIZES)
@@ -17,14 +18,8 @@ FRAGMENT = [9.0, 1, 9, 0, 1, 9, 1]
 
 
 def run(releases, settings=None, seed=0):
-    found, kappa = match(
-        releases,
-        Evidence() if settings is None else settings,
-        QuietSilos(releases),
-        prior=PRIOR,
-        offsets=OFFSETS,
-        seed=seed,
-    )
+    settings, model = settings or Evidence(), PooledModel(PRIOR, OFFSETS, seed)
+    found, kappa = match(releases, settings, QuietSilos(releases), model)
     assert kappa is None
     return found
 

@@ -12,9 +12,9 @@ from cases.aggregation_cases import make_case
 
 import silomix
 from silomix.api import fit
-from silomix.coordinator.notes import empty_notes, method_notes
-from silomix.coordinator.pipeline import Global, assign_rows, reweigh, run_study
-from silomix.coordinator.polish import Polished, starting_point
+from silomix.coordinator.notes import cluster_notes, consensus_notes
+from silomix.coordinator.pipeline import assign_rows, reweigh, run_study
+from silomix.coordinator.polish import starting_point
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
 from silomix.messages.progress import Progress
@@ -332,21 +332,18 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     told = {"a": AssignReply(np.array([5, -1, 0])), "b": AssignReply(np.array([4, 1, 0]))}
     silos = SimpleNamespace(names=("a", "b"), ask=lambda queries: told)
     even = np.full((1, 3), 1 / 3), np.full((1, 2, 3), 1 / 3), np.ones((1, 3, 1))
-    sizes = assign_rows(Parts(*even, None, None), silos, None)
+    parts = Parts(*even, None, None)
+    sizes = assign_rows(parts, silos, None)
     assert sizes.tolist() == [9, -1, 0]
-    assert empty_notes(sizes) == ["No row has cluster 2 as its most probable one."]
+    notes = cluster_notes(parts, [], np.array([0, 1]), sizes)
+    assert list(notes) == ["No row has cluster 2 as its most probable one."]
 
 
-def test_polish_begins_above_zero_and_ends_in_weights_over_all_rows():
+def test_polish_begins_above_zero():
     held = np.array([[True, True, False]])
     draws = MatchedDraws(np.array([[[0.6, 0.4, 0.0]]]), np.zeros((1, 1, 3, 1)), held)
     begun = starting_point(draws, np.ones((1, 3, 1)), np.array([9]), np.array([0, 1]))
     np.testing.assert_allclose(begun.weights, [[np.array([0.6, 0.4, 0.1]) / 1.1]])
-    own = np.array([[[0.9, 0.1], [0.1, 0.9]]])
-    shared, told = np.ones((1, 2, 1)), np.zeros((1, 1))
-    done = Polished(own, shared, None, None, told, np.zeros((0, 4)), 1, False, 1.0)
-    releases = [SimpleNamespace(rows=300), SimpleNamespace(rows=100)]
-    np.testing.assert_allclose(Global.of_polished(done, releases).weights, [[0.7, 0.3]])
 
 
 def test_under_drift_polish_begins_at_each_silo_s_own_profiles():
@@ -479,6 +476,6 @@ def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed)
 )
 def test_what_the_method_cannot_do_is_said(settings, said):
     schema = Schema((Variable("smoker", ("no", "yes")),))
-    notes = tuple(method_notes(make_study(schema, ["a", "b"], **settings)))
+    notes = tuple(consensus_notes(make_study(schema, ["a", "b"], **settings), [], ()))
     assert len(notes) == len(said)
     assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))

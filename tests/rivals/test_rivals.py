@@ -18,6 +18,7 @@ from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
 from silomix.model.metrics import adjusted_rand_index
+from silomix.model.schema import PooledModel
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known
 from silomix.rivals.federation import open_silos
@@ -158,12 +159,12 @@ def test_rabinovich_follows_its_definition(results, simulated):
         draws = sample_locally(silo).draws
         likeliest = draws.labels[np.argmax(draws.log_likelihood)]
         assert adjusted_rand_index(silo.store.kept.labels, likeliest) == 1
-    shared = {"prior": study.prior, "offsets": study.table_schema.offsets, "seed": 3}
-    matched, _ = match(releases, study.matching, silos, **shared)
+    model = PooledModel(study.prior, study.table_schema.offsets, 3)
+    matched, _ = match(releases, study.matching, silos, model)
     pairs = linear_sum_assignment(cdist(*(release.medians for release in releases)))
     np.testing.assert_array_equal(*[g[p] for g, p in zip(matched.groups, pairs, strict=True)])
-    count = {"count": study.kept_draws, "threads": 1}
-    expected = aggregate(releases, matched, study.aggregation, silos, **count, **shared)
+    settings, count = study.aggregation, study.kept_draws
+    expected = aggregate(releases, matched, settings, silos, model, count=count)
     order = np.argsort(-expected.weights.mean(axis=0), kind="stable")
     for name in ("weights", "probabilities"):
         # global draws are held in single precision

@@ -19,7 +19,7 @@ from silomix.coordinator.polish import Start, draw_profiles, polish
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
-from silomix.model.schema import Prior
+from silomix.model.schema import PooledModel, Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -85,14 +85,13 @@ def polish_p_value(table, seed, *, chains=4000, rounds=30):
     start = Start(
         np.full((2, *begun), 1 / table.clusters), profiles, kappa=np.array([30.0, np.inf])
     )
-    found = polish(
-        start, silos, Polish(rounds=rounds), kept_draws=chains,
-        prior=Prior(alpha=2 * table.alpha, beta=0.5), offsets=oracle.OFFSETS, seed=seed,
-    )  # fmt: skip
+    model = PooledModel(Prior(alpha=2 * table.alpha, beta=0.5), oracle.OFFSETS, seed)
+    found = polish(start, silos, Polish(rounds=rounds), model, kept_draws=chains)
     replies = silos.last.values()
     members = np.stack([reply.members for reply in replies], axis=1)
     counts = np.stack([reply.counts for reply in replies], axis=1)
-    return law_p_value(table, members, counts, found.probabilities[-chains:], found.kappa[-chains:])
+    kappa = found.silo_profiles.kappa[-chains:]
+    return law_p_value(table, members, counts, found.probabilities[-chains:], kappa)
 
 
 def law_p_value(table, members, counts, mean, kappa):
@@ -131,11 +130,9 @@ def exact_p_value(table, seed, *, chains=6000, sweeps=60):
     """The last draws of many short chains of the exact strategy, which drift for half of them."""
     silos = PolishingSilos(table.shards, oracle.SIZES, seed)
     schedule = Schedule(iterations=sweeps, burn_in=sweeps - 1, chains=chains, thin=1)
-    draws = sample_exactly(
-        silos, table.clusters, schedule,
-        prior=Prior(alpha=0.5, beta=0.5), offsets=oracle.OFFSETS, seed=seed, drift=True,
-    )  # fmt: skip
-    return law_p_value(table, draws.members, draws.counts, draws.probabilities, draws.kappa)
+    model = PooledModel(Prior(alpha=0.5, beta=0.5), oracle.OFFSETS, seed)
+    draws = sample_exactly(silos, table.clusters, schedule, model, drift=True)
+    return law_p_value(table, draws.members, draws.counts, draws.probabilities, draws.own.kappa)
 
 
 POOLED = TwoSilos(

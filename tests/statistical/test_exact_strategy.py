@@ -14,7 +14,7 @@ from statistical.test_exact import SMALL
 import silomix
 from silomix.coordinator.exact import align, sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.schema import Prior
+from silomix.model.schema import PooledModel, Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical
@@ -51,13 +51,11 @@ def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
     silos = PolishingSilos(shards, shard.schema.sizes, seed)
 
     def p_value(prior):
-        draws = sample_exactly(
-            silos, 8, schedule, prior=prior, offsets=shard.schema.offsets, seed=seed
-        )
+        draws = sample_exactly(silos, 8, schedule, PooledModel(prior, shard.schema.offsets, seed))
         smallest = 1.0
         for name, trace in traces(draws.weights, draws.members, draws.log_likelihood).items():
             theirs = [batch_means(chain) for chain in pooled.diagnostics.traces[name].values]
-            ours = [batch_means(trace[draws.chain == chain]) for chain in range(2)]
+            ours = [batch_means(chain) for chain in np.split(trace, 2)]
             gap = np.mean([m for m, _ in ours]) - np.mean([m for m, _ in theirs])
             error = np.sqrt(sum(e**2 for _, e in (*ours, *theirs))) / 2
             smallest = min(smallest, 2 * stats.t.sf(abs(gap) / error, df=19))
@@ -71,13 +69,12 @@ def test_finds_the_planted_clusters(seed):
     _, truth, shard, shards = split_table(seed, rows=1200)
     silos = PolishingSilos(shards, shard.schema.sizes, seed)
     schedule = Schedule(iterations=600, burn_in=300, chains=1, thin=3)
-    draws = sample_exactly(
-        silos, 15, schedule, prior=Prior(), offsets=shard.schema.offsets, seed=seed
-    )
-    found = align(draws, prior=Prior(), offsets=shard.schema.offsets, absorb=30)
-    assert found.weights.shape == (100, 6)
-    np.testing.assert_allclose(found.weights.sum(axis=1), 1.0)
-    gap = np.abs(np.sort(found.weights.mean(axis=0)) - np.sort(truth.weights))
+    model = PooledModel(Prior(), shard.schema.offsets, seed)
+    found = align(sample_exactly(silos, 15, schedule, model), model, absorb=30)
+    weights = found.parts.weights
+    assert weights.shape == (100, 6)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+    gap = np.abs(np.sort(weights.mean(axis=0)) - np.sort(truth.weights))
     # the cluster shares of 1,200 rows are binomial
     assert np.all(gap < 4 * np.sqrt(0.25 / 1200))
     assert found.unmatched < 0.05
@@ -89,7 +86,7 @@ def enumeration_p_value(prior, seed, chains=3000):
     silos = PolishingSilos([SMALL.codes[:3], SMALL.codes[3:]], SMALL.sizes, seed)
     schedule = Schedule(iterations=25, burn_in=24, chains=chains, thin=1)
     offsets = np.concatenate([[0], np.cumsum(SMALL.sizes)])
-    draws = sample_exactly(silos, 3, schedule, prior=prior, offsets=offsets, seed=seed)
+    draws = sample_exactly(silos, 3, schedule, PooledModel(prior, offsets, seed))
     pairs = zip(draws.members, draws.counts, strict=True)
     seen = [members.tobytes() + counts.tobytes() for members, counts in pairs]
     keys = [tally(SMALL.codes, SMALL.sizes, labels, 3) for labels in labellings(pooled)]

@@ -11,7 +11,7 @@ from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tall
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import WORTH, Start, independent_draws, paired_z, polish
-from silomix.model.schema import Prior
+from silomix.model.schema import PooledModel, Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -47,10 +47,8 @@ def run_polish(shards, seed, prior, chains=400, rounds=60):
         ),
     )
     silos = PolishingSilos(shards, SIZES, seed)
-    result = polish(
-        start, silos, Polish(rounds=rounds), kept_draws=chains, prior=prior, offsets=OFFSETS,
-        seed=seed,
-    )  # fmt: skip
+    model = PooledModel(prior, OFFSETS, seed)
+    result = polish(start, silos, Polish(rounds=rounds), model, kept_draws=chains)
     return result.weights_by_silo[-chains:], result.probabilities[-chains:]
 
 
@@ -121,10 +119,8 @@ def test_weights_stay_unbiased_with_a_hundred_silos_of_forty_rows(seed):
     silos = PolishingSilos(shards, sizes, seed)
 
     def estimate(prior):
-        result = polish(
-            start, silos, Polish(rounds=12), kept_draws=chains, prior=prior, offsets=offsets,
-            seed=seed,
-        )  # fmt: skip
+        model = PooledModel(prior, offsets, seed)
+        result = polish(start, silos, Polish(rounds=12), model, kept_draws=chains)
         return result.weights_by_silo.mean(axis=(0, 1))
 
     planted_shares = np.bincount(np.concatenate(labels), minlength=3) / 4000
@@ -170,7 +166,6 @@ def test_a_round_is_the_definition(seed):
 
 def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     _, shards, _ = small_study(seed)
-    prior, silos = Prior(), PolishingSilos(shards, SIZES, seed)
     chains = 200
     equal = np.full((3, chains, 2), 0.5)
     drawn = np.random.default_rng(seed).dirichlet(np.ones(2), (chains, 2, 6))
@@ -178,19 +173,18 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     planted_profiles = np.array([[0.9, 0.1] * 6, [0.4, 0.6] * 6])
     near = Start(equal, np.broadcast_to(planted_profiles, (chains, 2, 12)))
     sizes = np.full(6, 2)
-    offsets = np.arange(0, 13, 2)
     silos = PolishingSilos([np.minimum(codes, 1).astype(np.uint8) for codes in shards], sizes, seed)
-    common = {"kept_draws": 1000, "prior": prior, "offsets": offsets, "seed": seed}
-    rested = polish(near, silos, Polish(most=200), **common)
-    assert not rested.still_moving
+    model = PooledModel(Prior(), np.arange(0, 13, 2), seed)
+    rested = polish(near, silos, Polish(most=200), model, kept_draws=1000)
+    assert not rested.trace.still_moving
     assert rested.worth >= WORTH
-    assert 10 <= rested.rounds < 200
-    assert len(rested.probabilities) == rested.rounds * chains
-    hurried = polish(far, silos, Polish(most=4), **common)
+    assert 10 <= rested.trace.rounds < 200
+    assert len(rested.probabilities) == rested.trace.rounds * chains
+    hurried = polish(far, silos, Polish(most=4), model, kept_draws=1000).trace
     assert hurried.rounds == 4
     assert hurried.still_moving
-    unchecked = polish(far, silos, Polish(rounds=3), **common)
-    assert len(unchecked.movement) == 0
+    unchecked = polish(far, silos, Polish(rounds=3), model, kept_draws=1000).trace
+    assert not unchecked.checked
     assert not unchecked.still_moving
 
 
@@ -239,10 +233,8 @@ def enumeration_p_value(prior, seed, chains=4000):
     silos = Remembering(parts, TINY.sizes, seed)
     profiles = np.random.default_rng(seed).dirichlet([0.5, 0.5], (chains, 2, 4))
     start = Start(np.full((2, chains, 2), 0.5), profiles.reshape(chains, 2, 8))
-    polish(
-        start, silos, Polish(rounds=20), kept_draws=chains, prior=prior,
-        offsets=np.arange(0, 9, 2), seed=seed,
-    )  # fmt: skip
+    model = PooledModel(prior, np.arange(0, 9, 2), seed)
+    polish(start, silos, Polish(rounds=20), model, kept_draws=chains)
     told = silos.last.values()
     seen = [
         b"".join(

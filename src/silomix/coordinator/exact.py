@@ -12,29 +12,65 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.absorb import folding_limit
+from silomix.coordinator.matching.greedy import folding_limit
 from silomix.coordinator.polish import SILO_DRAWS, ask_round, draw_profiles
+from silomix.messages import ReleasedDiagnostics
+from silomix.model.diagnostics import diagnose
+from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import Shared
+from silomix.posterior import Parts, PosteriorDiagnostics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Silos
     from silomix.model.draws import Schedule
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
+    from silomix.study import Study
+
+    Report = Callable[[int, int], None]
 
 # Sets the coordinator's draws apart from other draws of the same seed.
 STREAM = 0x657861
 # A cluster less alike than this to what the other draws have is not one.
 PERSISTENT = 0.5
+
+
+def find_pooled_posterior(
+    study: Study, silos: Silos, model: PooledModel, report: Report
+) -> tuple[Parts, PosteriorDiagnostics]:
+    """Sample the pooled posterior over the silos, one exchange a sweep, and align its draws."""
+    schedule = study.sampling
+    draws = sample_exactly(
+        silos, study.model.components, schedule, model, drift=study.drifts, report=report
+    )
+    found = align(draws, model, study.matching.absorb)
+    notes = [
+        f"Exact strategy: {schedule.iterations} exchanges"
+        + ("." if study.drifts else "; one set of weights for all silos."),
+        f"{found.unmatched:.1%} of the rows sat, on average, in components without a cluster.",
+    ]
+    if found.folded:
+        notes.append(f"{found.folded} small components were folded into their neighbours.")
+
+    def by_chain(values: NDArray[Any]) -> NDArray[Any]:
+        return values.reshape(schedule.chains, -1, *values.shape[1:])
+
+    judged = diagnose(
+        by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
+    )
+    chains = ReleasedDiagnostics.of(judged, prior_draws=0.0, sweeps=schedule.iterations)
+    return found.parts, PosteriorDiagnostics(silos={}, chains=chains, notes=tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,37 +79,31 @@ class ExactDraws:
 
     Attributes
     ----------
-    weights : (draw, component); probabilities : (draw, component, level)
+    weights : (draw, component), of all rows.
+    weights_by_silo : (draw, silo, component), the same for all silos without drift.
+    probabilities : (draw, component, level)
     counts : (draw, component, level); members : (draw, component), of the labels drawn given them.
     log_likelihood : (draw,), of all rows at those weights and probabilities.
-    chain : (draw,)
-    kappa : (draw, variable); None without drift.
-    weights_by_silo : (draw, silo, component), the silos' own weights; None without drift.
-    own : (silo draw, silo, component, level), the silos' own profiles in the last draws; None
-        without drift.
+    own : κ, and the silos' own profiles in the last draws; None without drift.
     """
 
     weights: Floats
+    weights_by_silo: Floats
     probabilities: Floats
     counts: Ints
     members: Ints
     log_likelihood: Floats
-    chain: Ints
-    kappa: Floats | None = None
-    weights_by_silo: Floats | None = None
-    own: Floats | None = None
+    own: SiloProfiles | None = None
 
 
 def sample_exactly(
     silos: Silos,
     components: int,
     schedule: Schedule,
+    model: PooledModel,
     *,
-    prior: Prior,
-    offsets: Ints,
-    seed: int,
     drift: bool = False,
-    report: Callable[[int, int], None] | None = None,
+    report: Report | None = None,
 ) -> ExactDraws:
     """Run the pooled Gibbs sampler over the silos, all chains in each question.
 
@@ -82,10 +112,10 @@ def sample_exactly(
     that a silo lacks would be filled with half of another. Drift sets in after half of the
     burn-in, when the silos agree on which component is which.
     """
-    chains, levels = schedule.chains, int(offsets[-1])
+    prior, offsets, seed = model
+    chains, everyone = schedule.chains, len(silos.names)
     rng = np.random.default_rng([seed, STREAM, 0])
-    everyone = len(silos.names)
-    nothing = np.zeros((everyone, chains, components, levels), dtype=np.int64)
+    nothing = np.zeros((everyone, chains, components, int(offsets[-1])), dtype=np.int64)
     alike = Shared(np.empty(0), np.full((chains, len(offsets) - 1), np.inf))
     shared, own = draw_profiles(nothing, alike, prior.beta, offsets, rng, drift=False)
     by_component = np.array([0, components])
@@ -118,40 +148,29 @@ def sample_exactly(
     of_silos, mean, counts, members, likelihood, kappa = (
         np.concatenate(np.swapaxes(np.array(part), 0, 1)) for part in zip(*kept, strict=True)
     )
-    chain = np.repeat(np.arange(chains), len(kept))
-    if not drift:
-        return ExactDraws(of_silos[:, 0], mean, counts, members, likelihood, chain)
-    over_all = np.einsum("dsc,s->dc", of_silos, sizes / sizes.sum())
-    own_draws = np.array(own_kept)
-    return ExactDraws(
-        over_all, mean, counts, members, likelihood, chain, kappa, of_silos, own_draws
-    )
+    over_all, silo_profiles = of_silos[:, 0], None
+    if drift:
+        over_all = np.einsum("dsc,s->dc", of_silos, sizes / sizes.sum())
+        silo_profiles = SiloProfiles(kappa, np.array(own_kept).astype(np.float32))
+    return ExactDraws(over_all, of_silos, mean, counts, members, likelihood, silo_profiles)
 
 
-@dataclass(frozen=True, eq=False)
-class ExactClusters:
+class ExactClusters(NamedTuple):
     """The exact draws with one meaning of cluster k throughout.
 
     Attributes
     ----------
-    weights : (draw, cluster), each draw sums to one; probabilities : (draw, cluster, level)
-    weights_by_silo : (draw, silo, cluster), or None where all silos have the same.
-    own : (silo draw, silo, cluster, level), the silos' own profiles in the last draws, or None.
-    reference : the kept draw whose components the clusters are.
+    parts : each draw's weights sum to one.
     folded : components of the reference that were folded into others.
     unmatched : share of the rows, on average over draws, in components without a cluster.
     """
 
-    weights: Floats
-    probabilities: Floats
-    weights_by_silo: Floats | None
-    own: Floats | None
-    reference: int
+    parts: Parts
     folded: int
     unmatched: float
 
 
-def align(draws: ExactDraws, *, prior: Prior, offsets: Ints, absorb: int) -> ExactClusters:
+def align(draws: ExactDraws, model: PooledModel, absorb: int) -> ExactClusters:
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
@@ -159,41 +178,30 @@ def align(draws: ExactDraws, *, prior: Prior, offsets: Ints, absorb: int) -> Exa
     other draws hardly know, are folded into others; if `absorb` is a number, only those of fewer
     rows.
     """
-    reference = int(np.argmax(log_joint(draws, prior, offsets)))
+    reference = int(np.argmax(log_joint(draws, model)))
     occupied = draws.members[reference] > 0
     counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
     persistence = _match_draws(draws, counts)[1]
     limit = folding_limit(absorb)
-    clusters, folded = _fold_small(
-        counts, members, persistence >= PERSISTENT, prior, offsets, limit
-    )
+    clusters = _fold_small(counts, members, persistence >= PERSISTENT, model, limit)
     components, _ = _match_draws(draws, clusters)
     every = np.arange(len(draws.weights))[:, None]
     weights = draws.weights[every, components]
+    by_silo = np.take_along_axis(draws.weights_by_silo, components[:, None, :], axis=2)
+    own = draws.own
+    if own is not None:
+        last = components[-len(own.probabilities) :, None, :, None]
+        own = SiloProfiles(own.kappa, np.take_along_axis(own.probabilities, last, axis=2))
     lost = 1.0 - draws.members[every, components].sum(axis=1) / draws.members.sum(axis=1)
-    return ExactClusters(
-        weights=weights / weights.sum(axis=1, keepdims=True),
-        probabilities=draws.probabilities[every, components],
-        weights_by_silo=_align_weights(draws.weights_by_silo, components),
-        own=None if draws.own is None else _align_own(draws.own, components),
-        reference=reference,
-        folded=folded,
-        unmatched=float(lost.mean()),
+    parts = Parts(
+        weights / weights.sum(axis=1, keepdims=True),
+        by_silo / by_silo.sum(axis=2, keepdims=True),
+        draws.probabilities[every, components],
+        correspondence=None,
+        silo_weights=None,
+        silo_profiles=own,
     )
-
-
-def _align_weights(weights: Floats | None, components: Ints) -> Floats | None:
-    """Return the silos' weights by cluster, each draw and silo summing to one."""
-    if weights is None:
-        return None
-    found = np.take_along_axis(weights, components[:, None, :], axis=2)
-    return found / found.sum(axis=2, keepdims=True)
-
-
-def _align_own(own: Floats, components: Ints) -> Floats:
-    """Return the silos' profiles by cluster: (silo draw, silo, cluster, level)."""
-    last = components[-len(own) :, None, :, None]
-    return np.take_along_axis(own, last, axis=2)
+    return ExactClusters(parts, len(counts) - len(clusters), float(lost.mean()))
 
 
 def _match_draws(draws: ExactDraws, clusters: Ints) -> tuple[Ints, Floats]:
@@ -220,21 +228,25 @@ def _match_draws(draws: ExactDraws, clusters: Ints) -> tuple[Ints, Floats]:
     return components, alike / len(components)
 
 
-def log_joint(draws: ExactDraws, prior: Prior, offsets: Ints) -> Floats:
+def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
     """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
-    profiles = log_evidence(draws.counts, offsets, prior.beta).sum(axis=1)
-    return profiles + gammaln(prior.alpha + draws.members).sum(axis=1)
+    profiles = log_evidence(draws.counts, model.offsets, model.prior.beta).sum(axis=1)
+    return profiles + gammaln(model.prior.alpha + draws.members).sum(axis=1)
 
 
 def _fold_small(
-    counts: Ints, members: Ints, persistent: Bools, prior: Prior, offsets: Ints, limit: float
-) -> tuple[Ints, int]:
-    """Return the reference's clusters (cluster, level), small ones folded in, and how many were.
+    counts: Ints, members: Ints, persistent: Bools, model: PooledModel, limit: float
+) -> Ints:
+    """Return the reference's clusters (cluster, level), small ones folded into others.
 
     Parameters
     ----------
     counts : (cluster, level); members, persistent : (cluster,)
     """
+
+    def evidence(of: Ints) -> Floats:
+        return log_evidence(of, model.offsets, model.prior.beta)
+
     keep = np.ones(len(members), dtype=bool)
     counts, members = counts.copy(), members.copy()
     for small in np.argsort(members, kind="stable"):
@@ -242,17 +254,11 @@ def _fold_small(
         others = others[others != small]
         if members[small] >= limit or len(others) == 0:
             continue
-        gain = _folding_gain(counts, small, others, prior, offsets) + np.log(members.sum())
+        together, apart = evidence(counts[others] + counts[small]), evidence(counts[others])
+        gain = together - apart - evidence(counts[small]) + np.log(members.sum())
         if gain.max() > 0 or not persistent[small]:
             target = others[int(np.argmax(gain))]
             counts[target] += counts[small]
             members[target] += members[small]
             keep[small] = False
-    return counts[keep], int((~keep).sum())
-
-
-def _folding_gain(counts: Ints, small: int, others: Ints, prior: Prior, offsets: Ints) -> Floats:
-    """Return what folding `small` into each of the others adds to the evidence: (other,)."""
-    together = log_evidence(counts[others] + counts[small], offsets, prior.beta)
-    apart = log_evidence(counts[others], offsets, prior.beta)
-    return together - apart - log_evidence(counts[small], offsets, prior.beta)
+    return counts[keep]

@@ -15,10 +15,8 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from silomix.coordinator.polish import Polished
     from silomix.kernels.arrays import Ints
     from silomix.messages import Release
-    from silomix.model.draws import Correspondence
     from silomix.posterior import Parts
     from silomix.study import Study
 
@@ -49,48 +47,21 @@ def policy_notes(releases: Sequence[Release]) -> Iterator[str]:
         )
 
 
-def prior_notes(releases: Sequence[Release], polished: Polished | None) -> Iterator[str]:
-    """Say where draws come from the prior; the polish forgets where it started."""
+def consensus_notes(
+    study: Study, releases: Sequence[Release], aggregation: Sequence[str]
+) -> Iterator[str]:
+    """Say what the policies did, what the `aggregation` noted, and what the method cannot do."""
+    yield from policy_notes(releases)
+    yield from aggregation
     often = {release.silo: release.diagnostics.prior_draws for release in releases}
     often = {silo: share for silo, share in often.items() if share > PRIOR_DRAWS_ALLOWED}
-    if often and polished is None:
+    # the polish forgets where it started
+    if often and study.polish.rounds == 0:
         yield (
             f"In {quoted(list(often))} some draws of the least sure cluster, up to "
             f"{max(often.values()):.0%}, come from the prior: give more iterations, or allow a "
             "polish."
         )
-
-
-def least_confident(correspondence: Correspondence | None) -> float | None:
-    """Return the confidence in the cluster that is matched least surely."""
-    if correspondence is None or correspondence.confidence is None:
-        return None
-    return float(correspondence.cluster_confidence().min())
-
-
-def doubtful_clusters(parts: Parts, releases: Sequence[Release], offsets: Ints) -> Iterator[str]:
-    """Name the clusters that live in one silo, and pairs that may be one."""
-    match = parts.correspondence
-    if match is None:
-        return
-    rows = [release.rows for release in releases]
-    for lone in single_silo_clusters(parts.weights_by_silo, rows, match.silos, match):
-        same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
-        yield (
-            f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
-            + ("." if np.isnan(lone.apart) else f"{same}.")
-        )
-    for pair in nearly_same(match, parts.probabilities, offsets):
-        unknown = np.isnan(pair.probability)
-        one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
-        yield (
-            f"Clusters {pair.a} and {pair.b} nearly coincide: {one}"
-            f"the overlap of their profiles {pair.overlap:.2f}."
-        )
-
-
-def method_notes(study: Study) -> Iterator[str]:
-    """Say what the chosen method cannot do."""
     if study.polish.rounds == 0 and study.aggregation.method != "product":
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     if study.schedule.chains == 1:
@@ -99,7 +70,28 @@ def method_notes(study: Study) -> Iterator[str]:
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 
-def empty_notes(sizes: Ints) -> list[str]:
-    """Name the clusters that no row has as its most probable one."""
-    empty = np.flatnonzero(sizes == 0)
-    return [f"No row has cluster {cluster} as its most probable one." for cluster in empty]
+def cluster_notes(
+    parts: Parts, releases: Sequence[Release], offsets: Ints, sizes: Ints
+) -> Iterator[str]:
+    """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
+
+    `sizes` is (cluster,), how many rows have each as their most probable one.
+    """
+    match = parts.correspondence
+    rows = [release.rows for release in releases]
+    lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match.silos, match)
+    for lone in lonely or ():
+        same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
+        yield (
+            f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
+            + ("." if np.isnan(lone.apart) else f"{same}.")
+        )
+    for pair in nearly_same(match, parts.probabilities, offsets) if match else ():
+        unknown = np.isnan(pair.probability)
+        one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
+        yield (
+            f"Clusters {pair.a} and {pair.b} nearly coincide: {one}"
+            f"the overlap of their profiles {pair.overlap:.2f}."
+        )
+    for cluster in np.flatnonzero(sizes == 0):
+        yield f"No row has cluster {cluster} as its most probable one."

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from silomix.messages import PolishRound
+from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import (
     GRID,
@@ -35,7 +36,7 @@ from silomix.model.families.drift import (
     draw_silo_profiles,
     exchange_clusters,
 )
-from silomix.posterior import count_bytes
+from silomix.posterior import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import PolishReply, Silos
     from silomix.model.draws import MatchedDraws
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.
@@ -76,26 +77,18 @@ class Polished:
     ----------
     weights_by_silo : (draw, silo, cluster)
     probabilities : (draw, cluster, level), what the silos share.
-    kappa : (draw, variable); None without drift.
-    silo_probabilities : (silo draw, silo, cluster, level), the silos' own profiles in the last
-        draws; None without drift.
-    log_likelihood : (round, chain), of all silos' rows, at the start of each round.
-    movement : (check, 4): round; z of the log-likelihood; of the cluster that moved most, how far
-        the mean squared z of its parameters' means, and of their spreads, is above 1, in standard
-        errors. No line where the rounds were too few for a check.
-    rounds : rounds made.
-    still_moving : whether the last check found the draws moving; False without a check.
+    silo_profiles : κ, and the silos' own profiles in the last draws; None without drift.
+    trace : "log_likelihood", (round,), of all silos' rows at the start of each round, and
+        "movement", (check, 4): round; z of the log-likelihood; of the cluster that moved most, how
+        far the mean squared z of its parameters' means, and of their spreads, is above 1, in
+        standard errors. No line where the rounds were too few for a check.
     worth : how many independent draws the kept ones are worth, for the worst cluster.
     """
 
     weights_by_silo: NDArray[np.floating]
     probabilities: NDArray[np.floating]
-    kappa: Floats | None
-    silo_probabilities: Floats | None
-    log_likelihood: Floats
-    movement: Floats
-    rounds: int
-    still_moving: bool
+    silo_profiles: SiloProfiles | None
+    trace: PolishTrace
     worth: float
 
 
@@ -146,24 +139,32 @@ def starting_point(
     """
     least = 1.0 / (rows + 1.0)
     raised = np.maximum(matched.weights, least[:, None, None])
-    weights = raised / raised.sum(axis=-1, keepdims=True)
-    own = None
-    if kappa is not None:
-        drifts = np.repeat(np.isfinite(kappa), np.diff(offsets))
-        differ = matched.held[:, None, :, None] & drifts
-        own = np.where(differ, matched.probabilities, probabilities)
-    return Start(weights, probabilities, own, kappa)
+    own = None if kappa is None else own_profiles(matched, probabilities, kappa, offsets)
+    return Start(raised / raised.sum(axis=-1, keepdims=True), probabilities, own, kappa)
+
+
+def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, offsets: Ints) -> Floats:
+    """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
+
+    Parameters
+    ----------
+    shared : (draw, cluster, level); kappa : (variable,)
+
+    Returns
+    -------
+    (silo, draw, cluster, level)
+    """
+    differ = matched.held[:, None, :, None] & np.repeat(np.isfinite(kappa), np.diff(offsets))
+    return np.where(differ, matched.probabilities, shared)
 
 
 def polish(
     start: Start,
     silos: Silos,
     settings: Polish,
+    model: PooledModel,
     *,
     kept_draws: int,
-    prior: Prior,
-    offsets: Ints,
-    seed: int,
     most_bytes: Ints | float = np.inf,
     report: Callable[[int, int], None] | None = None,
 ) -> Polished:
@@ -174,17 +175,15 @@ def polish(
     kept_draws : the fewest draws to keep, of the chains of `start` together.
     most_bytes : (silo,), what each silo's answers may come to; under "until" the rounds stop before
         they would exceed it, once there are draws enough.
-    prior : of the pooled model.
-    offsets : (variable + 1,), where each variable's levels start.
     report : called with (rounds made, the most there can be).
     """
     until = settings.rounds == "until"
     last = settings.most if settings.rounds == "until" else settings.rounds
-    weights = start.weights
+    (prior, offsets, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
-    shared, drift = start_shared(start, offsets), start.kappa is not None
+    shared = start_shared(start, offsets)
     alpha = prior.alpha / len(silos.names)
-    history, sent = _History(), np.zeros(len(silos.names), np.int64)
+    history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
     for made in range(1, last + 1):
         replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
         sent += [count_bytes(reply) for reply in replies]
@@ -262,18 +261,33 @@ def ask_round(
     return [replies[name] for name in silos.names]
 
 
+class Round(NamedTuple):
+    """The draws of one round, in float32, and the parameters of the Dirichlets they are from.
+
+    Attributes
+    ----------
+    kappa : (chain, variable)
+    weights, weight_shapes : (chain, silo, cluster)
+    probabilities, shapes : (chain, cluster, level)
+    """
+
+    kappa: Floats
+    weights: NDArray[np.floating]
+    weight_shapes: NDArray[np.floating]
+    probabilities: NDArray[np.floating]
+    shapes: NDArray[np.floating]
+
+
 class _History:
     """Every round's draws, and how far they moved."""
 
-    def __init__(self) -> None:
-        self.weights: list[NDArray[np.float32]] = []
-        self.weight_shapes: list[NDArray[np.float32]] = []
-        self.probabilities: list[NDArray[np.float32]] = []
-        self.shapes: list[NDArray[np.float32]] = []
-        self.kappa: list[Floats] = []
-        self.own: deque[NDArray[np.float32]] = deque()
-        self.with_own: deque[Bools] = deque()
+    def __init__(self, chains: int) -> None:
+        self.rounds: list[Round] = []
         self.log_likelihood: list[Floats] = []
+        # the chains that keep the silos' own profiles in a round, and those profiles
+        self.own: deque[tuple[Bools, NDArray[np.float32]]] = deque(
+            maxlen=-(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
+        )
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
 
@@ -285,23 +299,13 @@ class _History:
         own: Floats | None,
         log_likelihood: Floats,
     ) -> None:
-        self.weights.append(np.moveaxis(weights, 0, 1).astype(np.float32))
-        self.weight_shapes.append(np.moveaxis(weight_shapes, 0, 1).astype(np.float32))
-        self.probabilities.append(shared.mean.astype(np.float32))
-        self.shapes.append(shared.shapes.astype(np.float32))
-        self.kappa.append(shared.kappa)
+        by_chain = (np.moveaxis(part, 0, 1) for part in (weights, weight_shapes))
+        draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.shapes)]
+        self.rounds.append(Round(shared.kappa, *draws))
         self.log_likelihood.append(log_likelihood)
-        made = len(self.weights)
         if own is not None:
-            some = np.arange(own.shape[1]) % ONE_CHAIN_IN == made % ONE_CHAIN_IN
-            self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
-            self.with_own.append(some)
-            if (len(self.own) - 1) * (own.shape[1] // ONE_CHAIN_IN) >= SILO_DRAWS:
-                self.own.popleft()
-                self.with_own.popleft()
-        for old in range(made // 4 - 1):  # nobody looks back so far
-            for by_round in (self.weights, self.weight_shapes, self.probabilities, self.shapes):
-                by_round[old] = np.empty(0, np.float32)
+            some = np.arange(own.shape[1]) % ONE_CHAIN_IN == len(self.rounds) % ONE_CHAIN_IN
+            self.own.append((some, np.moveaxis(own[:, some], 0, 1).astype(np.float32)))
 
     def check(self, members: Floats) -> None:
         """Compare the kept half of the rounds with the quarter before it, chain by chain.
@@ -310,13 +314,13 @@ class _History:
         ----------
         members : (chain, cluster), rows of all silos in the last round.
         """
-        made = len(self.weights)
+        made = len(self.rounds)
         if made < FIRST_CHECK:
             return
         rows = members.mean(axis=0)
         large = rows >= min(FEWEST_ROWS, rows.max())
         windows = slice(made // 4, made // 2), slice(made // 2, made)
-        then, now = (self._parameters(window, large) for window in windows)
+        then, now = (_parameters(self.rounds[window], large) for window in windows)
         before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
         self.checks.append(
             (
@@ -328,52 +332,56 @@ class _History:
         )
         self.worth = independent_draws(now)
 
-    def _parameters(self, window: slice, large: Bools) -> Floats:
-        """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
-        weights = np.array(self.weights[window], dtype=np.float64)[..., large]
-        profiles = np.array(self.probabilities[window], dtype=np.float64)[:, :, large]
-        return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
+    def moving(self) -> bool:
+        """Tell whether the last check, if there was one, shows more than its Monte Carlo error."""
+        if not self.checks:
+            return False
+        _, likelihood_z, means, spreads = self.checks[-1]
+        return abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE
 
     def at_rest(self) -> bool:
         """Tell whether the last check found the draws at rest, and worth enough."""
-        return bool(self.checks) and not moving(*self.checks[-1][1:]) and self.worth >= WORTH
+        return bool(self.checks) and not self.moving() and self.worth >= WORTH
 
     def finish(self, offsets: Ints, rng: np.random.Generator) -> Polished:
         """Return the draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier.
         """
-        made, chains = len(self.weights), len(self.weights[-1])
-        kept = slice(made // 2, None)
-        shapes = np.concatenate(self.weight_shapes[kept])
-        more_weights = draw_levels(shapes, np.array([0, shapes.shape[-1]]), rng)
-        more_profiles = draw_levels(np.concatenate(self.shapes[kept]), offsets, rng)
-        checks = np.array(self.checks).reshape(-1, 4)
-        drift = len(self.own) > 0
-        own = list(self.own)[-kept_rounds(made) :]
-        with_own = np.zeros((kept_rounds(made), chains), dtype=bool)
-        if drift:
-            with_own[-len(own) :] = list(self.with_own)[-len(own) :]
+        kept = self.rounds[len(self.rounds) // 2 :]
+        kappa, weights, weight_shapes, probabilities, shapes = (
+            np.concatenate(part) for part in zip(*kept, strict=True)
+        )
+        more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
+        more_profiles = draw_levels(shapes, offsets, rng)
+        own = list(self.own)[-len(kept) :]
+        with_own = np.zeros((len(kept), len(kappa) // len(kept)), dtype=bool)
+        for place, (chains, _) in enumerate(own, start=len(kept) - len(own)):
+            with_own[place] = chains
         # draws that have the silos' own profiles come last
         order = np.argsort(with_own.ravel(), kind="stable")
-
-        def joined(
-            more: NDArray[np.floating], by_round: Sequence[NDArray[np.floating]]
-        ) -> NDArray[np.floating]:
-            return np.concatenate([more, np.concatenate(by_round)[order]]).astype(np.float32)
-
-        kappa = np.concatenate(self.kappa[kept])
+        silo_profiles = None
+        if own:
+            profiles = np.concatenate([part for _, part in own])
+            silo_profiles = SiloProfiles(np.concatenate([kappa, kappa[order]]), profiles)
+        values = {
+            "log_likelihood": np.array(self.log_likelihood).mean(axis=1),
+            "movement": np.array(self.checks).reshape(-1, 4),
+        }
         return Polished(
-            weights_by_silo=joined(more_weights, self.weights[kept]),
-            probabilities=joined(more_profiles, self.probabilities[kept]),
-            kappa=np.concatenate([kappa, kappa[order]]) if drift else None,
-            silo_probabilities=np.concatenate(own) if drift else None,
-            log_likelihood=np.array(self.log_likelihood),
-            movement=checks,
-            rounds=made,
-            still_moving=len(checks) > 0 and moving(*checks[-1, 1:]),
-            worth=self.worth,
+            np.concatenate([more_weights, weights[order]]).astype(np.float32),
+            np.concatenate([more_profiles, probabilities[order]]).astype(np.float32),
+            silo_profiles,
+            PolishTrace(values, len(self.rounds), self.moving()),
+            self.worth,
         )
+
+
+def _parameters(rounds: Sequence[Round], large: Bools) -> Floats:
+    """Return the parameters of the large clusters: (round, chain, cluster, parameter)."""
+    weights = np.array([part.weights for part in rounds], dtype=np.float64)[..., large]
+    profiles = np.array([part.probabilities for part in rounds], dtype=np.float64)[:, :, large]
+    return np.concatenate([np.moveaxis(weights, 2, 3), profiles], axis=3)
 
 
 def spread(values: Floats) -> Floats:
@@ -399,11 +407,6 @@ def independent_draws(values: Floats) -> float:
     if len(known) == 0:
         return float(rounds * chains)
     return float(1.0 / np.nanmean(known, axis=1).max())
-
-
-def moving(likelihood_z: float, means: float, spreads: float) -> bool:
-    """Tell whether a comparison of two rounds shows more than its Monte Carlo error."""
-    return bool(abs(likelihood_z) > LIKELIHOOD_LIMIT or max(means, spreads) > NOISE)
 
 
 def excess(z: Floats) -> float:

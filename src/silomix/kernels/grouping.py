@@ -43,43 +43,46 @@ def log_marginal(
     return value - math.lgamma(total)
 
 
+class Weighed(NamedTuple):
+    """Groups that may join, and the evidence of each, written in place.
+
+    Attributes
+    ----------
+    counts : (group, level)
+    evidence : (group, variable), g of those.
+    room : (group, variable + 1), from each variable on, the most that the group can add to the gain
+        of joining another.
+    prior : (level,); offsets : (variable + 1,)
+    """
+
+    counts: Floats
+    evidence: Floats
+    room: Floats
+    prior: Floats
+    offsets: Ints
+
+
 @kernel
-def weigh_groups(counts: Floats, prior: Floats, offsets: Ints) -> tuple[Floats, Floats]:
-    """Return the evidence of groups by variable, and the most they can add to a gain.
+def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
+    """Bring evidence and room of the groups from `begin` to before `end` up to date.
 
     Since g is convex, a variable adds at most r(n_a) + r(n_b) to the gain of joining two groups,
     r(n) = ½ g(2n) − g(n), which is what it adds where their counts are equal.
-
-    Parameters
-    ----------
-    counts : (group, level); prior : (level,); offsets : (variable + 1,)
-
-    Returns
-    -------
-    evidence : (group, variable), g of each.
-    room : (group, variable + 1), Σ r over the variables from each on.
     """
-    groups, variables = len(counts), len(offsets) - 1
-    evidence = np.empty((groups, variables))
-    room = np.zeros((groups, variables + 1))
-    for q in range(variables - 1, -1, -1):
+    counts, evidence, room, prior, offsets = groups
+    for q in range(len(offsets) - 2, -1, -1):
         first, last = offsets[q], offsets[q + 1]
-        empty = log_marginal(counts[0], counts[0], -1.0, prior, first, last)
-        for group in range(groups):
+        empty = log_marginal(counts[begin], counts[begin], -1.0, prior, first, last)
+        for group in range(begin, end):
             own = counts[group]
             evidence[group, q] = log_marginal(own, own, 0.0, prior, first, last) - empty
             twice = log_marginal(own, own, 1.0, prior, first, last) - empty
             room[group, q] = room[group, q + 1] + 0.5 * twice - evidence[group, q]
-    return evidence, room
 
 
 @kernel
 def gains_above(
-    counts: Floats,
-    evidence: Floats,
-    room: Floats,
-    prior: Floats,
-    offsets: Ints,
+    groups: Weighed,
     one: int,
     others: Ints,
     start: Floats,
@@ -93,9 +96,6 @@ def gains_above(
 
     Parameters
     ----------
-    counts : (group, level)
-    evidence, room : as `weigh_groups` has them.
-    prior : (level,); offsets : (variable + 1,)
     others, start, floor : (other,)
     best_only : whether only the largest counts: then every one found is a floor for the next.
 
@@ -103,27 +103,26 @@ def gains_above(
     -------
     (other,), −inf where it is below the floor.
     """
+    counts, evidence, room, prior, offsets = groups
     variables = len(offsets) - 1
     empty = np.empty(variables)
     nothing = np.zeros(counts.shape[1])
     for q in range(variables):
         empty[q] = log_marginal(nothing, nothing, 0.0, prior, offsets[q], offsets[q + 1])
-    gains = np.empty(len(others))
+    gains = start.copy()
     best = -np.inf
-    for place in range(len(others)):
-        other, gain = others[place], start[place]
+    for place, other in enumerate(others):
         least = max(best, floor[place])
         for q in range(variables):
-            left = room[one, q] + room[other, q]
+            gain, left = gains[place], room[one, q] + room[other, q]
             if gain + left < least - ROUNDING * (1.0 + left + abs(gain)):
-                gain = -np.inf
+                gains[place] = -np.inf
                 break
             first, last = offsets[q], offsets[q + 1]
             joint = log_marginal(counts[one], counts[other], 1.0, prior, first, last)
-            gain += joint - empty[q] - evidence[one, q] - evidence[other, q]
-        gains[place] = gain
+            gains[place] += joint - empty[q] - evidence[one, q] - evidence[other, q]
         if best_only:
-            best = max(best, gain)
+            best = max(best, gains[place])
     return gains
 
 
@@ -187,16 +186,29 @@ class Grouping(NamedTuple):
 
 @kernel
 def sample_groupings(
-    blocks: Blocks, state: Grouping, burn_in: int, sweeps: int, rng: np.random.Generator
+    blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng: np.random.Generator
 ) -> Ints:
-    """Sample groupings and return how many put two blocks into one group: (block, block).
+    """Sample groupings from `start`, (block,); count those that put two into one: (block, block).
 
     A grouping's probability is proportional to the product over its groups of Γ(blocks in it) and
     their evidence, times the odds of each join; no group has two blocks of one silo. A sweep draws
     the group of each block given all others', by one uniform number; then two blocks of every silo
     that has two may exchange their groups. Work grows with blocks times occupied groups.
     """
-    n_blocks = len(state.group)
+    n_blocks = len(start)
+    state = Grouping(
+        group=start.copy(),
+        counts=np.zeros_like(blocks.counts),
+        evidence=np.zeros(n_blocks),
+        members=np.zeros(n_blocks, dtype=np.int64),
+        held=np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_),
+        contents=np.ones(n_blocks, dtype=np.int64),
+        gains=np.zeros((n_blocks, n_blocks)),
+        known=np.zeros((n_blocks, n_blocks), dtype=np.int64),
+    )
+    for block, group in enumerate(start):
+        state.members[group] += 1
+        state.held[group, blocks.silo[block]] = True
     together = np.zeros((n_blocks, n_blocks), dtype=np.int64)
     for sweep in range(burn_in + sweeps):
         add_up(blocks, state)
@@ -206,8 +218,7 @@ def sample_groupings(
             exchange(blocks, state, silo, rng)
         if sweep >= burn_in:
             for a in range(n_blocks):
-                for b in range(n_blocks):
-                    together[a, b] += state.group[a] == state.group[b]
+                together[a] += state.group == state.group[a]
     return together
 
 

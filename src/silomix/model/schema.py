@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -107,6 +107,21 @@ def fractionate(concentration: float, silos: int) -> float:
     Fendler et al. (2026), section 4.2 "The apply step".
     """
     return (concentration - 1) / silos + 1
+
+
+class PooledModel(NamedTuple):
+    """What every stage of the coordinator needs to know of a study.
+
+    Attributes
+    ----------
+    prior : of the model of all silos' rows together, not a silo's share of it.
+    offsets : (variable + 1,), where each variable's levels start.
+    seed : of all randomness: same seed, same answer.
+    """
+
+    prior: Prior
+    offsets: Ints
+    seed: int
 
 
 @dataclass(frozen=True, eq=False)

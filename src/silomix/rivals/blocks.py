@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.local_clusters import by_appearance
+from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of

@@ -21,6 +21,7 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
+from silomix.model.schema import PooledModel
 from silomix.model.sentences import one_of
 from silomix.posterior import Parts, ordered
 from silomix.rivals.federation import Levels, open_silos
@@ -151,21 +152,20 @@ def sample_known(silo: Silo) -> Release:
 def _run(name: str, federation: Federation, question: Any, method: str) -> RivalResult:
     """Sample, match, combine, assign."""
     study, silos = federation.study, federation.tally
-    offsets, count = study.table_schema.offsets, study.kept_draws
-    shared: dict[str, Any] = {"prior": study.prior, "offsets": offsets, "seed": study.seed}
+    count = study.kept_draws
+    model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
     with federation.stage("sample"):
         releases: list[Release] = federation.ask(question)
     with federation.stage("match"):
-        found, _ = match(releases, study.matching, silos, **shared)
+        found, _ = match(releases, study.matching, silos, model)
     with federation.stage("combine"):
         if method == "covariance":
-            matched = matched_draws(releases, found.groups, count, **shared)
-            weights, probabilities, notes = consensus_draws(matched, releases, offsets)
+            matched = matched_draws(releases, found.groups, count, *model)
+            weights, probabilities, notes = consensus_draws(matched, releases, model.offsets)
         else:
             settings = study.aggregation.model_copy(update={"method": method})
-            threads = federation.threads
             combined = aggregate(
-                releases, found, settings, silos, count=count, threads=threads, **shared
+                releases, found, settings, silos, model, count=count, threads=federation.threads
             )
             matched, notes = combined.matched, combined.notes
             weights, probabilities = combined.weights, combined.probabilities

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.api import gather_assignment
-from silomix.coordinator.pipeline import Tally
+from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
 from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import draw_levels, log_evidence
@@ -108,7 +108,7 @@ class Federation:
 
     study: Study
     silos: InProcess
-    tally: Tally
+    tally: CountingSilos
     places: Ints
     threads: int
     bytes_sent: Mapping[str, Mapping[str, int]]
@@ -191,7 +191,7 @@ def open_silos(
     shards = [Shard(shard.schema, shard.codes[places == place]) for place in range(len(names))]
     own = [Silo(name, place, shards[place], study) for place, name in enumerate(names)]
     silos = InProcess(own, threads=cores(threads), handlers={partial: _call})
-    tally = Tally(silos)
+    tally = CountingSilos(silos)
     return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, xlogy
 
-from silomix.coordinator.matching.local_clusters import by_appearance
+from silomix.coordinator.matching.evidence import by_appearance
 from silomix.kernels.likelihood import distinct_rows
 from silomix.model.families.dirichlet import log_allocation_prior
 from silomix.rivals.federation import (

@@ -1,9 +1,13 @@
-"""Releases + Correspondence -> global draws: learn how to weigh the silos, and combine them."""
+"""Releases + Correspondence -> global draws: learn how to weigh the silos, and combine them.
+
+"vcmc", variational consensus Monte Carlo, chooses the weights by the relaxed ELBO (`objective`,
+`solvers`); the other methods need none (`closed_form`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
@@ -13,29 +17,37 @@ from silomix.coordinator.aggregation.closed_form import (
     multiply,
     uniform_weights,
 )
-from silomix.coordinator.aggregation.objective import Objective
-from silomix.coordinator.aggregation.oracles import choose_oracle
-from silomix.coordinator.aggregation.vcmc import describe, maximise, objective_draws, size_weights
+from silomix.coordinator.aggregation.objective import Objective, contingency, federated
+from silomix.coordinator.aggregation.simplex import hypercube, join
+from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.messages import ShareReleases
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
 from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.model.draws import SiloWeights
 from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.families.dirichlet import draw_levels
+from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.coordinator.aggregation.solvers import Solution
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.draws import Correspondence, MatchedDraws
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
     from silomix.study import Aggregation
 
 __all__ = ["Aggregated", "aggregate"]
 
-# branch of the random stream: the fresh draws of a product
-PRODUCT = 3
+# branches of the random stream: where to start, which draws a stochastic step looks at, and the
+# fresh draws of a product
+STARTS, STEPS, PRODUCT = 1, 2, 3
+# rows times draws that the objective looks at: beyond, the solvers would take hours
+MOST_ROW_DRAWS = 10_000_000
+LEAST_DRAWS = 48
+# a weight below this many floors is at the floor
+AT_FLOOR = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +60,8 @@ class Aggregated:
     silo_weights : λ and μ. Under "cmc", μ is the mean over levels of the elementwise weights;
         under "product", which has none, the silos' shares of the effective rows and cells.
     matched : the silos' draws, in the order in which they were combined.
-    elbo : the objective reached; None where nothing was maximised.
-    elbo_trace : (evaluation,), the objective along the way of the best start, or None.
+    elbo_trace : (evaluation,), the objective along the way of the best start; None where nothing
+        was maximised.
     notes : plain sentences that a reader of the result should see.
     """
 
@@ -57,7 +69,6 @@ class Aggregated:
     probabilities: Floats
     silo_weights: SiloWeights
     matched: MatchedDraws
-    elbo: float | None = None
     elbo_trace: Floats | None = None
     notes: tuple[str, ...] = ()
 
@@ -67,11 +78,9 @@ def aggregate(
     correspondence: Correspondence,
     settings: Aggregation,
     silos: Silos,
+    model: PooledModel,
     *,
-    prior: Prior,
-    offsets: Ints,
     count: int,
-    seed: int,
     threads: int = 1,
 ) -> Aggregated:
     """Combine the silos' draws into `count` global ones.
@@ -80,65 +89,143 @@ def aggregate(
     ----------
     releases : one of each silo, in the order of `correspondence.silos`.
     silos : asked for the data term of the objective, under "vcmc" only.
-    prior : of the pooled model.
-    offsets : (variable + 1,), where each variable's levels start.
-    seed : of all randomness here; the result does not depend on `threads`.
+    threads : the result does not depend on it.
     """
-    names, groups = correspondence.silos, correspondence.groups
-    share = ShareReleases(tuple(releases), groups, count)
-    matched = shared_draws(share, prior, offsets, seed)
+    names = correspondence.silos
+    share = ShareReleases(tuple(releases), correspondence.groups, count)
+    matched = shared_draws(share, *model)
     rows = np.array([release.rows for release in releases], dtype=np.int64)
+    trace: Floats | None = None
+    notes: tuple[str, ...] = ()
     if settings.method == "product":
-        rng = np.random.default_rng([seed, MATCHED_STREAM, PRODUCT])
-        product = multiply(matched, rows, prior, offsets)
-        weights = rng.dirichlet(product.weights, size=count)
-        profiles = draw_levels(product.profiles, offsets, rng, count)
-        if any(has_rules(release) for release in releases):
-            profiles = _profiles_behind(releases, correspondence, prior, offsets, count, rng)
+        product = multiply(matched, rows, model)
+        weights, profiles = _draw_product(
+            product.weights, product.profiles, releases, correspondence, model, count
+        )
         cells = np.maximum(product.cells, SMALLEST * matched.held)
-        shares = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
-        return Aggregated(weights, profiles, SiloWeights(names, *shares), matched)
-    if settings.method == "cmc":
+        by_silo, by_cluster = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
+    elif settings.method == "cmc":
         by_silo, elements = inverse_variances(matched, rows)
         weights = np.tensordot(by_silo, matched.weights, axes=1)
-        profiles = average_elementwise(matched, elements, offsets)
+        profiles = average_elementwise(matched, elements, model.offsets)
         by_cluster = elements.mean(axis=2)
-        return Aggregated(weights, profiles, SiloWeights(names, by_silo, by_cluster), matched)
-    if settings.method == "uniform" or len(releases) == 1:
-        even = uniform_weights(matched.held)
-        return Aggregated(*mix(matched, *even), SiloWeights(names, *even), matched)
-    total, sizes = int(rows.sum()), np.diff(offsets)
-    objective = Objective(
-        matched=some_draws(matched, 0, objective_draws(settings.draws, total)),
-        oracle=choose_oracle(settings, silos, share, sizes, threads),
-        prior=prior,
-        sizes=sizes,
-        log_determinant=settings.log_determinant,
-    )
-    found = maximise(objective, size_weights(rows, correspondence), settings, seed)
-    return Aggregated(
-        *mix(matched, found.weights, found.profiles),
-        silo_weights=SiloWeights(names, found.weights, found.profiles),
-        matched=matched,
-        elbo=found.elbo,
-        elbo_trace=found.trace,
-        notes=describe(found, settings, names, total),
-    )
+    else:
+        by_silo, by_cluster = uniform_weights(matched.held)
+        if settings.method == "vcmc" and len(releases) > 1:
+            used = objective_draws(settings.draws, int(rows.sum()))
+            sizes = np.diff(model.offsets)
+            objective = Objective(
+                matched=some_draws(matched, 0, used),
+                oracle=(
+                    federated(silos, share)
+                    if settings.oracle == "federated"
+                    else contingency(silos, sizes, threads)
+                ),
+                prior=model.prior,
+                sizes=sizes,
+                log_determinant=settings.log_determinant,
+            )
+            start = size_weights(rows, correspondence)
+            found = maximise(objective, start, settings, model.seed)
+            by_silo, by_cluster, trace = found.weights, found.profiles, found.trace
+            notes = describe(found, settings, names, int(rows.sum()))
+        weights, profiles = mix(matched, by_silo, by_cluster)
+    silo_weights = SiloWeights(names, by_silo, by_cluster)
+    return Aggregated(weights, profiles, silo_weights, matched, trace, notes)
 
 
-def _profiles_behind(
+def _draw_product(
+    weights: Floats,
+    profiles: Floats,
     releases: Sequence[Release],
     correspondence: Correspondence,
-    prior: Prior,
-    offsets: Ints,
+    model: PooledModel,
     count: int,
-    rng: np.random.Generator,
-) -> Floats:
-    """Draw every cluster's profile given what rounded releases can stand for."""
-    sources = join_sources([read_sources(release, offsets) for release in releases])
+) -> tuple[Floats, Floats]:
+    """Draw from the product's Dirichlets; where releases are rounded, given what they stand for.
+
+    Parameters
+    ----------
+    weights, profiles : (cluster,), (cluster, level), of the Dirichlets.
+    """
+    rng = np.random.default_rng([model.seed, MATCHED_STREAM, PRODUCT])
+    drawn = rng.dirichlet(weights, size=count)
+    levels = draw_levels(profiles, model.offsets, rng, count)
+    if not any(has_rules(release) for release in releases):
+        return drawn, levels
+    sources = join_sources([read_sources(release, model.offsets) for release in releases])
     groups = np.concatenate(correspondence.groups)
-    drawn = [
-        draw_profile(sources.of(np.flatnonzero(groups == c)), prior.beta, offsets, count, rng)
+    behind = [
+        draw_profile(
+            sources.of(np.flatnonzero(groups == c)), model.prior.beta, model.offsets, count, rng
+        )
         for c in range(correspondence.clusters)
     ]
-    return np.stack(drawn, axis=1)
+    return drawn, np.stack(behind, axis=1)
+
+
+def objective_draws(draws: int, rows: int) -> int:
+    """Return how many draws the objective takes: fewer than asked for where rows are many."""
+    return min(draws, max(LEAST_DRAWS, MOST_ROW_DRAWS // max(rows, 1)))
+
+
+def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
+    """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
+    members = np.zeros(correspondence.held.shape)
+    for own, group, sizes in zip(members, correspondence.groups, correspondence.sizes, strict=True):
+        np.add.at(own, group, np.maximum(sizes, 1))
+    return join(rows / rows.sum(), members / members.sum(axis=0))
+
+
+def maximise(
+    objective: Objective, size_point: Floats, settings: Aggregation, seed: int
+) -> Solution:
+    """Maximise the relaxed ELBO by the solver that the settings name.
+
+    "lbfgs" and "few-rounds" start at the silos' sizes and then from a Latin hypercube: with
+    three exchanges a good start is worth more than a hundred random ones. The paper starts from
+    the hypercube alone, and so does "psgd".
+
+    Parameters
+    ----------
+    size_point : (silo, block), from `size_weights`.
+    """
+    solver, floor = settings.solver, settings.floor
+    rng = np.random.default_rng([seed, MATCHED_STREAM, STARTS])
+    if isinstance(solver, Psgd):
+        steps = np.random.default_rng([seed, MATCHED_STREAM, STEPS])
+        return psgd(objective, hypercube(solver.starts, objective.held, rng), solver, floor, steps)
+    others = hypercube(solver.starts - 1, objective.held, rng)
+    starts = np.concatenate([size_point[None], others])
+    if isinstance(solver, Lbfgs):
+        return lbfgs(objective, starts, solver, floor)
+    if isinstance(solver, FewRounds):
+        return few_rounds(objective, starts, solver, floor)
+    assert_never(solver)
+
+
+def describe(
+    found: Solution, settings: Aggregation, silos: tuple[str, ...], rows: int
+) -> tuple[str, ...]:
+    """Return plain sentences that a reader of the result should see."""
+    notes = []
+    used = objective_draws(settings.draws, rows)
+    if used < settings.draws:
+        notes.append(
+            f"The aggregation weights were learned on {used} draws instead of "
+            f"{settings.draws}, since there are {rows:,} rows."
+        )
+    at_floor = found.weights < AT_FLOOR * settings.floor
+    low = [name for name, binds in zip(silos, at_floor, strict=True) if binds]
+    if low:
+        notes.append(
+            f"The weight of {', '.join(low)} fell to the floor, {settings.floor:g}: with "
+            "alpha below one the objective rewards a silo for vanishing when clusters are its "
+            "own, and without the floor it has no maximum. See whether those clusters are real."
+        )
+    if not found.converged and settings.solver.method != "few-rounds":
+        notes.append(
+            f"The aggregation weights were still moving after {len(found.trace)} evaluations; "
+            "allow more steps."
+        )
+    return tuple(notes)

@@ -23,7 +23,7 @@ from silomix.model.families.dirichlet import fit_dirichlet
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30
@@ -100,7 +100,7 @@ class Product(NamedTuple):
     cells: Floats
 
 
-def multiply(matched: MatchedDraws, rows: Ints, prior: Prior, offsets: Ints) -> Product:
+def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Product:
     """Fit each silo's draws and multiply.
 
     The Dirichlet of π is α + E m. Its mean m is that of the silos' shares weighted by their
@@ -110,10 +110,8 @@ def multiply(matched: MatchedDraws, rows: Ints, prior: Prior, offsets: Ints) -> 
     Parameters
     ----------
     rows : (silo,), n_s.
-    prior : of the pooled model.
-    offsets : (variable + 1,), where each variable's levels start.
     """
-    silos, clusters = matched.held.shape
+    (prior, offsets, _), (silos, clusters) = model, matched.held.shape
     alpha, beta = prior.share(silos)
     excess = np.zeros((silos, clusters, int(offsets[-1])))
     shares = np.zeros((silos, clusters))

@@ -16,6 +16,10 @@ being the silos that hold cluster c and d = Σ_q (K_q − 1):
     G/S Σ_s log λ_s + Σ_q K_q/S Σ_c Σ_{s ∈ S_c} log μ_{s,c}: the paper's matrices as printed.
 
 Where silos lack clusters neither is a bound: the Jacobians are then not square.
+
+An oracle gives the data term for all silos together, and its gradient in (λ, μ), at any number of
+points. Two of them, the same number to rounding: `contingency` asks every silo once how often each
+distinct row occurs, `federated` asks every silo each time and adds up.
 """
 
 from __future__ import annotations
@@ -27,13 +31,22 @@ import numpy as np
 from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
-from silomix.model.families.categorical import mix, mix_gradient
+from silomix.errors import PolicyRefusal
+from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
+from silomix.model.families.categorical import mean_log_likelihood, mix, mix_gradient
 
 if TYPE_CHECKING:
-    from silomix.coordinator.aggregation.oracles import Oracle
+    from collections.abc import Callable, Mapping
+
     from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.likelihood import RowTable
+    from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
     from silomix.model.schema import Prior
+
+    # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
+    Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]
 
 LogDeterminant = Literal["coordinates", "literal"]
 
@@ -122,3 +135,51 @@ def determinant_factors(objective: Objective) -> Floats:
     free = levels - len(objective.sizes)
     holders = objective.matched.held.sum(axis=0)
     return np.concatenate([[(clusters - 1) / silos], free / holders])
+
+
+def of_rows(rows: RowTable, threads: int) -> Oracle:
+    """Return an oracle for rows that are all here."""
+    return lambda matched, _, weights, profiles: LogLikelihoodReply(
+        *mean_log_likelihood(matched, weights, profiles, rows, threads)
+    )
+
+
+def contingency(silos: Silos, sizes: Ints, threads: int = 1) -> Oracle:
+    """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
+    replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
+    ordered = [replies[name] for name in silos.names]
+    together = distinct_rows(
+        np.concatenate([reply.codes for reply in ordered]),
+        np.concatenate([reply.counts for reply in ordered]),
+    )
+    return of_rows(row_table(*together, sizes), threads)
+
+
+def federated(silos: Silos, share: ShareReleases) -> Oracle:
+    """Return an oracle that asks every silo each time: sums over rows move, and no row.
+
+    The silos are shown the releases once; the questions then carry points alone.
+    """
+    for release in share.releases:
+        if not release.policy["exchanges"]["sharing"]:
+            raise PolicyRefusal(
+                f"{release.silo}: its policy does not let its release be shown to the other silos, "
+                'which the federated oracle needs; choose aggregation "product", "cmc" or '
+                '"uniform", or let the policy\'s owner allow exchanges.sharing'
+            )
+    silos.ask(share)
+
+    def ask(
+        matched: MatchedDraws, first: int, weights: Floats, profiles: Floats
+    ) -> LogLikelihoodReply:
+        last = first + matched.weights.shape[1]
+        query = LogLikelihood(share.key, first, last, weights, profiles)
+        replies: Mapping[str, LogLikelihoodReply] = silos.ask(query)
+        ordered = [replies[name] for name in silos.names]
+        return LogLikelihoodReply(
+            np.sum([reply.value for reply in ordered], axis=0),
+            np.sum([reply.weights for reply in ordered], axis=0),
+            np.sum([reply.profiles for reply in ordered], axis=0),
+        )
+
+    return ask

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.coordinator.matching.absorb import absorb_groups, folding_limit
-from silomix.coordinator.matching.ball_hungarian import ball_groups, hungarian_groups
 from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
-from silomix.coordinator.matching.divergence import divergence_groups
-from silomix.coordinator.matching.greedy import evidence_groups
-from silomix.coordinator.matching.local_clusters import local_clusters
-from silomix.coordinator.matching.profile import Profile, group_under_drift
+from silomix.coordinator.matching.evidence import Profile, group_under_drift, local_clusters
+from silomix.coordinator.matching.greedy import absorb_groups, evidence_groups, folding_limit
+from silomix.coordinator.matching.paper_matchings import (
+    ball_groups,
+    divergence_groups,
+    hungarian_groups,
+)
 from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
     from silomix.study.settings import Matching
 
 __all__ = ["match"]
@@ -35,10 +36,8 @@ def match(
     releases: Sequence[Release],
     settings: Matching,
     silos: Silos,
+    model: PooledModel,
     *,
-    prior: Prior,
-    offsets: Ints,
-    seed: int,
     drift: bool = False,
 ) -> tuple[Correspondence, Floats | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
@@ -48,10 +47,8 @@ def match(
     releases : one from each silo, in the order of the roster.
     settings : the matching and its options.
     silos : asked by "divergence" only.
-    prior : of the pooled model: profiles are scored under its beta as it stands, for a global
+    model : profiles are scored under its beta as it stands, not a silo's share of it, for a global
         cluster is one of that model.
-    offsets : (variable + 1,), where each variable's levels start.
-    seed : same seed, same answer.
     drift : whether a cluster's profile may differ between silos.
 
     Returns
@@ -62,12 +59,12 @@ def match(
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
     clusters = local_clusters(releases)
-    profile = Profile(offsets, prior.beta)
-    for_matching, for_confidence = np.random.default_rng(seed).spawn(2)
+    profile = Profile(model.offsets, model.prior.beta)
+    for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     # the matchings of the paper know no drift: only what follows is judged under it
     groups = None
     if isinstance(settings, Ball):
-        groups = ball_groups(releases, offsets, settings)
+        groups = ball_groups(releases, model.offsets, settings)
     elif isinstance(settings, Hungarian):
         groups = hungarian_groups(releases)
     elif isinstance(settings, Divergence):
@@ -77,7 +74,7 @@ def match(
         return evidence_groups(clusters, evidence) if groups is None else groups
 
     if drift and len(releases) > 1:
-        found, profile = group_under_drift(clusters, offsets, prior.beta, find)
+        found, profile = group_under_drift(clusters, profile.offsets, profile.beta, find)
     else:
         found = find(profile)
     if settings.absorb:

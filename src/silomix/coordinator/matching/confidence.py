@@ -6,20 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.coordinator.matching.local_clusters import by_appearance, sum_blocks
-from silomix.kernels.grouping import Blocks, Grouping, sample_groupings
+from silomix.coordinator.matching.evidence import by_appearance, sum_blocks
+from silomix.kernels.grouping import Blocks, sample_groupings
 
 if TYPE_CHECKING:
-    from silomix.coordinator.matching.local_clusters import LocalClusters
-    from silomix.coordinator.matching.profile import Profile
+    from silomix.coordinator.matching.evidence import LocalClusters, Profile
     from silomix.kernels.arrays import Floats, Ints
 
 # with more, the confidence is not computed
 MOST_LOCAL_CLUSTERS = 2000
-
-BURN_IN = 50
 # sweeps dropped, and sweeps counted
-SWEEPS = 250
+BURN_IN, SWEEPS = 50, 250
 
 
 def co_occurrence(
@@ -50,25 +47,9 @@ def co_occurrence(
     (local, local), ones on the diagonal.
     """
     order = clusters.canonical_order()
-    start = by_appearance(groups[order])
-    found = sum_blocks(clusters, order, start)
-    blocks = gather(profile.discount(found.counts), by_appearance(found.silo), profile)
-    state = initialise(blocks, found.group)
-    together = sample_groupings(blocks, state, BURN_IN, sweeps, rng) / sweeps
-    of_local = np.empty(len(order), dtype=np.int64)
-    of_local[order] = found.block
-    return together[np.ix_(of_local, of_local)]
-
-
-def gather(counts: Floats, silo: Ints, profile: Profile) -> Blocks:
-    """Return what moves as one: the clusters of one silo that share a group.
-
-    Parameters
-    ----------
-    counts : (block, level), effective counts, discounted for drift.
-    silo : (block,), numbered without gaps.
-    """
-    return Blocks(
+    found = sum_blocks(clusters, order, by_appearance(groups[order]))
+    counts, silo = profile.discount(found.counts), by_appearance(found.silo)
+    blocks = Blocks(
         counts=counts,
         silo=silo,
         alone=profile.evidence(counts),
@@ -78,20 +59,7 @@ def gather(counts: Floats, silo: Ints, profile: Profile) -> Blocks:
         offsets=profile.offsets,
         log_join_odds=profile.log_join_odds,
     )
-
-
-def initialise(blocks: Blocks, start: Ints) -> Grouping:
-    """Return the grouping `start`, (block,); the sampler adds up its counts."""
-    n_blocks = len(start)
-    held = np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_)
-    held[start, blocks.silo] = True
-    return Grouping(
-        group=start.copy(),
-        counts=np.zeros_like(blocks.counts),
-        evidence=np.zeros(n_blocks),
-        members=np.bincount(start, minlength=n_blocks),
-        held=held,
-        contents=np.ones(n_blocks, dtype=np.int64),
-        gains=np.zeros((n_blocks, n_blocks)),
-        known=np.zeros((n_blocks, n_blocks), dtype=np.int64),
-    )
+    together = sample_groupings(blocks, found.group, BURN_IN, sweeps, rng) / sweeps
+    of_local = np.empty(len(order), dtype=np.int64)
+    of_local[order] = found.block
+    return together[np.ix_(of_local, of_local)]

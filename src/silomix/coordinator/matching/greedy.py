@@ -1,32 +1,38 @@
-"""Join groups of local clusters, best pair first, while the evidence rises: the default."""
+"""Join groups of local clusters, best pair first, while the evidence rises: the default.
+
+`absorb_groups` then folds groups into groups of their own silo, where the evidence does not tell
+them apart.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.local_clusters import by_appearance, sum_blocks
-from silomix.kernels.grouping import gains_above, weigh_groups
+from silomix.coordinator.matching.evidence import by_appearance, sum_blocks
+from silomix.kernels.grouping import Weighed, gains_above, weigh_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from silomix.coordinator.matching.local_clusters import LocalClusters
-    from silomix.coordinator.matching.profile import Profile
+    from silomix.coordinator.matching.evidence import LocalClusters, Profile
     from silomix.kernels.arrays import Bools, Floats, Ints
 
-    Gain = Callable[["Groups", int, Ints, "Wanted"], Floats]
+    # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
+    Gain = Callable[..., Floats]
 
 # a rise of the log evidence by less than this may be rounding
 SMALLEST_GAIN = 1e-6
 
 OUTDATED = -1
+# groups that share a silo stay apart if the evidence tells them apart by more than n to this power
+SEARCH = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +42,7 @@ class Groups:
     Attributes
     ----------
     profile : how counts become evidence.
-    counts : (group, level), effective counts, discounted for drift.
-    evidence : (group, variable), g of those.
-    room : (group, variable + 1), from each variable on, the most that it can add to the gain of
-        joining another; see `weigh_groups`.
+    weighed : their effective counts, discounted for drift, and the evidence of those.
     rows : (group, silo)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
@@ -47,34 +50,11 @@ class Groups:
     """
 
     profile: Profile
-    counts: Floats
-    evidence: Floats
-    room: Floats
+    weighed: Weighed
     rows: Ints
     held: NDArray[np.uint8]
     silos: Ints
     by_silo: list[dict[int, Floats]]
-
-
-class Wanted(NamedTuple):
-    """Which gains count; any other may be told as −inf.
-
-    Attributes
-    ----------
-    floor : (other,), those from here on.
-    best_only : of those only the largest.
-    """
-
-    floor: Floats
-    best_only: bool
-
-
-class Merge(NamedTuple):
-    """Group `other` joined group `one`."""
-
-    one: int
-    other: int
-    gain: float
 
 
 def evidence_groups(clusters: LocalClusters, profile: Profile) -> Ints:
@@ -125,13 +105,15 @@ def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) 
     for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
         by_silo[g][s] = own
         held[g, s] = True
-    evidence, room = weigh_groups(counts, profile.prior, profile.offsets)
-    bits = np.packbits(held, axis=1)
-    return Groups(profile, counts, evidence, room, rows, bits, held.sum(axis=1), by_silo)
+    evidence = np.zeros((len(counts), len(profile.offsets) - 1))
+    room = np.zeros((len(counts), len(profile.offsets)))
+    weighed = Weighed(counts, evidence, room, profile.prior, profile.offsets)
+    weigh_groups(weighed, 0, len(counts))
+    return Groups(profile, weighed, rows, np.packbits(held, axis=1), held.sum(axis=1), by_silo)
 
 
-def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
-    """Join the best pair until none rises, and return what was joined.
+def greedy_merges(groups: Groups, gain: Gain) -> list[tuple[int, int, float]]:
+    """Join the best pair until none rises; return which two were joined, and the gain, in order.
 
     The table of all pairs is not kept: it would be 10⁸ numbers for 10,000 clusters. Each
     group remembers its best partner among the later ones. When that partner is gone, the gain
@@ -140,7 +122,7 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
     algorithm of Müllner, 2011, arXiv:1109.2378). Gains that could decide nothing need not be
     known: those too small to join for, or below the best of the other group.
     """
-    n_groups = len(groups.counts)
+    n_groups = len(groups.by_silo)
     alive = np.ones(n_groups, dtype=np.bool_)
     bound = np.full(n_groups, -np.inf)
     partner = np.full(n_groups, OUTDATED)
@@ -149,8 +131,7 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         later = one + 1 + np.flatnonzero(alive[one + 1 :])
         bound[one] = -np.inf
         if len(later):
-            floor = np.full(len(later), SMALLEST_GAIN)
-            gains = gain(groups, one, later, Wanted(floor, best_only=True))
+            gains = gain(groups, one, later, np.full(len(later), SMALLEST_GAIN), best_only=True)
             best = int(np.argmax(gains))
             bound[one], partner[one] = gains[best], later[best]
 
@@ -162,14 +143,14 @@ def greedy_merges(groups: Groups, gain: Gain) -> list[Merge]:
         if other == OUTDATED:
             find_partner(one)
             continue
-        merges.append(Merge(one, other, float(bound[one])))
+        merges.append((one, other, float(bound[one])))
         join(groups, one, other)
         alive[other], bound[other] = False, -np.inf
         partner[(partner == one) | (partner == other)] = OUTDATED
         find_partner(one)
         earlier = np.flatnonzero(alive[:one])
         floor = np.maximum(bound[earlier], SMALLEST_GAIN)
-        gains = gain(groups, one, earlier, Wanted(floor, best_only=False))
+        gains = gain(groups, one, earlier, floor, best_only=False)
         better = gains >= bound[earlier]
         bound[earlier[better]], partner[earlier[better]] = gains[better], one
     return merges
@@ -179,14 +160,12 @@ def join(groups: Groups, one: int, other: int) -> None:
     """Add a group to another, in place."""
     mine, others = groups.by_silo[one], groups.by_silo[other]
     shared = mine.keys() & others.keys()
-    groups.counts[one] += groups.counts[other]
+    counts = groups.weighed.counts
+    counts[one] += counts[other]
     if shared:
-        groups.counts[one] += joint_discount(groups, one, other)[0]
+        counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    own = slice(one, one + 1)
-    groups.evidence[own], groups.room[own] = weigh_groups(
-        groups.counts[own], groups.profile.prior, groups.profile.offsets
-    )
+    weigh_groups(groups.weighed, one, one + 1)
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
     groups.silos[one] += groups.silos[other] - len(shared)
@@ -214,28 +193,18 @@ def sharing(groups: Groups, one: int, others: Ints) -> Bools:
     return np.asarray((groups.held[others] & groups.held[one]).any(axis=1))
 
 
-def apart_gain(groups: Groups, one: int, others: Ints, wanted: Wanted) -> Floats:
+def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_only: bool) -> Floats:
     """Return the gain of joining each of the others: (other,).
 
-    −inf where a silo is in both, and where the gain does not count.
+    −inf where a silo is in both, and where the gain does not count: below its floor, (other,), or
+    with `best_only` below the largest.
     """
     apart = ~sharing(groups, one, others)
     some = others[apart]
     prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
     prior = prior + groups.profile.log_join_odds
     gains = np.full(len(others), -np.inf)
-    gains[apart] = gains_above(
-        groups.counts,
-        groups.evidence,
-        groups.room,
-        groups.profile.prior,
-        groups.profile.offsets,
-        one,
-        some,
-        prior,
-        wanted.floor[apart],
-        wanted.best_only,
-    )
+    gains[apart] = gains_above(groups.weighed, one, some, prior, floor[apart], best_only)
     return gains
 
 
@@ -252,3 +221,54 @@ def membership_gain(one: np.int64, others: Ints, silos: int) -> Floats:
 def log_gammas(most: int) -> Floats:
     """Return lnΓ of the whole numbers from 0 to `most`."""
     return np.asarray(gammaln(np.arange(most + 1)))
+
+
+def folding_limit(absorb: int) -> float:
+    """Return how many rows a group must have to be left alone; under True no number is enough."""
+    return np.inf if absorb is True else float(absorb)
+
+
+def absorb_groups(clusters: LocalClusters, groups: Ints, profile: Profile, *, limit: float) -> Ints:
+    """Let groups join a group that shares a silo with them, if their profiles do not differ.
+
+    A silo may split a few rows, or half a cluster, off one of its clusters. Among n rows some
+    always look apart, so two groups stay apart only if all their silos together say so by a
+    factor of more than n to the power `SEARCH`. Doubt about who belongs is in the effective
+    counts, so rows that a silo picked out without reason say little; the sizes of the groups do
+    not matter. Best gain first, until none rises; groups that share no silo are left to the
+    matching.
+
+    Parameters
+    ----------
+    groups : (local,)
+    profile : how counts become evidence.
+    limit : rows, over all silos, from which a group is left alone: one of the two has fewer.
+
+    Returns
+    -------
+    (local,)
+    """
+    rows = np.bincount(clusters.silo, weights=clusters.sizes).astype(np.float64)
+    return join_groups(clusters, groups, profile, partial(folding_gain, limit=limit, rows=rows))
+
+
+def folding_gain(
+    groups: Groups, one: int, others: Ints, _: Floats, *, limit: float, rows: Floats, **__: bool
+) -> Floats:
+    """Return the gain of joining each of the others; −inf where they must not: (other,).
+
+    `rows` is (silo,), how many rows each silo has.
+    """
+    counts, evidence = groups.weighed.counts, groups.weighed.evidence
+    small = (groups.rows[one].sum() < limit) | (groups.rows[others].sum(axis=1) < limit)
+    gains = np.full(len(others), -np.inf)
+    for place in np.flatnonzero(small & sharing(groups, one, others)):
+        other = others[place]
+        change, remainder = joint_discount(groups, one, other)
+        together = groups.profile.evidence(counts[one] + counts[other] + change)
+        apart = (evidence[one] + evidence[other]).sum()
+        # once, however many silos they share
+        shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())
+        price = SEARCH * np.log(rows[shared].sum())
+        gains[place] = together - apart + remainder + price
+    return gains

@@ -1,4 +1,4 @@
-"""How local clusters' counts become evidence, with or without drift between the silos.
+"""Local clusters, and the evidence that some of them are the same, with or without drift.
 
 Under drift, counts of one silo say less of the profile that the silos share: they are discounted at
 κ (`model.families.drift.discount`), and add up over silos as counts do without drift. What they
@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.coordinator.matching.local_clusters import sum_blocks
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import discount, log_remainder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from silomix.coordinator.matching.local_clusters import LocalClusters
     from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.messages import Release
 
     Find = Callable[["Profile"], Ints]
 
@@ -43,6 +42,76 @@ KAPPAS = np.geomspace(10.0, 1000.0, 8)
 TIE = 1e-9
 # how often to look again which variables drift, and to group again
 PASSES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class LocalClusters:
+    """All silos' local clusters, one after the other in the order of the roster.
+
+    Attributes
+    ----------
+    names : of the silos.
+    silo : (local,), place in `names` of the silo each cluster is of.
+    sizes : (local,), its rows.
+    counts : (local, level), its effective counts.
+    """
+
+    names: tuple[str, ...]
+    silo: Ints
+    sizes: Ints
+    counts: Floats
+
+    def canonical_order(self) -> Ints:
+        """Return the clusters sorted by silo name, then by what is in them: (local,).
+
+        An algorithm that goes through them in this order, and breaks ties by it, gives the
+        same answer however the silos are listed and their clusters numbered.
+        """
+        alphabetical = np.argsort(np.argsort(np.array(self.names)))
+        keys = [*self.counts.T[::-1], self.sizes, alphabetical[self.silo]]
+        return np.lexsort(keys)
+
+
+def local_clusters(releases: Sequence[Release]) -> LocalClusters:
+    """List the local clusters of all releases."""
+    return LocalClusters(
+        names=tuple(release.silo for release in releases),
+        silo=np.repeat(np.arange(len(releases)), [release.clusters for release in releases]),
+        sizes=np.concatenate([release.sizes for release in releases]),
+        counts=np.concatenate([release.effective_counts for release in releases]),
+    )
+
+
+def by_appearance(ids: Ints) -> Ints:
+    """Return ids numbered anew, 0, 1, …, in the order in which they first appear."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[inverse]
+
+
+class Blocks(NamedTuple):
+    """What clusters of one silo in one group add up to: they drift together.
+
+    Attributes
+    ----------
+    block : (local,), numbered in the order in which they first appear.
+    silo, group : (block,)
+    counts : (block, level), effective counts as they are.
+    """
+
+    block: Ints
+    silo: Ints
+    group: Ints
+    counts: Floats
+
+
+def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
+    """Add up the clusters of one silo that share a group; groups : (local,), in this order."""
+    silo = clusters.silo[order]
+    block = by_appearance(silo * (1 + groups.max()) + groups)
+    first = np.unique(block, return_index=True)[1]
+    counts = np.zeros((len(first), clusters.counts.shape[1]))
+    np.add.at(counts, block, clusters.counts[order])
+    return Blocks(block, silo[first], groups[first], counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +194,14 @@ def by_variable(counts: Floats, base: Floats, offsets: Ints) -> Floats:
     return np.asarray(np.add.reduceat(rise, offsets[:-1], axis=-1) - fall)
 
 
+class Judged(NamedTuple):
+    """A grouping, the evidence that found it, and their log probability."""
+
+    value: float
+    groups: Ints
+    profile: Profile
+
+
 def group_under_drift(
     clusters: LocalClusters, offsets: Ints, beta: float, find: Find
 ) -> tuple[Ints, Profile]:
@@ -144,50 +221,39 @@ def group_under_drift(
     alike = drift_profile(clusters, offsets, beta, np.full(len(offsets) - 1, np.inf))
     same = _judge(clusters, alike, find)
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
+    of_silo = np.bincount(clusters.silo)
+    pairs = (of_silo.sum() ** 2 - (of_silo**2).sum()) // 2  # of clusters of different silos
     # the first join pays its own prior odds: they are not charged twice
-    price = np.log(max(_pairs(clusters), 1)) + drifting[0].profile.log_join_odds
+    price = np.log(max(pairs, 1)) + drifting[0].profile.log_join_odds
     # without a pair of silos the two are equal but for rounding
     drifts = logsumexp([found.value for found in drifting]) - price > same.value + TIE
     best = max(drifting, key=lambda found: found.value) if drifts else same
     return best.groups, best.profile
 
 
-class Judged(NamedTuple):
-    """A grouping, the evidence that found it, and their log probability."""
-
-    value: float
-    groups: Ints
-    profile: Profile
-
-
-def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
-    groups = find(profile)
-    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts)
-    return Judged(value, groups, profile)
-
-
 def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) -> Judged:
     """Group with all variables drifting; then, as long as it helps, with those that do."""
-    every = np.full(len(alike.offsets) - 1, kappa)
-    drifting = drift_profile(clusters, alike.offsets, alike.beta, every)
+    offsets = alike.offsets
+    drifting = drift_profile(clusters, offsets, alike.beta, np.full(len(offsets) - 1, kappa))
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         gains = [gain_by_variable(clusters, now.groups, each) for each in (drifting, alike)]
         drifts = gains[0] > gains[1]
         if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
-        now = _judge(clusters, _combine(drifting, alike, drifts, kappa), find)
+        base = np.where(np.repeat(drifts, np.diff(offsets)), drifting.prior, alike.prior)
+        some = replace(alike, kappa=np.where(drifts, kappa, np.inf), base=base)
+        now = _judge(clusters, some, find)
         if now.value <= best.value:
             break
         best = now
     return best
 
 
-def _combine(drifting: Profile, alike: Profile, drifts: Bools, kappa: float) -> Profile:
-    """Return the evidence in which some variables, (variable,), drift with κ."""
-    of_level = np.repeat(drifts, np.diff(alike.offsets))
-    prior = np.where(of_level, drifting.prior, alike.prior)
-    return replace(alike, kappa=np.where(drifts, kappa, np.inf), base=prior)
+def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
+    groups = find(profile)
+    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts)
+    return Judged(value, groups, profile)
 
 
 def _log_prior(drifts: Bools) -> float:
@@ -200,12 +266,6 @@ def _log_prior(drifts: Bools) -> float:
         return float(np.log(0.5))
     pattern = 0.0 if drifts.all() else betaln(1 + drifts.sum(), 1 + (~drifts).sum())
     return float(np.log(0.25 / len(KAPPAS)) + pattern)
-
-
-def _pairs(clusters: LocalClusters) -> int:
-    """Return how many pairs of local clusters are of different silos."""
-    of_silo = np.bincount(clusters.silo)
-    return int((of_silo.sum() ** 2 - (of_silo**2).sum()) // 2)
 
 
 def join_gain(clusters: LocalClusters, groups: Ints, profile: Profile) -> float:
