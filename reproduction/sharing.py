@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from unittest.mock import patch
 
-import silomix.silo.answer
+import silomix.silo.local
 from silomix.silo.store import digest_rows
 
 
@@ -54,5 +54,5 @@ class Sampled:
 def shared_sampling():
     """Let the silos of this process share their sampling; yield what counts it."""
     sampled = Sampled()
-    with patch.object(silomix.silo.answer, "sample_locally", sampled):
+    with patch.object(silomix.silo.local, "sample_locally", sampled):
         yield sampled

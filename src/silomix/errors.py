@@ -40,6 +40,10 @@ class _Worded(Exception):
 class SilomixError(_Worded):
     """Base of every error that silomix raises on purpose.
 
+    Attributes
+    ----------
+    code : what a silo's asker is told of it, one of `silomix.messages.REFUSALS`; never the text.
+
     Examples
     --------
     >>> try:
@@ -49,9 +53,13 @@ class SilomixError(_Worded):
     the table has no column 'Silo' to tell the silos apart (did you mean 'silo'?)
     """
 
+    code = "failed"
+
 
 class DataError(SilomixError, ValueError):
     """The table cannot be used as it is: the message says where, and what to change."""
+
+    code = "data"
 
 
 class SettingsError(SilomixError, ValueError):
@@ -61,6 +69,8 @@ class SettingsError(SilomixError, ValueError):
     ----------
     problems : each a `(path, text)`: where it is in the study file, and what is wrong with it.
     """
+
+    code = "study"
 
     def __init__(
         self,
@@ -75,6 +85,8 @@ class SettingsError(SilomixError, ValueError):
 class StudyMismatch(SilomixError):
     """Something was made for another study, another table or another schema."""
 
+    code = "study"
+
 
 class CheckpointError(SilomixError):
     """A checkpoint cannot be resumed: damaged, truncated, or of another run."""
@@ -87,14 +99,11 @@ class FileError(SilomixError):
 class MessageError(SilomixError):
     """A message is damaged, too large, of another version, or not what was asked for."""
 
+    code = "question"
+
 
 class PolicyRefusal(SilomixError):
-    """The silo's own policy does not let this out; its owner decides, not the asker.
-
-    Attributes
-    ----------
-    code : what the asker is told, one of `silomix.messages.REFUSALS`.
-    """
+    """The silo's own policy does not let this out; its owner decides, not the asker."""
 
     def __init__(self, message: str, code: str = "policy") -> None:
         super().__init__(message)
@@ -111,6 +120,8 @@ class OpenQuestion(SilomixError):
 
 class MissingDependency(SilomixError, ImportError):
     """An optional package is needed for what was asked; the message names the extra."""
+
+    code = "dependency"
 
 
 class DataWarning(_Worded, UserWarning):

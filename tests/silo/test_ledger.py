@@ -27,16 +27,17 @@ from silomix.silo.answer import HANDLERS, answer, answer_or_refuse
 from silomix.silo.ledger import (
     LEDGER,
     Account,
+    Answered,
     Ledger,
     allow_study,
     begin_version,
     check_account,
     knows,
     note_left,
+    open_account,
     read_ledger,
 )
-from silomix.silo.local import Silo
-from silomix.silo.site import digest_cells, load_rows, open_account
+from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, policy_named, write_policy
 from silomix.transports.flare.startup_kit import SiteSettings
@@ -49,16 +50,16 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
 
 
 def account(path, study="a", *, table="people", digest="1", rows="1", policy=DEFAULT, silo="north"):
-    return Account(
-        path=path / LEDGER,
-        table=table,
-        digest=digest * 64,
-        rows=rows * 64,
+    entry = Answered(
         study=study * 64,
         title=f"Study {study}",
         silo=silo,
-        policy=policy,
+        policy=policy.name,
+        rounding=f"{policy.minimum_count}, {policy.round_to}",
+        rows=rows * 64,
+        left={},
     )
+    return Account(path / LEDGER, table, digest * 64, entry, policy)
 
 
 def refused(one):
@@ -75,7 +76,7 @@ class TestCounting:
             check_account(first)
             note_left(first, record)
         (table,) = read_ledger(first.path).tables
-        (study,) = table.studies
+        (study,) = table.counted.studies
         assert (study.study, study.title, study.silo) == ("a" * 64, "Study a", "north")
         assert list(study.left) == ["AssignReply", "Release"]
         text = refused(account(tmp_path, "b"))
@@ -88,7 +89,7 @@ class TestCounting:
         )
         with pytest.raises(PolicyRefusal):
             note_left(account(tmp_path, "b"), "Release")
-        assert len(read_ledger(first.path).tables[0].studies) == 1
+        assert len(read_ledger(first.path).tables[0].counted.studies) == 1
 
     def test_what_was_not_answered_does_not_count(self, tmp_path):
         for study in "abc":
@@ -138,7 +139,9 @@ class TestCounting:
         open_ = policy_named("open")
         note_left(account(tmp_path, policy=open_), "Release")
         note_left(account(tmp_path, "b", digest="2", policy=open_), "PolishReply")
-        assert [one.study[0] for one in read_ledger(tmp_path / LEDGER).tables[0].studies] == [
+        assert [
+            one.study[0] for one in read_ledger(tmp_path / LEDGER).tables[0].counted.studies
+        ] == [
             "a",
             "b",
         ]
@@ -240,7 +243,7 @@ class TestFile:
                 note_left(one, "Release")
             except PolicyRefusal:
                 return
-            left.append(one.study)
+            left.append(one.entry.study)
 
         threads = [threading.Thread(target=leave, args=(one,)) for one in both]
         for thread in threads:
@@ -248,7 +251,9 @@ class TestFile:
         for thread in threads:
             thread.join(60)
         assert len(left) == 1
-        assert [one.study for one in read_ledger(tmp_path / LEDGER).tables[0].studies] == left
+        assert [
+            one.study for one in read_ledger(tmp_path / LEDGER).tables[0].counted.studies
+        ] == left
 
 
 @pytest.fixture(scope="module")
@@ -288,7 +293,7 @@ class TestSilo:
         assert not (tmp_path / LEDGER).exists()
         silo = opened()
         answer(SampleLocally(), silo)
-        (study,) = read_ledger(tmp_path / LEDGER).tables[0].studies
+        (study,) = read_ledger(tmp_path / LEDGER).tables[0].counted.studies
         assert (study.study, list(study.left)) == (digest(silo.study), ["Release"])
         with pytest.raises(PolicyRefusal, match="allows 1 study of one table"):
             opened(seed=2)

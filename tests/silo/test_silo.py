@@ -31,9 +31,15 @@ from silomix.messages import (
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.release_notes import QUESTIONS
 from silomix.model.table import load
-from silomix.silo.answer import HANDLERS, answer, answer_or_refuse, refusal_code
+from silomix.silo.answer import (
+    HANDLERS,
+    LIMITED,
+    answer,
+    answer_or_refuse,
+    points,
+    refusal_code,
+)
 from silomix.silo.local import Silo, ran_enough
-from silomix.silo.permission import LIMITED, points
 from silomix.silo.store import Store, digest_rows, open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import OPEN, policy_named

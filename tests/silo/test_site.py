@@ -11,7 +11,7 @@ from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
 from silomix.model.table import infer_schema
 from silomix.silo.answer import answer_or_refuse
-from silomix.silo.site import load_rows, open_silo, write_labels
+from silomix.silo.local import load_rows, open_silo
 from silomix.study import make_study
 from silomix.study.policy import Policy, policy_named
 
@@ -41,10 +41,10 @@ def test_rows_keep_their_numbers_in_the_table(table, loaded):
 def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path):
     shard, rows, _ = loaded
     silo = open_silo(shard, study, "silo 2", policy=policy_named("default"), store=tmp_path)
-    assert write_labels(silo, rows) is None
+    assert silo.store.write_labels(rows) is None
     membership = np.random.default_rng(0).dirichlet(np.ones(3), shard.rows).astype(np.float32)
     silo.store.assign(membership)
-    found = pd.read_csv(write_labels(silo, rows))
+    found = pd.read_csv(silo.store.write_labels(rows))
     assert found["row"].tolist() == rows.tolist()
     assert found["cluster"].tolist() == membership.argmax(axis=1).tolist()
     np.testing.assert_array_equal(found["probability"].astype(np.float32), membership.max(axis=1))

@@ -16,7 +16,7 @@ from federation.exchange_cases import make_case
 
 from silomix.errors import CheckpointError, PolicyRefusal
 from silomix.messages import PolishRound
-from silomix.silo.permission import permit
+from silomix.silo.answer import permit
 from silomix.silo.store import LEDGER_FILE, open_store
 from silomix.study.policy import Exchanges, policy_named
 

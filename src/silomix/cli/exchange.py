@@ -26,8 +26,8 @@ from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.report.summary import posterior_record, posterior_view
-from silomix.silo.local import Silo
-from silomix.silo.site import load_rows, open_account, open_silo, place_in, write_labels
+from silomix.silo.ledger import open_account
+from silomix.silo.local import Silo, load_rows, open_silo, place_in
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
@@ -138,7 +138,7 @@ def answer_command(
     with showing(quiet=quiet) as report, _logging_to(home / LOG):
         asked = replace(opened, threads=cores(threads), progress=report)
         done = list(answer_questions(exchange, asked, again=again))
-        labels = write_labels(asked, loaded.rows)
+        labels = asked.store.write_labels(loaded.rows)
     record = {
         "silo": silo,
         "study": digest(plan),

@@ -31,13 +31,13 @@ from silomix.silo.ledger import (
     allow_study,
     begin_version,
     note_left,
+    open_account,
     read_ledger,
 )
-from silomix.silo.local import Silo, sample_locally
+from silomix.silo.local import Silo, load_rows, place_in, sample_locally
 from silomix.silo.release import make_release
-from silomix.silo.site import load_rows, open_account, place_in
 from silomix.study import Study, digest, make_study, read_study
-from silomix.study.policy import find_policy
+from silomix.study.policy import check_study, find_policy
 from silomix.study.roster import own_rows, read_roster
 from silomix.study.validation import cores
 
@@ -180,7 +180,9 @@ def release_command(
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
     plan, rules = read_study(study), find_policy(policy)
-    check_tier(plan.tier, rules, silo)  # before hours of sampling
+    # before hours of sampling
+    check_study(plan, rules.limits, silo)
+    check_tier(plan.tier, rules, silo)
     if out is not None:
         check_target(out, force=force)
     loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
@@ -292,7 +294,7 @@ def _table_view(table: Table) -> list[RenderableType]:
             cells = (one.study[:SHOWN], one.title, one.silo, one.policy, one.since[:10], left)
             lines.add_row(str(number), *(Text(printable(cell)) for cell in cells))
     parts: list[RenderableType] = [Text(printable(table.name), style="bold")]
-    if table.versions and not table.studies:
+    if table.versions and not table.counted.studies:
         parts.append(Text("A new version begins with the next study that is answered."))
     parts += [Text(f"Allowed by its owner: {study[:SHOWN]}") for study in table.allowed]
     return [*parts, lines, Text()]

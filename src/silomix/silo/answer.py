@@ -1,4 +1,8 @@
-"""The silo's side of the seam: `answer(query, silo)`, and nothing else, runs next to the rows."""
+"""The silo's side of the seam: `answer(query, silo)`, and nothing else, runs next to the rows.
+
+Each question is first held against the silo's policy: may it be asked, how often, and is what it
+shows something that the policy would have let out itself?
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.errors import (
-    DataError,
-    MessageError,
-    MissingDependency,
-    PolicyRefusal,
-    SettingsError,
-    StudyMismatch,
-)
+from silomix.errors import MessageError, PolicyRefusal, SilomixError
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import (
+    REPLIES,
     AssignReply,
     AssignRows,
     CountDistinctRows,
@@ -36,22 +34,27 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.door import check_query
-from silomix.messages.released_draws import divergence_cost, make_reference, shared_draws
+from silomix.messages.container import digest as digest_question
+from silomix.messages.door import breaches, check_query
+from silomix.messages.released_draws import (
+    divergence_cost,
+    make_reference,
+    same_draws,
+    shared_draws,
+)
 from silomix.messages.rounding import has_rules, with_own_counts
 from silomix.model.families.categorical import (
     draw_given_parameters,
     mean_log_likelihood,
     some_draws,
 )
+from silomix.model.sentences import plural
 from silomix.posterior import row_membership, to_four_decimals
-from silomix.silo.disclosure import check_tier
-from silomix.silo.ledger import check_account, note_left
+from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
+from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
-from silomix.silo.permission import permit
-from silomix.silo.release import release_row_counts, release_sizes
 from silomix.study import Divergence
-from silomix.study.policy import echo
+from silomix.study.policy import UNLIMITED, check_study, echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +62,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
-    from silomix.kernels.likelihood import RowTable
     from silomix.messages import Query, Release
     from silomix.model.draws import MatchedDraws
 
@@ -78,8 +80,6 @@ def answer(query: Query, silo: Silo) -> Any:
     PolicyRefusal
         When it does not.
     """
-    if silo.account is not None:
-        check_account(silo.account)
     permit(query, silo)
     reply = HANDLERS[type(query)](query, silo)
     if silo.account is not None and not isinstance(reply, Received):
@@ -103,57 +103,131 @@ def answer_or_refuse(query: Query, silo: Silo) -> Any:
 
 def refusal_code(error: Exception) -> str:
     """Return what may be said of an error outside: one of `silomix.messages.REFUSALS`."""
-    if isinstance(error, PolicyRefusal):
-        return error.code
-    for kind, code in CODES.items():
-        if isinstance(error, kind):
-            return code
-    return "failed"
+    return error.code if isinstance(error, SilomixError) else "failed"
 
 
-CODES: dict[type[Exception], str] = {
-    StudyMismatch: "study",
-    MessageError: "question",
-    DataError: "data",
-    SettingsError: "study",
-    MissingDependency: "dependency",
+# Which of a policy's limits counts which question.
+LIMITED: dict[type, str] = {
+    DivergenceCost: "divergence",
+    ShareReleases: "sharing",
+    LogLikelihood: "gradients",
+    CountDistinctRows: "distinct_rows",
+    PolishRound: "polish",
+    AssignRows: "assign",
 }
 
 
-def laid_out(silo: Silo) -> Layout:
-    """Return the silo's rows as the sampler wants them."""
+def permit(query: Query, silo: Silo) -> None:
+    """Refuse a question that the silo's policy does not allow, or not once more.
+
+    A question asked twice gets the same answer and counts once; one about several points counts
+    as many times.
+    """
+    check_study(silo.study, silo.policy.limits, silo.name)
+    kind = LIMITED.get(type(query))
+    if kind is not None and getattr(silo.policy.exchanges, kind) == 0:
+        raise PolicyRefusal(
+            f"{silo.name}: its policy does not allow {kind}; its owner can change "
+            f"exchanges.{kind} in the policy file, or the study can do without",
+        )
+    shared = silo.store.shared
+    if isinstance(query, LogLikelihood) and (shared is None or shared.key != query.shared):
+        raise PolicyRefusal(
+            f"{silo.name}: the question refers to releases that were not shared with it; "
+            "share them first",
+            code="order",
+        )
+    if isinstance(query, ShareReleases) and not same_draws(
+        query.releases[silo.place], kept_posterior(silo).release
+    ):
+        raise MessageError(
+            f"{silo.name}: the release that the coordinator shows as its own is not the one that "
+            "it made; show the one that it answered"
+        )
+    if isinstance(query, ShareReleases | DivergenceCost):
+        for release in query.releases:
+            if release.place != silo.place:
+                _check_shown(release, silo)
+    _count(query, silo)
+
+
+def _check_shown(release: Release, silo: Silo) -> None:
+    """Refuse another silo's release that this silo's own policy would not have let out.
+
+    Its sender may have made it up, of single rows; see `silomix.messages.door`.
+    """
+    for problem in breaches(release, silo.policy, silo.study.table_schema.offsets):
+        raise PolicyRefusal(
+            f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
+            f"and its own policy {silo.policy.name!r} would not let such a one out; use a "
+            "study that shows no releases, or let all silos have the same minimum_count and "
+            "round_to, and ask where that release comes from",
+            code="shown",
+        )
+
+
+def points(query: Query) -> int:
+    """Return how often a question counts: a gradient at each starting point of each draw."""
+    if isinstance(query, LogLikelihood):
+        return len(query.weights) * (query.last - query.first)
+    return 1
+
+
+def count_answered(query: Query, silo: Silo) -> None:
+    """Count a question that was answered before the silo's store and ledger knew of it."""
+    if silo.account is not None and REPLIES[type(query)] is not Received:
+        note_left(silo.account, REPLIES[type(query)].__name__, has_left=True)
+    _count(query, silo, has_left=True)
+
+
+def _count(query: Query, silo: Silo, *, has_left: bool = False) -> None:
+    """Write a question into the store's ledger; refuse it where the policy's limit is reached."""
+    kind = LIMITED.get(type(query))
+    limit: int = getattr(silo.policy.exchanges, kind) if kind else UNLIMITED
+    if kind is None or limit >= UNLIMITED:
+        return
+    question, weight = digest_question(query), points(query)
     with silo.store.lock:
-        if silo.store.layout is None:
-            silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
-        return silo.store.layout
+        asked = silo.store.ledger.get(kind, {})
+        left = limit - sum(asked.values())
+        if question in asked:
+            return
+        if weight > left and not has_left:
+            unit = "point" if isinstance(query, LogLikelihood) else "question"
+            spent = "and all were asked"
+            if left > 0:
+                spent = f"of which {left:,} are left, and this question is about {weight:,}"
+            raise PolicyRefusal(
+                f"{silo.name}: its policy allows {plural(limit, unit)} about {kind} {spent}; "
+                "ask fewer in this study, or let the policy's owner allow more",
+                code="limit",
+            )
+        silo.store.note(kind, question, weight)
+
+
+def laid_out(silo: Silo) -> Layout:
+    """Return the silo's rows as the sampler wants them, made once."""
+    if silo.store.layout is None:
+        silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
+    return silo.store.layout
 
 
 def counted_rows(silo: Silo) -> DistinctRows:
-    """Return the silo's distinct rows."""
-    with silo.store.lock:
-        if silo.store.rows is None:
-            silo.store.rows = DistinctRows(*distinct_rows(silo.shard.codes))
-        return silo.store.rows
-
-
-def _row_table(silo: Silo) -> RowTable:
-    with silo.store.lock:
-        if silo.store.row_table is None:
-            rows = counted_rows(silo)
-            silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
-        return silo.store.row_table
+    """Return the silo's distinct rows, made once."""
+    if silo.store.rows is None:
+        silo.store.rows = DistinctRows(*distinct_rows(silo.shard.codes))
+    return silo.store.rows
 
 
 def shown_draws(silo: Silo) -> MatchedDraws:
-    """Return the matched draws of the releases that the silo was shown."""
-    with silo.store.lock:
-        if silo.store.matched is None and silo.store.shared is not None:
-            study = silo.study
-            silo.store.matched = shared_draws(
-                silo.store.shared, study.prior, study.table_schema.offsets, study.seed
-            )
-        assert silo.store.matched is not None  # `permit` refused questions about others
-        return silo.store.matched
+    """Return the matched draws of the releases that the silo was shown, made once."""
+    store, study = silo.store, silo.study
+    if store.matched is None and store.shared is not None:
+        store.matched = shared_draws(
+            store.shared, study.prior, study.table_schema.offsets, study.seed
+        )
+    assert store.matched is not None  # `permit` refused questions about others
+    return store.matched
 
 
 def _release(_: SampleLocally, silo: Silo) -> Release:
@@ -181,8 +255,7 @@ def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
 
 
 def _share(query: ShareReleases, silo: Silo) -> Received:
-    with silo.store.lock:
-        silo.store.share(query)
+    silo.store.share(query)
     return Received()
 
 
@@ -194,8 +267,13 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
+    if silo.store.row_table is None:
+        rows = counted_rows(silo)
+        silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
     some = some_draws(matched, query.first, query.last)
-    found = mean_log_likelihood(some, query.weights, query.profiles, _row_table(silo), silo.threads)
+    found = mean_log_likelihood(
+        some, query.weights, query.profiles, silo.store.row_table, silo.threads
+    )
     return LogLikelihoodReply(*found)
 
 
@@ -231,7 +309,7 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
     sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
-    return AssignReply(release_sizes(sizes, silo.policy))
+    return AssignReply(withhold_small(sizes, silo.policy))
 
 
 def _knows_better(silo: Silo) -> bool:

@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.errors import CheckpointError
-from silomix.model.files import private_file, private_folder, whole_file
+from silomix.model.files import private_file, private_folder, replace_file, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -35,150 +34,112 @@ FORMAT = 1
 RUN_FILE = "run.json"
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """An open checkpoint folder.
-
-    Attributes
-    ----------
-    folder : where it is.
-    arrays : memory maps of the kept draws by name, (chain, draw, …).
-    """
-
-    folder: Path
-    arrays: Mapping[str, NDArray[Any]]
-
-
 def open_checkpoint(
-    folder: str | Path,
+    folder: Path,
     identity: Mapping[str, Any],
     shapes: Mapping[str, tuple[tuple[int, ...], type]],
-) -> Checkpoint:
+) -> dict[str, NDArray[Any]]:
     """Open the checkpoint in `folder`, or make it; refuse one of another run or damaged.
 
     Parameters
     ----------
     identity : what the run is, as JSON; must match the one on disk.
     shapes : (shape, dtype) of each array by name.
+
+    Returns
+    -------
+    Memory maps of the kept draws by name, (chain, draw, …).
     """
-    folder = Path(folder)
     expected = json.loads(json.dumps({"format": FORMAT, **identity}))
-    try:
+    with _writing(folder):
         if not (folder / RUN_FILE).exists():
             return _make(folder, expected, shapes)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    _check_identity(folder, expected)
-    return Checkpoint(folder, {name: _map(folder, name, *shapes[name]) for name in shapes})
+    with _reading(folder, RUN_FILE) as path:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in expected | found if found.get(key) != expected.get(key)]
+    if differing:
+        shown = "; ".join(
+            f"{key} is {found.get(key)!r} there and {expected.get(key)!r} here" for key in differing
+        )
+        raise CheckpointError(
+            f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and "
+            "table it was made with, or give another folder"
+        )
+    arrays = {}
+    for name in shapes:
+        with _reading(folder, f"{name}.npy") as path:
+            np.load(path, mmap_mode="r")  # r+ alone fills a truncated file with zeros
+            arrays[name] = np.load(path, mmap_mode="r+")
+    return arrays
 
 
-def save_chain(checkpoint: Checkpoint, chain: int, sweep: int, labels: NDArray[np.uint8]) -> None:
+def save_chain(
+    folder: Path,
+    arrays: Mapping[str, NDArray[Any]],
+    chain: int,
+    sweep: int,
+    labels: NDArray[np.uint8],
+) -> None:
     """Record that `chain` has finished `sweep` with these labels, its draws on disk first."""
-    for array in checkpoint.arrays.values():
+    for array in arrays.values():
         if isinstance(array, np.memmap):
             array.flush()
-    _replace(
-        checkpoint.folder / f"chain-{chain}.npz",
-        lambda file: np.savez(file, sweep=np.int64(sweep), labels=labels),
-    )
+    path = folder / f"chain-{chain}.npz"
+    with _writing(folder), whole_file(path, alone=True, private=True) as file:
+        np.savez(file, sweep=np.int64(sweep), labels=labels)
 
 
-def load_chain(
-    checkpoint: Checkpoint, chain: int, rows: int
-) -> tuple[int, NDArray[np.uint8]] | None:
+def load_chain(folder: Path, chain: int) -> tuple[int, NDArray[np.uint8]] | None:
     """Return (sweep, labels) last recorded for `chain`, or None where there is none."""
-    path = checkpoint.folder / f"chain-{chain}.npz"
-    if not path.exists():
+    name = f"chain-{chain}.npz"
+    if not (folder / name).exists():
         return None
-    try:
-        # opened here: np.load leaves a file that is no archive open
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as state:
-            sweep, labels = int(state["sweep"]), state["labels"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        raise _damaged(path) from None
-    if labels.shape != (rows,) or labels.dtype != np.uint8:
-        raise _damaged(path)
-    return sweep, labels
+    # opened here: np.load leaves a file that is no archive open
+    with _reading(folder, name) as path, path.open("rb") as file, np.load(file) as state:
+        return int(state["sweep"]), state["labels"]
 
 
 def _make(
     folder: Path,
     identity: Mapping[str, Any],
     shapes: Mapping[str, tuple[tuple[int, ...], type]],
-) -> Checkpoint:
+) -> dict[str, NDArray[Any]]:
     private_folder(folder)
-    for name in shapes:
-        private_file(folder / f"{name}.npy")
-    arrays = {
-        name: np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=dtype, shape=shape)
-        for name, (shape, dtype) in shapes.items()
-    }
-    for name in arrays:
-        _reserve(folder / f"{name}.npy")
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, (shape, dtype) in shapes.items():
+        path = folder / f"{name}.npy"
+        private_file(path)
+        arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            # take the space now: a disk that is too small refuses here, not in mid-run
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     for stale in folder.glob("chain-*.npz"):
         stale.unlink()
     content = json.dumps(identity, indent=1).encode()
-    _replace(folder / RUN_FILE, lambda file: file.write(content))
-    return Checkpoint(folder, arrays)
+    replace_file(folder / RUN_FILE, content, alone=True, private=True)
+    return arrays
 
 
-def _reserve(path: Path) -> None:
-    """Take the file's space now: a disk that is too small refuses here, not in mid-run."""
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-
-
-def _check_identity(folder: Path, identity: dict[str, Any]) -> None:
-    path = folder / RUN_FILE
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Say what to do where a checkpoint cannot be written."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise _damaged(path) from None
-    if not isinstance(found, dict):
-        raise _damaged(path)
-    if found == identity:
-        return
-    differing = [key for key in identity | found if found.get(key) != identity.get(key)]
-    shown = "; ".join(
-        f"{key} is {found.get(key)!r} there and {identity.get(key)!r} here" for key in differing
-    )
-    raise CheckpointError(
-        f"the checkpoint in {folder} belongs to another run: {shown}. Use the settings and "
-        "table it was made with, or give another folder"
-    )
-
-
-def _map(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
-    path = folder / f"{name}.npy"
-    try:
-        np.lib.format.open_memmap(path, mode="r")  # r+ alone fills a truncated file with zeros
-        array = np.lib.format.open_memmap(path, mode="r+")
-    except (OSError, ValueError, EOFError):
-        raise _damaged(path) from None
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise _damaged(path)
-    return array
-
-
-def _replace(target: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file in one step: whatever happens, there is the old content or the new."""
-    try:
-        with whole_file(target, alone=True, private=True) as file:
-            write(file)
+        yield
     except OSError as error:
-        raise _unwritable(target.parent, error) from None
+        raise CheckpointError(
+            f"cannot write a checkpoint to {folder}: {error.strerror}; choose a folder that "
+            "exists or can be made, with enough space"
+        ) from None
 
 
-def _unwritable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"cannot write a checkpoint to {folder}: {error.strerror}; choose a folder that "
-        "exists or can be made, with enough space"
-    )
-
-
-def _damaged(path: Path) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint file {path} is missing, damaged or truncated; delete the folder "
-        f"{path.parent} to start the run again from the beginning"
-    )
+@contextmanager
+def _reading(folder: Path, name: str) -> Iterator[Path]:
+    """Say what to do where a file of a checkpoint cannot be read."""
+    try:
+        yield folder / name
+    except Exception:
+        raise CheckpointError(
+            f"the checkpoint file {folder / name} is missing, damaged or truncated; delete the "
+            f"folder {folder} to start the run again from the beginning"
+        ) from None

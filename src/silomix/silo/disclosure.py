@@ -10,7 +10,7 @@ silo may know.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -42,24 +42,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import LocalPosterior
     from silomix.study.policy import Policy
-
-
-@dataclass(frozen=True, eq=False)
-class Disclosed:
-    """Numbers that may leave.
-
-    Attributes
-    ----------
-    sizes : (cluster,)
-    mean : (cluster, level)
-    concentration : (cluster, variable)
-    checks : what the rules did, details included.
-    """
-
-    sizes: Ints
-    mean: Floats
-    concentration: Floats
-    checks: tuple[Check, ...]
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -152,7 +134,7 @@ def disclose(
     offsets: Ints,
     *,
     policy: Policy,
-) -> Disclosed:
+) -> tuple[Ints, Floats, Floats, tuple[Check, ...]]:
     """Apply the policy to one silo's sizes and profiles, small clusters folded already.
 
     Parameters
@@ -163,9 +145,14 @@ def disclose(
     known : (cluster, variable), how many rows the shares are of: those with a level, on average
         over the draws of who belongs. Fewer than the minimum say nothing.
     offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    sizes, mean, concentration : as they may leave.
+    checks : what the rules did, with the details that only the silo may see.
     """
     if not policy.has_rules:
-        return Disclosed(sizes, mean, concentration, ())
+        return sizes, mean, concentration, ()
     released = np.maximum(round_counts(sizes, policy), policy.round_to)
     levels = np.diff(offsets)
     basis = profile_basis(released, levels, policy)
@@ -189,7 +176,7 @@ def disclose(
         *_profile_checks(mean, profile, basis, known, levels, policy),
         _concentration_check(concentration, coarse, policy),
     )
-    return Disclosed(released, profile, coarse, checks)
+    return released, profile, coarse, checks
 
 
 def withhold_small(counts: Ints, policy: Policy) -> Ints:
@@ -214,17 +201,6 @@ def withhold_small(counts: Ints, policy: Policy) -> Ints:
     return released
 
 
-def check_rows(rows: int, policy: Policy, silo: str) -> None:
-    """Refuse a release of fewer rows than the policy's minimum."""
-    if rows < policy.minimum_count:
-        raise PolicyRefusal(
-            f"{silo}: it has {rows} rows and its policy {policy.name!r} lets nothing out that "
-            f"stands for fewer than {policy.minimum_count}; leave this silo out of the study, or "
-            "let the policy's owner lower minimum_count",
-            code="too-few-rows",
-        )
-
-
 def check_tier(tier: str, policy: Policy, silo: str) -> None:
     """Refuse a tier that the policy does not allow."""
     if tier not in policy.tiers:
@@ -235,12 +211,13 @@ def check_tier(tier: str, policy: Policy, silo: str) -> None:
         )
 
 
-def check_distinct_rows(counts: Ints, policy: Policy, silo: str) -> Check:
-    """Refuse to hand over distinct rows unless each occurs often enough.
+def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
+    """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
 
-    Parameters
-    ----------
-    counts : (distinct row,), how often each occurs.
+    Raises
+    ------
+    PolicyRefusal
+        When one occurs less often than the policy's minimum.
     """
     low = int((counts < policy.minimum_count).sum())
     if low:
@@ -251,7 +228,7 @@ def check_distinct_rows(counts: Ints, policy: Policy, silo: str) -> Check:
             f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
             "fewer variables"
         )
-    return Check("distinct rows", "counts", policy.minimum_count, len(counts), 0, "passed")
+    return round_counts(counts, policy)
 
 
 def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:

@@ -1,25 +1,37 @@
-"""One silo, and its own posterior: sample as long as needed, partition, relabel, release."""
+"""One silo, opened with its table and policy, and its own posterior: sample, partition, relabel."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from silomix.errors import DataError, StudyMismatch
+from silomix.model.reading import read_cells, read_table
+from silomix.model.table import expand, load
 from silomix.silo.disclosure import fold_small
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_in_blocks
-from silomix.silo.store import Kept, Store
+from silomix.silo.store import Kept, Store, digest_rows, open_store
 from silomix.study import digest
-from silomix.study.policy import OPEN, Policy, check_study
+from silomix.study.policy import OPEN, Policy
+from silomix.study.roster import own_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import narwhals as nw
+
+    from silomix.kernels.arrays import Ints
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws, LocalPosterior, Partition
+    from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.silo.ledger import Account
     from silomix.study import Study
@@ -28,6 +40,8 @@ if TYPE_CHECKING:
 STARTING_DRAWS = 200
 # Adjusted Rand index of its chains' partitions at which a silo need not sample longer.
 ENOUGH_AGREEMENT = 0.85
+# A column of our own: the number that a row has in its table.
+ROW = "silomix: number of the row"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +71,107 @@ class Silo:
     account: Account | None = None
 
 
+class Loaded(NamedTuple):
+    """A silo's rows.
+
+    Attributes
+    ----------
+    shard : in the study's levels.
+    rows : (row,), the number that each has in its table.
+    digest : of all cells of the table, whatever the study looks at.
+    """
+
+    shard: Shard
+    rows: Ints
+    digest: str
+
+
+def load_rows(
+    table: Table, study: Study, silo: str, *, column: str | None, frequency: str | None
+) -> Loaded:
+    """Return a silo's rows in the study's levels.
+
+    Parameters
+    ----------
+    column : names each row's silo, where the table has the rows of several.
+    frequency : a column of counts; its rows are repeated.
+    """
+    place_in(study, silo)
+    frame = own_rows(read_table(table).with_row_index(ROW), column, silo, study)
+    cells = digest_cells(frame, without=(ROW, column))
+    frame = expand(frame, frequency, where=silo)
+    rows = frame.get_column(ROW).to_numpy().astype(np.int64) + 1
+    shard = load(frame.drop(ROW), schema=study.table_schema, where=silo)
+    return Loaded(shard, rows, cells)
+
+
+def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ()) -> str:
+    """Return a digest of a table's cells, the same for every kind of file that it is kept in."""
+    found = hashlib.sha256()
+    for name in sorted(set(frame.columns) - set(without)):
+        column = frame.get_column(name)
+        try:
+            cells = read_cells(column, name)
+        except DataError:  # no levels; but it may tell two versions of a table apart
+            found.update(json.dumps([name, *map(repr, column.to_list())]).encode())
+        else:
+            found.update(json.dumps([name, cells.texts]).encode() + cells.codes.tobytes())
+    return found.hexdigest()
+
+
+def open_silo(
+    shard: Shard,
+    study: Study,
+    name: str,
+    *,
+    policy: Policy,
+    store: Path,
+    account: Account | None = None,
+) -> Silo:
+    """Return a silo with a store that outlives the process.
+
+    A policy that changes only what may be asked, or how often, or the tiers that may leave, keeps
+    the store and what it has counted: these hold from then on.
+
+    Raises
+    ------
+    StudyMismatch
+        When the silo is not in the study's roster.
+    CheckpointError
+        When the store is of another silo, study, table, minimum count or rounding.
+    """
+    identity = {
+        "silo": name,
+        "study": digest(study),
+        "table": digest_rows(shard.codes),
+        "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
+    }
+    return Silo(
+        name=name,
+        place=place_in(study, name),
+        shard=shard,
+        study=study,
+        store=open_store(store, identity),
+        policy=policy,
+        checkpoint=store / "checkpoint",
+        account=account,
+    )
+
+
+def place_in(study: Study, name: str) -> int:
+    """Return a silo's place in the roster; refuse one that is not there."""
+    if name not in study.silos:
+        raise StudyMismatch(
+            f"the study has no silo {name!r}; its roster is "
+            f"{', '.join(map(repr, study.silos))}: correct the name, or use the study file "
+            "that this silo is part of"
+        )
+    return study.silos.index(name)
+
+
 def sample_locally(silo: Silo) -> LocalPosterior:
     """Return the silo's own posterior: sample, partition, relabel."""
     study = silo.study
-    check_study(study, silo.policy.limits, silo.name)
     job = Job(
         components=study.model.components,
         prior=study.prior,

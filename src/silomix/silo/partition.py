@@ -71,32 +71,23 @@ def partition(
         raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
     if subsample < 3:
         raise SettingsError(f"subsample={subsample} rows cannot be cut in two; give at least 3")
-    labels, widths, used = cut_rows(draws, PARTITIONS[method], threshold, subsample)
+    rows, cuts = draws.shard.rows, PARTITIONS[method]
+    widths: dict[int, float] = {}
+    used = None
+    if (draws.shard.codes == draws.shard.codes[0]).all():  # nothing tells the rows apart
+        labels = np.zeros(rows, dtype=np.int64)
+    elif rows <= max(threshold, subsample):
+        labels, widths = best_cut(draws.labels, draws.components, cuts)
+    else:
+        used = subsample
+        chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
+        some = np.take(draws.labels, chosen, axis=1)
+        clusters, widths = best_cut(some, draws.components, cuts)
+        labels = place(draws.labels, chosen, clusters, draws.components)
     if one_cluster and not beats_one_cluster(draws, labels):
         labels = np.zeros_like(labels)
     labels, sizes = largest_first(labels)
-    agreement = chain_agreement(draws, len(sizes))
-    return Partition(labels, sizes, method, widths, used, agreement)
-
-
-def cut_rows(
-    draws: Draws, cuts: Cuts, threshold: int, subsample: int
-) -> tuple[Ints, dict[int, float], int | None]:
-    """Return labels, average silhouette widths, and the rows of the subsample, if any."""
-    rows = draws.shard.rows
-    if identical(draws.shard):
-        return np.zeros(rows, dtype=np.int64), {}, None
-    if rows <= max(threshold, subsample):
-        return *best_cut(draws.labels, draws.components, cuts), None
-    chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
-    some = np.take(draws.labels, chosen, axis=1)
-    clusters, widths = best_cut(some, draws.components, cuts)
-    return place(draws.labels, chosen, clusters, draws.components), widths, subsample
-
-
-def identical(shard: Shard) -> bool:
-    """Tell whether every row is a copy of the first."""
-    return bool((shard.codes == shard.codes[0]).all())
+    return Partition(labels, sizes, method, widths, used, chain_agreement(draws, len(sizes)))
 
 
 def random_rows(rows: int, size: int, rng: np.random.Generator) -> Ints:
@@ -139,24 +130,24 @@ def best_cut(
     labels : (row,), largest cluster first; all 0 when there is nothing to cut.
     widths : average silhouette width by number of clusters.
     """
-    draws, rows = labels.shape
-    occupied = most_occupied(labels, components)
+    rows = labels.shape[1]
+    everyone = np.zeros(rows, dtype=np.int64)
+    held = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    occupied = int(np.count_nonzero(held, axis=1).max())
     most = min(occupied + BEYOND_OCCUPIED, components, rows - 1)
     if occupied == 1 or most < 2:
-        return np.zeros(rows, dtype=np.int64), {}
-    apart = co_clustering(labels)
-    np.subtract(draws, apart, out=apart)
+        return everyone, {}
+    apart = draws_apart(labels)
     candidates = cuts(apart, most)
-    widths = average_silhouettes(apart, candidates)
+    widths = np.array([silhouettes(apart, cut).mean() for cut in candidates])
     best, _ = largest_first(candidates[widths.argmax()])
     return best, dict(enumerate(widths.tolist(), start=2))
 
 
-def most_occupied(labels: NDArray[np.uint8], components: int) -> int:
-    """Return the largest number of components that hold rows in a draw."""
-    everyone = np.zeros(labels.shape[1], dtype=np.int64)
-    sizes = contingency(np.ascontiguousarray(labels), everyone, components, 1)
-    return int(np.count_nonzero(sizes, axis=1).max())
+def draws_apart(labels: NDArray[np.uint8]) -> Apart:
+    """Return the number of draws in which two rows are apart, (row, row), of labels (draw, row)."""
+    apart = co_clustering(labels)
+    return np.subtract(len(labels), apart, out=apart)
 
 
 def linkage_cuts(apart: Apart, most: int) -> Ints:
@@ -171,19 +162,9 @@ def linkage_cuts(apart: Apart, most: int) -> Ints:
     -------
     (cut, row), labels of exactly 2, 3, … `most` clusters.
     """
-    pairs = linkage_merges(apart)
-    return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
-
-
-def linkage_merges(apart: Apart) -> Ints:
-    """Return the average-linkage tree of the rows, (merge, 2), as `cut_tree` reads it.
-
-    Parameters
-    ----------
-    apart : (row, row), number of draws in which two rows are apart.
-    """
     tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
-    return tree[:, :2].astype(np.int64)
+    pairs = tree[:, :2].astype(np.int64)
+    return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
 
 
 def cut_tree(pairs: Ints, clusters: int) -> Ints:
@@ -241,21 +222,6 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
 
 
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
-
-
-def average_silhouettes(apart: Apart, candidates: Ints) -> Floats:
-    """Return the average silhouette width of each candidate (Rousseeuw, 1987).
-
-    Parameters
-    ----------
-    apart : (row, row), number of draws in which two rows are apart.
-    candidates : (cut, row), labels 0 … k − 1 with no cluster empty and k at least 2.
-
-    Returns
-    -------
-    (cut,)
-    """
-    return np.array([silhouettes(apart, labels).mean() for labels in candidates])
 
 
 def silhouettes(apart: Apart, labels: Ints) -> Floats:
@@ -371,31 +337,20 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
     if len(chains) == 1 or clusters == 1:
         return 1.0
     rng = np.random.default_rng([draws.seed, AGREEMENT_STREAM])
-    chosen = random_rows(draws.shard.rows, min(rows, draws.shard.rows), rng)
+    compared = min(rows, draws.shard.rows)
+    chosen = random_rows(draws.shard.rows, compared, rng)
+    # a chain that spends a cluster on a stray row needs one more to show the others
+    most = min(clusters + BEYOND_CHOSEN, compared)
     cuts = []
     for chain in chains:
         places = np.flatnonzero(draws.chain == chain)
         some = places[:: -(-len(places) // COMPARED_DRAWS)]
-        cuts.append(cuts_from(draws.labels[some[:, None], chosen], clusters))
-    # a chain that spends a cluster on a stray row needs one more to show the others
+        apart = draws_apart(draws.labels[some[:, None], chosen])
+        cuts.append(linkage_cuts(apart, most)[clusters - 2 :])
     best = [
         max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
     ]
     return float(np.mean(best))
-
-
-def cuts_from(labels: NDArray[np.uint8], clusters: int) -> Ints:
-    """Return the average-linkage partitions into so many clusters, and a few more: (cut, row).
-
-    Parameters
-    ----------
-    labels : (draw, row).
-    """
-    apart = co_clustering(labels)
-    np.subtract(len(labels), apart, out=apart)
-    pairs = linkage_merges(apart)
-    most = min(clusters + BEYOND_CHOSEN, labels.shape[1])
-    return np.array([cut_tree(pairs, k) for k in range(clusters, most + 1)])
 
 
 def level_counts(shard: Shard, labels: Ints) -> Ints:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import Draws
 
-    Aligned = tuple[NDArray[np.floating], NDArray[np.floating], Bools, Floats]
-    Relabel = Callable[[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]], Aligned]
+    Relabel = Callable[[NDArray[np.int32], NDArray[np.float32]], Floats]
 
 
 def local_posterior(
@@ -64,8 +63,8 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
             f"{draws.components} components, and relabel 'match' gives each cluster its own; "
             "sample with more components, join clusters, or choose relabel 'average'"
         )
-    weights, probabilities, lent, memberships = follow(draws, followed, RELABELLINGS[relabel])
-    prior_draws = lent.mean(axis=0)
+    weights, probabilities, borrowed, memberships = follow(draws, followed, relabel)
+    prior_draws = borrowed.mean(axis=0)
     return LocalPosterior(
         weights, probabilities, followed, relabel, prior_draws, memberships, draws
     )
@@ -87,7 +86,7 @@ def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
 
 
 def follow(
-    draws: Draws, partition: Partition, relabel: Relabel
+    draws: Draws, partition: Partition, relabel: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Bools, Floats]:
     """Relabel all draws, a few at a time.
 
@@ -95,37 +94,40 @@ def follow(
     -------
     weights : (draw, cluster).
     probabilities : (draw, cluster, level).
-    lent : (draw, cluster), whether the cluster had to take a component without its rows.
+    borrowed : (draw, cluster), whether the cluster had to take a component without its rows.
     memberships : (row, cluster), share of the draws in which the row sat with the cluster.
     """
     n_draws, components, levels = draws.probabilities.shape
     memberships = np.zeros((draws.shard.rows, partition.clusters))
     weights = np.empty((n_draws, partition.clusters), dtype=np.float32)
     probabilities = np.empty((n_draws, partition.clusters, levels), dtype=np.float32)
-    lent = np.empty((n_draws, partition.clusters), dtype=np.bool_)
+    borrowed = np.empty((n_draws, partition.clusters), dtype=np.bool_)
     for start in range(0, n_draws, BYTE):
         some = slice(start, start + BYTE)
         labels = np.ascontiguousarray(draws.labels[some])
         overlap = contingency(labels, partition.labels, components, partition.clusters)
-        weights[some], probabilities[some], lent[some], share = relabel(
-            overlap, draws.weights[some], draws.probabilities[some]
+        taken = RELABELLINGS[relabel](overlap, draws.weights[some])
+        weights[some], probabilities[some], share = mix_components(
+            taken, draws.weights[some], draws.probabilities[some]
         )
+        borrowed[some] = ~((taken > 0) & (overlap > 0)).any(axis=1)
         add_support(labels, share, memberships)
-    return weights, probabilities, lent, memberships / n_draws
+    return weights, probabilities, borrowed, memberships / n_draws
 
 
-def match(
-    overlap: NDArray[np.int32], weights: NDArray[np.float32], probabilities: NDArray[np.float32]
-) -> Aligned:
-    """Give each cluster one component, so that they share as many rows as possible.
+def mix_components(
+    taken: Floats, weights: NDArray[np.float32], probabilities: NDArray[np.float32]
+) -> tuple[Floats, Floats, Floats]:
+    """Give each cluster the parameters of the components that it takes.
 
-    The weights are renormalised over the clusters. A cluster that is left with a component
-    without its rows gets, if there is one, an empty component, whose parameters are a draw from
-    the prior.
+    Its probabilities are the mean over the rows it takes; a component's weight goes to the
+    clusters in proportion to the rows they take. Fendler et al. (2026) take the sum of these
+    weights to be one, but a component of which nobody takes rows has none to go by: its weight is
+    dropped and the rest are renormalised.
 
     Parameters
     ----------
-    overlap : (draw, component, cluster), rows.
+    taken : (draw, component, cluster), rows of the component that the cluster takes.
     weights : (draw, component).
     probabilities : (draw, component, level).
 
@@ -133,20 +135,45 @@ def match(
     -------
     weights : (draw, cluster).
     probabilities : (draw, cluster, level).
-    lent : (draw, cluster), whether the component holds none of the cluster's rows.
-    share : (draw, component, cluster), 1 for the cluster's component.
+    share : (draw, component, cluster), of the component's rows that are the cluster's.
     """
-    component = assign(overlap, weights)
-    share = np.zeros(overlap.shape)
-    np.put_along_axis(share, component[:, None, :], 1.0, axis=1)
-    kept = np.take_along_axis(weights, component, axis=1).astype(np.float64)
-    shared = np.take_along_axis(overlap, component[:, None, :], axis=1)[:, 0]
+    share = taken / np.maximum(taken.sum(axis=2, keepdims=True), 1)
+    of_cluster = taken / taken.sum(axis=1, keepdims=True)
+    passed_on = np.einsum("dc,dck->dk", weights, share)
     return (
-        kept / kept.sum(axis=1, keepdims=True),
-        np.take_along_axis(probabilities, component[:, :, None], axis=1),
-        shared == 0,
+        passed_on / passed_on.sum(axis=1, keepdims=True),
+        of_cluster.transpose(0, 2, 1) @ probabilities,
         share,
     )
+
+
+def match(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Floats:
+    """Let each cluster take one component, so that they share as many rows as possible.
+
+    A cluster that is left with a component without its rows gets, if there is one, an empty
+    component, whose parameters are a draw from the prior.
+
+    Parameters
+    ----------
+    overlap : (draw, component, cluster), rows.
+    weights : (draw, component).
+
+    Returns
+    -------
+    (draw, component, cluster), 1 for the cluster's component.
+    """
+    taken = np.zeros(overlap.shape)
+    np.put_along_axis(taken, assign(overlap, weights)[:, None, :], 1.0, axis=1)
+    return taken
+
+
+def average(overlap: NDArray[np.int32], _: NDArray[np.float32]) -> Floats:
+    """Let each cluster take its rows of every component: (draw, component, cluster).
+
+    So its parameters are the mean of those that each row sat under: Fendler et al. (2026),
+    appendix "Post-processing the MCMC output".
+    """
+    return overlap.astype(np.float64)
 
 
 def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Ints:
@@ -174,41 +201,6 @@ def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Ints:
     score = overlap.astype(np.int64) * (2 * overlap.shape[2] + 1) + worth
     places = [linear_sum_assignment(table.T, maximize=True)[1] for table in score]
     return np.take_along_axis(heaviest_first, np.array(places), axis=1)
-
-
-def average(
-    overlap: NDArray[np.int32], weights: NDArray[np.float32], probabilities: NDArray[np.float32]
-) -> Aligned:
-    """Give each cluster the mean, over its rows, of the parameters each row sat under.
-
-    Fendler et al. (2026), appendix "Post-processing the MCMC output". A component's weight goes
-    to the clusters in proportion to its rows. The paper takes the sum of these weights to be
-    one, but an empty component has no rows to go by: its weight is dropped and the rest are
-    renormalised.
-
-    Parameters
-    ----------
-    overlap : (draw, component, cluster), rows.
-    weights : (draw, component).
-    probabilities : (draw, component, level).
-
-    Returns
-    -------
-    weights : (draw, cluster).
-    probabilities : (draw, cluster, level).
-    lent : (draw, cluster), never.
-    share : (draw, component, cluster), of the component's rows that are the cluster's.
-    """
-    rows_of_component = np.maximum(overlap.sum(axis=2, keepdims=True), 1)
-    of_component = overlap / rows_of_component
-    of_cluster = overlap / overlap.sum(axis=1, keepdims=True)
-    passed_on = np.einsum("dc,dck->dk", weights, of_component)
-    return (
-        passed_on / passed_on.sum(axis=1, keepdims=True),
-        of_cluster.transpose(0, 2, 1) @ probabilities,
-        np.zeros(passed_on.shape, dtype=np.bool_),
-        of_component,
-    )
 
 
 RELABELLINGS: dict[str, Relabel] = {"match": match, "average": average}

@@ -1,8 +1,8 @@
 """LocalPosterior -> Release: the only door out of a silo.
 
-Whatever tells of a silo's rows in numbers that a policy changes goes through this module: its
-posterior, the counts of its distinct rows, and how many of them each global cluster got. Whether a
-question is answered at all, and how often, is counted in `silomix.silo.permission.permit`.
+Every number derived from a silo's rows that a policy may alter goes through the rules of
+`silomix.silo.disclosure`. Whether a question is answered at all, and how often, is decided in
+`silomix.silo.answer.permit`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.errors import PolicyRefusal
 from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
-from silomix.messages.rounding import least_units, round_counts
+from silomix.messages.rounding import least_units
 from silomix.model.diagnostics import (
     ESS_LIMIT,
     PRIOR_DRAWS_ALLOWED,
@@ -28,21 +29,12 @@ from silomix.model.families.dirichlet import (
     shares_of,
     without_prior,
 )
-from silomix.silo.disclosure import (
-    check_distinct_rows,
-    check_rows,
-    check_tier,
-    disclose,
-    fold_small,
-    folding_check,
-    outgoing,
-    withhold_small,
-)
+from silomix.silo.disclosure import check_tier, disclose, fold_small, folding_check, outgoing
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import Draws, LocalPosterior
+    from silomix.model.draws import LocalPosterior
 
 # How far a share may be from none or all, floating point being what it is.
 CERTAIN = 1e-9
@@ -74,7 +66,14 @@ def make_release(
     PolicyRefusal
         When the policy does not allow the tier, or the silo has too few rows.
     """
-    check_rows(local.draws.shard.rows, policy, silo)
+    rows = local.draws.shard.rows
+    if rows < policy.minimum_count:
+        raise PolicyRefusal(
+            f"{silo}: it has {rows} rows and its policy {policy.name!r} lets nothing out that "
+            f"stands for fewer than {policy.minimum_count}; leave this silo out of the study, or "
+            "let the policy's owner lower minimum_count",
+            code="too-few-rows",
+        )
     check_tier(tier, policy, silo)
     folded = fold_small(local, policy.minimum_count)
     if policy.has_rules and len(folded.sizes) == 1:
@@ -90,27 +89,31 @@ def make_release(
     if policy.has_rules:
         mean = shares_of(counts, offsets)
         concentration = without_rare(folded, concentration, counts, offsets, policy)
-    found = disclose(folded.sizes, mean, concentration, known, offsets, policy=policy)
-    folding = (folding_check(local.sizes, folded.sizes, policy),) if policy.minimum_count else ()
-    checks = (*folding, *found.checks)
+    sizes, mean, concentration, checks = disclose(
+        folded.sizes, mean, concentration, known, offsets, policy=policy
+    )
+    if policy.minimum_count:
+        checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     draws = folded.probabilities[some] if tier == "draws" else None
+    occupied = local.draws.diagnostics.traces.get("occupied")
     diagnostics = ReleasedDiagnostics.of(
         local.draws.diagnostics,
         prior_draws=float(folded.prior_draws.max()),
         agreement=local.partition.agreement,
-        full=share_full(local.draws),
+        # share of the draws in which every component held rows
+        full=float((occupied.values == local.draws.components).mean()) if occupied else 0.0,
         sweeps=local.draws.schedule.iterations,
     )
     return Release(
         silo=silo,
         place=place,
-        rows=int(found.sizes.sum()),
-        sizes=found.sizes,
-        medians=release_medians(found.mean, found.concentration, offsets, beta, draws),
-        mean=found.mean,
-        concentration=found.concentration,
-        effective_counts=effective_counts(found.mean, found.concentration, offsets),
+        rows=int(sizes.sum()),
+        sizes=sizes,
+        medians=release_medians(mean, concentration, offsets, beta, draws),
+        mean=mean,
+        concentration=concentration,
+        effective_counts=effective_counts(mean, concentration, offsets),
         tier=tier,
         weights=folded.weights[some] if tier == "draws" else None,
         probabilities=draws,
@@ -162,29 +165,6 @@ def without_rare(
     certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
     worth[certain] = 1.0
     return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
-
-
-def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
-    """Hand over how often each distinct row occurs, (distinct row,), if each does often enough.
-
-    Raises
-    ------
-    PolicyRefusal
-        When one occurs less often than the policy's minimum.
-    """
-    check_distinct_rows(counts, policy, silo)
-    return round_counts(counts, policy)
-
-
-def release_sizes(sizes: Ints, policy: Policy) -> Ints:
-    """Hand over how many rows each global cluster got, (cluster,); −1 where that is withheld."""
-    return withhold_small(sizes, policy)
-
-
-def share_full(draws: Draws) -> float:
-    """Return the share of the draws in which every component held rows."""
-    occupied = draws.diagnostics.traces.get("occupied")
-    return 0.0 if occupied is None else float((occupied.values == draws.components).mean())
 
 
 MIXED = "Trust it: its traces mixed."

@@ -13,8 +13,8 @@ import logging
 import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,20 +30,18 @@ from silomix.silo.checkpoint import load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from silomix.model.draws import Schedule
     from silomix.model.schema import Prior, Shard
-    from silomix.silo.checkpoint import Checkpoint
 
 # A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
 SECONDS_PER_CALL = 0.1
 # From here on sharing a sweep's rows among threads pays for the hand-over.
 ROWS_TO_SHARE = 20_000
 
-CATEGORICAL = Categorical()
+FAMILY = Categorical()
 
 logger = logging.getLogger("silomix")
 
@@ -74,7 +72,6 @@ def sample_shard(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
     since: Draws | None = None,
-    family: Categorical = CATEGORICAL,
 ) -> Draws:
     """Sample one silo's posterior, for as long as the schedule says.
 
@@ -86,34 +83,25 @@ def sample_shard(
     checkpoint : a folder; a run that was stopped in any way goes on from there, identical.
     checkpoint_every : sweeps between checkpoints.
     since : draws of the same job with a shorter schedule; the chains go on where those ended.
-    family : of the components' distributions.
     """
-    schedule = job.schedule
-    plan = family.prepare(shard, job.components, *job.prior.share(job.silos))
-    shapes = _shapes(shard.rows, family.columns(shard.schema), job)
-    saved = checkpoint and open_checkpoint(checkpoint, _identity(shard, job), shapes)
-    arrays: Mapping[str, NDArray[Any]] = (
-        saved.arrays
-        if saved
-        else {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+    chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
+    shapes = _shapes(shard, job)
+    arrays: Mapping[str, NDArray[Any]]
+    if folder is None:
+        arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
+    else:
+        arrays = open_checkpoint(folder, _identity(shard, job), shapes)
+    run = _Run(
+        job=job,
+        plan=FAMILY.prepare(shard, job.components, *job.prior.share(job.silos)),
+        arrays=arrays,
+        threads=max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1,
+        folder=folder,
+        every=checkpoint_every,
+        since=since,
+        done=[since.schedule.iterations if since else 0] * chains,
     )
-    share = _threads_per_chain(threads, schedule.chains, shard.rows)
-    runs = [
-        _ChainRun(
-            family=family,
-            plan=plan,
-            key=chain_key(job.seed, job.silo, chain),
-            schedule=schedule,
-            kept=Kept(**{name: np.asarray(array)[chain] for name, array in arrays.items()}),
-            threads=share,
-            checkpoint=saved or None,
-            checkpoint_every=checkpoint_every,
-            chain=chain,
-            since=None if since is None else (since.schedule.iterations, since.last_labels[chain]),
-        )
-        for chain in range(schedule.chains)
-    ]
-    last_labels = _run_chains(runs, threads, progress)
+    last_labels = _run_chains(run, threads, progress)
     return _collect(shard, job, arrays, last_labels)
 
 
@@ -147,16 +135,12 @@ def sample_in_blocks(
         yield draws
 
 
-def _threads_per_chain(threads: int, chains: int, rows: int) -> int:
-    return max(1, threads // chains) if rows >= ROWS_TO_SHARE else 1
-
-
-def _shapes(rows: int, columns: int, job: Job) -> dict[str, tuple[tuple[int, ...], type]]:
+def _shapes(shard: Shard, job: Job) -> dict[str, tuple[tuple[int, ...], type]]:
     chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
     return {
-        "labels": ((chains, kept, rows), np.uint8),
+        "labels": ((chains, kept, shard.rows), np.uint8),
         "weights": ((chains, kept, components), np.float32),
-        "probabilities": ((chains, kept, components, columns), np.float32),
+        "probabilities": ((chains, kept, components, FAMILY.columns(shard.schema)), np.float32),
         "log_likelihood": ((chains, kept), np.float64),
         "members": ((chains, kept, components), np.int64),
     }
@@ -199,91 +183,87 @@ def _collect(
 
 
 @dataclass(frozen=True, eq=False)
-class _ChainRun:
-    family: Categorical
+class _Run:
+    """What the chains of a run share.
+
+    Attributes
+    ----------
+    plan : of the family.
+    arrays : the kept draws by name, (chain, draw, …); memory maps where there is a checkpoint.
+    threads : for the rows of each chain.
+    folder, every : of the checkpoint, and the sweeps between two.
+    since : what the chains go on from.
+    done : sweeps of each chain so far.
+    stop : set when the chains are to end.
+    """
+
+    job: Job
     plan: Any
-    key: int
-    schedule: Schedule
-    kept: Kept
+    arrays: Mapping[str, NDArray[Any]]
     threads: int
-    checkpoint: Checkpoint | None
-    checkpoint_every: int
-    chain: int
-    since: tuple[int, NDArray[np.uint8]] | None
+    folder: Path | None
+    every: int
+    since: Draws | None
+    done: list[int]
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+# Taken for good by the first thread of the process to say that the kernels are compiled.
+_unsaid = threading.Lock()
 
 
 def _run_chains(
-    runs: list[_ChainRun], threads: int, progress: Callable[[Progress], None] | None
+    run: _Run, threads: int, progress: Callable[[Progress], None] | None
 ) -> NDArray[np.uint8]:
     """Run all chains on a pool and return their last labels; this thread hears Ctrl-C."""
-    done = [run.since[0] if run.since else 0 for run in runs]
-    stop = threading.Event()
-    report = _Reporter([run.schedule.iterations for run in runs], progress)
+    chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
         watch_compilation() as compiling,
-        ThreadPoolExecutor(max_workers=max(1, min(threads, len(runs)))) as pool,
+        ThreadPoolExecutor(max_workers=max(1, min(threads, chains))) as pool,
     ):
         try:
-            chains = [pool.submit(_run_chain, run, done, stop) for run in runs]
-            waiting = set(chains)
+            labels = [pool.submit(_run_chain, run, chain) for chain in range(chains)]
+            waiting = set(labels)
             while waiting:
                 finished, waiting = wait(waiting, SECONDS_PER_CALL, FIRST_EXCEPTION)
                 for chain in finished:
                     chain.result()
-                report(done, compiling=compiling.is_set())
+                if compiling.is_set() and _unsaid.acquire(blocking=False):
+                    logger.warning(
+                        "compiling the sampler, once for this installation: about half a minute"
+                    )
+                if progress is not None:
+                    is_begun = any(run.done) or not compiling.is_set()
+                    stage, ended = "sampling" if is_begun else "compiling", run.done.count(last)
+                    progress(Progress(stage, sum(run.done), last * chains, ended, chains))
         except BaseException:
-            stop.set()  # the pool's exit then waits for no more than one kernel call
+            run.stop.set()  # the pool's exit then waits for no more than one kernel call
             raise
-    return np.array([chain.result() for chain in chains])
+    return np.array([chain.result() for chain in labels])
 
 
-# Taken for good by the first thread of the process to say that the kernels are compiled.
-_untold = threading.Lock()
-
-
-def _tell_of_compiling() -> None:
-    if _untold.acquire(blocking=False):
-        logger.warning("compiling the sampler, once for this installation: about half a minute")
-
-
-class _Reporter:
-    """Says that kernels are being compiled, then how many sweeps are done."""
-
-    def __init__(self, last: list[int], progress: Callable[[Progress], None] | None) -> None:
-        self.last, self.progress = last, progress
-
-    def __call__(self, done: list[int], *, compiling: bool) -> None:
-        if compiling:
-            _tell_of_compiling()
-        if self.progress is not None:
-            stage = "compiling" if compiling and not any(done) else "sampling"
-            finished = sum(at >= last for at, last in zip(done, self.last, strict=True))
-            progress = Progress(stage, sum(done), sum(self.last), finished, len(self.last))
-            self.progress(progress)
-
-
-def _run_chain(run: _ChainRun, done: list[int], stop: threading.Event) -> NDArray[np.uint8]:
-    rows = run.kept.labels.shape[1]
-    saved = run.checkpoint and load_chain(run.checkpoint, run.chain, rows)
-    sweep, labels = saved or run.since or (0, run.family.start(run.plan, run.key))
-    chain = run.family.resume(run.plan, labels, run.threads)
-    last, step, saved_at = run.schedule.iterations, 1, sweep
-    with ExitStack() as stack:
-        pool: Executor | None = None
-        if run.threads > 1:
-            pool = stack.enter_context(ThreadPoolExecutor(max_workers=run.threads))
-        while sweep < last and not stop.is_set():
+def _run_chain(run: _Run, chain: int) -> NDArray[np.uint8]:
+    job, schedule = run.job, run.job.schedule
+    key, last = chain_key(job.seed, job.silo, chain), schedule.iterations
+    kept = Kept(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
+    saved = run.folder and load_chain(run.folder, chain)
+    since = run.since and (run.since.schedule.iterations, run.since.last_labels[chain])
+    sweep, labels = saved or since or (0, FAMILY.start(run.plan, key))
+    state = FAMILY.resume(run.plan, labels, run.threads)
+    run.done[chain], step, saved_at = sweep, 1, sweep
+    with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
+        while sweep < last and not run.stop.is_set():
             until = min(sweep + step, last)
-            if run.checkpoint:
-                until = min(until, saved_at + run.checkpoint_every)
+            if run.folder:
+                until = min(until, saved_at + run.every)
             began = time.monotonic()
-            sweeps = Sweeps(run.key, sweep + 1, until, run.schedule.burn_in, run.schedule.thin)
-            run.family.advance(chain, sweeps, run.kept, pool)
+            sweeps = Sweeps(key, sweep + 1, until, schedule.burn_in, schedule.thin)
+            FAMILY.advance(state, sweeps, kept, pool)
+            # twice as many sweeps in the next call, but not more than fit in its time
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))
-            sweep = done[run.chain] = until
-            if run.checkpoint and (until - saved_at >= run.checkpoint_every or until == last):
-                save_chain(run.checkpoint, run.chain, until, chain.labels)
+            sweep = run.done[chain] = until
+            if run.folder and (until - saved_at >= run.every or until == last):
+                save_chain(run.folder, run.arrays, chain, until, state.labels)
                 saved_at = until
-    done[run.chain] = sweep
-    return chain.labels
+    return state.labels

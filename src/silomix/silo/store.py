@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,10 @@ from safetensors.numpy import load, save
 
 from silomix.errors import CheckpointError
 from silomix.messages.container import Envelope, decode, encode
-from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
+from silomix.model.files import private_file, private_folder, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -41,7 +41,7 @@ SHARED_FILE = "shared.safetensors"
 RELEASE_FILE = "release.safetensors"
 KEPT_FILE = "kept.safetensors"
 MEMBERSHIP_FILE = "membership.safetensors"
-CHECKPOINT_FOLDER = "checkpoint"
+LABELS_FILE = "labels.csv"
 LOCK_FILE = "lock"
 
 
@@ -100,57 +100,68 @@ class Store:
             with locked(self.folder / LOCK_FILE):
                 self._is_held = True
                 try:
-                    _fill_ledger(self, self.folder)
+                    self._read_ledger()
                     yield
                 finally:
                     self._is_held = False
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """Where the sampler may keep its own."""
-        return self.folder / CHECKPOINT_FOLDER if self.folder else None
 
     def keep(self, kept: Kept) -> None:
         """Keep what the sampling gave."""
         with self.lock:
             self.kept = kept
-            self._write(RELEASE_FILE, kept.release)
-            self._write(
-                KEPT_FILE,
-                weights=kept.weights,
-                probabilities=kept.probabilities,
-                labels=kept.labels,
-            )
+            self._write(RELEASE_FILE, lambda: _message(kept.release))
+            arrays = {word: value for word, value in vars(kept).items() if word != "release"}
+            self._write(KEPT_FILE, lambda: _contain(**arrays))
 
     def share(self, query: ShareReleases) -> None:
         """Remember what was shown, for the questions that refer to it."""
         with self.lock:
             self.shared, self.matched = query, None
-            self._write(SHARED_FILE, query)
+            self._write(SHARED_FILE, lambda: _message(query))
 
     def assign(self, membership: NDArray[np.float32]) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
         with self.lock:
             self.membership = membership
-            self._write(MEMBERSHIP_FILE, membership=membership)
+            self._write(MEMBERSHIP_FILE, lambda: _contain(membership=membership))
 
     def note(self, kind: str, question: str, points: int = 1) -> None:
         """Write a question into the ledger, before it is answered: a crash must not reset it."""
         with self.lock:
             self.ledger.setdefault(kind, {})[question] = points
-            self._write(LEDGER_FILE, self.ledger)
+            self._write(LEDGER_FILE, lambda: json.dumps(self.ledger, indent=1).encode())
 
-    def _write(self, name: str, record: Any = None, **arrays: NDArray[Any]) -> None:
-        """Write a message, arrays, or plain values into the folder, where there is one."""
-        if self.folder is None:
-            return
-        if arrays:
-            content = save({word: np.ascontiguousarray(array) for word, array in arrays.items()})
-        elif isinstance(record, dict):
-            content = json.dumps(record, indent=1).encode()
-        else:
-            content = encode(Envelope("", "", 1, type(record).__name__), record)
-        replace_file(self.folder / name, content, alone=True, private=True)
+    def write_labels(self, rows: Ints) -> Path | None:
+        """Write the rows' clusters into the folder, once they are known.
+
+        Parameters
+        ----------
+        rows : (row,), the number that each has in its table.
+        """
+        if self.membership is None or self.folder is None:
+            return None
+        labels, sure = self.membership.argmax(axis=1), self.membership.max(axis=1)
+        cells = zip(rows.tolist(), labels.tolist(), sure.tolist(), strict=True)
+        lines = ["row,cluster,probability", *(f"{row},{label},{p}" for row, label, p in cells)]
+        self._write(LABELS_FILE, ("\n".join(lines) + "\n").encode)
+        return self.folder / LABELS_FILE
+
+    def _write(self, name: str, content: Callable[[], bytes]) -> None:
+        """Write into the folder, where there is one."""
+        if self.folder is not None:
+            replace_file(self.folder / name, content(), alone=True, private=True)
+
+    def _read_ledger(self) -> None:
+        if self.folder is not None and (self.folder / LEDGER_FILE).exists():
+            self.ledger = json.loads((self.folder / LEDGER_FILE).read_text(encoding="utf-8"))
+
+
+def _contain(**arrays: NDArray[Any]) -> bytes:
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def _message(record: Any) -> bytes:
+    return encode(Envelope("", "", 1, type(record).__name__), record)
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
@@ -168,24 +179,25 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
     store = Store(folder)
     try:
         private_folder(folder)
-        with suppress(PermissionError):  # one that somebody shared stays as its owner made it
-            folder.chmod(OWNERS_FOLDER)
         if not (folder / IDENTITY_FILE).exists():
-            store._write(IDENTITY_FILE, dict(identity))
+            store._write(IDENTITY_FILE, json.dumps(dict(identity), indent=1).encode)
         known = json.loads((folder / IDENTITY_FILE).read_text(encoding="utf-8"))
         others = [word for word, value in identity.items() if known.get(word) != value]
-        if not others:
-            _fill(store, folder)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder} cannot be used as the silo's store ({error.strerror}); give another folder "
-            "that can be written"
-        ) from error
+        found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
+        store._read_ledger()
+        if KEPT_FILE in found:
+            store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
+        if SHARED_FILE in found:
+            store.shared = decode(found[SHARED_FILE])[1]
+        if MEMBERSHIP_FILE in found:
+            store.membership = load(found[MEMBERSHIP_FILE])["membership"]
     except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise CheckpointError(
-            f"{folder} is damaged ({type(error).__name__}); bring it back from a copy, or delete "
-            "it: what was in it is made again, and so is the count of answered questions, from "
-            "the answers that are still in the exchange"
+            f"{folder} cannot be used as the silo's store ({reason}); give another folder that can "
+            "be written. If this one is damaged, bring it back from a copy, or delete it: what was "
+            "in it is made again, and so is the count of answered questions, from the answers that "
+            "are still in the exchange"
         ) from error
     if others:
         raise CheckpointError(
@@ -193,22 +205,6 @@ def open_store(folder: Path, identity: Mapping[str, str]) -> Store:
             "delete that one if nothing in it is needed"
         )
     return store
-
-
-def _fill(store: Store, folder: Path) -> None:
-    found = {path.name: path.read_bytes() for path in folder.glob("*.safetensors")}
-    _fill_ledger(store, folder)
-    if KEPT_FILE in found:
-        store.kept = Kept(decode(found[RELEASE_FILE])[1], **load(found[KEPT_FILE]))
-    if SHARED_FILE in found:
-        store.shared = decode(found[SHARED_FILE])[1]
-    if MEMBERSHIP_FILE in found:
-        store.membership = load(found[MEMBERSHIP_FILE])["membership"]
-
-
-def _fill_ledger(store: Store, folder: Path) -> None:
-    if (folder / LEDGER_FILE).exists():
-        store.ledger = json.loads((folder / LEDGER_FILE).read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -231,4 +227,4 @@ def locked(path: Path) -> Iterator[None]:
 
 def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:
     """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
-    return hashlib.sha256(save({"codes": np.ascontiguousarray(codes)})).hexdigest()
+    return hashlib.sha256(_contain(codes=codes)).hexdigest()

@@ -29,9 +29,8 @@ from silomix.messages import (
 )
 from silomix.messages.progress import Progress
 from silomix.model.schema import Shard
-from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, shown_draws
+from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, permit, shown_draws
 from silomix.silo.local import Silo
-from silomix.silo.permission import permit
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:

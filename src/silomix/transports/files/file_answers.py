@@ -19,9 +19,8 @@ from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
-from silomix.silo.answer import answer_or_refuse
+from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows
-from silomix.silo.permission import count_answered
 from silomix.study import digest
 from silomix.transports.files.exchange_folder import (
     ANSWERS,

@@ -20,7 +20,8 @@ from silomix.messages.container import decode, encode
 from silomix.messages.container import digest as digest_question
 from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
-from silomix.silo.site import load_rows, open_account, open_silo, write_labels
+from silomix.silo.ledger import open_account
+from silomix.silo.local import load_rows, open_silo
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
 from silomix.study.validation import cores
@@ -106,7 +107,7 @@ def respond(question: bytes, name: str, site: Site | str) -> bytes:
     else:
         reply = answer_or_refuse(query, site[0])
         if isinstance(reply, AssignReply):
-            write_labels(*site)
+            site[0].store.write_labels(site[1])
     kind, answers = type(reply).__name__, digest_question(query)
     return encode(replace(envelope, kind=kind, answers=answers), reply)
 
