@@ -232,27 +232,6 @@ def test_a_file_of_something_else_is_refused(name, folder):
     refuse(damaged(path), folder)
 
 
-@pytest.mark.parametrize("array", [np.zeros((2, 20, 89), np.uint8), np.zeros((2, 20, 90))])
-def test_an_array_of_another_shape_or_type_is_refused(array, folder):
-    np.save(folder / "labels.npy", array)
-    refuse(damaged(folder / "labels.npy"), folder)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"sweep": 3, "labels": np.zeros(89, np.uint8)},
-        {"sweep": 3, "labels": np.zeros(90, np.int64)},
-        {"labels": np.zeros(90, np.uint8)},
-        {"sweep": 3},
-    ],
-    ids=["rows", "type", "no sweep", "no labels"],
-)
-def test_a_state_that_does_not_fit_is_refused(state, folder):
-    np.savez(folder / "chain-0.npz", **state)
-    refuse(damaged(folder / "chain-0.npz"), folder)
-
-
 @pytest.mark.parametrize(
     ("place", "reason"), [("file", "File exists"), ("file/run", "Not a directory")]
 )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from cases.release_cases import clustered
@@ -227,6 +229,17 @@ class TestConcentration:
         assert len(seen) == 1
 
 
+class Disclosed(NamedTuple):
+    sizes: np.ndarray
+    mean: np.ndarray
+    concentration: np.ndarray
+    checks: tuple
+
+
+def disclosed(*numbers, policy):
+    return Disclosed(*disclose(*numbers, policy=policy))
+
+
 def released(local, policy):
     offsets = local.draws.shard.schema.offsets
     beta = local.draws.prior.share(local.draws.silos)[1]
@@ -234,7 +247,7 @@ def released(local, policy):
     counts = whole_counts(local, offsets)
     known = np.add.reduceat(counts, offsets[:-1], axis=1)
     mean = shares_of(counts, offsets)
-    return disclose(local.sizes, mean, concentration, known, offsets, policy=policy)
+    return disclosed(local.sizes, mean, concentration, known, offsets, policy=policy)
 
 
 class TestDisclose:
@@ -272,7 +285,7 @@ class TestDisclose:
         known = np.repeat(sizes[:, None], 2, axis=1).astype(np.float64)
         large = [0.24, 0.76, 0.5, 0.3, 0.2]
         found = {
-            disclose(
+            disclosed(
                 sizes,
                 np.array([large, [few, 1 - few, few, 0.0, 1 - few]]),
                 known,
@@ -295,7 +308,7 @@ class TestDisclose:
         offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
         for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
             cells = np.array([[float(known)]])
-            found = disclose(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
+            found = disclosed(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
             assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
             assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
 
@@ -304,7 +317,7 @@ class TestDisclose:
         offsets = local.draws.shard.schema.offsets
         mean, concentration = fit_dirichlet(local.probabilities, offsets)
         known = np.full(concentration.shape, 3.0)
-        found = disclose(local.sizes, mean, concentration, known, offsets, policy=OPEN)
+        found = disclosed(local.sizes, mean, concentration, known, offsets, policy=OPEN)
         assert (found.sizes == local.sizes).all()
         assert (found.mean == mean).all()
         assert (found.concentration == concentration).all()

@@ -194,9 +194,6 @@ class TestFile:
             os.umask(before)
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
         assert modes == {LEDGER: 0o600, f".{LEDGER}.lock": 0o600}
-        (tmp_path / LEDGER).chmod(0o644)
-        read_ledger(tmp_path / LEDGER)
-        assert stat.S_IMODE((tmp_path / LEDGER).stat().st_mode) == 0o600
 
     def test_it_is_plain_text_that_a_person_can_read(self, tmp_path):
         note_left(account(tmp_path), "Release")
@@ -207,7 +204,7 @@ class TestFile:
     @pytest.mark.parametrize(
         "content",
         [b"", b"{", b"[]", b"\xff", b'{"kind": "silomix ledger", "format": 2}', b'{"tables": 3}',
-         b'{"tables": [{"name": "x", "allowed": ["y"]}]}', b"\x80\x04K\x01."],
+         b'{"tables": [{"name": "x", "allowed": [3]}]}', b"\x80\x04K\x01."],
         ids=str,
     )  # fmt: skip
     def test_damaged_it_is_refused_and_left_as_it_is(self, tmp_path, content):

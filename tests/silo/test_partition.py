@@ -27,7 +27,6 @@ from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo import partition as module
 from silomix.silo.partition import (
     PARTITIONS,
-    average_silhouettes,
     beats_one_cluster,
     best_cut,
     chain_agreement,
@@ -101,10 +100,6 @@ def factorial(rng, variables=7, n_draws=60, components=5):
 def random_distances(rng, rows, largest):
     upper = np.triu(rng.integers(0, largest, (rows, rows)), 1)
     return (upper + upper.T).astype(np.uint16)
-
-
-def apart_of(draws):
-    return len(draws.labels) - co_clustering(draws.labels)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -237,14 +232,6 @@ def test_the_first_of_equal_silhouettes_wins():
     found, widths = best_cut(labels, 4, cuts)
     assert widths[2] == widths[3] > 0
     assert_array_equal(found, first)
-
-
-def test_average_silhouettes_of_candidates_in_their_order(seed):
-    draws, _ = planted(np.random.default_rng(seed), noise=0.3)
-    apart = apart_of(draws)
-    candidates = linkage_cuts(apart, 6)
-    expected = [silhouette_score(apart.astype(float), c, metric="precomputed") for c in candidates]
-    assert_allclose(average_silhouettes(apart, candidates), expected, rtol=1e-12)
 
 
 def test_cuts_of_a_tree_agree_with_scipy_where_no_merges_tie(seed):

@@ -179,9 +179,9 @@ def test_checkpoints_come_as_often_as_asked(seed, tmp_path, monkeypatch):
     saves = []
     save = sampler.save_chain
 
-    def record(checkpoint, chain, sweep, labels):
+    def record(folder, arrays, chain, sweep, labels):
         saves.append((chain, sweep))
-        save(checkpoint, chain, sweep, labels)
+        save(folder, arrays, chain, sweep, labels)
 
     monkeypatch.setattr(sampler, "save_chain", record)
     sample_shard(make_shard(seed), make_job(seed), checkpoint=tmp_path, checkpoint_every=15)
@@ -350,7 +350,7 @@ def compiled_already():
 def test_compiling_is_said_once(seed, monkeypatch, caplog):
     monkeypatch.setattr(sampler, "watch_compilation", compiled_already)
     monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
-    monkeypatch.setattr(sampler, "_untold", threading.Lock())
+    monkeypatch.setattr(sampler, "_unsaid", threading.Lock())
     stages = []
     for _ in range(2):
         sample_shard(

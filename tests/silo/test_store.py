@@ -57,14 +57,6 @@ def test_only_its_owner_may_open_a_store(tmp_path):
     )
 
 
-def test_a_store_that_was_open_to_all_opens_and_is_closed(tmp_path):
-    (tmp_path / "silo.json").write_text(json.dumps(IDENTITY))
-    (tmp_path / LEDGER_FILE).write_text('{"polish": {"a": 1}}')
-    tmp_path.chmod(0o755)
-    assert open_store(tmp_path, IDENTITY).ledger == {"polish": {"a": 1}}
-    assert mode(tmp_path) == 0o700
-
-
 def test_two_processes_count_in_one_ledger(two, tmp_path):
     one, other = two
     for number in range(3):
