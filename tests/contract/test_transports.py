@@ -26,9 +26,10 @@ from silomix.silo.local import Silo
 from silomix.study import make_study
 from silomix.study.policy import OPEN, Exchanges
 from silomix.study.roster import read_roster
-from silomix.transports.files import FileExchange, Unanswered, answer_questions
+from silomix.transports.file_answers import answer_questions
+from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
-from silomix.transports.journal import open_journal
+from silomix.transports.journal import Journal
 from silomix.transports.parallel import Joblib
 
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
@@ -94,7 +95,7 @@ class Prompt(FileExchange):
         try:
             return super().ask(query)
         except Unanswered as waiting:
-            for name in waiting.open.missing:
+            for name in waiting.missing:
                 list(answer_questions(self.folder, self.silos[name]))
         self.asked -= 1
         return super().ask(query)
@@ -149,7 +150,7 @@ def on_flare(use, silos, folder):
     engine = SimpleNamespace(get_clients=lambda: clients)
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
     study = silos[0].study
-    journal = open_journal(folder / "journal", study)
+    journal = Journal(folder / "journal", study)
     return use(RemoteSilos(study, controller, journal, AskingRules()))
 
 

@@ -16,7 +16,8 @@ from silomix.silo.local import Silo
 from silomix.silo.store import open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import Exchanges, policy_named
-from silomix.transports.files import FileExchange, Unanswered, answer_questions
+from silomix.transports.file_answers import answer_questions
+from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ def by_file(case: Case, folder: Path, stores: Path):
         try:
             return run_study(case.study, exchange), exchange.asked
         except Unanswered as waiting:
-            assert not waiting.open.refused, waiting
-            answer_all(case, folder, stores, waiting.open.missing)
+            assert not waiting.refused, waiting
+            answer_all(case, folder, stores, waiting.missing)
 
 
 class Prompt:
@@ -127,7 +128,7 @@ class Prompt:
         try:
             return self.exchange.ask(query)
         except Unanswered as waiting:
-            answer_all(self.case, self.exchange.folder, self.stores, waiting.open.missing)
+            answer_all(self.case, self.exchange.folder, self.stores, waiting.missing)
             self.exchange.asked -= 1
             return self.exchange.ask(query)
 

@@ -44,7 +44,7 @@ from silomix.study import (
 from silomix.study.keywords import settings_table
 from silomix.study.policy import policy_named
 from silomix.study.settings import LocalSettings, ModelSettings, ScheduleSettings, VariableSettings
-from silomix.transports.files import expected_questions
+from silomix.transports.exchange_folder import expected_questions
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
 SILOS = ("cambridge", "leeds", "york")

@@ -34,21 +34,17 @@ from silomix.messages.folder import read, write
 from silomix.model.files import replace_file
 from silomix.study import FewRounds, digest, make_study
 from silomix.study.policy import Exchanges
-from silomix.transports.files import (
-    FileExchange,
-    Unanswered,
+from silomix.transports.exchange_folder import (
+    asked_for,
     expected_questions,
+    find_questions,
     lies_in,
+    question_folder,
     read_exchange,
     silo_folder,
-)
-from silomix.transports.files.exchange_folder import (
-    asked_for,
-    clear_scratch,
-    find_questions,
-    question_folder,
     spelled,
 )
+from silomix.transports.file_exchange import FileExchange, Unanswered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,8 +152,8 @@ def test_an_open_question_says_who_must_do_what(places, seed):
     answer_all(case, folder, stores, [answer])
     found = ask_all(case, folder)
     assert isinstance(found, Unanswered)
-    assert (found.open.number, found.open.kind, found.open.about) == (1, "SampleLocally", 6)
-    assert dict(found.open.missing) == {"silo 1": "01-silo-1", "silo 3": "03-silo-3"}
+    assert (found.number, found.kind, found.about) == (1, "SampleLocally", 6)
+    assert dict(found.missing) == {"silo 1": "01-silo-1", "silo 3": "03-silo-3"}
     for words in (
         "question 1 of about 6: sample locally is open",
         f"silomix answer {folder} --silo NAME --data TABLE",
@@ -175,7 +171,7 @@ def test_three_rounds_of_weighing_are_three_trips(places, seed):
         waiting = ask_all(case, places[0])
         done = answer_all(case, *places)
         trips.append([item.question for item in done["silo 1"]])
-        assert waiting.open.kind == trips[-1][-1]
+        assert waiting.kind == trips[-1][-1]
     weigh = ["LogLikelihood"]
     assert trips == [["SampleLocally"], ["ShareReleases", *weigh], weigh, weigh, ["AssignRows"]]
     assert run_study(case.study, FileExchange(places[0], case.study)).n_clusters > 1
@@ -206,7 +202,7 @@ def test_a_memory_stick_carries_questions_in_and_answers_out(tmp_path, seed):
             found = run_study(case.study, exchange)
             break
         except Unanswered as waiting:
-            for name in waiting.open.missing:
+            for name in waiting.missing:
                 stick = tmp_path / f"stick {trip} {name}"
                 shutil.copytree(desk / "questions", stick / "questions")
                 shutil.copy(desk / "study.json", stick)
@@ -250,7 +246,7 @@ def test_a_refusal_is_an_answer_that_can_be_given_again(places, seed):
         done = answer_all(case, folder, stores)
     assert [item.refused for item in done["silo 1"]] == ["limit"]
     found = ask_all(case, folder)
-    assert dict(found.open.refused) == dict.fromkeys(case.shards, "limit")
+    assert dict(found.refused) == dict.fromkeys(case.shards, "limit")
     assert "refused: its policy allows no more questions of this kind" in str(found)
     assert "its owner may allow more" in str(found)
     assert "then answer with --again" in str(found)
@@ -341,7 +337,7 @@ def test_a_damaged_answer_is_made_again(answered, places):
         "silo 2": 1,
         "silo 3": 0,
     }
-    assert ask_all(answered, places[0]).open.number == 3
+    assert ask_all(answered, places[0]).number == 3
 
 
 def test_an_answer_of_another_silo_is_refused(answered, places):
@@ -433,7 +429,7 @@ def test_a_folder_is_made_from_whatever_a_killed_run_left(tmp_path, seed, monkey
         folder = tmp_path / f"killed {at}"
         parts.clear()
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr("silomix.transports.files.exchange_folder.replace_file", stop)
+            patch.setattr("silomix.transports.exchange_folder.replace_file", stop)
             FileExchange(folder, study)
         FileExchange(folder, study)
         assert contents(folder) == contents(whole)
@@ -528,19 +524,6 @@ class TestLinks:
         assert "silomix" in (places[0] / "README.txt").read_text()
 
 
-def test_only_our_own_scratch_is_removed(tmp_path):
-    ours = (
-        ".0001-sample-locally.0123456789abcdef",
-        ".0002-divergence-cost",
-        "..0003-assign-rows.0123456789abcdef",
-    )
-    others = (".git", ".ssh", ".0001", ".0001-sample-locally.old", "0001-sample-locally")
-    for name in (*ours, *others):
-        (tmp_path / name).mkdir()
-    clear_scratch(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(others)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
 def test_only_its_owner_may_open_what_a_silo_keeps(finished):
     for store in finished.stores.iterdir():
@@ -568,7 +551,7 @@ def test_a_changed_question_is_refused_by_both_sides(places, seed):
     with pytest.raises(MessageError, match=r"question 2 for 'silo 1'.*groups\.csv.*Bring the fold"):
         answer_all(case, folder, stores, ["silo 1"])
     shutil.rmtree(path.parent)
-    assert ask_all(case, folder).open.number == 3
+    assert ask_all(case, folder).number == 3
     assert path.exists()
 
 
@@ -631,8 +614,9 @@ def test_what_a_killed_run_left_is_removed_and_what_others_left_is_passed_over(p
     folder, stores = places
     ask_all(case, folder)
     own = folder / "answers/01-silo-1"
-    scratch = ".0001-sample-locally.0123456789abcdef"
-    for left in (folder / "questions/.0001-sample-locally", own / scratch):
+    scratch = ".0001-sample-locally.partial"
+    shutil.rmtree(folder / "questions/0001-sample-locally")
+    for left in (folder / "questions" / scratch, own / scratch):
         left.mkdir(parents=True)
         (left / "message.json").write_text("{")
     for other in (folder / "questions/.DS_Store", folder / "questions/notes.txt"):

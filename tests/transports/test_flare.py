@@ -41,7 +41,7 @@ from silomix.transports.flare.job import AskingRules, Outcome, without, write_jo
 from silomix.transports.flare.provision import check_names
 from silomix.transports.flare.startup_kit import SiteSettings, read_json, site_command
 from silomix.transports.flare.worker import open_site, respond
-from silomix.transports.journal import open_journal
+from silomix.transports.journal import Journal
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
@@ -74,7 +74,7 @@ class ScriptedChannel:
 
 def ask(folder, **answers):
     channel = ScriptedChannel(**answers)
-    silos = RemoteSilos(STUDY, channel, open_journal(folder, STUDY), AskingRules(retries=2))
+    silos = RemoteSilos(STUDY, channel, Journal(folder, STUDY), AskingRules(retries=2))
     return silos.ask(QUERY), silos.log[0], channel.sent
 
 

@@ -13,7 +13,7 @@ from silomix.messages.container import Envelope, encode
 from silomix.messages.container import digest as digest_question
 from silomix.model.schema import Schema, Variable
 from silomix.study import digest, make_study
-from silomix.transports.journal import open_journal
+from silomix.transports.journal import Journal
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], seed=1)
@@ -27,18 +27,18 @@ def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
 
 
 def test_answers_are_found_by_question_and_silo(tmp_path):
-    journal = open_journal(tmp_path / "journal", STUDY)
+    journal = Journal(tmp_path / "journal", STUDY)
     assert journal.find(1, "north", QUERY) is None
     journal.keep(1, "north", QUERY, reply_of("north"))
-    again = open_journal(tmp_path / "journal", STUDY)
+    again = Journal(tmp_path / "journal", STUDY)
     assert again.find(1, "north", QUERY).sizes.tolist() == [7]
     assert again.find(1, "south", QUERY) is None
     assert again.find(2, "north", QUERY) is None
 
 
 def test_a_journal_of_another_study_is_refused(tmp_path):
-    open_journal(tmp_path, STUDY).keep(1, "north", QUERY, reply_of("north"))
-    other = open_journal(tmp_path, STUDY.model_copy(update={"seed": 2}))
+    Journal(tmp_path, STUDY).keep(1, "north", QUERY, reply_of("north"))
+    other = Journal(tmp_path, STUDY.model_copy(update={"seed": 2}))
     with pytest.raises(CheckpointError, match="is of study"):
         other.find(1, "north", QUERY)
 
@@ -46,11 +46,11 @@ def test_a_journal_of_another_study_is_refused(tmp_path):
 def test_a_journal_that_cannot_be_opened_is_refused(tmp_path):
     (tmp_path / "journal").write_text("{")
     with pytest.raises(CheckpointError, match=r"cannot be opened: .*; give another folder"):
-        open_journal(tmp_path / "journal", STUDY)
+        Journal(tmp_path / "journal", STUDY)
 
 
 def test_a_changed_question_is_refused_by_name(tmp_path):
-    journal = open_journal(tmp_path, STUDY)
+    journal = Journal(tmp_path, STUDY)
     journal.keep(3, "south", QUERY, reply_of("south", 3))
     other = PolishRound(1, np.ones((1, 1)), np.ones((1, 1, 5)), None, 1)
     for changed in (SampleLocally(), other):
@@ -72,14 +72,14 @@ def test_a_changed_question_is_refused_by_name(tmp_path):
     ids=["empty", "cut", "another silo", "another number", "another question", "another study"],
 )
 def test_a_file_that_is_not_the_answer_is_refused_by_name(tmp_path, content):
-    journal = open_journal(tmp_path, STUDY)
+    journal = Journal(tmp_path, STUDY)
     journal.keep(1, "south", QUERY, content)
     with pytest.raises(CheckpointError, match=r"000001-1-\w+\.reply is not the answer it should"):
         journal.find(1, "south", QUERY)
 
 
 def test_half_an_answer_is_none(tmp_path):
-    journal = open_journal(tmp_path, STUDY)
+    journal = Journal(tmp_path, STUDY)
     journal.keep(1, "north", QUERY, reply_of("north"))
     written = next(tmp_path.glob("*.reply"))
     written.rename(tmp_path / f".{written.name}.123")  # as a kill in mid-write leaves it
@@ -90,7 +90,7 @@ def test_half_an_answer_is_none(tmp_path):
 def test_only_its_owner_may_open_a_journal(tmp_path):
     before = os.umask(0o022)
     try:
-        journal = open_journal(tmp_path / "journal", STUDY)
+        journal = Journal(tmp_path / "journal", STUDY)
         journal.keep(1, "north", QUERY, reply_of("north"))
     finally:
         os.umask(before)

@@ -31,13 +31,8 @@ from silomix.silo.local import Silo, load_rows, open_silo, place_in
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import echo, find_policy
 from silomix.study.validation import cores
-from silomix.transports.files import (
+from silomix.transports.exchange_folder import (
     ANSWERS,
-    Answered,
-    FileExchange,
-    Open,
-    Unanswered,
-    answer_questions,
     asked_for,
     expected_questions,
     lies_in,
@@ -45,6 +40,8 @@ from silomix.transports.files import (
     silo_folder,
     spelled,
 )
+from silomix.transports.file_answers import Answered, answer_questions
+from silomix.transports.file_exchange import FileExchange, Unanswered
 
 STORE = "silomix-store"
 LOG = "log.txt"
@@ -75,9 +72,8 @@ def coordinate_command(
     try:
         with showing(quiet=quiet) as report:
             posterior = run_study(plan, silos, threads=cores(threads), report=report)
-    except Unanswered as waiting:
-        found = waiting.open
-        ended = waiting if found.missing else SiloError()  # nobody is left who will answer
+    except Unanswered as found:
+        ended = found if found.missing else SiloError()  # nobody is left who will answer
         last = (
             f"In each silo: silomix answer {found.folder} --silo NAME --data TABLE --study STUDY "
             "--policy POLICY\nThen run this command again."
@@ -241,7 +237,7 @@ def _logging_to(path: Path) -> Iterator[None]:
         handler.close()
 
 
-def _open_record(found: Open) -> dict[str, Any]:
+def _open_record(found: Unanswered) -> dict[str, Any]:
     return {
         "question": found.number,
         "about": found.about,
@@ -253,7 +249,7 @@ def _open_record(found: Open) -> dict[str, Any]:
     }
 
 
-def _open_view(found: Open) -> RenderableType:
+def _open_view(found: Unanswered) -> RenderableType:
     table = table_view("silo", "state", "what to do", left=("state", "what to do"))
     for name, told in found.todo().items():
         table.add_row(Text(name), *told)

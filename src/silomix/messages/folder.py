@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -42,7 +41,7 @@ from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, rea
 from silomix.model.files import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from silomix.messages.container import Arrays
     from silomix.model.schema import Schema
@@ -72,7 +71,7 @@ def write(folder: str | Path, envelope: Envelope, record: Any, *, study: Study) 
     """
     target = Path(folder)
     check_target(target)
-    _write_folder(target, message_files(envelope, record, study.table_schema))
+    write_folder(target, message_files(envelope, record, study.table_schema).items())
     return target
 
 
@@ -90,7 +89,7 @@ def write_release(
     target = Path(folder)
     check_target(target, force=force)
     files = release_files(release, schema)
-    _write_folder(target, files)
+    write_folder(target, files.items())
     return [target / name for name in files]
 
 
@@ -143,13 +142,28 @@ def check_target(target: Path, *, force: bool = False) -> None:
         raise FileError(f"{target} exists already; {advice}")
 
 
-def _write_folder(target: Path, files: Mapping[str, bytes]) -> None:
-    """Write a folder under another name, and rename it, in the place of what may be replaced."""
-    scratch = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Write a folder under another name, and rename it, in the place of what may be replaced.
+
+    Nobody else writes this folder: what a killed writer left is used up by the next.
+
+    Parameters
+    ----------
+    files : paths inside the folder and contents, each taken once the one before is written.
+
+    Raises
+    ------
+    FileError
+        When it cannot be written.
+    """
+    scratch = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)
-        for name, content in files.items():
-            with (scratch / name).open("xb") as file:
+        scratch.mkdir(parents=True)  # a link in its place is not followed
+        for name, content in files:
+            path = scratch / name
+            path.parent.mkdir(exist_ok=True)
+            with path.open("xb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -26,10 +26,22 @@ SHOWN = 16
 
 
 class Journal:
-    """What the silos of one study have answered so far."""
+    """What the silos of one study have answered so far.
+
+    Raises
+    ------
+    CheckpointError
+        When its folder cannot be made.
+    """
 
     def __init__(self, folder: Path, study: Study) -> None:
         self.folder, self._study = folder, study
+        try:
+            private_folder(folder)
+        except OSError as error:
+            raise CheckpointError(
+                f"the journal in {folder} cannot be opened: {error}; give another folder"
+            ) from None
 
     def find(self, number: int, silo: str, query: Query) -> Any:
         """Return a silo's answer to a question, or None where there is none yet.
@@ -39,9 +51,14 @@ class Journal:
         CheckpointError
             When the question is not the one that was answered, or the file is damaged.
         """
-        path = self._path(number, silo, query)
+        path = self._path(number, silo, digest_question(query)[:SHOWN])
         if not path.exists():
-            self._check_unchanged(number, silo, path)
+            for other in self.folder.glob(self._path(number, silo, "*").name):
+                raise CheckpointError(
+                    f"question {number} to {silo} is not the one that {other} answers "
+                    f"({path.name} would): another version of silomix or of a package asked it; go "
+                    f"on with that version, or delete {self.folder} to ask everything again"
+                )
             return None
         try:
             envelope, record = decode(path.read_bytes())
@@ -55,37 +72,9 @@ class Journal:
 
     def keep(self, number: int, silo: str, query: Query, content: bytes) -> None:
         """Write a silo's encoded answer, whole or not at all."""
-        replace_file(self._path(number, silo, query), content, alone=True, private=True)
+        path = self._path(number, silo, digest_question(query)[:SHOWN])
+        replace_file(path, content, alone=True, private=True)
 
-    def _place(self, silo: str) -> int:
-        return self._study.silos.index(silo)
-
-    def _path(self, number: int, silo: str, query: Query) -> Path:
-        question = digest_question(query)[:SHOWN]
-        return self.folder / f"{number:06}-{self._place(silo)}-{question}.reply"
-
-    def _check_unchanged(self, number: int, silo: str, path: Path) -> None:
-        other = next(self.folder.glob(f"{number:06}-{self._place(silo)}-*.reply"), None)
-        if other is not None:
-            raise CheckpointError(
-                f"question {number} to {silo} is not the one that {other} answers "
-                f"({path.name} would): another version of silomix or of a package asked it; go "
-                f"on with that version, or delete {self.folder} to ask everything again"
-            )
-
-
-def open_journal(folder: Path, study: Study) -> Journal:
-    """Open the journal in `folder`, or make it.
-
-    Raises
-    ------
-    CheckpointError
-        When it cannot be made.
-    """
-    try:
-        private_folder(folder)
-    except OSError as error:
-        raise CheckpointError(
-            f"the journal in {folder} cannot be opened: {error}; give another folder"
-        ) from None
-    return Journal(folder, study)
+    def _path(self, number: int, silo: str, question: str) -> Path:
+        place = self._study.silos.index(silo)
+        return self.folder / f"{number:06}-{place}-{question}.reply"

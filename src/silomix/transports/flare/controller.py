@@ -25,7 +25,7 @@ from silomix.study import digest, read_study
 from silomix.study.validation import cores
 from silomix.transports.flare import job
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
-from silomix.transports.journal import open_journal
+from silomix.transports.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from silomix.messages import Query
     from silomix.posterior import Posterior
     from silomix.study import Study
-    from silomix.transports.journal import Journal
 
 LOOK_EVERY = 0.005
 # Seconds without a sign of life after which a site is away: in a run, and before its first. FLARE
@@ -237,7 +236,7 @@ class StudyController(Controller):
         return None if task.completion_status is None else job.DEADLINE
 
     def _run(self, study: Study, journals: Path) -> Posterior:
-        journal = open_journal(journals / digest(study)[:16], study)
+        journal = Journal(journals / digest(study)[:16], study)
         silos = RemoteSilos(study, self, journal, self._rules, self._asked)
         posterior = run_study(study, silos, threads=cores(None), report=self._report)
         if not self._rules.left_out:

@@ -11,26 +11,25 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from silomix.errors import MessageError, StudyMismatch
 from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
+from silomix.messages.released_draws import same_draws
 from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows
 from silomix.study import digest
-from silomix.transports.files.exchange_folder import (
+from silomix.transports.exchange_folder import (
     ANSWERS,
-    clear_scratch,
     find_questions,
     inner_folder,
     question_folder,
+    question_to,
     silo_folder,
 )
-from silomix.transports.files.file_exchange import EVERYONE, read_reply
+from silomix.transports.file_exchange import EVERYONE, read_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,14 +76,13 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     """
     place = silo_folder(silo.study.silos, silo.name)
     own = inner_folder(folder, ANSWERS, place)
-    clear_scratch(own)
     is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
     earlier: list[_Question] = []
-    for posed in find_questions(folder):
-        source, target = posed.to(place), own / posed.name
+    for number, posed in find_questions(folder).items():
+        source, target = question_to(place, posed), own / posed.name
         if source is None:
             continue
-        question = _Question(posed.number, source, target, silo, for_all=source == posed.path)
+        question = _Question(number, source, target, silo, for_all=source == posed)
         if target.exists() and not (again and question.is_refused()):
             earlier.append(question)
             if is_new and not question.is_refused():
@@ -177,10 +175,7 @@ def _check_release(left: Any, silo: Silo) -> None:
     if not isinstance(left, Release):
         return
     made = answer_or_refuse(SampleLocally(), silo)
-    parts = ("sizes", "mean", "concentration")
-    if isinstance(made, Refused) or not all(
-        np.array_equal(getattr(left, part), getattr(made, part)) for part in parts
-    ):
+    if isinstance(made, Refused) or not same_draws(left, made):
         raise StudyMismatch(
             f"{silo.name}: the release that it handed over came from another table, or was made "
             "under another tier, minimum count or rounding; answer with the table and the policy "

@@ -8,22 +8,20 @@ that is not is where it stops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.errors import FileError, MessageError, OpenQuestion
+from silomix.errors import MessageError, OpenQuestion
 from silomix.messages import REFUSALS, Received, Refused, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_record
 from silomix.messages.door import check_envelope, check_reply
-from silomix.messages.folder import read, write
+from silomix.messages.folder import message_files, read, write_folder
 from silomix.study import digest
-from silomix.transports.files.exchange_folder import (
+from silomix.transports.exchange_folder import (
     ANSWERS,
     FOR,
     QUESTIONS,
-    clear_scratch,
     expected_questions,
     find_questions,
     inner_folder,
@@ -34,6 +32,8 @@ from silomix.transports.files.exchange_folder import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from silomix.messages import Query
     from silomix.study import Study
 
@@ -53,8 +53,7 @@ AGAIN = {
 }
 
 
-@dataclass(frozen=True)
-class Open:
+class Unanswered(OpenQuestion):
     """A question that is not yet answered by everyone.
 
     Attributes
@@ -66,12 +65,17 @@ class Open:
     refused : for each silo that refused, the code.
     """
 
-    number: int
-    kind: str
-    about: int | None
-    folder: Path
-    missing: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, number: int, kind: str, about: int | None, folder: Path) -> None:
+        super().__init__()
+        self.number, self.kind, self.about, self.folder = number, kind, about, folder
+        self.missing: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        todo = [f"{name} {state}; {do}" for name, (state, do) in self.todo().items()]
+        command = f"silomix answer {self.folder} --silo NAME --data TABLE --study STUDY"
+        lines = [f"{self.heading} is open. In each silo below: {command} --policy POLICY", *todo]
+        return "\n  - ".join(lines)
 
     @property
     def heading(self) -> str:
@@ -92,17 +96,6 @@ class Open:
         return found
 
 
-class Unanswered(OpenQuestion):
-    """An open question, with who must do what in `open`."""
-
-    def __init__(self, found: Open) -> None:
-        todo = [f"{name} {state}; {do}" for name, (state, do) in found.todo().items()]
-        command = f"silomix answer {found.folder} --silo NAME --data TABLE --study STUDY"
-        lines = [f"{found.heading} is open. In each silo below: {command} --policy POLICY", *todo]
-        super().__init__("\n  - ".join(lines))
-        self.open = found
-
-
 class FileExchange:
     """Silos that answer by file; satisfies `silomix.messages.Silos`.
 
@@ -116,9 +109,8 @@ class FileExchange:
         self.folder = Path(folder)
         self.study = study
         self.asked = 0
-        questions = inner_folder(self.folder, QUESTIONS)
+        inner_folder(self.folder, QUESTIONS)
         open_exchange(self.folder, study)
-        clear_scratch(questions)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,8 +134,7 @@ class FileExchange:
         name = question_folder(self.asked, kind)
         self._pose(name, query)
         replies: dict[str, Any] = {}
-        missing: dict[str, str] = {}
-        refused: dict[str, str] = {}
+        found = Unanswered(self.asked, kind, expected_questions(self.study), self.folder)
         for silo, own in asked.items():
             place = silo_folder(self.names, silo)
             path = self.folder / ANSWERS / place / name
@@ -153,39 +144,38 @@ class FileExchange:
                 # a receipt says nothing that the next answer does not: it is not worth a trip
                 replies[silo] = Received()
             else:
-                missing[silo] = place
+                found.missing[silo] = place
             if isinstance(replies.get(silo), Refused):
-                refused[silo] = replies[silo].code
-        if missing or refused:
-            about = expected_questions(self.study)
-            raise Unanswered(Open(self.asked, kind, about, self.folder, missing, refused))
+                found.refused[silo] = replies[silo].code
+        if found.missing or found.refused:
+            raise found
         return replies
 
     def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
         """Write the question, or check that it is there already."""
         parts = {"": (EVERYONE, query)}
         if isinstance(query, Mapping):
-            parts = {f"{FOR}{silo_folder(self.names, s)}": (s, own) for s, own in query.items()}
-        known = {at.number: at.path for at in find_questions(self.folder)}.get(self.asked)
-        if known is not None:
-            for part, (silo, record) in parts.items():
-                self._check_posed(known, part, silo, record)
-            if known.name != name:
-                raise self._other(known)
+            parts = {f"{FOR}{silo_folder(self.names, s)}/": (s, own) for s, own in query.items()}
+        known = find_questions(self.folder).get(self.asked)
+        if known is None:
+            # a question to some silos becomes visible to all of them at once
+            files = (
+                (f"{part}{file}", content)
+                for part, (silo, record) in parts.items()
+                for file, content in self._files(silo, record)
+            )
+            write_folder(self.folder / QUESTIONS / name, files)
             return
-        # a question to some silos becomes visible to all of them at once
-        target = self.folder / QUESTIONS / name
-        scratch = target.with_name(f".{name}")
         for part, (silo, record) in parts.items():
-            write(scratch / part, self._envelope(silo, record), record, study=self.study)
-        try:
-            scratch.rename(target)
-        except OSError as error:
-            raise FileError(f"{target} cannot be written: {error.strerror}") from None
+            self._check_posed(known, part, silo, record)
+        if known.name != name:
+            raise self._other(known)
+
+    def _files(self, silo: str, record: Any) -> Iterable[tuple[str, bytes]]:
+        schema = self.study.table_schema
+        return message_files(self._envelope(silo, record), record, schema).items()
 
     def _check_posed(self, path: Path, part: str, silo: str, record: Any) -> None:
-        if not (path / part).is_dir():
-            raise self._other(path)
         try:
             envelope, found = read(path / part, study=self.study)
         except MessageError as error:

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import unicodedata
 from importlib import metadata
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
@@ -36,8 +35,6 @@ QUESTIONS, ANSWERS = "questions", "answers"
 FOR = "for-"
 LONGEST_SLUG = 30
 QUESTION = re.compile(r"([0-9]{4,9})-([a-z]+(?:-[a-z]+)*)", re.ASCII)
-# What is written under a name that begins with a dot, until it is whole.
-SCRATCH = re.compile(rf"\.{{1,2}}{QUESTION.pattern}(?:\.[0-9a-f]{{16}})?", re.ASCII)
 
 README_TEXT = """\
 A silomix study by file{title}
@@ -73,31 +70,6 @@ moment and run again. A file that was changed is refused by name: bring it again
 """
 
 
-class QuestionFolder(NamedTuple):
-    """A question's folder.
-
-    Attributes
-    ----------
-    number : 1 for the first question.
-    path : `questions/0001-sample-locally`.
-    """
-
-    number: int
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The name that its answers have too."""
-        return self.path.name
-
-    def to(self, silo_folder: str) -> Path | None:
-        """Return where the question to a silo is, None where the silo is not asked."""
-        if any(self.path.glob(f"{FOR}*")):
-            own = self.path / f"{FOR}{silo_folder}"
-            return own if own.is_dir() else None
-        return self.path
-
-
 def silo_folder(silos: Sequence[str], name: str) -> str:
     """Return the name of a silo's folders: "01-north"."""
     width = max(2, len(str(len(silos))))
@@ -116,28 +88,34 @@ def spelled(kind: str) -> str:
     return " ".join(re.findall("[A-Z][a-z]*", kind)).lower()
 
 
-def find_questions(folder: Path) -> list[QuestionFolder]:
-    """Return the questions of an exchange, in order; files and folders of others are passed over.
+def find_questions(folder: Path) -> dict[int, Path]:
+    """Return the questions' folders by number, in order; what is none of them is passed over.
 
     Raises
     ------
     MessageError
         When two folders claim to be the same question.
     """
-    found: dict[int, QuestionFolder] = {}
-    questions = folder / QUESTIONS
-    for path in sorted(questions.iterdir()) if questions.is_dir() else ():
+    found: dict[int, Path] = {}
+    for path in sorted((folder / QUESTIONS).glob("*/")):
         name = QUESTION.fullmatch(path.name)
-        if name is None or not path.is_dir():
+        if name is None:
             continue
-        number = int(name[1])
-        if number in found:
+        known = found.setdefault(int(name[1]), path)
+        if known != path:
             raise MessageError(
-                f"{found[number].path} and {path} are both question {number}; delete both, and "
-                "bring the folder questions from the coordinator again"
+                f"{known} and {path} are both question {int(name[1])}; delete both, and bring the "
+                "folder questions from the coordinator again"
             )
-        found[number] = QuestionFolder(number, path)
-    return [found[number] for number in sorted(found)]
+    return dict(sorted(found.items()))
+
+
+def question_to(silo_folder: str, question: Path) -> Path | None:
+    """Return where in a question's folder the one to a silo is, None where it is not asked."""
+    if any(question.glob(f"{FOR}*")):
+        own = question / f"{FOR}{silo_folder}"
+        return own if own.is_dir() else None
+    return question
 
 
 def inner_folder(exchange: Path, *names: str) -> Path:
@@ -151,19 +129,12 @@ def inner_folder(exchange: Path, *names: str) -> Path:
     path = exchange
     for name in names:
         path /= name
-        if path.is_symlink() or not lies_in(path, exchange):
+        if path.is_symlink():
             raise MessageError(
                 f"{path} is a link to another place, and an exchange has none; delete the link, "
                 "and bring the folder itself, if there is one"
             )
     return path
-
-
-def clear_scratch(folder: Path) -> None:
-    """Remove messages that a run that was killed left half written, and nothing else."""
-    for path in folder.glob(".*"):
-        if SCRATCH.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def lies_in(path: Path, folder: Path) -> bool:
@@ -272,11 +243,8 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
     elif rounds == "until":
         rounds, most = study.polish.most, f"at most {study.polish.most}"
     if not exact:
-        held = (
-            "posterior draws of the sizes and profiles"
-            if study.tier == "draws"
-            else ("the size and the profile")
-        )
+        drawn = "posterior draws of the sizes and profiles"
+        held = drawn if study.tier == "draws" else "the size and the profile"
         yield f"a release: {held} of each of its clusters", 1
     if not exact and study.matching.method == "divergence":
         asked = study.matching.restarts * (len(study.silos) - 1)
@@ -284,10 +252,8 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
     if not exact and study.aggregation.method == "vcmc":
         solver = study.aggregation.solver
         if study.aggregation.oracle != "federated":
-            yield (
-                "its distinct rows and how often each occurs: its table, but for the order",
-                passes,
-            )
+            words = "its distinct rows and how often each occurs: its table, but for the order"
+            yield words, passes
         else:
             known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None
             words = "sums over its rows: a log-likelihood and its gradient"
