@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,10 +218,8 @@ class TestWriting:
                 patch.setattr(os, "fsync", killer(os.fsync))
                 patch.setattr(Path, "rename", killer(Path.rename))
                 patch.setattr(shutil, "rmtree", killer(shutil.rmtree))
-                try:
+                with suppress(Killed):
                     write(target, exchange.envelope(reply), reply, study=exchange.study)
-                except Killed:
-                    pass
             if target.exists():
                 break
             for left in tmp_path.iterdir():
