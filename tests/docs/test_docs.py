@@ -69,10 +69,20 @@ def test_commands_run(page, tmp_path, monkeypatch):
                 assert "Do not trust" not in result.output
 
 
+def anchors(page):
+    """The headings of a page, as a code host and Sphinx name them in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_has_a_text(page):
-    """Sphinx would put the title there; an editor or a code host shows nothing."""
-    assert "[](" not in page.read_text(encoding="utf-8")
+def test_every_link_has_a_text_and_leads_somewhere(page):
+    """Without a text, Sphinx would put the title there; a code host shows nothing."""
+    for text, target in re.findall(r"\[([^\[\]]*)\]\(([^()\s]+)\)", page.read_text("utf-8")):
+        path, _, anchor = target.partition("#")
+        there = page.parent / path if path else page
+        assert text and (path.startswith("https:") or there.is_file()), target
+        assert not anchor or path.startswith("https:") or anchor in anchors(there), target
 
 
 def test_pictures_are_there_and_small():
