@@ -20,23 +20,43 @@ def schema_of(sizes):
     )
 
 
+def shard_of(codes, sizes):
+    return Shard(schema_of(sizes), np.asarray(codes, dtype=np.uint8))
+
+
+def draws_of(shard, labels, weights, probabilities, **changes):
+    """Draws of one chain with these labels and parameters."""
+    labels = np.asarray(labels, dtype=np.uint8)
+    given = {
+        "log_likelihood": np.zeros(len(labels)),
+        "chain": np.zeros(len(labels), dtype=np.int64),
+        "last_labels": labels[-1:],
+        "prior": PRIOR,
+        "silos": 1,
+        "seed": 0,
+        "schedule": Schedule(),
+        "diagnostics": Diagnostics({}, trusted=True, verdict=""),
+    }
+    weights, probabilities = (np.asarray(a, np.float32) for a in (weights, probabilities))
+    return Draws(
+        shard=shard, labels=labels, weights=weights, probabilities=probabilities, **given | changes
+    )
+
+
 def known_local(rng, codes, labels, sizes, *, silos=3, draws=400, prior=PRIOR):
     """The posterior of a silo whose labels, 0 … k − 1 with the largest first, are certain."""
     alpha, beta = prior.share(silos)
     members = np.bincount(labels)
     counts = np.stack([level_counts(codes[labels == c], sizes) for c in range(len(members))])
     trace = Trace(rng.normal(size=(1, draws)), 1.00123, 387.6)
-    made = Draws(
-        shard=Shard(schema_of(sizes), codes.astype(np.uint8)),
-        labels=np.broadcast_to(labels.astype(np.uint8), (draws, len(labels))),
-        weights=rng.dirichlet(members + alpha, draws).astype(np.float32),
-        probabilities=dirichlet_levels(rng, counts + beta, sizes, draws).astype(np.float32),
+    made = draws_of(
+        shard_of(codes, sizes),
+        np.broadcast_to(labels, (draws, len(labels))),
+        rng.dirichlet(members + alpha, draws),
+        dirichlet_levels(rng, counts + beta, sizes, draws),
         log_likelihood=trace.values[0],
-        chain=np.zeros(draws, dtype=np.int64),
-        last_labels=labels[None].astype(np.uint8),
         prior=prior,
         silos=silos,
-        seed=0,
         schedule=Schedule(iterations=2 * draws, burn_in=draws, chains=1, thin=1),
         diagnostics=Diagnostics({"log_likelihood": trace}, True, "Fine."),
     )

@@ -9,6 +9,7 @@ from itertools import product
 import kmedoids
 import numpy as np
 import pytest
+from cases.release_cases import draws_of, shard_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -17,13 +18,12 @@ from scipy.spatial.distance import squareform
 from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-import silomix
 from silomix.errors import MissingDependency, SettingsError
 from silomix.kernels.likelihood import RowCounts
 from silomix.kernels.similarity import co_clustering
-from silomix.model.draws import Diagnostics, Draws, Schedule
+from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import log_bound
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.schema import Prior
 from silomix.silo import partition as module
 from silomix.silo.partition import (
     PARTITIONS,
@@ -31,7 +31,6 @@ from silomix.silo.partition import (
     best_cut,
     chain_agreement,
     clusters_bound,
-    cut_tree,
     largest_first,
     level_counts,
     linkage_cuts,
@@ -46,32 +45,11 @@ from silomix.silo.sampler import Job, sample_shard
 METHODS = sorted(PARTITIONS)
 
 
-def table(codes, levels):
-    variables = tuple(
-        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(levels)
-    )
-    return Shard(Schema(variables), np.asarray(codes, dtype=np.uint8))
-
-
-def make_draws(shard, labels, components, *, silos=1, seed=0):
+def make_draws(shard, labels, components, **changes):
     """Draws with these labels; partitions look at no other parameter."""
-    labels = np.asarray(labels, dtype=np.uint8)
-    n_draws = len(labels)
-    levels = len(shard.schema.levels)
-    return Draws(
-        shard=shard,
-        labels=labels,
-        weights=np.full((n_draws, components), 1 / components, dtype=np.float32),
-        probabilities=np.zeros((n_draws, components, levels), dtype=np.float32),
-        log_likelihood=np.zeros(n_draws),
-        chain=np.zeros(n_draws, dtype=np.int64),
-        last_labels=labels[-1:],
-        prior=Prior(),
-        silos=silos,
-        seed=seed,
-        schedule=Schedule(),
-        diagnostics=Diagnostics({}, trusted=True, verdict=""),
-    )
+    weights = np.full((len(labels), components), 1 / components)
+    levels = np.zeros((len(labels), components, len(shard.schema.levels)))
+    return draws_of(shard, labels, weights, levels, **changes)
 
 
 def switched(labels, components, rng):
@@ -86,7 +64,7 @@ def planted(rng, sizes=(60, 40, 25), n_draws=50, components=8, noise=0.1):
     labels = np.tile(truth, (n_draws, 1))
     astray = rng.random(labels.shape) < noise
     labels[astray] = rng.integers(0, components, astray.sum())
-    shard = table(codes, [3] * 4)
+    shard = shard_of(codes, [3] * 4)
     return make_draws(shard, switched(labels, components, rng), components), truth
 
 
@@ -94,7 +72,7 @@ def factorial(rng, variables=7, n_draws=60, components=5):
     """Every combination of levels once, and labels that know nothing of them."""
     codes = list(product([0, 1], repeat=variables))
     labels = rng.integers(0, components, (n_draws, len(codes)))
-    return make_draws(table(codes, [2] * variables), labels, components)
+    return make_draws(shard_of(codes, [2] * variables), labels, components)
 
 
 def random_distances(rng, rows, largest):
@@ -128,22 +106,18 @@ def test_label_switching_changes_nothing(seed, method):
 def test_a_full_factorial_design_is_one_cluster_unless_forbidden(seed, method):
     draws = factorial(np.random.default_rng(seed))
     assert partition(draws, method).sizes.tolist() == [128]
+    assert sorted(partition(draws, method).silhouettes) == [2, 3, 4, 5]
     assert partition(draws, method, one_cluster=False).clusters > 1
-
-
-def test_the_best_silhouette_is_kept_when_one_cluster_is_found(seed):
-    found = partition(factorial(np.random.default_rng(seed)))
-    assert sorted(found.silhouettes) == [2, 3, 4, 5]
 
 
 def test_no_more_clusters_are_tried_than_components_or_five_beyond_the_occupied(seed):
     rng = np.random.default_rng(seed)
     truth = np.repeat([0, 1, 2], 20)
-    shard = table(truth[:, None], [3])
+    shard = shard_of(truth[:, None], [3])
     for components, most in ((3, 3), (6, 6), (8, 8), (20, 8)):
         draws = make_draws(shard, np.tile(truth, (4, 1)), components)
         assert sorted(partition(draws).silhouettes) == list(range(2, most + 1))
-    few = make_draws(table([[0], [1], [1], [2]], [3]), rng.integers(0, 4, (9, 4)), 9)
+    few = make_draws(shard_of([[0], [1], [1], [2]], [3]), rng.integers(0, 4, (9, 4)), 9)
     assert sorted(partition(few).silhouettes) == [2, 3]
 
 
@@ -160,28 +134,17 @@ def test_no_more_clusters_are_tried_than_components_or_five_beyond_the_occupied(
     ids=["one row", "two rows", "identical rows", "one component occupied"],
 )
 def test_one_cluster_without_fuss(codes, labels, method, one_cluster):
-    draws = make_draws(table(codes, [3]), labels, 4)
+    draws = make_draws(shard_of(codes, [3]), labels, 4)
     found = partition(draws, method, one_cluster=one_cluster)
     assert found.sizes.tolist() == [len(codes)]
     assert not found.labels.any()
     assert found.silhouettes == {}
 
 
-def test_a_single_component_is_one_cluster():
-    draws = make_draws(table([[0], [1], [1]], [2]), np.zeros((5, 3)), 1)
-    assert partition(draws, one_cluster=False).clusters == 1
-
-
 def test_an_unknown_method_lists_the_choices(seed):
     draws, _ = planted(np.random.default_rng(seed))
     with pytest.raises(SettingsError, match=r"'ward' is unknown.*\['linkage', 'pam'\]"):
         partition(draws, "ward")
-
-
-def test_a_subsample_that_cannot_be_cut_is_refused(seed):
-    draws, _ = planted(np.random.default_rng(seed))
-    with pytest.raises(SettingsError, match=r"subsample=2 rows cannot be cut.*at least 3"):
-        partition(draws, subsample=2)
 
 
 def test_pam_without_its_package_names_the_extra(seed, monkeypatch):
@@ -232,16 +195,6 @@ def test_the_first_of_equal_silhouettes_wins():
     found, widths = best_cut(labels, 4, cuts)
     assert widths[2] == widths[3] > 0
     assert_array_equal(found, first)
-
-
-def test_cuts_of_a_tree_agree_with_scipy_where_no_merges_tie(seed):
-    points = np.random.default_rng(seed).random((40, 3))
-    tree = linkage(points, "average")
-    for clusters in range(2, 12):
-        ours = cut_tree(tree[:, :2].astype(np.int64), clusters)
-        scipys = fcluster(tree, clusters, criterion="maxclust")
-        assert adjusted_rand_score(ours, scipys) == 1
-        assert set(ours) == set(range(clusters))
 
 
 @pytest.mark.parametrize(("method", "last"), [("linkage", 11), ("pam", 4)])
@@ -331,7 +284,7 @@ def test_place_follows_its_definition(seed, tmp_path):
 
 
 def test_level_counts_leave_missing_cells_out():
-    shard = table([[0, 2], [1, 3], [2, 0], [1, 1]], [2, 3])  # codes 2 and 3 are missing here
+    shard = shard_of([[0, 2], [1, 3], [2, 0], [1, 1]], [2, 3])  # codes 2 and 3 are missing here
     counts = level_counts(shard, np.array([0, 0, 1, 0]))
     assert_array_equal(counts, [[1, 2, 0, 1, 1], [0, 0, 1, 0, 0]])
 
@@ -343,7 +296,7 @@ def test_posterior_of_a_partition_by_brute_force(seed, silos):
     levels = np.array([2, 3])
     codes = rng.integers(0, levels + 1, (4, 2))
     components = 3
-    draws = make_draws(table(codes, levels), np.zeros((1, 4)), components, silos=silos)
+    draws = make_draws(shard_of(codes, levels), np.zeros((1, 4)), components, silos=silos)
     concentration = 0.5  # the pooled model's, however many silos there are
     masses = {}
     for allocation in product(range(components), repeat=4):
@@ -376,7 +329,7 @@ def test_clusters_that_overlap_are_no_single_one(seed):
     rng = np.random.default_rng(seed)
     low, high = 0.35, 0.65
     chances = np.where(np.repeat([0, 1], 500)[:, None], high, low)
-    shard = table((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
+    shard = shard_of((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
     # rows where the true parameters put them: as good a partition as there is
     logs = np.log([[low, 1 - low], [high, 1 - high]])
     ones = (shard.codes == 1).sum(axis=1)
@@ -393,7 +346,7 @@ def weak_pair(rng, rows=1000, low=0.4, high=0.6):
     chances = np.where(rng.integers(0, 2, rows)[:, None], high, low)
     codes = (rng.random((rows, 10)) < chances).astype(np.uint8)
     placed = (codes.sum(axis=1) > 5).astype(np.int64)
-    return make_draws(table(codes, [2] * 10), placed[None], 15), placed
+    return make_draws(shard_of(codes, [2] * 10), placed[None], 15), placed
 
 
 def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
@@ -423,7 +376,7 @@ def test_a_splinter_must_pay_for_the_search(seed):
     odd = np.arange(150) == rng.integers(150)
     codes = np.zeros((150, 10), dtype=np.uint8)
     codes[odd, :2] = 1
-    draws = make_draws(table(codes, [2] * 10), np.zeros((1, 150)), 15)
+    draws = make_draws(shard_of(codes, [2] * 10), np.zeros((1, 150)), 15)
     gain = log_posterior(draws, odd.astype(np.int64)) - log_posterior(draws, np.zeros(150, int))
     assert 0 < gain < np.log(150)
     assert not beats_one_cluster(draws, odd.astype(np.int64))
@@ -435,7 +388,7 @@ def null_silo(rng, rows=150):
     """The paper's variables without clusters."""
     shares = [rng.dirichlet(np.ones(size)) for size in [2] * 4 + [3] * 6]
     codes = [rng.choice(len(share), rows, p=share) for share in shares]
-    return table(np.column_stack(codes), [2] * 4 + [3] * 6)
+    return shard_of(np.column_stack(codes), [2] * 4 + [3] * 6)
 
 
 def test_silos_without_clusters_are_hardly_ever_cut(seed):
@@ -449,30 +402,9 @@ def test_silos_without_clusters_are_hardly_ever_cut(seed):
     assert cut < 4
 
 
-@pytest.mark.parametrize("silos", [4, 30])
-def test_the_number_of_other_silos_decides_nothing(seed, silos):
-    rng = np.random.default_rng(seed)
-    for draws, labels in (weak_pair(rng), planted(rng)):
-        among = replace(draws, silos=silos)
-        assert log_posterior(among, labels) == log_posterior(draws, labels)
-        assert clusters_bound(among, labels) == clusters_bound(draws, labels)
-        assert beats_one_cluster(among, labels) == beats_one_cluster(draws, labels)
-
-
-def test_one_rule_for_local_posteriors_and_the_pooled_sampler(seed, monkeypatch):
-    draws, _ = planted(np.random.default_rng(seed))
-    rows, _ = silomix.simulate("homogeneous", rows=200, seed=seed)
-    asked = []
-    monkeypatch.setattr(module, "beats_one_cluster", lambda *given: asked.append(given))
-    assert silomix.local_posterior(draws).partition.clusters == 1
-    pooled = silomix.rivals.pooled_mcmc(rows, "silo", iterations=200, seed=seed, threads=1)
-    assert pooled.n_clusters == 1
-    assert len(asked) == 2
-
-
 def test_rows_without_clusters_stay_together(seed):
     rng = np.random.default_rng(seed)
-    shard = table((rng.random((600, 10)) < 0.5).astype(np.uint8), [2] * 10)
+    shard = shard_of((rng.random((600, 10)) < 0.5).astype(np.uint8), [2] * 10)
     draws = make_draws(shard, rng.integers(0, 2, (1, 600)), 6)
     for labels in (rng.integers(0, 2, 600), (shard.codes.sum(axis=1) > 5).astype(np.int64)):
         assert clusters_bound(draws, labels) < log_posterior(draws, np.zeros(600, np.int64)) + 1
@@ -482,7 +414,7 @@ def test_rows_without_clusters_stay_together(seed):
 def test_the_bound_is_below_the_sum_over_all_labellings(seed):
     """Five rows, some cells missing: every labelling of the components is enumerated."""
     rng = np.random.default_rng(seed)
-    shard = table([[0, 2], [0, 1], [1, 0], [1, 3], [2, 1]], [2, 3])
+    shard = shard_of([[0, 2], [0, 1], [1, 0], [1, 3], [2, 1]], [2, 3])
     draws = make_draws(shard, rng.integers(0, 3, (1, 5)), 3)
     parts = {tuple(labels) for labels in product(range(3), repeat=5)}
     parts = {tuple(list(dict.fromkeys(p)).index(c) for c in p) for p in parts}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 import pytest
+from cases.release_cases import draws_of, shard_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import SamplingWarning, SettingsError
 from silomix.kernels.similarity import BYTE, contingency
-from silomix.model.draws import Diagnostics, Draws, Schedule
-from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.partition import partition
 from silomix.silo.relabel import RELABELLINGS, assign, local_posterior, mix_components
 from silomix.silo.release import whole_counts
@@ -25,25 +23,9 @@ TRUTH = np.repeat([0, 1, 2], [30, 20, 10])
 
 def make_draws(labels, weights, probabilities):
     """Draws with these parameters, over variables of three levels that show the cluster."""
-    n_draws, rows = np.shape(labels)
-    variables = tuple(
-        Variable(f"v{q}", ("a", "b", "c")) for q in range(np.shape(probabilities)[2] // 3)
-    )
-    codes = np.tile(np.resize(TRUTH, rows)[:, None], len(variables)).astype(np.uint8)
-    return Draws(
-        shard=Shard(Schema(variables), codes),
-        labels=np.asarray(labels, dtype=np.uint8),
-        weights=np.asarray(weights, dtype=np.float32),
-        probabilities=np.asarray(probabilities, dtype=np.float32),
-        log_likelihood=np.zeros(n_draws),
-        chain=np.zeros(n_draws, dtype=np.int64),
-        last_labels=np.asarray(labels[-1:], dtype=np.uint8),
-        prior=Prior(),
-        silos=1,
-        seed=0,
-        schedule=Schedule(),
-        diagnostics=Diagnostics({}, trusted=True, verdict=""),
-    )
+    rows, variables = np.shape(labels)[1], np.shape(probabilities)[2] // 3
+    codes = np.tile(np.resize(TRUTH, rows)[:, None], variables)
+    return draws_of(shard_of(codes, (3,) * variables), labels, weights, probabilities)
 
 
 def aligned(rng, n_draws=40, components=5, noise=0.1):
@@ -166,15 +148,6 @@ def test_prior_draws_are_counted_and_warned_of():
         found = local_posterior(draws, TRUTH)
     assert_allclose(found.prior_draws, [0, 0, 0.1])
     assert_array_equal(local_posterior(draws, TRUTH, "average").prior_draws, [0, 0, 0])
-
-
-def test_five_percent_of_prior_draws_is_no_reason_to_warn():
-    labels = np.tile(TRUTH, (20, 1))
-    labels[:1][labels[:1] == 2] = 0
-    draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert_allclose(local_posterior(draws, TRUTH).prior_draws, [0, 0, 0.05])
 
 
 def test_average_by_hand_with_an_empty_component():

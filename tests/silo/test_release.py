@@ -18,7 +18,6 @@ from silomix.model.families.dirichlet import (
     shares_of,
     without_prior,
 )
-from silomix.posterior.provenance import count_bytes, fingerprint
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded
 from silomix.study.policy import OPEN, PRESETS, Policy, echo
@@ -69,12 +68,6 @@ class TestOpen:
         assert release.policy == echo(OPEN)
         assert release.checks == ()
         assert release.diagnostics.rhat == {"log_likelihood": 1.00123}
-
-    def test_open_is_what_is_used_when_nothing_is_said(self, seed):
-        local = clustered(np.random.default_rng(seed), [30, 4], (2, 3))
-        silent = make_release(local, silo="north", place=1, study="s" * 64)
-        assert fingerprint(silent) == fingerprint(release_of(local, OPEN, "draws"))
-        assert count_bytes(silent) > 0
 
     def test_summary_medians_are_those_of_the_fitted_dirichlets(self, seed):
         local = clustered(np.random.default_rng(seed), [300, 200], (2, 3), draws=4000)
@@ -255,13 +248,6 @@ class TestPolicy:
             worth = weight_shapes(release, 0.5) / (release.sizes + 0.5)
             np.testing.assert_allclose(worth, 2 ** (-2.2 / 4))
 
-    def test_draws_of_profiles_that_say_nothing(self, seed):
-        rng = np.random.default_rng(seed)
-        release = release_of(clustered(rng, [14, 12], (2, 3)), DEFAULT)
-        weights, profiles = release_draws(release, 50, PRIOR, 3, np.array([0, 2, 5]), rng)
-        np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-        np.testing.assert_allclose(profiles.sum(axis=2), 2.0)
-
     def test_weights_without_rules_are_as_sure_as_the_labels(self, seed):
         release = release_of(clustered(np.random.default_rng(seed), [140, 120], (2, 3)), OPEN)
         some = replace(
@@ -287,28 +273,6 @@ class TestPolicy:
         assert release.probabilities.shape == (400, 2, 5)
         assert (release.sizes == ruled.sizes).all()
         assert (release.mean == ruled.mean).all()
-
-    def test_everyone_makes_the_same_draws_of_a_summary(self, seed):
-        release = release_of(clustered(np.random.default_rng(seed), [52, 43], (2, 3)), DEFAULT)
-        weights, probabilities = release_draws(
-            release, 4000, PRIOR, 3, np.array([0, 2, 5]), np.random.default_rng(seed)
-        )
-        np.testing.assert_allclose(weights.mean(axis=0), [0.52, 0.48], atol=0.02)
-        np.testing.assert_allclose(probabilities.mean(axis=0), release.mean, atol=0.02)
-
-    def test_checks_do_not_change_the_numbers(self, seed):
-        local = clustered(np.random.default_rng(seed), [52, 43, 7], (2, 3))
-        left = release_of(local, DEFAULT)
-        inside = make_release(
-            local,
-            silo="north",
-            place=1,
-            study="s" * 64,
-            tier="summary",
-            policy=DEFAULT,
-            inside=True,
-        )
-        assert fingerprint(replace(inside, checks=left.checks)) == fingerprint(left)
 
 
 def attack(release, _):

