@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import stat
@@ -28,7 +27,6 @@ from silomix.silo import checkpoint, sampler
 from silomix.silo.sampler import Job, sample_shard
 
 SCHEDULE = Schedule(iterations=60, burn_in=20, chains=2, thin=2)
-LONGER = replace(SCHEDULE, iterations=80)
 JOB = Job(components=4, prior=Prior(), schedule=SCHEDULE, silos=2, silo=1, seed=8)
 ARRAYS = ("labels", "weights", "probabilities", "log_likelihood", "members")
 
@@ -65,19 +63,13 @@ def folder(finished, tmp_path):
     return Path(shutil.copytree(finished[0], tmp_path / "run"))
 
 
-def refuse(message, folder, shard=SHARD, job=JOB):
+def refuse(words, folder, shard=SHARD, job=JOB):
     """Check that the run is refused, in these words, and the checkpoint left as it is."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(CheckpointError, match=re.escape(message)):
+    with pytest.raises(CheckpointError) as caught:
         sample_shard(shard, job, checkpoint=folder)
+    assert words in str(caught.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-def damaged(path):
-    return (
-        f"the checkpoint file {path} is missing, damaged or truncated; delete the folder "
-        f"{path.parent} to start the run again from the beginning"
-    )
 
 
 def test_a_finished_run_returns_its_draws_at_once(finished, monkeypatch):
@@ -93,27 +85,19 @@ def test_a_finished_run_returns_its_draws_at_once(finished, monkeypatch):
     assert (seen[-1].done, seen[-1].total) == (120, 120)
 
 
-def test_the_folder_is_made_with_its_parents(tmp_path):
+def test_the_folder_is_made_with_its_parents_and_its_owners_alone(tmp_path):
     folder = tmp_path / "a" / "b"
-    draws = sample_shard(SHARD, JOB, checkpoint=str(folder))
+    before = os.umask(0o022)
+    try:
+        draws = sample_shard(SHARD, JOB, checkpoint=str(folder))
+    finally:
+        os.umask(before)
     assert_same(arrays(sample_shard(SHARD, JOB)), arrays(draws))
     names = {f"{name}.npy" for name in ARRAYS} | {"run.json", "chain-0.npz", "chain-1.npz"}
     assert {path.name for path in folder.iterdir()} == names
-
-
-def test_the_files_are_what_they_say(finished):
-    folder, expected = finished
-    for name in ("labels", "weights", "probabilities", "log_likelihood"):
-        stored = np.load(folder / f"{name}.npy", allow_pickle=False)
-        assert_array_equal(stored.reshape(expected[name].shape), expected[name])
-    stored = json.loads((folder / "run.json").read_text())
-    assert stored["format"] == checkpoint.FORMAT
-    assert (stored["seed"], stored["components"], stored["silos"], stored["silo"]) == (
-        8,
-        4,
-        2,
-        1,
-    )
+    if sys.platform != "win32":
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
 def test_a_folder_without_run_json_holds_nothing(folder, finished, advances):
@@ -149,87 +133,41 @@ def advances(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"seed": 9}, "seed is 8 there and 9 here"),
-        ({"components": 5}, "components is 4 there and 5 here"),
-        ({"silos": 3}, "silos is 2 there and 3 here"),
-        ({"silo": 0}, "silo is 1 there and 0 here"),
-        (
-            {"prior": Prior(beta=1.0)},
-            f"prior is {asdict(JOB.prior)} there and {asdict(Prior(beta=1.0))} here",
-        ),
-        (
-            {"schedule": LONGER},
-            f"schedule is {asdict(SCHEDULE)} there and {asdict(LONGER)} here",
-        ),
-        (
-            {"seed": 9, "components": 5},
-            "components is 4 there and 5 here; seed is 8 there and 9 here",
-        ),
+        ({"seed": 9, "components": 5}, "components is 4 there and 5 here; seed is 8 there and 9"),
+        ({"silos": 3, "silo": 0}, "silos is 2 there and 3 here; silo is 1 there and 0 here"),
+        ({"prior": Prior(beta=1.0)}, f"prior is {asdict(JOB.prior)} there"),
+        ({"schedule": replace(SCHEDULE, iterations=80)}, f"schedule is {asdict(SCHEDULE)} there"),
     ],
-    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+    ids=["seed", "silo", "prior", "schedule"],
 )
 def test_another_run_is_refused_by_what_differs(change, found, folder):
-    refuse(
-        f"the checkpoint in {folder} belongs to another run: {found}. Use the settings and "
-        "table it was made with, or give another folder",
-        folder,
-        job=replace(JOB, **change),
-    )
+    refuse(f"belongs to another run: {found}", folder, job=replace(JOB, **change))
 
 
-@pytest.mark.parametrize("kind", ["a cell", "a level's name", "the order of the rows", "rows"])
-def test_another_table_is_refused(kind, folder):
+def test_another_table_or_format_is_refused(folder, monkeypatch):
     codes = SHARD.codes.copy()
     codes[3, 2] = (codes[3, 2] + 1) % 4
-    other = {
-        "a cell": Shard(SHARD.schema, codes),
-        "a level's name": make_shard(("a", "b", "d")),
-        "the order of the rows": Shard(SHARD.schema, SHARD.codes[::-1]),
-        "rows": Shard(SHARD.schema, SHARD.codes[:-1]),
-    }[kind]
-    here, there = (sampler._identity(shard, JOB)["rows"] for shard in (other, SHARD))
-    refuse(f"rows is {there!r} there and {here!r} here", folder, shard=other)
-
-
-def test_a_checkpoint_of_another_format_is_refused(folder, monkeypatch):
+    for other in (
+        Shard(SHARD.schema, codes),
+        make_shard(("a", "b", "d")),
+        Shard(SHARD.schema, SHARD.codes[::-1]),
+        Shard(SHARD.schema, SHARD.codes[:-1]),
+    ):
+        refuse("another run: rows is", folder, shard=other)
     monkeypatch.setattr(checkpoint, "FORMAT", 2)
     refuse("format is 1 there and 2 here", folder)
 
 
-def test_a_setting_this_version_does_not_know_is_refused(folder):
-    path = folder / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tempering": 3}))
-    refuse("tempering is 3 there and None here", folder)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null"], ids=repr)
-def test_a_garbled_run_file_is_refused(content, folder):
-    path = folder / "run.json"
-    path.write_bytes(content)
-    refuse(damaged(path), folder)
-
-
-@pytest.mark.parametrize("name", [*(f"{name}.npy" for name in ARRAYS), "chain-0.npz"])
-@pytest.mark.parametrize("left", [0.0, 0.01, 0.5, 1.0], ids="{:.0%} and a bit less".format)
-def test_a_truncated_file_is_refused(name, left, folder):
+@pytest.mark.parametrize("name", [*(f"{name}.npy" for name in ARRAYS), "chain-0.npz", "run.json"])
+def test_a_damaged_file_is_refused(name, folder):
     path = folder / name
-    size = path.stat().st_size
-    os.truncate(path, max(0, int(left * size) - 1))
-    refuse(damaged(path), folder)
-
-
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_missing_array_is_refused(name, folder):
-    path = folder / f"{name}.npy"
-    path.unlink()
-    refuse(damaged(path), folder)
-
-
-@pytest.mark.parametrize("name", ["labels.npy", "chain-1.npz"])
-def test_a_file_of_something_else_is_refused(name, folder):
-    path = folder / name
-    path.write_bytes(b"not an array" * 1000)
-    refuse(damaged(path), folder)
+    content = path.read_bytes()
+    for damage in (content[:-1], content[: len(content) // 2], b"", b"not an array" * 1000):
+        path.write_bytes(damage)
+        refuse(f"file {path} is missing, damaged or truncated; delete the folder", folder)
+    if name.endswith(".npy"):
+        path.unlink()
+        refuse(f"file {path} is missing", folder)
 
 
 @pytest.mark.parametrize(
@@ -237,22 +175,8 @@ def test_a_file_of_something_else_is_refused(name, folder):
 )
 def test_a_folder_that_cannot_be_made_is_refused(place, reason, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=f"{place}: {reason}; choose a folder that exists"):
         sample_shard(SHARD, JOB, checkpoint=tmp_path / place)
-    assert str(caught.value) == (
-        f"cannot write a checkpoint to {tmp_path / place}: {reason}; choose a folder that "
-        "exists or can be made, with enough space"
-    )
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-@pytest.mark.parametrize("mode", [0o500, 0o000], ids=["read-only", "closed"])
-def test_a_folder_without_permission_is_refused(mode, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir(mode=mode)
-    with pytest.raises(CheckpointError, match=r"cannot write .* Permission denied; choose"):
-        sample_shard(SHARD, JOB, checkpoint=folder)
-    folder.chmod(0o700)
 
 
 @pytest.mark.parametrize("file", ["run.json", "chain-1.npz"])
@@ -267,20 +191,18 @@ def test_a_full_disk_is_said_and_leaves_no_partial_file(file, tmp_path, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(CheckpointError, match=r"No space left on device; choose a folder"):
             sample_shard(SHARD, JOB, checkpoint=tmp_path, checkpoint_every=10)
-    assert str(caught.value) == (
-        f"cannot write a checkpoint to {tmp_path}: No space left on device; choose a folder "
-        "that exists or can be made, with enough space"
-    )
     assert not list(tmp_path.glob("*.partial"))
     resumed = sample_shard(SHARD, JOB, checkpoint=tmp_path)
     assert_same(arrays(sample_shard(SHARD, JOB)), arrays(resumed))
 
 
 CHILD = """
-import json, sys
+import json, signal, sys
 import silomix
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 
 def report(at):
     if at.done:
@@ -297,17 +219,20 @@ def start_child(folder, rows, settings):
         [sys.executable, "-c", CHILD, str(folder), str(rows), json.dumps(settings)],
         env={**os.environ, "PYTHONPATH": str(Path(silomix.__file__).parents[1])},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def kill_after(seconds, child):
-    """Kill a child some time after its first sweeps; tell whether it was still at work."""
+def stop_after(seconds, child, how):
+    """Stop a child some time after its first sweeps; tell whether it was still at work."""
     child.stdout.readline()
     time.sleep(seconds)
-    child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=60)
-    return child.returncode == -signal.SIGKILL
+    child.send_signal(how)
+    _, errors = child.communicate(timeout=60)
+    if how == signal.SIGINT:
+        return child.returncode != 0 and errors.rstrip().endswith("KeyboardInterrupt")
+    return child.returncode == -how
 
 
 def sweeps_saved(folder):
@@ -319,7 +244,7 @@ def sweeps_saved(folder):
     [
         pytest.param(
             300,
-            4,
+            3,
             {"iterations": 60_000, "thin": 200, "threads": 1, "checkpoint_every": 500},
             id="small",
         ),
@@ -332,37 +257,24 @@ def sweeps_saved(folder):
         ),
     ],
 )
-def test_a_run_killed_again_and_again_ends_in_the_same_draws(rows, kills, settings, seed, tmp_path):
+def test_a_run_stopped_again_and_again_ends_in_the_same_draws(
+    rows, kills, settings, seed, tmp_path
+):
     folder = tmp_path / "run"
     settings = {"components": 8, "chains": 2, "seed": seed, **settings}
     rng = np.random.default_rng(seed)
     saved = []
-    for _ in range(kills):
+    for number in range(kills):
+        how = signal.SIGINT if number == 1 else signal.SIGKILL
         with start_child(folder, rows, settings) as child:
-            if not kill_after(rng.uniform(0, 0.2), child):
+            if not stop_after(rng.uniform(0, 0.2), child, how):
                 break
         saved.append(sweeps_saved(folder))
     assert len(saved) >= kills // 2, "the run was over too soon to be killed"
     assert saved == sorted(saved)
     assert 0 < saved[-1] < 2 * settings["iterations"]
-    with start_child(folder, rows, settings) as child:
-        child.communicate(timeout=300)
-    assert child.returncode == 0
-    assert not list(folder.glob("*.partial"))
     table = silomix.simulate("homogeneous", rows=rows, silos=1, seed=6)[0].drop(columns="silo")
     killed = silomix.sample(table, **settings, checkpoint=folder, progress=False)
+    assert not list(folder.glob("*.partial"))
     whole = silomix.sample(table, **settings, progress=False)
     assert_same(arrays(whole), arrays(killed))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
-def test_only_its_owner_may_open_a_checkpoint(tmp_path):
-    before = os.umask(0o022)
-    try:
-        sample_shard(SHARD, JOB, checkpoint=tmp_path / "run")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "run").iterdir()}
-    assert {"labels.npy", "chain-0.npz", "run.json"} <= modes.keys()
-    assert set(modes.values()) == {0o600}

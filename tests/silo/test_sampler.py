@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import numba
 import numpy as np
@@ -18,7 +12,6 @@ import pytest
 from cases import sweep_twin as reference
 from numpy.testing import assert_array_equal
 
-import silomix
 from silomix.kernels.compilation import watch_compilation
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
@@ -209,39 +202,28 @@ def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
     assert set(threads) == {threading.get_ident()}
 
 
-def raise_after_a_sweep(error):
-    def report(at):
-        if at.done:
-            report.at = time.monotonic()
-            raise error
-
-    return report
-
-
-@pytest.mark.parametrize("threads", [1, 2], ids=["one chain waits", "both run"])
-@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_in_the_callback_ends_the_run(kind, threads, seed):
+@pytest.mark.parametrize(
+    ("chains", "threads", "shared"),
+    [(2, 1, 10**9), (2, 2, 10**9), (1, 2, 100)],
+    ids=["one chain waits", "both run", "threads share the rows"],
+)
+def test_an_exception_in_the_callback_ends_the_run(
+    chains, threads, shared, seed, monkeypatch, advances
+):
+    monkeypatch.setattr(sampler, "ROWS_TO_SHARE", shared)
     threads_before = threading.active_count()
-    error = kind("from the callback")
-    report = raise_after_a_sweep(error)
-    with pytest.raises(kind) as caught:
-        sample_shard(make_shard(seed), make_job(seed, LONG), threads=threads, progress=report)
-    assert caught.value is error
-    assert time.monotonic() - report.at < 5
-    assert threading.active_count() == threads_before
+    for error in (ZeroDivisionError("from the callback"), KeyboardInterrupt()):
 
+        def report(at, error=error):
+            if at.done:
+                raise error
 
-def test_an_exception_ends_a_run_that_shares_its_rows(seed, monkeypatch):
-    monkeypatch.setattr(sampler, "ROWS_TO_SHARE", 100)
-    threads_before = threading.active_count()
-    with pytest.raises(KeyboardInterrupt):
-        sample_shard(
-            make_shard(seed),
-            make_job(seed, replace(LONG, chains=1)),
-            threads=2,
-            progress=raise_after_a_sweep(KeyboardInterrupt()),
-        )
-    assert threading.active_count() == threads_before
+        job = make_job(seed, replace(LONG, chains=chains))
+        with pytest.raises(type(error)) as caught:
+            sample_shard(make_shard(seed), job, threads=threads, progress=report)
+        assert caught.value is error
+        assert threading.active_count() == threads_before
+    assert max(sweeps.last for sweeps, _ in advances) < LONG.iterations
 
 
 def fail_at(monkeypatch, key, sweep):
@@ -299,47 +281,6 @@ def test_an_interrupted_run_goes_on_to_the_same_draws(seed, tmp_path, monkeypatc
     assert_same_draws(sample_shard(shard, job), finished)
 
 
-CHILD = """
-import signal, sys
-import silomix
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
-
-def report(at):
-    if at.done > 1000:
-        print("sampling", flush=True)
-
-table = silomix.simulate("homogeneous", rows=400, silos=1, seed=3)[0].drop(columns="silo")
-silomix.sample(
-    table, components=6, iterations=60_000, chains=2, threads=2, seed=3, thin=1000,
-    checkpoint=sys.argv[1], checkpoint_every=200, progress=report,
-)
-"""
-
-
-def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path):
-    folder = tmp_path / "run"
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(silomix.__file__).parents[1])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout.readline() == "sampling\n"
-        child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=20)
-    assert child.returncode != 0
-    assert errors.rstrip().endswith("KeyboardInterrupt")
-    assert not list(folder.glob("*.partial"))
-    sweeps = [int(np.load(path)["sweep"]) for path in folder.glob("chain-*.npz")]
-    assert 0 < sum(sweeps) < 2 * 60_000
-    table = silomix.simulate("homogeneous", rows=400, silos=1, seed=3)[0].drop(columns="silo")
-    settings = {"components": 6, "iterations": 60_000, "chains": 2, "seed": 3, "thin": 1000}
-    resumed = silomix.sample(table, **settings, checkpoint=folder, progress=False)
-    assert_same_draws(silomix.sample(table, **settings, progress=False), resumed)
-
-
 @contextmanager
 def compiled_already():
     begun = threading.Event()
@@ -364,16 +305,11 @@ def test_compiling_is_said_once(seed, monkeypatch, caplog):
 
 
 def test_a_compilation_is_noticed_and_a_compiled_function_is_not():
-    @numba.njit
-    def double(number):
-        return 2 * number
-
-    with watch_compilation() as begun:
-        double(1)
-    assert begun.is_set()
-    with watch_compilation() as begun:
-        double(2)
-    assert not begun.is_set()
+    double = numba.njit(lambda number: 2 * number)
+    for is_new in (True, False):
+        with watch_compilation() as begun:
+            double(1)
+        assert begun.is_set() is is_new
 
 
 BLOCKS = Schedule(iterations=4000, burn_in=2000, chains=2, thin=4, adaptive=True)
@@ -388,16 +324,16 @@ def test_a_block_has_the_draws_of_its_schedule(seed):
         assert_same_draws(draws, sample_shard(shard, replace(job, schedule=draws.schedule)))
 
 
-@pytest.mark.parametrize("stopped_at", [700, 1500, 3000])
-def test_blocks_that_were_stopped_go_on_from_their_checkpoints(tmp_path, stopped_at, seed):
+def test_blocks_that_were_stopped_go_on_from_their_checkpoints(tmp_path, seed):
     shard, job = make_shard(seed), make_job(seed, BLOCKS)
-
-    def stop(at):
-        if at.done > 2 * stopped_at:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        list(sample_in_blocks(shard, job, progress=stop, checkpoint=tmp_path))
-    *_, resumed = sample_in_blocks(shard, job, checkpoint=tmp_path)
     *_, whole = sample_in_blocks(shard, job)
+    for stopped_at in (700, 1500, 3000):
+
+        def stop(at, stopped_at=stopped_at):
+            if at.done > 2 * stopped_at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            list(sample_in_blocks(shard, job, progress=stop, checkpoint=tmp_path))
+    *_, resumed = sample_in_blocks(shard, job, checkpoint=tmp_path)
     assert_same_draws(resumed, whole)

@@ -157,12 +157,8 @@ def test_every_question_but_for_the_release_is_limited_and_the_officer_told():
 
 def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
     silo = make_silo(whole, study, policy=policy_named("default"))
-    with pytest.raises(PolicyRefusal) as error:
+    with pytest.raises(PolicyRefusal, match=r"north: its policy does not allow polish; its owner"):
         answer(polish_round(sampled), silo)
-    assert str(error.value) == (
-        "north: its policy does not allow polish; its owner can change exchanges.polish in the "
-        "policy file, or the study can do without"
-    )
     assert answer_or_refuse(polish_round(sampled), silo) == Refused("policy")
 
 
@@ -174,12 +170,8 @@ def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sample
     assert_array_equal(first.counts, again.counts)
     answer(polish_round(sampled, 2), silo)
     third = replace(polish_round(sampled, 2), inner_sweeps=2)
-    with pytest.raises(PolicyRefusal) as error:
+    with pytest.raises(PolicyRefusal, match="allows 2 questions about polish and all were asked"):
         answer(third, silo)
-    assert str(error.value) == (
-        "north: its policy allows 2 questions about polish and all were asked; ask fewer in this "
-        "study, or let the policy's owner allow more"
-    )
     assert answer_or_refuse(third, silo) == Refused("limit")
     assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
 
@@ -237,13 +229,8 @@ class TestSharing:
             {"weights": None},
         ):
             wrong = replace(share, releases=(replace(own, **change), other))
-            with pytest.raises(MessageError) as error:
+            with pytest.raises(MessageError, match="shows as its own is not the one that it made"):
                 answer(wrong, silo)
-            assert str(error.value) == (
-                "north: the release that the coordinator shows as its own is not the one that it "
-                "made; show the one that it answered"
-            )
-            assert refusal_code(error.value) == "question"
         assert silo.store.ledger == {}
         scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
         answer(replace(share, releases=(scaled, other)), replace(silo, policy=OPEN))
@@ -256,12 +243,8 @@ class TestSharing:
         answer(first, silo)
         answer(first, silo)
         assert list(silo.store.ledger["gradients"].values()) == [10]
-        with pytest.raises(PolicyRefusal) as error:
+        with pytest.raises(PolicyRefusal, match=r"15 points .* of which 5 are left, .* about 6"):
             answer(replace(first, first=10, last=16), silo)
-        assert str(error.value) == (
-            "north: its policy allows 15 points about gradients of which 5 are left, and this "
-            "question is about 6; ask fewer in this study, or let the policy's owner allow more"
-        )
         answer(replace(first, first=10, last=15), silo)
         with pytest.raises(PolicyRefusal, match="15 points about gradients and all were asked"):
             answer(replace(first, first=15, last=16), silo)
@@ -362,16 +345,10 @@ class TestStoreInAFolder:
         with pytest.raises(PolicyRefusal, match="all were asked"):
             answer(polish_round(sampled, 2), second)
 
-    def test_of_something_else_it_is_refused(self, tmp_path, sampled):
+    def test_of_something_else_or_where_it_cannot_be_it_is_refused(self, tmp_path, sampled):
         open_store(tmp_path, self.identity(sampled[0]))
-        with pytest.raises(CheckpointError) as error:
+        with pytest.raises(CheckpointError, match="was made for another study; give this one"):
             open_store(tmp_path, {**self.identity(sampled[0]), "study": "another"})
-        assert str(error.value) == (
-            f"{tmp_path} was made for another study; give this one a folder of its own, or delete "
-            "that one if nothing in it is needed"
-        )
-
-    def test_where_it_cannot_be_it_is_refused(self, tmp_path, sampled):
         (tmp_path / "taken").touch()
         with pytest.raises(CheckpointError, match=r"cannot be used as the silo's store .*another"):
             open_store(tmp_path / "taken", self.identity(sampled[0]))
