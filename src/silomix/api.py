@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from inspect import signature
@@ -16,20 +16,21 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import reporting
 from silomix.model.schema import Shard
-from silomix.model.sentences import at_least, nearest
+from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
 from silomix.posterior import Assignment, backend_of
 from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
-from silomix.study.keywords import show_keywords
+from silomix.study.keywords import check_keywords, show_keywords
 from silomix.study.policy import OPEN, Policy, find_policy, read_policy
 from silomix.study.roster import Roster, random_shards, read_roster, warn_tiny
 from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from silomix.kernels.arrays import Ints
     from silomix.messages.progress import Progress
@@ -232,14 +233,8 @@ def fit(
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:
     """Refuse at the door what would fail after the table was read, or the silos have sampled."""
-    known = list(signature(fit).parameters)
-    for name in settings:
-        if name not in known:
-            near = nearest(name, known)
-            advice = f"did you mean {near!r}?" if near else f"its keywords are {', '.join(known)}"
-            if name == "exclude":
-                advice = "to leave columns out, give variables=[...] with those to use"
-            raise SettingsError(f"fit has no keyword {name!r}; {advice}")
+    check_keywords(preset, settings, signature(fit).parameters)
+    one_of("transport", transport, TRANSPORTS)
     default = "pam" if preset == "paper" else "linkage"
     if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
         raise MissingDependency(
@@ -247,12 +242,6 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
             "pip install 'silomix[pam]'",
             partition="pam",
             preset="paper",
-        )
-    if transport not in TRANSPORTS:
-        words = ", ".join(map(repr, TRANSPORTS))
-        raise SettingsError(
-            f"{{transport}} is {transport!r}; fit has the rows: it must be one of {words}",
-            transport=None,
         )
     if transport == "joblib" and find_spec("joblib") is None:
         raise MissingDependency(
@@ -296,14 +285,11 @@ def gather_assignment(silos: Sequence[Silo], places: Ints) -> Assignment:
     return Assignment(membership.argmax(axis=1), membership, places)
 
 
-@contextmanager
 def _asking(
     transport: str, silos: Sequence[Silo], threads: int, report: Callable[[Progress], None] | None
-) -> Iterator[InProcess | Joblib]:
+) -> AbstractContextManager[InProcess | Joblib]:
     if transport == "in-process":
-        yield InProcess(silos, threads=threads, report=report)
-        return
+        return nullcontext(InProcess(silos, threads=threads, report=report))
     from silomix.transports.parallel import Joblib
 
-    with Joblib(silos, jobs=threads, report=report) as workers:
-        yield workers
+    return Joblib(silos, jobs=threads, report=report)

@@ -25,7 +25,7 @@ from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import SettingsError
 from silomix.messages.progress import Progress
 from silomix.posterior.diagnosis import sentences
-from silomix.study import SETTINGS
+from silomix.study.keywords import SETTINGS
 
 SHORT = ["--iterations", "400", "--threads", "1"]
 NO_WARNING = ["--relabel", "average"]

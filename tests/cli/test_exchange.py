@@ -16,7 +16,7 @@ from silomix import cli
 from silomix.messages import REPLIES
 from silomix.report.silo_sections import REPLY_NAMES
 from silomix.study import digest, make_study, write_study
-from silomix.study.policy import Exchanges, policy_named, write_policy
+from silomix.study.policy import Exchanges, find_policy, write_policy
 
 USAGE, WRONG, SETTING, FOREIGN, REFUSED, OPEN = 2, 3, 4, 5, 6, 7
 
@@ -120,7 +120,7 @@ def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):
 
 def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):
     coordinate()
-    strict = policy_named("default").model_copy(update={"name": "strict", "tiers": ("draws",)})
+    strict = find_policy("default").model_copy(update={"name": "strict", "tiers": ("draws",)})
     write_policy(strict, "strict.toml")
     result = answer(1, "--policy", "strict.toml")
     assert result.exit_code == REFUSED, result.output
@@ -143,7 +143,7 @@ def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):
 def test_a_policy_that_only_allows_more_keeps_the_store(desk):
     coordinate()
     answer(1)
-    more = policy_named("default").model_copy(update={"exchanges": Exchanges(polish=5)})
+    more = find_policy("default").model_copy(update={"exchanges": Exchanges(polish=5)})
     write_policy(more, "more.toml")
     assert answer(1, "--policy", "more.toml").exit_code == 0
     result = answer(1, "--policy", "opensafely")

@@ -20,7 +20,7 @@ from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
 from silomix.model.draws import Correspondence
 from silomix.model.families.categorical import mix
 from silomix.model.schema import Prior
-from silomix.study.policy import echo, policy_named
+from silomix.study.policy import echo, find_policy
 from silomix.study.settings import Aggregation, FewRounds, Lbfgs, Psgd
 
 METHODS = ["vcmc", "cmc", "uniform", "product"]
@@ -201,7 +201,7 @@ def test_probabilities_of_exactly_zero_do_no_harm(case):
 
 def test_a_release_that_may_not_be_shown_is_not(case):
     silos = case.silos
-    private = replace(case.releases[1], policy=echo(policy_named("default")))
+    private = replace(case.releases[1], policy=echo(find_policy("default")))
     hidden = replace(case, releases=[case.releases[0], private, *case.releases[2:]])
     with pytest.raises(PolicyRefusal) as error:
         run(hidden, silos, oracle="federated")

@@ -20,7 +20,7 @@ from silomix.errors import PolicyRefusal, StudyMismatch
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import REFERENCE_DRAWS
 from silomix.study import Divergence
-from silomix.study.policy import echo, policy_named
+from silomix.study.policy import echo, find_policy
 
 
 def test_pairs_as_costly_as_chance_are_not_matched():
@@ -50,7 +50,7 @@ def test_only_real_local_clusters_open_groups():
 
 def test_a_release_that_must_not_be_shown_is_not(case):
     releases = list(case.releases)
-    releases[1] = replace(releases[1], policy=echo(policy_named("default")))
+    releases[1] = replace(releases[1], policy=echo(find_policy("default")))
     with pytest.raises(PolicyRefusal, match=r"silo-1: its policy does not .*exchanges\.divergence"):
         divergence_groups(releases, Divergence(), None, np.random.default_rng(0))
 

@@ -15,7 +15,7 @@ from silomix.model.table import infer_schema, load
 from silomix.silo.local import Silo
 from silomix.silo.store import open_store
 from silomix.study import FewRounds, make_study
-from silomix.study.policy import Exchanges, policy_named
+from silomix.study.policy import Exchanges, find_policy
 from silomix.transports.file_answers import answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
@@ -36,14 +36,14 @@ QUICK = {
     "relabel": "average",
     "solver": FewRounds(rounds=3, starts=10),
 }
-DEFAULT = policy_named("default")
+DEFAULT = find_policy("default")
 FILES = {"policy": DEFAULT, "preset": "files"}
 ALLOWING = DEFAULT.model_copy(
     update={"exchanges": Exchanges(divergence=3, sharing=1, gradients=3 * 10 * 200)}
 )
 """The rules of the default policy, and what three rounds of ten starting points ask about."""
 COURIER = {"policy": ALLOWING, "tier": "summary", "oracle": "federated", "polish": 0}
-OPEN = {"policy": policy_named("open")}
+OPEN = {"policy": find_policy("open")}
 
 VARIABLES = ("x1", "x2", "x3", "x4", "x5")
 

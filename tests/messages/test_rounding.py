@@ -18,7 +18,7 @@ from silomix.messages.rounding import own_draws, with_own_counts
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
 from silomix.silo.release import make_release
-from silomix.study.policy import policy_named
+from silomix.study.policy import find_policy
 
 BASE, LEAST = 5, 2
 OFFSETS = np.array([0, 2, 4])
@@ -181,5 +181,5 @@ def test_own_counts_add_to_those_of_others(seed):
 
 def release_of(local, policy):
     return make_release(
-        local, silo="north", place=0, study="", tier="summary", policy=policy_named(policy)
+        local, silo="north", place=0, study="", tier="summary", policy=find_policy(policy)
     )

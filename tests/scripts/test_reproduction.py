@@ -630,7 +630,7 @@ class TestMembership:
     @pytest.mark.parametrize("name", ["open", "default", "omop"])
     def test_it_is_one_on_average_without_the_person(self, name):
         membership, size, prevalence = load("membership"), 40, np.array([0.3])
-        policy = silomix.study.policy.policy_named(name)
+        policy = silomix.study.policy.find_policy(name)
         left = membership.released_as(size, policy)
         chances = binom.pmf(np.arange(size + 1), size, prevalence)
         found = np.zeros(2)
@@ -640,7 +640,7 @@ class TestMembership:
         np.testing.assert_allclose(found, 1.0, rtol=1e-6)
 
     def test_counts_that_leave_alike_are_taken_together(self):
-        membership, policy = load("membership"), silomix.study.policy.policy_named("default")
+        membership, policy = load("membership"), silomix.study.policy.find_policy("default")
         assert set(membership.released_as(40, policy)[:11]) == {10.0}
         lacking, having = membership.log_ratios(40, np.array([30]), np.array([0.3]), policy)[0]
         assert lacking < 0 < having

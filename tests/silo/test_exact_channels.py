@@ -32,13 +32,13 @@ from silomix.silo.answer import answer, answer_or_refuse
 from silomix.silo.local import Silo
 from silomix.silo.release import make_release
 from silomix.study import FewRounds, make_study
-from silomix.study.policy import OPEN, PRESETS, Exchanges, Policy, policy_named
+from silomix.study.policy import OPEN, PRESETS, Exchanges, Policy, find_policy
 
 CONDITIONS = 5
 NAMES = ("north", "south", "west")
 SCHEMA = Schema(tuple(Variable(f"condition {q}", ("no", "yes")) for q in range(CONDITIONS)))
 COMPONENTS = 16
-DEFAULT = policy_named("default")
+DEFAULT = find_policy("default")
 ALLOWING = DEFAULT.model_copy(
     update={"exchanges": Exchanges(divergence=9, sharing=9, gradients=9, polish=9, distinct_rows=9)}
 )
@@ -249,11 +249,11 @@ class TestShown:
 
     @pytest.mark.parametrize("name", ["default", "opensafely", "omop", "ukllc", "open"])
     def test_a_coarser_release_may_be_shown_to_a_finer_silo(self, seed, name):
-        assert told(honest(seed, COARSE), policy_named(name)) is None
+        assert told(honest(seed, COARSE), find_policy(name)) is None
 
     @pytest.mark.parametrize("name", ["omop", "pcornet", "open"])
     def test_a_finer_release_may_not_be_shown_to_a_coarser_silo(self, seed, name):
-        assert told(honest(seed, policy_named(name)), DEFAULT) is not None
+        assert told(honest(seed, find_policy(name)), DEFAULT) is not None
 
     def test_each_rule_is_named(self, seed):
         release = honest(seed, DEFAULT)

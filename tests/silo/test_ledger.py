@@ -37,11 +37,11 @@ from silomix.silo.ledger import (
 )
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
-from silomix.study.policy import Policy, policy_named
+from silomix.study.policy import Policy, find_policy
 from silomix.transports.flare.startup_kit import SiteSettings
 from silomix.transports.flare.worker import open_site
 
-DEFAULT = policy_named("default")
+DEFAULT = find_policy("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
@@ -70,7 +70,7 @@ def refused(one):
 TWO, NONE = Policy(name="two", studies=2), Policy(name="none", studies=0)
 FINE = Policy(name="fine", minimum_count=5, round_to=1)
 GROWN = {"digest": "2", "rows": "2"}
-MANY = policy_named("open")
+MANY = find_policy("open")
 
 
 class TestCounting:

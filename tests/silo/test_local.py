@@ -13,7 +13,7 @@ from silomix.model.table import infer_schema
 from silomix.silo.answer import answer_or_refuse
 from silomix.silo.local import load_rows, open_silo
 from silomix.study import make_study
-from silomix.study.policy import Policy, policy_named
+from silomix.study.policy import Policy, find_policy
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_rows_keep_their_numbers_in_the_table(table, loaded):
 
 def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path):
     shard, rows, _ = loaded
-    silo = open_silo(shard, study, "silo 2", policy=policy_named("default"), store=tmp_path)
+    silo = open_silo(shard, study, "silo 2", policy=find_policy("default"), store=tmp_path)
     assert silo.store.write_labels(rows) is None
     membership = np.random.default_rng(0).dirichlet(np.ones(3), shard.rows).astype(np.float32)
     silo.store.assign(membership)
@@ -52,14 +52,14 @@ def test_labels_stand_next_to_the_numbers_of_their_rows(loaded, study, tmp_path)
 
 def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_path):
     shard = loaded.shard
-    policy = policy_named("default")
+    policy = find_policy("default")
     open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
     more = policy.model_copy(
         update={"exchanges": policy.exchanges.model_copy(update={"polish": 9})}
     )
     open_silo(shard, study, "silo 2", policy=more, store=tmp_path)
     with pytest.raises(CheckpointError, match="was made for another minimum count or rounding"):
-        open_silo(shard, study, "silo 2", policy=policy_named("omop"), store=tmp_path)
+        open_silo(shard, study, "silo 2", policy=find_policy("omop"), store=tmp_path)
 
 
 def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp_path):
@@ -75,12 +75,12 @@ def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp
     both = Policy(tiers=("summary", "draws"))
     assert release(both).policy["studies"] == 1
     assert release(both.model_copy(update={"studies": 3})).policy["studies"] == 3
-    assert release(policy_named("default")) == Refused("policy")
+    assert release(find_policy("default")) == Refused("policy")
 
 
 def test_a_silo_that_is_not_in_the_study(loaded, study, tmp_path):
     with pytest.raises(StudyMismatch) as error:
-        open_silo(loaded[0], study, "silo 3", policy=policy_named("open"), store=tmp_path)
+        open_silo(loaded[0], study, "silo 3", policy=find_policy("open"), store=tmp_path)
     assert str(error.value) == (
         "the study has no silo 'silo 3'; its roster is 'silo 1', 'silo 2': correct the name, or "
         "use the study file that this silo is part of"

@@ -42,7 +42,7 @@ from silomix.silo.answer import (
 from silomix.silo.local import Silo, ran_enough
 from silomix.silo.store import Store, digest_rows, open_store
 from silomix.study import FewRounds, make_study
-from silomix.study.policy import OPEN, policy_named
+from silomix.study.policy import OPEN, find_policy
 
 NAMES = ["north", "south"]
 
@@ -113,7 +113,7 @@ def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
         make_silo(
             whole,
             make_study(whole.schema, NAMES, preset="files", iterations=1000),
-            policy=policy_named("default"),
+            policy=find_policy("default"),
         ),
     )
     assert under_rules.diagnostics.sweeps == 0
@@ -156,14 +156,14 @@ def test_every_question_but_for_the_release_is_limited_and_the_officer_told():
 
 
 def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
-    silo = make_silo(whole, study, policy=policy_named("default"))
+    silo = make_silo(whole, study, policy=find_policy("default"))
     with pytest.raises(PolicyRefusal, match=r"north: its policy does not allow polish; its owner"):
         answer(polish_round(sampled), silo)
     assert answer_or_refuse(polish_round(sampled), silo) == Refused("policy")
 
 
 def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sampled):
-    policy = with_limits(policy_named("default"), polish=2)
+    policy = with_limits(find_policy("default"), polish=2)
     silo = make_silo(whole, study, policy=policy)
     first = answer(polish_round(sampled, 1), silo)
     again = answer(polish_round(sampled, 1), silo)

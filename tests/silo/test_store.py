@@ -18,7 +18,7 @@ from silomix.errors import CheckpointError, PolicyRefusal
 from silomix.messages import PolishRound
 from silomix.silo.answer import permit
 from silomix.silo.store import LEDGER_FILE, open_store
-from silomix.study.policy import Exchanges, policy_named
+from silomix.study.policy import Exchanges, find_policy
 
 IDENTITY = {"silo": "north"}
 
@@ -85,7 +85,7 @@ def test_a_limit_is_for_all_processes_together(two, seed):
 
 
 def replace_limit(limit):
-    return policy_named("open").model_copy(update={"exchanges": Exchanges(polish=limit)})
+    return find_policy("open").model_copy(update={"exchanges": Exchanges(polish=limit)})
 
 
 def test_one_process_at_a_time(two):

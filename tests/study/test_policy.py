@@ -22,7 +22,6 @@ from silomix.study.policy import (
     echo,
     find_policy,
     policy_digest,
-    policy_named,
     read_policy,
     write_policy,
 )
@@ -43,37 +42,28 @@ def write(path, text):
         ("ukllc", 10, 5),
         ("omop", 5, 1),
         ("pcornet", 11, 1),
-        ("open", 0, 1),
     ],
 )
-def test_presets(word, minimum, base):
-    policy = policy_named(word)
+def test_presets_release_rounded_summaries_alone(word, minimum, base):
+    policy = find_policy(word)
     assert (policy.name, policy.minimum_count, policy.round_to) == (word, minimum, base)
-    assert policy.has_rules == (word != "open")
-    if word != "open":
-        assert policy.tiers == ("summary",)
-        assert policy.studies == 1
-        assert policy.exchanges == Exchanges(
-            divergence=0, sharing=0, gradients=0, distinct_rows=0, polish=0, assign=1
-        )
+    assert policy.has_rules
+    assert (policy.tiers, policy.studies) == (("summary",), 1)
+    asked = policy.exchanges.model_dump()
+    assert (asked.pop("assign"), set(asked.values())) == (1, {0})
 
 
 def test_open_allows_everything():
+    assert not OPEN.has_rules
     assert set(OPEN.tiers) == {"summary", "draws"}
-    assert set(OPEN.exchanges.model_dump().values()) == {UNLIMITED}
-    assert OPEN.studies == UNLIMITED
+    assert {OPEN.studies, *OPEN.exchanges.model_dump().values()} == {UNLIMITED}
     assert Policy(**echo(OPEN)) == OPEN
-
-
-def test_an_unknown_preset_is_named():
-    with pytest.raises(SettingsError, match=r"no policy 'opensafley'.*did you mean 'opensafely'"):
-        policy_named("opensafley")
 
 
 @pytest.mark.parametrize("word", PRESETS)
 def test_a_file_reads_back(tmp_path, word):
     path = write_policy(PRESETS[word], tmp_path / "policy.toml")
-    assert read_policy(path) == PRESETS[word]
+    assert find_policy(str(path)) == read_policy(path) == PRESETS[word]
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -104,17 +94,16 @@ def test_a_file_may_change_a_preset(tmp_path):
     assert policy.exchanges == Exchanges(polish=2)
     assert policy.name == "changed from opensafely"
     same = read_policy(write(tmp_path / "p.toml", 'preset = "opensafely"\n'))
-    assert same == policy_named("opensafely")
-    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}'))
-    assert named.name == "ours"
+    assert same == find_policy("opensafely")
+    named = read_policy(write(tmp_path / "p.toml", f'name = "ours"\n{text}[limits]\nchains = 2\n'))
+    assert (named.name, named.limits) == ("ours", Limits(chains=2))
 
 
 def test_a_file_without_preset_states_everything(tmp_path):
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(SettingsError, match='begin with preset = "default"') as error:
         read_policy(write(tmp_path / "p.toml", "minimum_count = 20\n"))
-    assert "round_to is missing; the default is round_to = 5" in str(error.value)
-    assert "exchanges is missing; add the table [exchanges]" in str(error.value)
-    assert 'begin with preset = "default"' in str(error.value)
+    missing = {path for path, _ in error.value.problems}
+    assert missing == {(name,) for name in Policy.model_fields} - {("minimum_count",)}
 
 
 @pytest.mark.parametrize(
@@ -122,21 +111,16 @@ def test_a_file_without_preset_states_everything(tmp_path):
     [
         ('preset = "strict"', r"preset is 'strict'; it must be one of 'default', 'opensafely'"),
         ("preset = 3", "preset is 3; it must be one of"),
-        ('preset = "default"\nminimum = 3', "minimum is not a setting; did you mean 'minimum_c"),
+        ('preset = "default"\nminimum = 3', "minimum is not a setting .*'minimum_count'"),
         ('preset = "default"\nminimum_count = -1', "minimum_count is -1; it must be at least 0"),
         ('preset = "default"\nround_to = 0', "round_to is 0; it must be at least 1"),
-        ('preset = "default"\nround_to = 1.5', "round_to is 1.5; it must be a whole number"),
         ('preset = "default"\ntiers = []', "tiers is empty"),
         ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
-        ('preset = "default"\nshare = true', "share is not a setting"),
-        ('preset = "default"\nstudies = -1', "studies is -1; it must be at least 0"),
         ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
         ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
         ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
         (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
-        ("preset = ", "is not valid TOML"),
         (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
-        (f"a{'.a' * 40_000} = 1", "nests tables or lists too deeply"),
         (f"# {'x' * 100_000}", "is larger than 100 kB"),
     ],
 )
@@ -147,24 +131,13 @@ def test_a_wrong_file_is_refused_in_its_own_words(tmp_path, text, complaint):
     assert str(path) in str(error.value)
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path):
-    with pytest.raises(SettingsError, match=r"absent\.toml cannot be read: No such file"):
-        read_policy(tmp_path / "absent.toml")
-    (tmp_path / "p.toml").write_bytes(b"name = '\xff'")
-    with pytest.raises(SettingsError, match="is not UTF-8 text"):
-        read_policy(tmp_path / "p.toml")
-    with pytest.raises(SettingsError, match="cannot be written: No such file"):
-        write_policy(OPEN, tmp_path / "absent" / "p.toml")
-
-
-def test_a_word_or_a_path_finds_a_policy(tmp_path):
-    assert find_policy("ukllc") == PRESETS["ukllc"]
-    path = write_policy(Policy(name="ours", minimum_count=30), tmp_path / "p.toml")
-    assert find_policy(str(path)).minimum_count == 30
-    with pytest.raises(SettingsError, match="no policy 'ukl'"):
-        find_policy("ukl")
-    with pytest.raises(SettingsError, match="cannot be read"):
+def test_a_word_or_a_path_that_is_no_policy(tmp_path):
+    with pytest.raises(SettingsError, match=r"no policy 'opensafley' .*'opensafely'"):
+        find_policy("opensafley")
+    with pytest.raises(SettingsError, match=r"absent\.toml cannot be read"):
         find_policy("absent.toml")
+    with pytest.raises(SettingsError, match="cannot be written"):
+        write_policy(OPEN, tmp_path / "absent" / "p.toml")
 
 
 def test_a_digest_is_of_the_rules_alone():
@@ -181,7 +154,6 @@ def study(**settings):
     return make_study(SCHEMA, ["north", "south"], **settings)
 
 
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "open"])
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -195,10 +167,12 @@ def study(**settings):
         ({"oracle": "federated", "solver": "few-rounds"}, "starts to 300 and the silo's policy"),
     ],
 )
-def test_a_study_beyond_the_limits_is_refused_by_name(preset, settings, words):
-    with pytest.raises(PolicyRefusal, match="north: the study sets") as caught:
-        check_study(study(**settings), PRESETS[preset].limits, "north")
-    assert words in str(caught.value)
+def test_a_study_beyond_the_limits_is_refused_by_name(settings, words):
+    for policy in PRESETS.values():
+        if policy.has_rules:
+            with pytest.raises(PolicyRefusal, match="north: the study sets") as caught:
+                check_study(study(**settings), policy.limits, "north")
+            assert words in str(caught.value)
     check_study(study(**settings), OPEN.limits, "north")
 
 
@@ -213,12 +187,3 @@ def test_nothing_is_sampled_first():
     silo = Silo("north", 0, None, study(beta=12.0), policy=Policy())
     with pytest.raises(PolicyRefusal, match="beta"):
         answer(SampleLocally(), silo)
-
-
-def test_a_policy_file_states_them(tmp_path):
-    policy = Policy(limits=Limits(components=20))
-    path = write_policy(policy, tmp_path / "policy.toml")
-    assert "[limits]" in path.read_text()
-    assert read_policy(path) == policy
-    path.write_text('preset = "default"\n[limits]\nchains = 2\n')
-    assert read_policy(path).limits == Limits(chains=2)

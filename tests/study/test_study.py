@@ -20,42 +20,39 @@ from silomix.errors import SettingsError
 from silomix.model.draws import Schedule
 from silomix.model.schema import Prior, Schema, Variable
 from silomix.study import (
-    MATCHINGS,
-    PRESETS,
-    SETTINGS,
-    SOLVERS,
     Aggregation,
     Ball,
     Divergence,
-    Evidence,
     FewRounds,
-    Hungarian,
     Lbfgs,
     Polish,
     Psgd,
     Study,
-    default_thin,
     digest,
     make_study,
     read_study,
     validation,
     write_study,
 )
-from silomix.study.keywords import settings_table
-from silomix.study.policy import policy_named
-from silomix.study.settings import LocalSettings, ModelSettings, ScheduleSettings, VariableSettings
+from silomix.study.keywords import PRESETS, SETTINGS, default_thin, settings_table
+from silomix.study.policy import Policy
+from silomix.study.settings import MATCHINGS, SOLVERS
 from silomix.transports.exchange_folder import expected_questions
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
 SILOS = ("cambridge", "leeds", "york")
 GOLDEN_DIGEST = "c206b24bb14fe18372602266356c73aef7aa8d2bc0b13be7bad0fe006dd1d463"
 
-JARGON = ("pydantic", "validation error", "Input should", "[type=", "something else", "http")
+JARGON = ("pydantic", "validation error", "Input should", "[type=", "http")
+
+
+def make(**settings) -> Study:
+    return make_study(SCHEMA, SILOS, **settings)
 
 
 @pytest.fixture
 def study() -> Study:
-    return make_study(SCHEMA, SILOS, title="Comorbidity")
+    return make(title="Comorbidity")
 
 
 @pytest.fixture
@@ -73,6 +70,7 @@ def read(document: dict | str, folder: Path) -> Study:
 def refused(document: dict | str, folder: Path) -> SettingsError:
     with pytest.raises(SettingsError) as caught:
         read(document, folder)
+    assert not any(word in str(caught.value) for word in JARGON)
     return caught.value
 
 
@@ -86,134 +84,6 @@ def put(document: dict, path: tuple, value: object) -> dict:
     if value is None:
         del table[path[-1]]
     return changed
-
-
-def texts(**limits):
-    readable = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])
-    return st.text(readable, min_size=1, **limits).filter(str.strip)
-
-
-counts = st.integers(1, 2**63 - 1)
-positive = st.floats(0, exclude_min=True, allow_infinity=False)
-common = {"absorb": st.booleans() | st.integers(0, 100), "refine": st.integers(0, 3)}
-matchings = st.one_of(
-    st.builds(Hungarian, **common),
-    st.builds(Evidence, **common),
-    st.builds(Ball, exponent=positive, radius=st.none() | positive, **common),
-    st.builds(
-        Divergence,
-        restarts=counts,
-        start=st.sampled_from(["first", "most-informative"]),
-        reference=st.sampled_from(["mean", "precision"]),
-        **common,
-    ),
-)
-solvers = st.one_of(
-    st.builds(Lbfgs, starts=counts, steps=counts, tolerance=positive),
-    st.builds(Psgd, starts=counts, steps=counts, tolerance=positive),
-    st.builds(FewRounds, rounds=counts, starts=counts),
-)
-studies = st.builds(
-    Study,
-    title=st.none() | st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])),
-    seed=st.integers(0, 2**63 - 1),
-    missing=st.sampled_from(["marginalise", "level"]),
-    silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
-    model=st.builds(ModelSettings, components=st.integers(1, 255), alpha=positive, beta=positive),
-    matching=matchings,
-    aggregation=st.builds(
-        Aggregation, method=st.sampled_from(["vcmc", "cmc", "uniform", "product"]), solver=solvers
-    ),
-    polish=st.builds(Polish, rounds=st.just("until") | st.integers(0, 50)),
-    variables=st.lists(
-        st.builds(
-            VariableSettings, name=texts(), levels=st.lists(texts(), min_size=1, unique=True)
-        ),
-        min_size=1,
-        unique_by=lambda variable: variable.name,
-    ),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(study=studies)
-def test_a_study_comes_back_from_its_file_as_it_was(study):
-    with tempfile.TemporaryDirectory() as folder:
-        again = read_study(write_study(study, Path(folder) / "study.toml"))
-    assert again == study
-    assert digest(again) == digest(study)
-
-
-def test_the_file_is_laid_out_for_a_reader(study, tmp_path):
-    text = write_study(study, str(tmp_path / "study.toml")).read_text("utf-8")
-    assert text.startswith("# A silomix study: every setting")
-    assert "but the\n# title" in text
-    assert '\nsilos = ["cambridge", "leeds", "york"]\n\n[model]\ncomponents = 15\n' in text
-    assert '\n[matching]\nmethod = "evidence"\nabsorb = true\n' in text
-    assert text.endswith('\n[[variables]]\nname = "bmi"\nlevels = ["low", "mid", "high"]\n')
-    wards = Variable("ward", tuple(f"ward {i:03}" for i in range(50)))
-    long = write_study(make_study(Schema((wards,)), ["a", "b"]), tmp_path / "l.toml").read_text()
-    assert '\nlevels = [\n    "ward 000",\n' in long
-    assert max(map(len, long.split("\n"))) <= 96
-
-
-def test_the_properties_give_the_nouns_of_the_method(study):
-    assert study.table_schema == SCHEMA
-    assert study.prior == Prior()
-    assert study.sampling == Schedule(adaptive=True)
-    other = make_study(
-        Schema(SCHEMA.variables, "level"), SILOS, alpha=1, beta=2.5, fractionate=False, thin=7
-    )
-    assert other.table_schema.missing == "level"
-    assert other.prior == Prior(1.0, 2.5, fractionate=False)
-    assert other.sampling == Schedule(thin=7)
-
-
-@pytest.mark.golden
-def test_digest_of_a_fixed_study_never_changes(tmp_path):
-    schema = Schema((Variable("fumeur", ("non", "oui", "(missing)")),), "level")
-    settings = {"title": "Not part of it", "seed": 20260401, "tier": "summary", "kept_draws": 1500}
-    settings |= {"components": 12, "alpha": 0.1, "beta": 1, "drift": "none", "iterations": 3000}
-    settings |= {"burn_in": 1000, "chains": 3, "thin": 2, "partition": "pam", "threshold": 8000}
-    settings |= {"subsample": 4000, "matching": Ball(absorb=20, refine=1, exponent=1 / 3)}
-    settings |= {"aggregation": Aggregation(oracle="federated", draws=100, floor=1e-7)}
-    settings |= {"solver": FewRounds(rounds=5, starts=100)}
-    settings |= {"polish": Polish(rounds=3, most=10, inner_sweeps=1, chains=100)}
-    made = make_study(schema, ["Zoë's ward", "leeds"], **settings)
-    assert digest(made) == GOLDEN_DIGEST
-    assert digest(read_study(write_study(made, tmp_path / "study.toml"))) == GOLDEN_DIGEST
-
-
-def test_digest_leaves_out_the_title_and_nothing_else(study, document, tmp_path):
-    assert digest(read(put(document, ("title",), "Another"), tmp_path)) == digest(study)
-    assert digest(read(put(document, ("title",), None), tmp_path)) == digest(study)
-
-
-def test_digest_ignores_the_order_and_the_layout_of_the_file(study, document, tmp_path):
-    def backwards(table):
-        return {
-            key: backwards(value) if isinstance(value, dict) else value
-            for key, value in reversed(table.items())
-        }
-
-    shuffled = tomli_w.dumps(backwards(document))
-    assert digest(read(shuffled, tmp_path)) == digest(study)
-    assert digest(read("\ufeff" + shuffled.replace("\n", "\r\n"), tmp_path)) == digest(study)
-    whole, decimal = (read(put(document, ("model", "alpha"), a), tmp_path) for a in (1, 1.0))
-    assert digest(whole) == digest(decimal)
-
-
-def test_folding_may_be_on_off_or_a_number_of_rows(document, tmp_path):
-    """True is not one row, though Python says that they are equal."""
-    kept, digests = [], set()
-    for absorb in (True, False, 0, 1, 60):
-        found = read(put(document, ("matching", "absorb"), absorb), tmp_path)
-        kept.append(found.matching.absorb)
-        digests.add(digest(found))
-        given = make_study(SCHEMA, SILOS, absorb=absorb)
-        assert given.matching.absorb is found.matching.absorb
-    assert repr(kept) == "[True, False, 0, 1, 60]"
-    assert len(digests) == 5
 
 
 def leaves(record, path=()):
@@ -243,25 +113,51 @@ def another(annotation, value):
     return words[0]
 
 
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1).filter(
+    str.strip
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    title=st.none() | texts,
+    silos=st.lists(st.from_regex(r"[a-z]{1,9}_[0-9]", fullmatch=True), min_size=1, unique=True),
+    variables=st.dictionaries(texts, st.lists(texts, min_size=1, unique=True), min_size=1),
+    missing=st.sampled_from(["marginalise", "level"]),
+    numbers=st.tuples(st.integers(0, 2**63 - 1), st.floats(0, 1e308, exclude_min=True)),
+)
+def test_names_and_numbers_come_back_from_a_file_as_they_were(
+    title, silos, variables, missing, numbers
+):
+    schema = Schema(tuple(Variable(name, tuple(v)) for name, v in variables.items()), missing)
+    study = make_study(schema, silos, title=title, seed=numbers[0], alpha=numbers[1])
+    assert study.table_schema == schema
+    with tempfile.TemporaryDirectory() as folder:
+        again = read_study(write_study(study, Path(folder) / "study.toml"))
+    assert again == study
+    assert digest(again) == digest(study)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("matching", MATCHINGS)
-def test_digest_changes_with_every_setting(matching, solver, tmp_path):
+def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_path):
     # where it is adaptive, burn-in and iterations cannot change alone
-    study = make_study(SCHEMA, SILOS, matching=matching, solver=solver, adaptive=False)
+    study = make(matching=matching, solver=solver, adaptive=False)
     document = tomllib.loads(write_study(study, tmp_path / "study.toml").read_text("utf-8"))
     tested_elsewhere = {("format",), ("title",), ("silos",), ("variables",)}
     tested_elsewhere |= {("matching", "method"), ("aggregation", "solver", "method")}
-    changes = [
-        put(document, path, another(annotation, value))
-        for path, annotation, value in leaves(study)
-        if path not in tested_elsewhere
-    ]
-    digests = [digest(study), *(digest(read(change, tmp_path)) for change in changes)]
-    assert len(changes) >= 29
-    assert len(set(digests)) == len(digests)
+    digests = [digest(study)]
+    for path, annotation, value in leaves(study):
+        if path not in tested_elsewhere:
+            changed = read(put(document, path, another(annotation, value)), tmp_path)
+            assert read_study(write_study(changed, tmp_path / "again.toml")) == changed
+            digests.append(digest(changed))
+    assert len(set(digests)) == len(digests) >= 30
 
 
-def test_digest_changes_with_silos_variables_and_methods(document, tmp_path):
+def test_digest_changes_with_silos_variables_and_methods_and_not_with_the_title(
+    study, document, tmp_path
+):
     changed = [
         document,
         put(document, ("silos",), ["leeds", "cambridge", "york"]),
@@ -271,10 +167,69 @@ def test_digest_changes_with_silos_variables_and_methods(document, tmp_path):
         put(document, ("variables", 0, "levels"), ["yes", "no"]),
     ]
     digests = [digest(read(each, tmp_path)) for each in changed]
-    digests += [digest(make_study(SCHEMA, SILOS, matching=m)) for m in MATCHINGS]
-    digests += [digest(make_study(SCHEMA, SILOS, solver=s)) for s in SOLVERS]
+    digests += [digest(make(matching=m)) for m in MATCHINGS]
+    digests += [digest(make(solver=s)) for s in SOLVERS]
     # the default matching and the default solver are the document itself
     assert len(set(digests)) == len(digests) - 2
+    for title in ("Another", None):
+        assert digest(read(put(document, ("title",), title), tmp_path)) == digest(study)
+
+
+def test_digest_ignores_the_order_and_the_layout_of_the_file(study, document, tmp_path):
+    def backwards(table):
+        return {
+            key: backwards(value) if isinstance(value, dict) else value
+            for key, value in reversed(table.items())
+        }
+
+    shuffled = tomli_w.dumps(backwards(document))
+    assert digest(read(shuffled, tmp_path)) == digest(study)
+    assert digest(read("\ufeff" + shuffled.replace("\n", "\r\n"), tmp_path)) == digest(study)
+    whole, decimal = (read(put(document, ("model", "alpha"), a), tmp_path) for a in (1, 1.0))
+    assert digest(whole) == digest(decimal)
+
+
+@pytest.mark.golden
+def test_digest_of_a_fixed_study_never_changes(tmp_path):
+    schema = Schema((Variable("fumeur", ("non", "oui", "(missing)")),), "level")
+    settings = {"title": "Not part of it", "seed": 20260401, "tier": "summary", "kept_draws": 1500}
+    settings |= {"components": 12, "alpha": 0.1, "beta": 1, "drift": "none", "iterations": 3000}
+    settings |= {"burn_in": 1000, "chains": 3, "thin": 2, "partition": "pam", "threshold": 8000}
+    settings |= {"subsample": 4000, "matching": Ball(absorb=20, refine=1, exponent=1 / 3)}
+    settings |= {"aggregation": Aggregation(oracle="federated", draws=100, floor=1e-7)}
+    settings |= {"solver": FewRounds(rounds=5, starts=100)}
+    settings |= {"polish": Polish(rounds=3, most=10, inner_sweeps=1, chains=100)}
+    made = make_study(schema, ["Zoë's ward", "leeds"], **settings)
+    assert digest(made) == GOLDEN_DIGEST
+    assert digest(read_study(write_study(made, tmp_path / "study.toml"))) == GOLDEN_DIGEST
+
+
+def test_the_file_is_laid_out_for_a_reader(study, tmp_path):
+    text = write_study(study, str(tmp_path / "study.toml")).read_text("utf-8")
+    assert text.startswith("# A silomix study: every setting")
+    assert '\nsilos = ["cambridge", "leeds", "york"]\n\n[model]\ncomponents = 15\n' in text
+    assert text.endswith('\n[[variables]]\nname = "bmi"\nlevels = ["low", "mid", "high"]\n')
+    wards = Variable("ward", tuple(f"ward {i:03}" for i in range(50)))
+    long = write_study(make_study(Schema((wards,)), ["a", "b"]), tmp_path / "l.toml").read_text()
+    assert '\nlevels = [\n    "ward 000",\n' in long
+    assert max(map(len, long.split("\n"))) <= 96
+
+
+def test_the_properties_give_the_nouns_of_the_method(study):
+    assert (study.prior, study.sampling) == (Prior(), Schedule(adaptive=True))
+    other = make(alpha=1, beta=2.5, fractionate=False, thin=7)
+    assert other.prior == Prior(1.0, 2.5, fractionate=False)
+    assert other.sampling == Schedule(thin=7)
+
+
+def test_folding_may_be_on_off_or_a_number_of_rows(document, tmp_path):
+    """True is not one row, though Python says that they are equal."""
+    found = []
+    for absorb in (True, False, 0, 1, 60):
+        found.append(read(put(document, ("matching", "absorb"), absorb), tmp_path))
+        assert make(absorb=absorb).matching.absorb is found[-1].matching.absorb
+    assert repr([one.matching.absorb for one in found]) == "[True, False, 0, 1, 60]"
+    assert len(set(map(digest, found))) == 5
 
 
 NO_SILO_NAMES = ["", " ", "a/b", "a\\b", "a\tb", "..", "leeds ", "x" * 61, "Nul.a", 7]
@@ -283,10 +238,7 @@ WRONG = {
     ("title",): [3, "a\x1b[2J"],
     ("format",): [0],
     ("strategy",): ["exat"],
-    ("tier",): ["rows"],
-    ("assign",): [1],
     ("kept_draws",): [999],
-    ("missing",): ["marginalize"],
     ("silos",): [[], "leeds", ["a", "b", "a"], ["Leeds", "leeds"], ["Zoë", "Zoe\u0308"]],
     ("silos", 1): NO_SILO_NAMES,
     ("model",): [3],
@@ -294,16 +246,13 @@ WRONG = {
     ("model", "alpha"): [0, "0.5"],
     ("model", "beta"): [float("inf")],
     ("model", "fractionate"): [1],
-    ("model", "drift"): ["non", False],
     ("schedule",): [[{}]],
     ("schedule", "burn_in"): [20_000],
     ("schedule", "thin"): [10_001, [1], {"a": 1}],
-    ("local", "subsample"): [2],
     ("local", "relabel"): ["y" * 99],
     ("matching",): [3],
     ("matching", "method"): ["bal"],
     ("matching", "absorb"): [-1],
-    ("aggregation", "oracle"): ["pooled"],
     ("aggregation", "floor"): [0.4],
     ("aggregation", "solver", "method"): ["adam"],
     ("aggregation", "solver", "starts"): [0],
@@ -323,33 +272,22 @@ def test_a_wrong_value_is_named_by_its_place(document, tmp_path, path):
         error = refused(put(document, path, value), tmp_path)
         assert [problem.path for problem in error.problems] == [path]
         assert str(error).startswith(f"{tmp_path / 'study.toml'} cannot be used:\n  - ")
-        assert not any(word in str(error) for word in JARGON)
 
 
 SENTENCES = [
     (("seed",), True, "seed is true; it must be a whole number"),
-    (("seed",), 10**70, "seed is a number of very many digits; it must be at most 92233720368547"),
-    (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact'; did you mean 'exact'?"),
+    (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact' (did you mean 'exact'?)"),
     (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank, or begin"),
     (("model", "alpha"), 0, "[model] alpha is 0; it must be greater than 0"),
     (("schedule", "thin"), {"a": 1}, "[schedule] thin is a table; it must be a whole number"),
-    (
-        ("local", "relabel"),
-        "y" * 99,
-        f"relabel is '{'y' * 60}...'; it must be 'match' or 'average'",
-    ),
-    (("matching", "method"), "bal", "'divergence', 'ball' or 'evidence'; did you mean 'ball'?"),
+    (("local", "relabel"), "y" * 99, f"relabel is '{'y' * 60}...'; it must be 'match' or"),
+    (("matching", "method"), "bal", "'ball', 'evidence' (did you mean 'ball'?)"),
     (("matching", "absorb"), -1, "absorb is -1; it must be true or false or at least 0"),
-    (("polish", "rounds"), "untl", "'until' or a whole number; did you mean 'until'?"),
     (("variables", 1, "name"), "smoker", "variables lists 'smoker' more than once"),
     (("variables", 1, "levels", 2), 3, "[[variables]] 2 ('bmi') levels entry 3 is 3; it must be"),
-    (("sed",), 1, "sed is not a setting; did you mean 'seed'?"),
     (("a key",), 1, "'a key' is not a setting"),
-    (("schedule", "burnin"), 1, "[schedule] burnin is not a setting; did you mean 'burn_in'?"),
+    (("schedule", "burnin"), 1, "[schedule] burnin is not a setting (did you mean 'burn_in'?)"),
     (("matching", "exponent"), 1, "[matching] exponent is not a setting here"),
-    (("variables", 0, "level"), 1, "[[variables]] 1 ('smoker') level is not a setting; did you"),
-    (("silos",), None, "silos is missing"),
-    (("variables", 1, "name"), None, "[[variables]] 2 name is missing"),
     (("matching", "method"), None, "[matching] method is missing"),
     (("aggregation", "solver"), None, "solver is missing; add the table [aggregation.solver]"),
     (("model", "fractionate"), None, "fractionate is missing; the default is fractionate = true"),
@@ -370,7 +308,10 @@ def test_every_setting_but_the_title_must_stand_in_the_file(study, document, tmp
             assert [problem.path for problem in error.problems] == [path]
 
 
-def test_all_problems_are_listed_at_once_in_the_order_of_the_settings(document, tmp_path):
+def test_all_problems_are_listed_at_once_and_very_many_cut(document, tmp_path):
+    many = document | {"silos": [1] * 1000}
+    _, *lines = str(refused(many, tmp_path)).split("\n  - ")
+    assert (len(lines), lines[-1]) == (validation.MOST_LISTED + 1, "(and more)")
     document["polish"]["rounds"] = -1
     document["schedule"]["burnin"] = document["schedule"].pop("burn_in")
     document["seed"] = "x"
@@ -379,27 +320,11 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_settings(document, 
     assert found == [("seed",), ("schedule", "burnin"), ("polish", "rounds"), ("extra",)]
 
 
-def test_a_very_long_list_of_problems_is_cut(document, tmp_path):
-    many = document | {"silos": [1] * 1000}
-    _, *lines = str(refused(many, tmp_path)).split("\n  - ")
-    assert len(lines) == validation.MOST_LISTED + 1
-    assert lines[-1] == "(and more)"
-
-
 def test_no_trace_of_the_validator_is_shown(document, tmp_path):
     for wrong in (lambda: read(document | {"seed": "x"}, tmp_path), lambda: Ball(exponent=-1)):
-        try:
+        with pytest.raises(SettingsError) as caught:
             wrong()
-        except SettingsError as error:
-            shown = "".join(traceback.format_exception(error))
-        assert "ValidationError" not in shown
-        assert "another exception occurred" not in shown
-
-
-def test_an_unforeseen_complaint_is_still_a_settings_error(monkeypatch):
-    monkeypatch.delitem(validation.ALLOWED, "greater_than")
-    with pytest.raises(SettingsError, match="exponent is -1; it must be something else"):
-        Ball(exponent=-1)
+        assert "ValidationError" not in "".join(traceback.format_exception(caught.value))
 
 
 toml_values = st.recursive(
@@ -416,37 +341,34 @@ toml_values = st.recursive(
     max_leaves=5,
 )
 places = st.sampled_from(
-    [path for path, _, _ in leaves(make_study(SCHEMA, SILOS))]
+    [path for path, _, _ in leaves(make())]
     + [("silos", 0), ("model",), ("matching",), ("aggregation", "solver"), ("polish", "new")]
     + [("variables", 0), ("variables", 0, "name"), ("variables", 0, "levels", 0)]
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(place=places, value=toml_values)
 def test_any_value_anywhere_is_taken_or_refused_in_plain_words(place, value):
-    study = make_study(SCHEMA, SILOS, title="Comorbidity")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        text = write_study(study, folder / "study.toml").read_text("utf-8")
-        changed = put(tomllib.loads(text), place, value)
+        text = write_study(make(title="Comorbidity"), folder / "study.toml").read_text("utf-8")
         try:
-            read(changed, folder)
+            read(put(tomllib.loads(text), place, value), folder)
         except SettingsError as error:
             assert not any(word in str(error) for word in JARGON if word not in str(value))
 
 
 UNREADABLE = {
     "syntax": (b"format = \n", "is not valid TOML: Invalid value (at line 1, column 10)"),
-    "twice": (b"seed = 1\nseed = 2\n", "is not valid TOML: Cannot overwrite a value (at line 2"),
     "latin-1": (b"seed = 1\ntitle = 'Zo\xeb'", "is not UTF-8 text: line 2 has the byte 0xeb; save"),
-    "utf-16": ("seed = 1".encode("utf-16"), "is not UTF-8 text: line 1 has the byte 0xff"),
     "digits": (b"seed = " + b"9" * 5000, "has a number of too many digits"),
     "dotted": (b"a" + b".a" * 1_000_000 + b" = 1", "nests tables or lists too deeply"),
     "quoted": (b"['a'" + b" . 'a'" * 500_000 + b"]", "nests tables or lists too deeply"),
     "lists": (b"a = " + b"[" * 1_000_000, "nests tables or lists too deeply"),
     "tables": (b"a = " + b"{a = " * 500_000, "nests tables or lists too deeply"),
     "format": (b"format = 2", "is a study file of format 2, and this silomix reads format 1; use"),
+    "huge": (b"#" * 5_000_001, "is larger than 5,000 kB; is it really a study file?"),
 }
 
 
@@ -457,7 +379,9 @@ def test_a_file_that_is_no_study_file_is_refused(tmp_path, content, line):
     with pytest.raises(SettingsError) as caught:
         read_study(path)
     assert str(caught.value).startswith(f"{path} {line}")
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for absent in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(SettingsError, match=r"cannot be read: (No such file|Is a directory)"):
+            read_study(absent)
 
 
 def test_dots_in_text_and_in_comments_are_no_nesting(document, tmp_path):
@@ -470,28 +394,11 @@ def test_dots_in_text_and_in_comments_are_no_nesting(document, tmp_path):
     assert read(spread + text.split("\n", 2)[2], tmp_path).title.startswith(dotted)
 
 
-def test_a_huge_file_is_refused_without_reading_it_whole(tmp_path):
-    path = tmp_path / "study.toml"
-    with path.open("wb") as file:
-        file.truncate(100_000_000)
-    with pytest.raises(
-        SettingsError, match=r"is larger than 5,000 kB; is it really a study file\?"
-    ):
-        read_study(path)
-
-
-def test_a_file_that_cannot_be_opened_is_named(tmp_path):
-    with pytest.raises(SettingsError, match=r"none\.toml cannot be read: No such file"):
-        read_study(tmp_path / "none.toml")
-    with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
-        read_study(tmp_path)
-
-
 def test_a_file_is_written_whole_or_not_at_all(study, tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match=r"study\.toml cannot be written: No such file"):
         write_study(study, tmp_path / "nowhere" / "study.toml")
     path = write_study(study, tmp_path / "study.toml")
-    assert read_study(write_study(make_study(SCHEMA, SILOS, seed=9), path)).seed == 9
+    assert read_study(write_study(make(seed=9), path)).seed == 9
     before = path.read_bytes()
 
     def full(*_):
@@ -504,156 +411,80 @@ def test_a_file_is_written_whole_or_not_at_all(study, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_defaults_are_those_of_the_documentation(study):
-    assert study.model == ModelSettings(
-        components=15, alpha=0.5, beta=0.5, fractionate=True, drift="learn"
-    )
-    assert study.schedule == ScheduleSettings(
-        iterations=20_000, burn_in=10_000, chains=2, thin=10, adaptive=True
-    )
-    assert study.sampling.kept * study.sampling.chains == 2_000
-    assert (study.missing, study.seed) == ("marginalise", 0)
-    assert study.local == LocalSettings(
-        partition="linkage",
-        one_cluster=True,
-        threshold=10_000,
-        subsample=5_000,
-        relabel="match",
-    )
-    assert study.matching == Evidence(absorb=True, refine=0)
-    assert study.aggregation == Aggregation(
-        method="vcmc",
-        oracle="contingency",
-        draws=40,
-        floor=1e-6,
-        log_determinant="coordinates",
-        solver=Lbfgs(starts=1, tolerance=0.2),
-    )
-    assert study.polish == Polish(rounds="until", most=200, inner_sweeps=2, chains=64)
-    assert (study.strategy, study.tier, study.assign) == ("consensus", "draws", "posterior")
-    assert study.kept_draws == 1_000
-
-
-def test_the_paper_preset_is_that_of_the_documentation():
-    paper = make_study(SCHEMA, SILOS, preset="paper")
-    assert paper.model == ModelSettings(
-        components=15, alpha=0.5, beta=0.5, fractionate=True, drift="none"
-    )
-    assert paper.schedule == ScheduleSettings(
-        iterations=50_000, burn_in=25_000, chains=1, thin=5, adaptive=False
-    )
-    assert paper.sampling.kept == 5_000
-    assert (paper.local.partition, paper.local.relabel) == ("pam", "average")
-    assert not paper.local.one_cluster
-    assert paper.matching == Ball(exponent=0.25, radius=None, absorb=0, refine=0)
-    assert paper.aggregation == Aggregation(
-        method="vcmc",
-        oracle="contingency",
-        log_determinant="literal",
-        solver=Psgd(starts=3, steps=1000, tolerance=0.1),
-    )
-    assert paper.polish.rounds == 0
-    assert (paper.strategy, paper.assign) == ("consensus", "matching")
-
-
-def test_the_files_preset_asks_what_the_default_policy_allows():
-    files = make_study(SCHEMA, SILOS, preset="files")
-    plain = make_study(SCHEMA, SILOS)
-    allowed = policy_named("default")
-    assert files.tier in allowed.tiers
-    assert files.aggregation.method == "product"
-    assert (files.polish.rounds, allowed.exchanges.polish) == (0, 0)
-    assert expected_questions(files) == 1 + allowed.exchanges.assign
-    changed = {"tier", "aggregation", "polish"}
-    assert files.model_dump(exclude=changed) == plain.model_dump(exclude=changed)
-    courier = make_study(
-        SCHEMA,
-        SILOS,
-        preset="files",
-        aggregation="vcmc",
-        oracle="federated",
-        solver=FewRounds(rounds=3, starts=100),
-    )
-    assert (courier.tier, courier.polish.rounds) == ("summary", 0)
-    assert courier.aggregation.solver == FewRounds(rounds=3, starts=100)
-
-
-def test_keywords_win_over_the_preset():
-    study = make_study(SCHEMA, SILOS, preset="paper", components=7, polish=2, assign="posterior")
-    assert (study.model.components, study.polish.rounds, study.assign) == (7, 2, "posterior")
-    assert study.local.partition == "pam"
-
-
-def test_a_record_says_its_method_and_chosen_options_and_the_preset_the_others():
-    matched = make_study(SCHEMA, SILOS, preset="paper", matching=Divergence(restarts=5))
-    assert matched.matching == Divergence(restarts=5, absorb=0)
-    kept = make_study(SCHEMA, SILOS, preset="paper", matching=Ball(absorb=30))
-    assert kept.matching == Ball(absorb=30)
-    polished = make_study(SCHEMA, SILOS, preset="paper", polish=Polish(inner_sweeps=5))
-    assert polished.polish == Polish(rounds="until", inner_sweeps=5)
-    solved = make_study(SCHEMA, SILOS, preset="paper", aggregation=Aggregation(solver=Lbfgs()))
-    assert solved.aggregation == Aggregation(solver=Lbfgs(), log_determinant="literal")
-
-
-@pytest.mark.parametrize("word", MATCHINGS)
-def test_a_word_and_its_record_are_one_study(word):
-    by_word = make_study(SCHEMA, SILOS, matching=word)
-    assert by_word == make_study(SCHEMA, SILOS, matching=MATCHINGS[word])
-    assert by_word.matching == MATCHINGS[word]
-
-
-def test_records_may_be_given_to_every_keyword_that_has_options():
-    study = make_study(
-        SCHEMA,
-        SILOS,
-        matching=Ball(exponent=0.5, radius=0.2),
-        aggregation=Aggregation(draws=50),
-        solver=FewRounds(rounds=3),
-        polish=Polish(rounds=4, inner_sweeps=1),
-    )
-    assert study.matching == Ball(exponent=0.5, radius=0.2)
-    assert study.aggregation == Aggregation(draws=50, solver=FewRounds(rounds=3))
-    assert study.polish == Polish(rounds=4, inner_sweeps=1)
-
-
-def test_every_keyword_reaches_its_place():
-    base = make_study(SCHEMA, SILOS)
-    settled = {path: (annotation, value) for path, annotation, value in leaves(base)}
-    for keyword, (path, *_) in SETTINGS.items():
-        if keyword not in {"title", "kept", "matching", "solver"}:
-            new = another(*settled[path])
-            study = make_study(SCHEMA, SILOS, **{keyword: new})
-            assert {p: v for p, _, v in leaves(study)}[path] == new
-    for preset in PRESETS.values():
-        assert set(preset) <= set(SETTINGS)
-
-
 @pytest.mark.golden
 def test_the_table_of_settings_is_that_of_the_documentation():
+    """Every keyword with its default and the paper's value."""
     page = Path(__file__).parents[2] / "docs" / "tables" / "settings.md"
     assert page.read_text(encoding="utf-8") == settings_table()
 
 
+def test_every_keyword_reaches_its_place():
+    settled = {path: (annotation, value) for path, annotation, value in leaves(make())}
+    for keyword, (path, *_) in SETTINGS.items():
+        if keyword not in {"title", "kept", "matching", "solver"}:
+            new = another(*settled[path])
+            assert {p: v for p, _, v in leaves(make(**{keyword: new}))}[path] == new
+    for preset in PRESETS.values():
+        assert set(preset) <= set(SETTINGS)
+
+
+def test_the_paper_preset_is_the_papers_method_and_other_keywords_win_over_it():
+    paper = make(preset="paper")
+    assert paper.sampling == Schedule(50_000, 25_000, 1, 5)
+    assert (paper.local.partition, paper.local.relabel) == ("pam", "average")
+    assert paper.matching == Ball(exponent=0.25, radius=None, absorb=0, refine=0)
+    solver = Psgd(starts=3, steps=1000, tolerance=0.1)
+    assert paper.aggregation == Aggregation(log_determinant="literal", solver=solver)
+    assert (paper.polish.rounds, paper.assign, paper.drifts) == (0, "matching", False)
+    other = make(preset="paper", components=7, polish=2, assign="posterior")
+    assert (other.model.components, other.polish.rounds, other.assign) == (7, 2, "posterior")
+    assert other.local.partition == "pam"
+
+
+def test_the_files_preset_asks_what_the_default_policy_allows():
+    files, allowed = make(preset="files"), Policy()
+    assert files.tier in allowed.tiers
+    assert (files.polish.rounds, allowed.exchanges.polish) == (0, 0)
+    assert expected_questions(files) == 1 + allowed.exchanges.assign
+    changed = {"tier", "aggregation", "polish"}
+    assert files.model_dump(exclude=changed) == make().model_dump(exclude=changed)
+
+
+def test_a_record_says_its_method_and_chosen_options_and_the_preset_the_others():
+    matched = make(preset="paper", matching=Divergence(restarts=5))
+    assert matched.matching == Divergence(restarts=5, absorb=0)
+    polished = make(preset="paper", polish=Polish(inner_sweeps=5))
+    assert polished.polish == Polish(rounds="until", inner_sweeps=5)
+    solved = make(preset="paper", aggregation=Aggregation(solver=Lbfgs()))
+    assert solved.aggregation == Aggregation(solver=Lbfgs(), log_determinant="literal")
+    both = make(aggregation=Aggregation(draws=50), solver=FewRounds(rounds=3))
+    assert both.aggregation == Aggregation(draws=50, solver=FewRounds(rounds=3))
+    for word, record in MATCHINGS.items():
+        assert make(matching=word) == make(matching=record)
+        assert make(matching=word).matching == record
+
+
 def test_the_aggregation_is_exact_where_nothing_follows():
     """Before a polish one rough solve is enough, unless the caller says otherwise."""
-    exact = make_study(SCHEMA, SILOS, polish=0).aggregation
+    assert make().aggregation == Aggregation(draws=40, solver=Lbfgs(starts=1, tolerance=0.2))
+    exact = make(polish=0).aggregation
     assert exact == Aggregation(draws=200, solver=Lbfgs(starts=3, tolerance=1e-4))
-    assert make_study(SCHEMA, SILOS, solver="few-rounds").aggregation.draws == 200
-    asked = make_study(SCHEMA, SILOS, solver=Lbfgs(starts=2), aggregation=Aggregation(draws=7))
+    assert make(solver="few-rounds").aggregation.draws == 200
+    asked = make(solver=Lbfgs(starts=2), aggregation=Aggregation(draws=7))
     assert (asked.aggregation.solver.starts, asked.aggregation.draws) == (2, 7)
 
 
 def test_what_makes_a_schedule_fixed():
-    assert make_study(SCHEMA, SILOS).schedule.adaptive
+    assert make().schedule.adaptive
     for fixed in ({"burn_in": 100}, {"thin": 3}, {"strategy": "exact"}, {"preset": "paper"}):
-        assert not make_study(SCHEMA, SILOS, **fixed).schedule.adaptive
+        assert not make(**fixed).schedule.adaptive
     with pytest.raises(SettingsError, match="adaptive is true; then burn_in must be half"):
-        make_study(SCHEMA, SILOS, burn_in=100, adaptive=True)
+        make(burn_in=100, adaptive=True)
 
 
 @pytest.mark.parametrize("iterations", [999, 1999, 2000, 2001, 12_345, 20_000])
 def test_blocks_of_a_schedule_double_and_drop_what_came_before(iterations):
-    whole = make_study(SCHEMA, SILOS, iterations=iterations).sampling
+    whole = make(iterations=iterations).sampling
     blocks = whole.blocks
     assert blocks[-1] == replace(whole, adaptive=False)
     assert iterations < 1000 or 1000 <= blocks[0].iterations < 2000
@@ -664,15 +495,12 @@ def test_blocks_of_a_schedule_double_and_drop_what_came_before(iterations):
 
 
 def test_burn_in_and_thin_follow_the_number_of_iterations():
-    short = make_study(SCHEMA, SILOS, iterations=1_000)
-    assert short.sampling == Schedule(
-        iterations=1_000, burn_in=500, chains=2, thin=1, adaptive=True
-    )
-    assert make_study(SCHEMA, SILOS, iterations=1, adaptive=False).sampling == Schedule(1, 0, 2, 1)
-    long = make_study(SCHEMA, SILOS, iterations=100_000, burn_in=0, chains=4, kept=1_000)
+    assert make(iterations=1_000).sampling == Schedule(1_000, 500, 2, 1, adaptive=True)
+    assert make(iterations=1, adaptive=False).sampling == Schedule(1, 0, 2, 1)
+    long = make(iterations=100_000, burn_in=0, chains=4, kept=1_000)
     assert long.sampling == Schedule(100_000, 0, 4, 400)
-    assert make_study(SCHEMA, SILOS, preset="paper", iterations=100).sampling.burn_in == 50
-    assert make_study(SCHEMA, SILOS, preset="paper", thin=1).sampling.kept == 25_000
+    assert make(preset="paper", iterations=100).sampling.burn_in == 50
+    assert make(preset="paper", thin=1).sampling.kept == 25_000
 
 
 @given(
@@ -691,69 +519,48 @@ def test_default_thin_keeps_enough_and_could_not_be_wider(sweeps, burn_in, chain
 
 
 def test_numbers_and_lists_of_numpy_are_taken():
-    study = make_study(
-        SCHEMA,
-        np.array(SILOS),
-        components=np.int64(7),
-        alpha=np.float32(0.5),
-        fractionate=np.bool_(False),
-        iterations=np.int32(100),
-    )
-    same = make_study(SCHEMA, SILOS, components=7, fractionate=False, iterations=100)
+    given = {"components": np.int64(7), "alpha": np.float32(0.5), "iterations": np.int32(100)}
+    study = make_study(SCHEMA, np.array(SILOS), fractionate=np.bool_(False), **given)
+    same = make(components=7, fractionate=False, iterations=100)
     assert study == same
     assert digest(study) == digest(same)
     assert type(study.model.components) is int
 
 
 WRONG_CALLS = [
-    ({"itertions": 5}, "itertions is not a setting of a study; did you mean 'iterations'?"),
-    ({"transport": 5}, "transport is not a setting of a study; the settings are title, seed"),
+    ({"itertions": 5}, "itertions is no keyword (did you mean 'iterations'?)"),
+    ({"transport": 5}, "transport is no keyword; the keywords are title, seed"),
     ({"missing": "level"}, "missing is part of the schema; make the schema with it"),
     ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files' or 'network'"),
-    ({"iterations": 0}, "iterations is 0; it must be at least 1"),
+    ({"iterations": -5}, "iterations is -5; it must be at least 1"),
     ({"iterations": "many"}, "iterations is 'many'; it must be a whole number"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),
     ({"burn_in": "half"}, "burn_in is 'half'; it must be a whole number"),
     ({"chains": 0}, "chains is 0; it must be at least 1"),
-    ({"matching": "bal"}, "matching is 'bal'; it must be 'hungarian', 'divergence', 'ball' or"),
-    ({"matching": Psgd()}, "matching is 'psgd'; it must be 'hungarian'"),
-    ({"solver": 3}, "solver is '3'; it must be 'lbfgs', 'psgd' or 'few-rounds'"),
-    ({"aggregation": "vmc"}, "aggregation is 'vmc'; it must be 'vcmc', 'cmc', 'uniform' or"),
+    ({"matching": "bal"}, "matching is 'bal'; it must be one of 'hungarian', 'divergence'"),
+    ({"matching": Psgd()}, "matching is 'psgd'; it must be one of 'hungarian'"),
+    ({"solver": 3}, "solver is '3'; it must be one of 'lbfgs', 'psgd', 'few-rounds'"),
     ({"aggregation": Aggregation(floor=1 / 3)}, "[aggregation] floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
     ({"components": Ball()}, "components is method='ball'"),
     ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
+    ({"thin": 1, "kept": 5}, "thin and kept both say what a silo keeps; give one of them"),
+    ({"kept": 2.5}, "kept is 2.5; it must be a whole number, at least 1"),
+    ({"matching": Ball(absorb=3), "absorb": 4}, "absorb is given twice, as 3 and 4"),
+    (
+        {"aggregation": Aggregation(solver=Psgd()), "solver": "lbfgs"},
+        "solver is given twice, as 'psgd' and 'lbfgs'",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("keywords", "line"), WRONG_CALLS)
 def test_a_wrong_keyword_is_named_as_the_caller_wrote_it(keywords, line):
     with pytest.raises(SettingsError) as caught:
-        make_study(SCHEMA, SILOS, **keywords)
-    heading, *lines = str(caught.value).split("\n  - ")
-    assert heading == "these settings cannot be used:"
-    assert len(lines) == 1
-    assert lines[0].startswith(line)
-    assert not any(word in lines[0] for word in JARGON)
-
-
-@pytest.mark.parametrize(
-    ("keywords", "message"),
-    [
-        ({"thin": 1, "kept": 5}, "thin and kept both say what a silo keeps; give one of them"),
-        ({"kept": 0}, "kept is 0; it must be a whole number, at least 1"),
-        ({"kept": 2.5}, "kept is 2.5; it must be a whole number, at least 1"),
-        ({"matching": Ball(absorb=3), "absorb": 4}, "absorb is given twice, as 3 and 4"),
-        (
-            {"aggregation": Aggregation(solver=Psgd()), "solver": "lbfgs"},
-            "solver is given twice, as 'psgd' and 'lbfgs'",
-        ),
-    ],
-)
-def test_keywords_that_contradict_each_other_are_refused(keywords, message):
-    with pytest.raises(SettingsError) as caught:
-        make_study(SCHEMA, SILOS, **keywords)
-    assert str(caught.value) == message
+        make(**keywords)
+    (found,) = str(caught.value).removeprefix("these settings cannot be used:\n  - ").splitlines()
+    assert found.startswith(line)
+    assert not any(word in found for word in JARGON)
 
 
 def test_silos_must_be_an_ordered_list_of_names():
@@ -764,25 +571,14 @@ def test_silos_must_be_an_ordered_list_of_names():
         make_study(SCHEMA, ["a", 2])
 
 
-def test_a_wrong_option_of_a_record_is_a_settings_error_every_time():
-    for _ in range(2):
-        with pytest.raises(SettingsError) as caught:
-            Ball(exponent=-1, radius="wide", exponnt=3)
-        assert str(caught.value).split("\n  - ") == [
-            "Ball cannot be used:",
-            "exponent is -1; it must be greater than 0",
-            "radius is 'wide'; it must be a number",
-            "exponnt is not a setting; did you mean 'exponent'?",
-        ]
+def test_a_record_refuses_wrong_options_and_any_change(study):
+    with pytest.raises(SettingsError) as caught:
+        Ball(exponent=-1, radius="wide", exponnt=3)
+    assert [path for path, _ in caught.value.problems] == [("exponent",), ("radius",), ("exponnt",)]
     with pytest.raises(SettingsError, match=r"\[solver\] starts is 0; it must be at least 1"):
         Aggregation(solver={"method": "psgd", "starts": 0})
     with pytest.raises(SettingsError, match="silos is missing\n  - variables is missing"):
         Study()
-
-
-def test_a_study_cannot_be_changed(study):
-    with pytest.raises(ValidationError, match="frozen"):
-        study.seed = 2
     with pytest.raises(ValidationError, match="frozen"):
         study.matching.absorb = 2
-    assert hash(study) == hash(make_study(SCHEMA, SILOS, title="Comorbidity"))
+    assert hash(study) == hash(make(title="Comorbidity"))

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperOption
 
 from silomix.cli.terminal import explaining, show
 from silomix.model.reading import Table, find_column, read_table
-from silomix.study import PRESETS, SETTINGS
+from silomix.study.keywords import PRESETS, SETTINGS
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 
 TABLE = "The table"

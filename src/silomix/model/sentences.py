@@ -44,6 +44,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {folded[near]!r}?)" if near else ""
 
 
+def spoken(silo: str) -> str:
+    """Return a silo's name to begin a sentence with: a bare number would look like a list's."""
+    return f"silo {silo}" if silo.isdecimal() else silo
+
+
 def one_of(name: str, word: str, choices: Collection[str]) -> None:
     """Refuse a word that is none of the choices."""
     if word not in choices:

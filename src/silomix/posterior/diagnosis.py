@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
-from silomix.model.sentences import listing, plural
-from silomix.study.names import spoken
+from silomix.model.sentences import listing, plural, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

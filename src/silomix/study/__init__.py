@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from silomix.study.keywords import PRESETS, SETTINGS, default_thin, make_study
+from silomix.study.keywords import make_study
 from silomix.study.settings import (
-    MATCHINGS,
-    SOLVERS,
     Aggregation,
     Ball,
     Divergence,
@@ -13,19 +11,13 @@ from silomix.study.settings import (
     FewRounds,
     Hungarian,
     Lbfgs,
-    Matching,
     Polish,
     Psgd,
-    Solver,
     Study,
 )
 from silomix.study.study_file import digest, read_study, write_study
 
 __all__ = [
-    "MATCHINGS",
-    "PRESETS",
-    "SETTINGS",
-    "SOLVERS",
     "Aggregation",
     "Ball",
     "Divergence",
@@ -33,12 +25,9 @@ __all__ = [
     "FewRounds",
     "Hungarian",
     "Lbfgs",
-    "Matching",
     "Polish",
     "Psgd",
-    "Solver",
     "Study",
-    "default_thin",
     "digest",
     "make_study",
     "read_study",

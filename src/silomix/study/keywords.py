@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from inspect import Parameter, Signature, signature
-from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import nearest
+from silomix.model.sentences import at_least, did_you_mean
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
 from silomix.study.validation import Problem, Record, quote, refusal, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from silomix.model.schema import Schema
     from silomix.study.validation import KeyPath
@@ -30,19 +28,19 @@ class Setting(NamedTuple):
     Attributes
     ----------
     path : where it stands in the study file.
-    type : what its value may be, as annotated; a word and a record where `is_record`.
+    type : what its value may be, as annotated; a word or a record where there are options.
     default : when it is left out; None where it is derived from others.
     text : which value to choose, and why.
     panel : of the commands' help pages; None for no option.
-    extra : `paper`, if the paper's value is another.
+    paper : the paper's value; None if it is the default.
     """
 
     path: tuple[str, ...]
     type: Any
     default: Any
     text: str
-    panel: str | None
-    extra: Mapping[str, Any]
+    panel: str | None = None
+    paper: Any = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -59,17 +57,16 @@ class Setting(NamedTuple):
     @property
     def help(self) -> str:
         """What it is for, its default, and the paper's value."""
-        told = [] if self.default is None else [f"default {_plainly(self.default)}"]
-        if "paper" in self.extra:
-            told.append(f"the paper's {_plainly(self.extra['paper'])}")
-        return f"{self.text.removesuffix('.')} ({', '.join(told)})." if told else self.text
+        values = {"default": self.default, "the paper's": self.paper}
+        shown = [f"{what} {_plainly(value)}" for what, value in values.items() if value is not None]
+        return f"{self.text.removesuffix('.')} ({', '.join(shown)})." if shown else self.text
 
 
 def _inside(annotation: Any) -> Iterator[Any]:
     """Yield what stands inside an annotation; of a record, inside that of its main setting."""
     if isinstance(annotation, type) and issubclass(annotation, Record):
         annotation = annotation.model_fields[annotation.main].annotation
-    for inner in get_args(annotation) or ():
+    for inner in get_args(annotation):
         yield inner
         yield from _inside(inner)
 
@@ -83,42 +80,42 @@ def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tupl
     for name, field in record.model_fields.items():
         kinds = [field.annotation, *get_args(field.annotation)]
         tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Record)]
-        extra: dict[str, Any] = dict(field.json_schema_extra or {})  # type: ignore[arg-type]
-        if "panel" in extra:
-            panel, derived = extra.pop("panel"), extra.pop("derived", False)
+        extra: Any = field.json_schema_extra
+        if extra is not None:
             main = (tables[0].main,) if tables else ()
             default = getattr(field.default, main[0]) if main else field.default
-            default = None if derived else default
-            text, place = field.description or "", (*path, name, *main)
-            yield name, Setting(place, field.annotation, default, text, panel, extra)
+            default = None if extra.get("derived") else default
+            shown = field.description or "", extra["panel"], extra.get("paper")
+            yield name, Setting((*path, name, *main), field.annotation, default, *shown)
         for table in tables:
             yield from _declared(table, (*path, name))
 
 
-SETTINGS: dict[str, Setting] = dict(_declared(Study))
 # Every keyword, from where it is declared; those of methods that share a table once.
+SETTINGS: dict[str, Setting] = dict(_declared(Study))
 SETTINGS["kept"] = Setting(
-    ("schedule", "kept"),
-    int,
-    KEPT,
-    "Draws that each silo keeps, about; sets thin, and stands in no file.",
-    None,
-    {"paper": 5_000},
+    path=("schedule", "kept"),
+    type=int,
+    default=KEPT,
+    text="Draws that each silo keeps, about; sets thin, and stands in no file.",
+    paper=5_000,
 )
+PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}
 
 # Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
 # answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
 # default policy of a silo refuses; "network" is for silos that are online: no distinct rows travel,
 # and many chains make few rounds.
 PRESETS: dict[str, dict[str, object]] = {
-    "paper": {n: s.extra["paper"] for n, s in SETTINGS.items() if "paper" in s.extra},
+    "paper": {name: one.paper for name, one in SETTINGS.items() if one.paper is not None},
     "files": {"tier": "summary", "aggregation": "product", "polish": 0},
     "network": {"oracle": "federated", "polish": Polish(chains=400)},
 }
-
-
-def _path(name: str) -> KeyPath:
-    return SETTINGS[name].path
+# What to do instead of some keywords that are no settings.
+INSTEAD = {
+    "exclude": "is no keyword; to leave columns out, give variables=[...] with those to use",
+    "missing": "is part of the schema; make the schema with it",
+}
 
 
 def settings_table() -> str:
@@ -127,9 +124,8 @@ def settings_table() -> str:
     for name, one in SETTINGS.items():
         *tables, key = one.path
         place = f"`[{'.'.join(tables)}] {key}`" if tables else f"`{key}`"
-        values = [one.default, one.extra.get("paper")]
-        cells = [f"`{name}`", *("" if value is None else _plainly(value) for value in values)]
-        cells += ["" if name == "kept" else place, one.text]
+        values = ["" if value is None else _plainly(value) for value in (one.default, one.paper)]
+        cells = [f"`{name}`", *values, "" if name == "kept" else place, one.text]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -189,9 +185,9 @@ def make_study(
     >>> study.silos, study.polish.rounds, study.schedule.iterations
     (('north', 'south'), 3, 20000)
     """
-    _check_keywords(preset, settings)
+    check_keywords(preset, settings, SETTINGS)
     stated = _state({"seed": seed, **settings})
-    if stated.keys() >= {_path("thin"), _path("kept")}:
+    if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:
         raise SettingsError(
             "{thin} and {kept} both say what a silo keeps; give one of them", thin=None, kept=None
         )
@@ -207,13 +203,17 @@ def make_study(
         for name in tables:
             table = table.setdefault(str(name), {})
         table[str(last)] = value
-    keywords: dict[KeyPath, str] = {setting.path: name for name, setting in SETTINGS.items()}
+    keywords = {path: name for name, path in PATHS.items()}
     return validate(Study, document, source="these settings", keywords=keywords)
 
 
-def _check_keywords(preset: str | None, settings: Mapping[str, object]) -> None:
-    """Refuse keywords that are no settings, and presets that nobody made."""
-    problems = [Problem((key,), _unknown(key)) for key in settings if key not in SETTINGS]
+def check_keywords(preset: str | None, given: Collection[str], known: Collection[str]) -> None:
+    """Refuse keywords that are not known, and presets that nobody made."""
+    problems = []
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
+            problems.append(Problem((name,), INSTEAD.get(name, f"is no keyword{hint}")))
     if preset is not None and preset not in PRESETS:
         words = " or ".join(map(repr, PRESETS))
         problems.append(Problem(("preset",), f"is {quote(preset)}; it must be {words}"))
@@ -221,21 +221,13 @@ def _check_keywords(preset: str | None, settings: Mapping[str, object]) -> None:
         raise refusal("these settings", problems, {}, {("preset",): "preset"})
 
 
-def _unknown(keyword: str) -> str:
-    if keyword == "missing":
-        return "is part of the schema; make the schema with it"
-    near = nearest(keyword, SETTINGS)
-    hint = f"did you mean {near!r}?" if near else f"the settings are {', '.join(SETTINGS)}"
-    return f"is not a setting of a study; {hint}"
-
-
-def _state(keywords: Mapping[str, object]) -> dict[KeyPath, object]:
+def _state(keywords: Mapping[str, object]) -> dict[KeyPath, Any]:
     """Return the value that the keywords give to each place in the study file."""
-    stated: dict[KeyPath, object] = {}
+    stated: dict[KeyPath, Any] = {}
     for keyword, value in keywords.items():
-        for path, leaf in _leaves(_path(keyword), value):
+        for path, leaf in _leaves(PATHS[keyword], value):
             if path in stated:
-                name = next(name for name, setting in SETTINGS.items() if setting.path == path)
+                name = next(name for name in PATHS if PATHS[name] == path)
                 both = f"{quote(stated[path])} and {quote(leaf)}"
                 raise SettingsError(f"{{{name}}} is given twice, as {both}", (), **{name: None})
             stated[path] = leaf
@@ -251,45 +243,40 @@ def _leaves(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, object]]:
     if not isinstance(value, Record) or last != value.main:
         yield path, value
         return
-    for name in type(value).model_fields:
-        if name == value.main or name in value.model_fields_set:
-            inner = getattr(value, name)
-            nested = (name, inner.main) if isinstance(inner, Record) else (name,)
-            yield from _leaves((*table, *nested), inner)
+    for name in {value.main: None, **dict.fromkeys(value.model_fields_set)}:
+        inner = getattr(value, name)
+        nested = (name, inner.main) if isinstance(inner, Record) else (name,)
+        yield from _leaves((*table, *nested), inner)
 
 
-def _derive_schedule(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
+def _derive_schedule(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
     """Fill in the burn-in and the thinning from the numbers that were given.
 
     Numbers that make no sense are left for the validation to name.
     """
-    kept: Any = values.pop(_path("kept"), KEPT)
-    if isinstance(kept, bool) or not hasattr(kept, "__index__") or kept < 1:
-        raise SettingsError(
-            f"{{kept}} is {quote(kept)}; it must be a whole number, at least 1", kept=None
-        )
-    is_fixed = values.get(_path("strategy")) == "exact"
-    is_fixed |= not values.keys().isdisjoint({_path("burn_in"), _path("thin")})
-    values.setdefault(_path("adaptive"), not is_fixed)
-    given: Any = [
-        values.setdefault(_path(name), SETTINGS[name].default) for name in ("iterations", "chains")
-    ]
-    with suppress(TypeError, ZeroDivisionError):
-        iterations, chains = map(index, given)
-        burn_in: Any = values.setdefault(_path("burn_in"), iterations // 2)
-        thin = default_thin(iterations, index(burn_in), chains, index(kept))
-        values.setdefault(_path("thin"), thin)
-    return values
+    kept = at_least("kept", values.pop(PATHS["kept"], KEPT), 1)
+    is_fixed = values.get(PATHS["strategy"]) == "exact"
+    is_fixed |= not values.keys().isdisjoint({PATHS["burn_in"], PATHS["thin"]})
+    values.setdefault(PATHS["adaptive"], not is_fixed)
+    for name in ("iterations", "chains"):
+        values.setdefault(PATHS[name], SETTINGS[name].default)
+    try:
+        iterations = at_least("", values[PATHS["iterations"]], 1)
+        chains = at_least("", values[PATHS["chains"]], 1)
+        burn_in = at_least("", values.setdefault(PATHS["burn_in"], iterations // 2), 0)
+    except SettingsError:
+        return values
+    return {PATHS["thin"]: default_thin(iterations, burn_in, chains, kept)} | values
 
 
-def _derive_start(values: dict[KeyPath, object]) -> dict[KeyPath, object]:
+def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
     """Let the aggregation be as exact as a polish that follows needs: it forgets its start.
 
     Without a polish the weights of the silos are the answer, and are found to full accuracy.
     """
-    polished = values.get(_path("polish"), Polish().rounds) != 0
-    if not polished or values[_path("solver")] != "lbfgs":
+    polished = values.get(PATHS["polish"], Polish().rounds) != 0
+    if not polished or values[PATHS["solver"]] != "lbfgs":
         return values
-    solver = _path("solver")[:-1]
+    solver = PATHS["solver"][:-1]
     rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.2, ("aggregation", "draws"): 40}
     return rough | values

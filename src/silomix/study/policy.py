@@ -10,11 +10,10 @@ import tomli_w
 from pydantic import AfterValidator, Field
 
 from silomix.errors import PolicyRefusal, SettingsError
-from silomix.model.sentences import nearest
-from silomix.study.names import check_distinct, check_text
+from silomix.model.sentences import did_you_mean
 from silomix.study.settings import describe
 from silomix.study.study_file import digest, read_toml, write_toml
-from silomix.study.validation import Record, quote, rule, validate
+from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,9 +149,6 @@ class Policy(Record):
         return self.minimum_count > 0 or self.round_to > 1
 
 
-NO_LIMITS = Limits(**dict.fromkeys(Limits.model_fields, LARGEST)).model_copy(
-    update={"smallest_prior": 1e-12}
-)
 # No rule at all: for rows that are in one hand already.
 OPEN = Policy(
     name="open",
@@ -161,7 +157,9 @@ OPEN = Policy(
     tiers=("summary", "draws"),
     studies=UNLIMITED,
     exchanges=Exchanges(**dict.fromkeys(Exchanges.model_fields, UNLIMITED)),
-    limits=NO_LIMITS,
+    limits=Limits.model_validate(
+        dict.fromkeys(Limits.model_fields, LARGEST) | {"smallest_prior": 1e-12}
+    ),
 )
 
 PRESETS: dict[str, Policy] = {
@@ -175,23 +173,16 @@ PRESETS: dict[str, Policy] = {
 }
 
 
-def policy_named(word: str) -> Policy:
-    """Return the preset of that name."""
-    if word not in PRESETS:
-        near = nearest(word, PRESETS)
-        question = f"; did you mean {near!r}?" if near else ""
-        raise SettingsError(
-            f"there is no policy {quote(word)}; the presets are {', '.join(PRESETS)}{question}"
-        )
-    return PRESETS[word]
-
-
 def find_policy(word: str) -> Policy:
     """Return the preset of that name, or else what the policy file of that path says."""
+    if word in PRESETS:
+        return PRESETS[word]
     path = Path(word)
     # a word with neither folder nor suffix was meant to be a preset
-    is_word = word in PRESETS or (path.name == word and not path.suffix)
-    return policy_named(word) if is_word else read_policy(path)
+    if path.name == word and not path.suffix:
+        hint, known = did_you_mean(word, PRESETS), ", ".join(PRESETS)
+        raise SettingsError(f"there is no policy {quote(word)}{hint}; the presets are {known}")
+    return read_policy(path)
 
 
 def echo(policy: Policy) -> dict[str, Any]:
@@ -206,35 +197,26 @@ def policy_digest(policy: Policy) -> str:
 
 def check_study(study: Study, limits: Limits, silo: str) -> None:
     """Refuse a study that sets more than the silo's policy lets it, before any work is done."""
-    schedule = study.sampling
-    most = {
-        "components": (study.model.components, limits.components),
-        "iterations": (schedule.iterations, limits.sweeps),
-        "chains": (schedule.chains, limits.chains),
-        "kept draws": (schedule.chains * schedule.kept, limits.kept_draws),
-        "starts": (_points(study), limits.points),
+    schedule, weighing = study.sampling, study.aggregation
+    asks = weighing.method == "vcmc" and weighing.oracle == "federated"
+    # the starting points that a question about gradients is about
+    points = 1 if weighing.solver.method == "lbfgs" else weighing.solver.starts
+    bounds = {
+        "components": (study.model.components, 0, limits.components),
+        "iterations": (schedule.iterations, 0, limits.sweeps),
+        "chains": (schedule.chains, 0, limits.chains),
+        "kept draws": (schedule.chains * schedule.kept, 0, limits.kept_draws),
+        "starts": (points if asks else 0, 0, limits.points),
+        "alpha": (study.model.alpha, limits.smallest_prior, limits.largest_prior),
+        "beta": (study.model.beta, limits.smallest_prior, limits.largest_prior),
     }
-    exceeded: list[tuple[str, float, str]] = [
-        (name, value, f"at most {limit:,}")
-        for name, (value, limit) in most.items()
-        if value > limit
-    ]
-    for name, prior in (("alpha", study.model.alpha), ("beta", study.model.beta)):
-        if not limits.smallest_prior <= prior <= limits.largest_prior:
-            exceeded.append((name, prior, f"{limits.smallest_prior:g} to {limits.largest_prior:g}"))
-    for name, value, bound in exceeded:
-        raise PolicyRefusal(
-            f"{silo}: the study sets {name} to {value:,} and the silo's policy allows {bound}; "
-            "change the study, or let the policy's owner change [limits]"
-        )
-
-
-def _points(study: Study) -> int:
-    """Return how many starting points a question of the study may be about; 0 without such."""
-    settings = study.aggregation
-    if settings.method != "vcmc" or settings.oracle != "federated":
-        return 0
-    return 1 if settings.solver.method == "lbfgs" else settings.solver.starts
+    for name, (value, least, most) in bounds.items():
+        if not least <= value <= most:
+            allowed = f"{least:g} to {most:g}" if least else f"at most {most:,}"
+            raise PolicyRefusal(
+                f"{silo}: the study sets {name} to {value:,} and the silo's policy allows "
+                f"{allowed}; change the study, or let the policy's owner change [limits]"
+            )
 
 
 def read_policy(path: str | Path) -> Policy:
@@ -270,7 +252,7 @@ def read_policy(path: str | Path) -> Policy:
     for table in ("exchanges", "limits"):
         if isinstance(document.get(table), dict):
             document[table] = values[table] | document[table]
-    policy = validate(Policy, values | document, source=str(path), complete=True)
+    policy = validate(Policy, values | document, source=str(path))
     if policy == PRESETS[preset] or "name" in document:
         return policy
     return policy.model_copy(update={"name": f"changed from {preset}"})

@@ -12,8 +12,15 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from silomix.model.draws import Schedule
 from silomix.model.schema import Missing, Prior, Schema, Variable
-from silomix.study.names import check_distinct, check_roster, check_silo, check_text, check_writable
-from silomix.study.validation import Record, rule
+from silomix.study.validation import (
+    Record,
+    check_distinct,
+    check_roster,
+    check_silo,
+    check_text,
+    check_writable,
+    rule,
+)
 
 FORMAT: Literal[1] = 1
 # TOML promises no more to its readers.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import groupby
+import unicodedata
+from collections import Counter
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -12,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import at_least, nearest
+from silomix.model.sentences import at_least, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,22 +29,27 @@ LONGEST_QUOTE = 60
 # Of the settings of all records, to guess what a misspelt one was meant to be.
 NAMES: set[str] = set()
 
-# What a setting must be, by the validator's name for the complaint.
+# What a setting must be, by the validator's name for the complaint, where its own words are not
+# those of somebody who writes a file.
 ALLOWED = {
     "bool_type": "true or false",
-    "finite_number": "a finite number",
     "float_type": "a number",
-    "greater_than": "greater than {gt:g}",
     "greater_than_equal": "at least {ge}",
     "int_type": "a whole number",
     "less_than_equal": "at most {le}",
-    "literal_error": "{expected}",
     "model_attributes_type": "a table of settings",
     "model_type": "a table of settings",
     "string_type": "text in quotes",
     "tuple_type": "a list",
-    "union_tag_invalid": "{expected_tags}",
+    "union_tag_invalid": "one of {expected_tags}",
 }
+# Characters: at four bytes each, a file name with a suffix still fits everywhere.
+LONGEST_SILO_NAME = 60
+NOT_IN_FILE_NAMES = '/\\:*?"<>|'
+# What Windows does not take as a file name, whatever the suffix.
+DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
+# Unicode's categories of characters that do something, or stand for half of one.
+CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
 
 
 class Problem(NamedTuple):
@@ -202,21 +209,18 @@ def _predicate(details: list[ErrorDetails]) -> str:
             return "is missing"
         case "extra_forbidden":
             key = str(first["loc"][-1])
-            near = None if key in NAMES else nearest(key, NAMES)
-            return "is not a setting" + (f"; did you mean {near!r}?" if near else " here")
+            return f"is not a setting{' here' if key in NAMES else did_you_mean(key, NAMES)}"
     value = context.get("tag", first["input"])
     allowed = " or ".join(_allowed(detail) for detail in details)
-    near = nearest(value, re.findall("'([^']*)'", allowed)) if isinstance(value, str) else None
-    question = f"; did you mean {near!r}?" if near else ""
-    return f"is {quote(value)}; it must be {allowed}{question}"
+    words = re.findall("'([^']*)'", allowed)
+    hint = did_you_mean(value, words) if isinstance(value, str) else ""
+    return f"is {quote(value)}; it must be {allowed}{hint}"
 
 
 def _allowed(detail: ErrorDetails) -> str:
-    wording = ALLOWED.get(detail["type"])
-    if wording is None:
-        return f"something else ({detail['msg']})"
-    text = wording.format(**detail.get("ctx", {}))
-    return " or ".join(text.rsplit(", ", 1)) if detail["type"] == "union_tag_invalid" else text
+    words = ALLOWED.get(detail["type"])
+    own_words = detail["msg"].removeprefix("Input should be ")
+    return words.format(**detail.get("ctx", {})) if words else own_words
 
 
 def quote(value: object) -> str:
@@ -227,9 +231,7 @@ def quote(value: object) -> str:
         return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, str) and len(value) > LONGEST_QUOTE:
         return repr(value[:LONGEST_QUOTE] + "...")
-    if isinstance(value, int) and value.bit_length() > 3 * LONGEST_QUOTE:
-        return "a number of very many digits"
-    return repr(value) if isinstance(value, str | int | float) else str(value)[:LONGEST_QUOTE]
+    return repr(value) if isinstance(value, str) else str(value)[:LONGEST_QUOTE]
 
 
 def file_place(data: Mapping[str, Any], path: KeyPath) -> str:
@@ -252,6 +254,59 @@ def file_place(data: Mapping[str, Any], path: KeyPath) -> str:
 
 def _key(key: str) -> str:
     return key if re.fullmatch(r"[\w-]{1,60}", key) else quote(key)
+
+
+def check_writable(text: str, *, one_line: bool = False) -> str:
+    """Return text; refuse what no file can hold, or a screen obeys: escapes, and ends of lines."""
+    shown = text if one_line else " ".join(text.split())
+    if any(unicodedata.category(character) in CONTROLS for character in shown):
+        raise rule(f"is {quote(text)}; it must not contain control characters")
+    return text
+
+
+def check_text(text: str) -> str:
+    """Return the name of a variable or a level; refuse one that is not one line to read."""
+    if not text.strip():
+        raise rule(f"is {quote(text)}; it must not be blank")
+    return check_writable(text, one_line=True)
+
+
+def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a list of names; refuse an empty one, and one that says the same twice."""
+    if not names:
+        raise rule("is empty; it must list at least one")
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise rule(f"lists {quote(twice[0])} more than once; each may appear once")
+    return names
+
+
+def check_silo(name: str) -> str:
+    """Return the name of a silo; refuse one that some computer cannot use as a file name."""
+    broken = {
+        "not contain any of " + " ".join(NOT_IN_FILE_NAMES): set(NOT_IN_FILE_NAMES) & set(name),
+        "not contain control or invisible characters": not name.isprintable(),
+        "not begin or end with a full stop": name.strip(".") != name,
+        "not be blank, or begin or end with a space": not name or name.strip() != name,
+        f"have at most {LONGEST_SILO_NAME} characters": len(name) > LONGEST_SILO_NAME,
+        "not be a name that Windows keeps for itself": name.split(".")[0].lower() in DEVICES,
+    }
+    for what, is_broken in broken.items():
+        if is_broken:
+            reason = "a silo's name becomes a file name"
+            raise rule(f"is {quote(name)}; it must {what}, because {reason}")
+    return name
+
+
+def check_roster(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the silos; refuse two that one file name could stand for."""
+    check_distinct(names)
+    spelled = sorted((unicodedata.normalize("NFC", name).casefold(), name) for name in names)
+    for (folded, name), (next_folded, next_name) in pairwise(spelled):
+        if folded == next_folded:
+            both = f"{quote(name)} and {quote(next_name)}"
+            raise rule(f"lists {both}, one file name on some computers; rename one of them")
+    return names
 
 
 def cores(threads: int | None) -> int:
