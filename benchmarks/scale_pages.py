@@ -8,7 +8,7 @@ from scale_stages import STAGES, Size
 from scipy.stats import linregress
 from writing import as_markdown, with_error
 
-from silomix.report.drawing import COLOURS, MARKERS
+from silomix.report.display import COLOURS, MARKERS
 from silomix.report.plots import save_figure
 from silomix.study.settings import LocalSettings
 

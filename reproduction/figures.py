@@ -5,7 +5,7 @@ from __future__ import annotations
 from comparing import in_cell
 from running import CELLS, SEPARABILITIES
 
-from silomix.report.drawing import COLOURS, MARKERS
+from silomix.report.display import COLOURS, MARKERS
 from silomix.report.plots import agreement, coverage, save_figure
 
 SHOWN = ("default", "no-polish", "paper", "fedmerdel", "block-gibbs", "pooled")

@@ -271,7 +271,7 @@ def level_of(line):
         diagnosis.judge(line.smallest_rows, diagnosis.FEW_ROWS),
         "care" if line.full >= diagnosis.FULL else "trust",
         "care" if line.still_moving == 1 else "trust",
-        diagnosis.judge(moved, diagnosis.MOVED, larger=True) if line.still_moving == 1 else "trust",
+        diagnosis.judge(moved, diagnosis.MOVED) if line.still_moving == 1 else "trust",
     ]
     return max(levels, key=diagnosis.LEVELS.index)
 

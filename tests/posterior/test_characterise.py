@@ -21,15 +21,13 @@ from silomix.posterior.characterise import (
     number_of_clusters,
     profile_overlap,
     scaled_difference,
+    shown_columns,
     single_silo_clusters,
     spread,
-    told_columns,
     traits,
-    whole_population,
 )
 
 OFFSETS = np.array([0, 2, 5])
-LEVELS = [("a", "no"), ("a", "yes"), ("b", "x"), ("b", "y"), ("b", "z")]
 
 
 def constant(weights, probabilities, draws=4):
@@ -41,7 +39,7 @@ def test_the_scaled_difference_is_in_standard_deviations():
     found = scaled_difference(np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2]))
     assert_allclose(found, [0.4, 0.0, -0.5])
     weights, probabilities = constant([0.25, 0.75], [[1.0, 0.0], [0.2, 0.8]])
-    assert_allclose(whole_population(weights, probabilities)[0], [0.4, 0.6])
+    assert_allclose(contrast(weights, probabilities).whole, [0.4, 0.6])
 
 
 def test_both_levels_of_a_pair_mirror_each_other(seed):
@@ -51,53 +49,36 @@ def test_both_levels_of_a_pair_mirror_each_other(seed):
     found = contrast(weights, probabilities)
     assert_allclose(found.scaled[:, 0], -found.scaled[:, 1])
     assert_allclose(found.high[:, 0], found.low[:, 1])
+    assert shown_columns(OFFSETS).tolist() == [False, True, True, True, True]
 
 
-def test_a_contrast_counts_draws(seed):
-    """One draw in four has the difference the other way round."""
-    weights = np.full((4, 2), 0.5)
-    probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (4, 1, 1))
-    probabilities[0] = probabilities[0, ::-1]
-    found = contrast(weights, probabilities, margin=0.5)
-    assert_allclose(found.above, [[0.25, 0.75], [0.75, 0.25]])
-    assert_allclose(found.high, found.above)
-    assert_allclose(contrast(weights, probabilities, margin=0.9).high, 0.0)
-
-
-def test_the_first_of_two_levels_is_not_told():
-    assert told_columns(OFFSETS).tolist() == [False, True, True, True, True]
+def test_a_contrast_counts_draws_and_traits_leave_out_what_is_not_sure():
+    """One draw in four has the difference the other way round; so has one in forty."""
+    for draws, sure in ((4, 0.75), (40, 0.975)):
+        weights = np.full((draws, 2), 0.5)
+        probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (draws, 1, 1))
+        probabilities[0] = probabilities[0, ::-1]
+        found = contrast(weights, probabilities)
+        assert_allclose(found.above, [[1 - sure, sure], [sure, 1 - sure]])
+        assert_allclose(found.high, found.above)
+        high, low = traits(found, np.array([0, 2]))[0]
+        assert (high.tolist(), low.tolist()) == ([1] if sure > 0.95 else [], [])
 
 
 def test_traits_are_what_differs_clearest_first():
     weights, probabilities = constant(
         [0.5, 0.5], [[0.1, 0.9, 0.60, 0.35, 0.05], [0.9, 0.1, 0.30, 0.35, 0.35]]
     )
-    (high, low), _ = traits(contrast(weights, probabilities), LEVELS, OFFSETS)
-    assert [(t.variable, t.level) for t in high] == [("a", "yes"), ("b", "x")]
-    assert [(t.variable, t.level) for t in low] == [("b", "z")]
-    assert high[0].probability == 1.0
-    assert low[0].scaled < 0
-
-
-def test_traits_leave_out_what_is_not_sure():
-    weights = np.full((4, 2), 0.5)
-    probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (4, 1, 1))
-    probabilities[0] = probabilities[0, ::-1]
-    found = contrast(weights, probabilities)
-    offsets = np.array([0, 2])
-    assert traits(found, LEVELS[:2], offsets)[0] == ([], [])
-    assert len(traits(found, LEVELS[:2], offsets, probability=0.75)[0][0]) == 1
+    (high, low), _ = traits(contrast(weights, probabilities), OFFSETS)
+    assert (high.tolist(), low.tolist()) == ([1, 2], [4])
 
 
 def test_the_number_of_clusters_counts_those_that_are_large_enough():
     weights = np.array([[0.90, 0.09, 0.01], [0.90, 0.095, 0.005]])
     assert number_of_clusters(weights) == {2: 0.5, 3: 0.5}
     assert number_of_clusters(weights, at_least=0.0) == {3: 1.0}
-
-
-def test_the_number_of_clusters_refuses_a_share_of_everything():
     with pytest.raises(SettingsError, match=r"at_least is 1; give a share"):
-        number_of_clusters(np.ones((1, 1)), at_least=1)
+        number_of_clusters(weights, at_least=1)
 
 
 def test_the_least_confidence_is_that_of_the_worst_pair():
@@ -189,35 +170,32 @@ ROWS = (600, 430, 310)
 
 class TestSingleSilo:
     def test_by_hand(self):
-        (found,) = single_silo_clusters(weights_by_silo(), ROWS, NAMES, correspondence())
+        (found,) = single_silo_clusters(weights_by_silo(), ROWS, correspondence())
         assert (found.cluster, found.silo) == (1, "north")
         assert found.share == pytest.approx(100 / 105)
         # with cluster 2 it is one with the south's part in 0.4 of the groupings, the west's in none
         assert found.apart == pytest.approx(1 - 0.4 * 30 / 40)
+        (found,) = single_silo_clusters(weights_by_silo(), ROWS, correspondence(confidence=None))
+        assert np.isnan(found.apart)
 
-    def test_the_share_is_of_rows_not_of_weights(self):
-        """A tenth of a small silo, and as many of a large one's."""
-        weights = np.array([[[0.9, 0.1], [0.9999, 0.0001]]])
-        (found,) = single_silo_clusters(weights, (50, 50), NAMES[:2])
-        assert (found.cluster, found.silo) == (1, "north")
-        # of 100 rows in the north and 100,000 in the south it has 10 in each
-        assert single_silo_clusters(weights, (100, 100_000), NAMES[:2]) == []
-
-    def test_a_silo_that_has_most_rows_has_most_of_every_cluster(self):
-        alike = np.tile([0.7, 0.3], (1, 2, 1))
-        assert single_silo_clusters(alike, (5000, 100), NAMES[:2]) == []
-        own = np.array([[[0.7, 0.3], [0.995, 0.005]]])
-        (found,) = single_silo_clusters(own, (5000, 100), NAMES[:2])
-        assert (found.cluster, found.silo) == (1, "north")
-
-    def test_without_groupings_nobody_knows(self):
-        for match in (None, correspondence(confidence=None)):
-            (found,) = single_silo_clusters(weights_by_silo(), ROWS, NAMES, match)
-            assert np.isnan(found.apart)
-
-    def test_rows_that_nobody_knows_and_a_single_silo(self):
-        assert single_silo_clusters(weights_by_silo(), None, NAMES) == []
-        assert single_silo_clusters(weights_by_silo()[:, :1], (600,), NAMES[:1]) == []
+    @pytest.mark.parametrize(
+        ("weights", "rows", "lonely"),
+        [
+            ([[0.9, 0.1], [0.9999, 0.0001]], (50, 50), True),
+            # a tenth of a small silo, and as many rows of a large one
+            ([[0.9, 0.1], [0.9999, 0.0001]], (100, 100_000), False),
+            # a silo that has most rows has most of every cluster
+            ([[0.7, 0.3], [0.7, 0.3]], (5000, 100), False),
+            ([[0.7, 0.3], [0.995, 0.005]], (5000, 100), True),
+            ([[0.7, 0.3]], (600,), False),
+        ],
+    )
+    def test_the_share_is_of_rows_and_more_than_the_silo_s_share_of_all(
+        self, weights, rows, lonely
+    ):
+        match = correspondence(confidence=None)
+        found = single_silo_clusters(np.array([weights]), rows, match)
+        assert [(lone.cluster, lone.silo) for lone in found] == [(1, "north")] * lonely
 
 
 class TestNearlySame:

@@ -118,5 +118,5 @@ def test_printed_it_is_words():
 
 def test_what_was_not_found_speaks_for_nothing():
     assert judge(float("nan"), (0.9, 0.5)) == "trust"
-    assert judge(float("nan"), (4.0, 60.0), larger=True) == "trust"
-    assert [judge(x, (4.0, 60.0), larger=True) for x in (3, 5, 70)] == ["trust", "care", "distrust"]
+    assert judge(float("nan"), (4.0, 60.0)) == "trust"
+    assert [judge(x, (4.0, 60.0)) for x in (3, 5, 70)] == ["trust", "care", "distrust"]

@@ -27,6 +27,8 @@ from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_prov
 from silomix.posterior.saved_file import ARRAYS, SHARED
 from silomix.study import make_study
 
+OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
+
 
 @pytest.fixture
 def posterior(seed):
@@ -71,11 +73,8 @@ def change(path, document=(), arrays=(), without=()):
     pack(path, said, {name: array for name, array in held.items() if name not in without})
 
 
-OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
-
-
-def assert_refused(path, match="is damaged"):
-    with pytest.raises(FileError, match=match) as refused:
+def assert_refused(path, reason="is damaged"):
+    with pytest.raises(FileError, match=reason) as refused:
         load(path)
     assert str(refused.value).startswith(str(path))
 
@@ -87,12 +86,11 @@ class TestRoundTrip:
         path = whole.save(tmp_path / "whole")
         found = load(str(path))
         assert_same(found, whole)
-        assert repr(found) == repr(whole)
         assert np.isinf(found.silo_profiles.kappa).any()
         assert found.weights.flags.writeable
-        for ask in ("summary", "cluster_sizes", "drift", "correspondence_frame"):
-            assert getattr(found, ask)().equals(getattr(whole, ask)())
         assert found.save(tmp_path / "again").read_bytes() == path.read_bytes()
+        arrays = safetensors.numpy.load(gzip.decompress(path.read_bytes()))  # as anybody can
+        assert_array_equal(arrays["weights"], posterior.weights)
 
     def test_what_is_not_there_or_lies_otherwise_in_memory(self, posterior, tmp_path):
         bare = replace(
@@ -109,11 +107,8 @@ class TestRoundTrip:
         unsure = replace(posterior.correspondence, confidence=None)
         unsure = replace(posterior, correspondence=unsure)
         assert_same(load(unsure.save(tmp_path / "unsure")), unsure)
-
-    def test_draws_in_float64_are_rounded(self, posterior, seed, tmp_path):
-        weights = np.random.default_rng(seed).dirichlet(np.ones(3), posterior.n_draws)
-        found = load(replace(posterior, weights=weights).save(tmp_path / "wide"))
-        assert_array_equal(found.weights, weights.astype(np.float32))
+        wide = replace(posterior, weights=posterior.weights.astype(np.float64) + 1e-12)
+        assert_array_equal(load(wide.save(tmp_path / "wide")).weights, posterior.weights)
 
     def test_what_silos_share_is_not_written_twice(self, posterior, seed, tmp_path):
         """All silos' weights, and the profiles of a variable in which they are alike."""
@@ -127,19 +122,16 @@ class TestRoundTrip:
         assert np.isnan(arrays["silo_profiles.probabilities"][..., 2:5]).all()
         assert not np.isnan(arrays["silo_profiles.probabilities"][..., 5:]).any()
 
-    def test_traces_by_any_name(self, posterior, tmp_path):
+    def test_traces_by_any_name_and_numbers_of_numpy(self, posterior, tmp_path):
         values = {
             "../../evil": np.arange(3.0),
             "ELBO, log": np.zeros((2, 2)),
             "": np.ones(0),
             "a number": np.array(2.5),
-            "rounds": np.arange(3),
             "moving": np.array([True, False]),
         }
         odd = replace(posterior, diagnostics=make_diagnostics(polish=PolishTrace(values, 3, True)))
         assert_same(load(odd.save(tmp_path / "odd")), odd)
-
-    def test_numbers_of_numpy_become_plain_ones(self, posterior, tmp_path):
         run = replace(DOUBTED, trusted=np.False_, prior_draws=np.float32(0.5))
         polish = PolishTrace({}, np.int64(4), np.False_)
         odd = replace(
@@ -158,58 +150,41 @@ class TestRoundTrip:
         other = replace(posterior, study=study, provenance=make_provenance(study, [], {}, {}))
         assert load(other.save(tmp_path / "other")).study == study
 
-    def test_anybody_can_read_the_arrays(self, posterior, saved):
-        arrays = safetensors.numpy.load(gzip.decompress(saved.read_bytes()))
-        assert_array_equal(arrays["weights"], posterior.weights)
 
-    def test_arrays_are_packed(self, seed, tmp_path):
-        rng = np.random.default_rng(seed)
-        large = with_drift(make_posterior(rng, draws=1000, clusters=6, rows=4000), rng)
-        raw = sum(array.nbytes for array in unpack(large.save(tmp_path / "large"))[1].values())
-        assert (tmp_path / "large").stat().st_size < 0.9 * raw
+def test_a_failure_leaves_the_old_file(posterior, saved, monkeypatch):
+    before = saved.read_bytes()
 
+    def full(_):
+        raise OSError(28, "No space left on device")
 
-class TestSaving:
-    def test_a_folder_that_is_not_there(self, posterior, tmp_path):
-        with pytest.raises(FileError, match=r"absent.*cannot be written: No such file"):
-            posterior.save(tmp_path / "absent" / "posterior")
-
-    def test_a_failure_leaves_the_old_file(self, posterior, saved, monkeypatch):
-        before = saved.read_bytes()
-
-        def full(_):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(FileError, match="No space left on device"):
-            posterior.save(saved)
-        assert saved.read_bytes() == before
-        monkeypatch.undo()
-        assert load(posterior.save(saved)).silo_profiles is None
-        assert list(saved.parent.iterdir()) == [saved]
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="No space left on device"):
+        posterior.save(saved)
+    assert saved.read_bytes() == before
+    monkeypatch.undo()
+    assert load(posterior.save(saved)).silo_profiles is None
+    assert list(saved.parent.iterdir()) == [saved]
+    with pytest.raises(FileError, match=r"absent.*cannot be written: No such file"):
+        posterior.save(saved.parent / "absent" / "posterior")
 
 
 class TestForeignFiles:
-    def test_no_file(self, tmp_path):
-        assert_refused(tmp_path / "x", "cannot be read: No such file")
-        assert_refused(tmp_path, "cannot be read: Is a directory")
-
     @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", gzip.compress(b"{}")])
     def test_no_posterior_at_all(self, tmp_path, content):
+        assert_refused(tmp_path / "x", "cannot be read: No such file")
+        assert_refused(tmp_path, "cannot be read: Is a directory")
         (tmp_path / "x").write_bytes(content)
         assert_refused(tmp_path / "x", "is no saved posterior")
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000, "1" * 5000, '"\\ud800"'])
     def test_another_document(self, saved, text):
         pack(saved, text, {})
-        assert_refused(saved, "is no saved posterior: its document")
+        assert_refused(saved, "is no saved posterior")
 
-    @pytest.mark.parametrize("version", [2, 0, None, "3", [3] * 50])
-    def test_another_version_or_kind(self, saved, version):
-        change(saved, {"format": version})
-        assert_refused(saved, r"of format .*; use the version")
-        pack(saved, {"kind": "silomix study", "format": 3}, {})
-        assert_refused(saved, "is 'silomix study' of format 3")
+    @pytest.mark.parametrize("head", [{"format": 2}, {"format": "3"}, {"kind": "silomix study"}])
+    def test_another_version_or_kind(self, saved, head):
+        change(saved, head)
+        assert_refused(saved, "it calls itself .* and this silomix reads")
 
 
 class TestDamagedFiles:
@@ -217,9 +192,9 @@ class TestDamagedFiles:
         whole = saved.read_bytes()
         for length in range(0, len(whole), len(whole) // 40):
             saved.write_bytes(whole[:length])
-            assert_refused(saved, "damaged or truncated")
+            assert_refused(saved, "truncated")
         saved.write_bytes(whole + b"\0")
-        assert_refused(saved, "damaged or truncated")
+        assert_refused(saved, "truncated")
 
     def test_random_bytes_changed_are_refused_or_harmless(self, drifting, saved, seed):
         """No exception but our own; what is still read is what was saved."""
@@ -239,25 +214,25 @@ class TestDamagedFiles:
         assert refused > 250
 
     @pytest.mark.parametrize(
-        ("keys", "value", "match"),
+        ("keys", "value", "reason"),
         [
             ("backend", "spark", "'backend': Input should be 'pandas'"),
             ("more", 1, "'more': Unexpected keyword"),
-            ("diagnostics", None, "is damaged"),
-            ("correspondence", None, "is damaged"),
+            ("diagnostics", None, ""),
+            ("correspondence", None, ""),
             ("correspondence.silos", ["north"], "2 matched silos, and names 1"),
             ("silo_weights.silos", [], "2 weighed silos, and names 0"),
-            ("diagnostics.polish.values", {"other": None}, "is damaged"),
+            ("diagnostics.polish.values", {"other": None}, "not the 1 that it names"),
             ("diagnostics.silos.north.rhat", 1, "'diagnostics.silos.north.rhat'"),
-            ("provenance.silos", [], "is damaged: "),
-            ("study", {}, "damaged, or of another version"),
-            ("study.seed", 8, r"its study has the digest \w+, and its provenance"),
-            ("diagnostics.notes", ["\ud800"], "its document is no JSON"),
+            ("provenance.silos", [], ""),
+            ("study", {}, ""),
+            ("study.seed", 8, "its study has another digest"),
+            ("diagnostics.notes", ["\ud800"], ""),
         ],
     )
-    def test_a_document_that_makes_no_sense(self, saved, keys, value, match):
+    def test_a_document_that_makes_no_sense(self, saved, keys, value, reason):
         change(saved, {keys: value})
-        assert_refused(saved, match)
+        assert_refused(saved, f"is damaged.*{reason}")
 
     def test_a_bomb_of_compressed_zeros(self, saved, monkeypatch):
         """It would unfold to a thousand times its length."""
@@ -281,14 +256,14 @@ class TestDamagedFiles:
         text = json.dumps(header).encode()
         content = len(text).to_bytes(8, "little") + text + bytes(8 if "weights" in header else 0)
         saved.write_bytes(gzip.compress(content))
-        assert_refused(saved, "is no saved posterior, is damaged")
+        assert_refused(saved)
 
 
 class TestArraysThatDoNotFit:
     @pytest.mark.parametrize("name", ["../../evil", "polish.2", "weights.more", "assignment"])
     def test_an_array_too_many(self, saved, name):
         change(saved, arrays={name: np.zeros(2)})
-        assert_refused(saved, "is damaged")
+        assert_refused(saved)
 
     @pytest.mark.parametrize("name", [*sorted(ARRAYS.keys() - OPTIONAL), "polish.0"])
     def test_an_array_too_few(self, saved, name):
@@ -308,47 +283,39 @@ class TestArraysThatDoNotFit:
             saved.write_bytes(before)
 
     @pytest.mark.parametrize(
-        ("name", "shape"),
+        ("name", "shapes"),
         [
-            ("weights", (0, 3)),
-            ("weights", (50, 0)),
-            ("silo_profiles.kappa", (20, 3)),
-            ("silo_profiles.kappa", (0, 3)),
-            ("silo_profiles.probabilities", (51, 2, 3, 7)),
-            ("silo_profiles.probabilities", (0, 2, 3, 7)),
-            ("polish.0", (8, 1)),
-            ("polish.1", (2, 3)),
-            ("polish.1", ()),
+            ("weights", [(0, 3), (50, 0)]),
+            ("silo_profiles.kappa", [(20, 3), (0, 3)]),
+            ("silo_profiles.probabilities", [(51, 2, 3, 7), (0, 2, 3, 7)]),
+            ("polish.0", [(8, 1)]),
+            ("polish.1", [(2, 3), ()]),
         ],
     )
-    def test_lengths_that_cannot_be(self, saved, name, shape):
+    def test_lengths_that_cannot_be(self, saved, name, shapes):
         dtype = ARRAYS[name].dtype if name in ARRAYS else "<f8"
-        change(saved, arrays={name: np.full(shape, 0.5, dtype)})
-        assert_refused(saved)
+        for shape in shapes:
+            change(saved, arrays={name: np.full(shape, 0.5, dtype)})
+            assert_refused(saved)
 
     @pytest.mark.parametrize(
-        ("name", "value"),
+        ("name", "values"),
         [
-            *(
-                (name, value)
-                for name in (*SHARED, *SHARED.values())
-                for value in (-0.5, 1.5, np.inf)
-            ),
-            *((name, np.nan) for name in SHARED.values()),
-            *(("silo_profiles.kappa", value) for value in (0.0, -1.0, np.nan)),
-            ("assignment.membership", 10_001),
-            ("correspondence.counts", 0),
-            ("correspondence.counts", 2**62),
-            ("assignment.silos", -1),
-            ("assignment.silos", 2),
-            ("correspondence.groups", 9),
-            ("correspondence.confidence", 1.5),
-            ("silo_weights.weights", np.nan),
-            ("silo_weights.profiles", -0.1),
+            *((name, (-0.5, 1.5, np.inf)) for name in SHARED),
+            *((name, (-0.5, 1.5, np.inf, np.nan)) for name in SHARED.values()),
+            ("silo_profiles.kappa", (0.0, -1.0, np.nan)),
+            ("assignment.membership", (10_001,)),
+            ("correspondence.counts", (0, 2**62)),
+            ("assignment.silos", (-1, 2)),
+            ("correspondence.groups", (9,)),
+            ("correspondence.confidence", (1.5,)),
+            ("silo_weights.weights", (np.nan,)),
+            ("silo_weights.profiles", (-0.1,)),
         ],
     )
-    def test_values_that_cannot_be(self, saved, name, value):
+    def test_values_that_cannot_be(self, saved, name, values):
         array = unpack(saved)[1][name]
-        array.ravel()[7 % array.size] = value
-        change(saved, arrays={name: array})
-        assert_refused(saved, f"its array '{name}' goes from .*must stay within")
+        for value in values:
+            array.ravel()[7 % array.size] = value
+            change(saved, arrays={name: array})
+            assert_refused(saved, f"its array '{name}' goes from .*must stay within")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import typer
 from cases.posteriors import SCHEMA, SILOS, make_posterior
@@ -17,16 +18,16 @@ from silomix.cli.whole import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Variable
+from silomix.model.table import encode
 from silomix.posterior import outside_estimates
-from silomix.posterior.membership import ELSEWHERE, silo_places
-from silomix.posterior.outside import change, compare_outside, p_text, read_outside, value
+from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
+from silomix.posterior.outside import compare_outside, read_outside, value
 from silomix.posterior.outside_estimates import (
     Comparison,
     Target,
     compare_labels,
     compare_memberships,
     compare_shares,
-    draw_memberships,
     regress,
 )
 
@@ -63,27 +64,28 @@ def test_the_z_test_gives_the_p_values_that_the_paper_prints(in_all, clusters):
     assert np.abs(of_rest - printed).max() > ROUNDED or in_all == DEAD
 
 
-def random_target(rng, *, rows=300, level=None, clusters=4):
-    labels = rng.integers(0, clusters, rows)
-    if level is None:
-        values = rng.normal(labels, 1 + labels)
-    else:
-        values = (rng.random(rows) < 0.2 + 0.1 * labels).astype(float)
-    values[rng.random(rows) < 0.1] = np.nan
-    return Target("y", level, values), labels
-
-
-def test_shares_are_compared_as_scipy_compares_them(rng):
-    target, labels = random_target(rng, level="yes")
-    found = compare_labels(target, labels, 4, 0.95)
-    everyone = target.values[~np.isnan(target.values)]
+@pytest.mark.parametrize("level", [None, "yes"])
+def test_labels_are_compared_as_scipy_compares_them(rng, level):
+    """Means by Welch's t-test, shares by χ² with Yates's correction, each against all rows."""
+    labels = rng.integers(0, 4, 300)
+    values = rng.normal(labels, 1 + labels)
+    if level:
+        values = (rng.random(300) < 0.2 + 0.1 * labels).astype(float)
+    values[rng.random(300) < 0.1] = np.nan
+    found = compare_labels(Target("y", level, values), labels, 4, 0.9)
+    everyone = values[~np.isnan(values)]
     for cluster in range(4):
-        here = target.values[(labels == cluster) & ~np.isnan(target.values)]
-        counts = [[y.sum(), (1 - y).sum()] for y in (here, everyone)]
-        expected = stats.chi2_contingency(counts, correction=True).pvalue
-        assert found.p_value[cluster] == pytest.approx(expected)
+        here = values[(labels == cluster) & ~np.isnan(values)]
         assert found.rows[cluster] == len(here)
         assert found.estimate[cluster] == pytest.approx(here.mean())
+        if level:
+            counts = [[y.sum(), (1 - y).sum()] for y in (here, everyone)]
+            expected = stats.chi2_contingency(counts, correction=True)
+        else:
+            expected = stats.ttest_ind(here, everyone, equal_var=False)
+            interval = found.lower[cluster], found.upper[cluster]
+            assert interval == pytest.approx(tuple(expected.confidence_interval(0.9)))
+        assert found.p_value[cluster] == pytest.approx(expected.pvalue)
     assert found.whole == pytest.approx(everyone.mean())
 
 
@@ -95,25 +97,12 @@ def test_the_interval_of_a_share_is_wald_s_with_the_correction():
     assert compare_shares(np.array([2.0]), np.array([2.0]), 1, 9, 0.95)[1] == 1
 
 
-def test_means_are_compared_as_scipy_compares_them(rng):
-    target, labels = random_target(rng)
-    found = compare_labels(target, labels, 4, 0.9)
-    everyone = target.values[~np.isnan(target.values)]
-    for cluster in range(4):
-        here = target.values[(labels == cluster) & ~np.isnan(target.values)]
-        expected = stats.ttest_ind(here, everyone, equal_var=False)
-        interval = expected.confidence_interval(0.9)
-        assert found.p_value[cluster] == pytest.approx(expected.pvalue)
-        assert found.lower[cluster] == pytest.approx(interval.low)
-        assert found.upper[cluster] == pytest.approx(interval.high)
-
-
 def soft(rng, rows=400, clusters=3):
     return rng.dirichlet(np.full(clusters, 0.5), rows)
 
 
-def inverse_of(shares):
-    return np.linalg.inv(shares.T @ shares)
+def mean_of(values):
+    return Target("y", None, values)
 
 
 def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
@@ -121,27 +110,32 @@ def test_sure_memberships_are_compared_as_by_welch_with_the_rest(rng):
     labels = (np.arange(40) > 2).astype(int)
     values = rng.normal(labels, 1 + 2 * labels)
     shares = np.eye(2)[labels]
-    (found,) = compare_memberships([Target("y", None, values)], iter([shares] * 5), 0.95)
+    (found,) = compare_memberships([mean_of(values)], iter([shares] * 5), 0.95)
     expected = stats.ttest_ind(values[labels == 0], values[labels == 1], equal_var=False)
     interval = expected.confidence_interval(0.95)
     assert found.p_value[0] == pytest.approx(expected.pvalue)
     assert [found.lower[0], found.upper[0]] == pytest.approx([interval.low, interval.high])
-    alone = regress(shares, inverse_of(shares), values, binary=False)
+    alone = regress(shares, mean_of(values))
     assert alone.difference[0] / np.sqrt(alone.error[0]) == pytest.approx(expected.statistic)
     assert alone.freedom == pytest.approx(expected.df)
 
 
 def test_sure_shares_are_compared_as_by_chi_square_with_the_rest(rng):
+    """Their intervals have four rows like the whole more in each cluster."""
     labels = rng.integers(0, 3, 90)
     values = (rng.random(90) < 0.3 + 0.2 * labels).astype(float)
-    shares = np.eye(3)[labels]
-    (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
+    shares, target = np.eye(3)[labels], Target("y", "yes", values)
+    (found,) = compare_memberships([target], iter([shares] * 2), 0.95)
     for cluster in range(3):
         sides = values[labels == cluster], values[labels != cluster]
         counts = [[y.sum(), (1 - y).sum()] for y in sides]
         expected = stats.chi2_contingency(counts, correction=False).pvalue
         assert found.p_value[cluster] == pytest.approx(expected)
         assert found.difference[cluster] == pytest.approx(sides[0].mean() - sides[1].mean())
+    halves = np.eye(2)[np.arange(90) % 2]
+    alone = regress(halves, target)
+    tamed = (45 * alone.estimate + 4 * values.mean()) / 49
+    np.testing.assert_allclose(alone.error, (tamed * (1 - tamed) / 45).sum())
 
 
 def test_a_small_cluster_whose_rows_all_agree_is_not_sure_to_differ():
@@ -151,16 +145,8 @@ def test_a_small_cluster_whose_rows_all_agree_is_not_sure_to_differ():
     (found,) = compare_memberships([Target("y", "yes", values)], iter([shares] * 2), 0.95)
     assert found.p_value[0] == pytest.approx(0.6**5, rel=0.2)
     assert found.lower[0] < 0 < found.upper[0]
-    welch = regress(shares, inverse_of(shares), values, binary=False)
+    welch = regress(shares, mean_of(values))
     assert welch.difference[0] / np.sqrt(welch.error[0]) > 15
-
-
-def test_the_interval_of_a_sure_share_has_four_rows_more(rng):
-    values = (rng.random(80) < 0.4).astype(float)
-    shares = np.eye(2)[np.arange(80) % 2]
-    found = regress(shares, inverse_of(shares), values, binary=True)
-    tamed = (40 * found.estimate + 4 * values.mean()) / 44
-    np.testing.assert_allclose(found.error, (tamed * (1 - tamed) / 40).sum())
 
 
 def test_the_estimate_is_that_of_bolck_croon_and_hagenaars(rng):
@@ -172,7 +158,7 @@ def test_the_estimate_is_that_of_bolck_croon_and_hagenaars(rng):
     )
     weights = shares @ np.linalg.inv(classified)
     expected = (weights * values[:, None]).sum(axis=0) / weights.sum(axis=0)
-    found = regress(shares, inverse_of(shares), values, binary=False)
+    found = regress(shares, mean_of(values))
     np.testing.assert_allclose(found.estimate, expected)
     np.testing.assert_allclose(found.estimate @ sizes / 400, values.mean())
 
@@ -182,16 +168,14 @@ def test_the_standard_error_is_that_of_a_jackknife(rng, monkeypatch):
     monkeypatch.setattr(outside_estimates, "BLOCK", 150)
     shares = soft(rng)
     values = rng.normal(shares @ [0.0, 1.0, 3.0])
-    found = regress(shares, inverse_of(shares), values, binary=False)
+    found = regress(shares, mean_of(values))
 
     def without(row):
-        some = np.delete(shares, row, axis=0)
-        values_left = np.delete(values, row)
-        return regress(some, inverse_of(some), values_left, binary=False).difference
+        return regress(np.delete(shares, row, axis=0), mean_of(np.delete(values, row))).difference
 
     left = np.array([without(row) for row in range(400)])
     jackknife = 399 / 400 * ((left - left.mean(axis=0)) ** 2).sum(axis=0)
-    leverage = np.einsum("rc,cd,rd->r", shares, inverse_of(shares), shares).max()
+    leverage = np.einsum("rc,cd,rd->r", shares, np.linalg.inv(shares.T @ shares), shares).max()
     ratio = jackknife / found.error
     assert (1 - leverage < ratio).all()
     assert (ratio < 1 / (1 - leverage)).all()
@@ -200,8 +184,8 @@ def test_the_standard_error_is_that_of_a_jackknife(rng, monkeypatch):
 def test_draws_are_pooled_by_rubin_s_rules(rng):
     memberships = [soft(rng) for _ in range(4)]
     values = rng.normal(size=400)
-    (found,) = compare_memberships([Target("y", None, values)], iter(memberships), 0.95)
-    draws = [regress(shares, inverse_of(shares), values, binary=False) for shares in memberships]
+    (found,) = compare_memberships([mean_of(values)], iter(memberships), 0.95)
+    draws = [regress(shares, mean_of(values)) for shares in memberships]
     for cluster in range(3):
         ours = np.array([draw.difference[cluster] for draw in draws])
         between = 1.25 * np.var(ours, ddof=1)
@@ -220,10 +204,10 @@ def test_memberships_of_all_draws_average_to_those_of_the_posterior(rng):
     posterior = make_posterior(rng, draws=6)
     table = random_rows(rng, SCHEMA, 50).assign(silo=rng.choice([*SILOS, "east"], 50))
     frame = read_table(table)
-    codes = silomix.model.table.encode(frame, SCHEMA).codes
     places = silo_places(frame, "silo", posterior)
     assert set(places) == {0, 1, ELSEWHERE}
-    made = list(draw_memberships(posterior, codes, places, np.arange(6), 1))
+    codes = encode(frame, SCHEMA).codes
+    made = [encoded_membership(posterior, codes, places, 1, draw).membership for draw in range(6)]
     np.testing.assert_allclose(np.mean(made, axis=0), posterior.membership(table, "silo"))
 
 
@@ -261,7 +245,7 @@ def overlapping(rng, rows):
 
 def compare_overlapping(posterior, codes, values):
     places = np.full(len(codes), ELSEWHERE)
-    made = list(draw_memberships(posterior, codes, places, np.arange(20), 1))
+    made = [encoded_membership(posterior, codes, places, 1, draw).membership for draw in range(20)]
     targets = [
         Target(str(place), "yes" if set(y) == {0, 1} else None, y) for place, y in enumerate(values)
     ]
@@ -330,21 +314,17 @@ def posterior(rng):
 
 
 def test_kinds_follow_the_values_unless_they_are_given(table):
-    found = read_outside(read_table(table), ["age", "died", "region"])
-    named = [(target.variable, target.level) for target in found]
-    assert named == [
-        ("age", None),
-        ("died", "1"),
-        ("region", "east"),
-        ("region", "north"),
-        ("region", "west"),
-    ]
-    assert [target.level for target in read_outside(read_table(table), {"died": "mean"})] == [None]
+    def levels(frame, columns):
+        return [target.level for target in read_outside(read_table(frame), columns)]
+
+    found = levels(table, ["age", "died", "region"])
+    assert found == [None, "1", "east", "north", "west"]
+    assert levels(table, {"died": "mean"}) == [None]
     wards = table.assign(ward=np.arange(40) % 3)
-    assert read_outside(read_table(wards), "ward")[0].level is None
-    assert len(read_outside(read_table(wards), {"ward": "levels"})) == 3
-    declared = wards.astype({"ward": pd.CategoricalDtype([0, 1, 2])})
-    assert len(read_outside(read_table(declared), ["ward"])) == 3
+    assert levels(wards, "ward") == [None]
+    assert levels(wards, {"ward": "levels"}) == ["0", "1", "2"]
+    declared = wards.astype({"ward": pd.CategoricalDtype([2, 1, 0])})
+    assert levels(declared, ["ward"]) == ["2", "1", "0"]
 
 
 def test_a_text_file_is_read_as_its_frame(table, posterior, tmp_path):
@@ -392,33 +372,27 @@ def test_frames_are_tidy_or_wide(table, posterior):
         *("difference", "lower", "upper", "interval", "p_value", "significant", "method"),
     ]
     assert len(tidy) == 6
-    assert set(tidy["against"]) == {"rest"}
     assert (tidy["significant"] == (tidy["p_value"] <= found.threshold)).all()
     wide = found.frame("wide", frame_like="polars")
-    assert isinstance(wide, pl.DataFrame)
     assert wide.columns == ["cluster", "age", "age, p value", "died = 1", "died = 1, p value"]
     assert wide["age"].to_list() == tidy["estimate"][:3].tolist()
     by_label = compare_outside(posterior, table, "age", "silo", method="labels").frame()
-    assert set(by_label["against"]) | set(by_label["method"]) == {"whole", "labels"}
+    assert {*tidy["against"], *by_label["against"], *by_label["method"]} == {
+        *("rest", "whole", "labels"),
+    }
 
 
 def test_it_prints_what_it_found(table, posterior, rng):
     sure = table.assign(age=np.where(np.arange(40) % 2, 90.0, 80.0) + rng.random(40))
     labels = np.arange(40) % 2
     text = repr(compare_outside(posterior, sure, "age", method="labels", labels=labels))
-    assert "Outside variables of 3 clusters, each row in its most probable cluster" in text
     assert text.count("<0.0001 *") == 2
     assert "* differs from the whole: p at most 0.025" in text
     eight = table.assign(ward=list("abcdefgh") * 5)
     many = compare_outside(posterior, eight, "ward", "silo", level=0.9)
-    assert many.tests == 24
-    assert many.threshold == pytest.approx(0.1 / 24)
-    for words in (
-        "memberships averaged over 25 draws",
-        "... and 2 more: see .frame()",
-        "in 24 tests at 10% (Bonferroni)",
-    ):
-        assert words in repr(many)
+    assert (many.tests, many.threshold) == (24, pytest.approx(0.1 / 24))
+    assert "memberships averaged over 25 draws" in repr(many)
+    assert "... and 2 more: see .frame()" in repr(many)
 
 
 @pytest.mark.parametrize(
@@ -436,54 +410,51 @@ def test_numbers_have_about_four_digits(level, whole, number, written, changed):
     parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
     none = dict.fromkeys(parts, np.zeros(1))
     one = Comparison(variable="y", level=level, whole=whole, **none)
-    assert (value(number, one), change(number, one)) == (written, changed)
-    assert [p_text(p) for p in (0.00001, 0.0132, float("nan"))] == ["<0.0001", "0.0132", "–"]
+    assert (value(number, one), value(number, one, "+")) == (written, changed)
 
 
 @pytest.mark.parametrize(
-    ("columns", "settings", "complaint"),
+    ("columns", "settings", "word"),
     [
         ([], {}, "columns is empty"),
-        ({"age": "median"}, {}, "the kind of 'age' is 'median'"),
+        ({"age": "median"}, {}, "median"),
         (["smoker"], {}, "'smoker' was clustered"),
         (["silo"], {"silo": "silo"}, "'silo' names the silos"),
-        (["age"], {"method": "soft"}, "method is 'soft'"),
-        (["age"], {"level": 95}, "level is 95"),
-        (["age"], {"draws": 1}, "draws is 1"),
-        (["age"], {"labels": [0]}, 'labels are for method="labels"'),
+        (["age"], {"method": "soft"}, "method"),
+        (["age"], {"level": 95}, "level"),
+        (["age"], {"draws": 1}, "draws"),
+        (["age"], {"labels": [0]}, "labels"),
     ],
 )
-def test_settings_that_cannot_be(table, posterior, columns, settings, complaint):
-    with pytest.raises(SettingsError, match=complaint):
+def test_settings_that_cannot_be(table, posterior, columns, settings, word):
+    with pytest.raises(SettingsError, match=word):
         compare_outside(posterior, table, columns, **settings)
-
-
-def test_a_single_draw_cannot_be_averaged(table, rng):
-    with pytest.raises(SettingsError, match="has a single draw"):
-        compare_outside(make_posterior(rng, draws=1), table, "age")
+    alone = replace(posterior, weights=posterior.weights[:1])
+    with pytest.raises(SettingsError, match="two draws"):
+        compare_outside(alone, table, "age")
 
 
 @pytest.mark.parametrize(
-    ("columns", "complaint"),
+    ("columns", "word"),
     [
         (["Age"], r"no column 'Age' to compare \(did you mean 'age'\?\)"),
-        (["none"], "'none' has no value at all"),
-        (["name"], "'name' has 60 levels, more than the 50"),
-        (["same"], "'same' has the one value '7'"),
-        ({"region": "mean"}, r"'region' has '\w+' in data row \d+, which is no number"),
+        (["none"], "no value at all"),
+        (["name"], "60 levels, more than the 50"),
+        (["same"], "the one value '7'"),
+        ({"region": "mean"}, r"'\w+' in data row \d+"),
     ],
 )
-def test_columns_that_cannot_be_compared(table, posterior, columns, complaint):
+def test_columns_that_cannot_be_compared(table, posterior, columns, word):
     table = pd.concat([table, table], ignore_index=True)
     table = table.assign(none=None, same=7, name=[f"n{place % 60}" for place in range(80)])
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=word):
         compare_outside(posterior, table, columns)
 
 
-@pytest.mark.parametrize("labels", [[0, 1], [3] * 40, [-1] * 40, [0.7] * 40, ["one"] * 40])
-def test_labels_that_cannot_be(table, posterior, labels):
-    with pytest.raises(DataError, match="labels "):
-        compare_outside(posterior, table, "age", method="labels", labels=labels)
+def test_labels_that_cannot_be(table, posterior):
+    for labels in ([0, 1], [3] * 40, [-1] * 40, [0.7] * 40, ["one"] * 40):
+        with pytest.raises(DataError, match="labels "):
+            compare_outside(posterior, table, "age", method="labels", labels=labels)
 
 
 def run_fit(*args):
@@ -538,7 +509,7 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
         (["--outside", "age", "--variables", "x1,age"], 2, "--outside names 'age', which another"),
         (["--outside", "Age"], 3, "no column 'Age' to compare (did you mean 'age'?)"),
         (["--outside-method", "labels"], 2, "--outside-method needs --outside: say which columns"),
-        (["--outside", "age", "--outside-method", "x"], 4, "method is 'x'; it must be one of"),
+        (["--outside", "age", "--outside-method", "x"], 4, "averaged"),
     ],
 )
 def test_a_fit_refuses_before_it_samples(on_disk, tmp_path, options, code, complaint, monkeypatch):

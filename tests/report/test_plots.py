@@ -15,7 +15,7 @@ from silomix import plots
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import cluster_map
-from silomix.report.drawing import COLOURS, LIGHT
+from silomix.report.display import COLOURS, LIGHT
 
 STUDY_FIGURES = {"agreement", "coverage"}
 OWN = [name for name, f in inspect.getmembers(plots, inspect.isfunction) if name[0] != "_"]

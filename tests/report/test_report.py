@@ -22,13 +22,20 @@ from silomix.cli.whole import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.model.draws import Correspondence, SiloProfiles
 from silomix.model.schema import Schema, Variable
-from silomix.posterior import PolishTrace, characterise
-from silomix.posterior.characterise import Trait
+from silomix.posterior import PolishTrace
+from silomix.posterior.characterise import Contrast
 from silomix.posterior.outside import compare_outside
-from silomix.report import cluster_sections, drawing, make_report, write_report
-from silomix.report.display import number, percent, probability
-from silomix.report.run_sections import AGGREGATIONS, MATCHINGS, ORACLES, runs_table, steps
-from silomix.report.silo_sections import drift_sentences, drift_table, holders_table
+from silomix.report import cluster_sections, display, make_report, write_report
+from silomix.report.run_sections import (
+    AGGREGATIONS,
+    MATCHINGS,
+    ORACLES,
+    drift_sentences,
+    drift_table,
+    holders_table,
+    runs_table,
+    steps,
+)
 from silomix.study import make_study
 from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
 
@@ -135,7 +142,7 @@ def test_names_are_text_wherever_they_stand(rng):
     assert len(page.attributes("script")) == 3
     assert HOSTILE in page.text
     assert "<script>alert" not in text
-    chart = drawing.line_chart(np.arange(3.0), name=HOSTILE, along=HOSTILE)
+    chart = display.line_chart(np.arange(3.0), name=HOSTILE, along=HOSTILE)
     assert Page(str(chart)).attributes("svg")[0]["aria-label"] == HOSTILE
     assert "<script" not in chart
 
@@ -226,17 +233,18 @@ def test_every_method_is_explained_where_it_is_met(posterior, page):
     assert [name for name, _, _ in steps(exact)] == ["Sample", "Assign"]
 
 
-def test_the_strongest_traits_are_shown_and_the_others_folded(rng, monkeypatch):
+def test_the_strongest_traits_are_shown_and_the_others_folded(rng):
     schema = Schema(tuple(Variable(f"x{q}", ("no", "yes")) for q in range(60)))
     many = make_posterior(rng, schema=schema, clusters=1)
-    high = [Trait(f"x{q}", "yes", 2 * q + 1, 2.0 - 0.01 * q, 1.0) for q in range(60)]
-    monkeypatch.setattr(characterise, "traits", lambda *_, **__: [(high, high[:5])])
-    (row,) = cluster_sections.traits_table(many, None, 0.95).rows
+    scaled = np.repeat(2.0 - 0.01 * np.arange(60), 2)[None]
+    low = np.where(np.arange(120) < 10, 0.97, 0.0)[None]
+    found = Contrast(None, scaled, None, high=np.ones((1, 120)), low=low)
+    (row,) = cluster_sections.traits_table(many, found).rows
     assert [line.split()[0] for line in row[1].text.splitlines()] == [f"x{q}" for q in range(5)]
     assert row[1].folded[0].startswith("x5 = yes")
     assert row[1].folded[-1] == "and 10 others"
     assert (row[1].note, len(row[1].folded)) == ("55 more", 46)
-    assert (row[2].note, row[2].folded) == ("", ())
+    assert (row[2].note, row[2].folded, row[3].text) == ("", (), "0.970")
 
 
 def test_a_share_that_is_next_to_nothing_is_shown_as_such(posterior):
@@ -259,8 +267,8 @@ class TestDrift:
         largest = drifting.drift().iloc[0]
         assert str(table.rows[0][5].text) == (
             f"{largest['level_name']} in cluster {largest['cluster']}: "
-            f"{percent(largest['highest'])} in {largest['highest_silo']}, "
-            f"{percent(largest['lowest'])} in {largest['lowest_silo']}"
+            f"{display.percent(largest['highest'])} in {largest['highest_silo']}, "
+            f"{display.percent(largest['lowest'])} in {largest['lowest_silo']}"
         )
         assert str(table.rows[2][5].text) == "–"
         text = Page(make_report(drifting)).text
@@ -373,37 +381,36 @@ def test_silos_settings_digests_and_bytes_are_shown(posterior, page):
         assert shown in page.text
 
 
-@pytest.mark.parametrize("theme", [drawing.LIGHT, drawing.DARK])
+@pytest.mark.parametrize("theme", [display.LIGHT, display.DARK])
 def test_text_on_every_colour_can_be_read(theme):
+    """By the relative luminance of WCAG 2.2."""
     for view, anchors in theme.items():
-        rules = re.findall(
-            r"background:#(\w{6});color:#(0|f)", drawing.heat_rules(anchors, view), re.MULTILINE
-        )
-        assert len(rules) == drawing.STEPS + 1
+        rules = re.findall(r"background:#(\w{6});color:#(0|f)", display.heat_rules(anchors, view))
+        assert len(rules) == display.STEPS + 1
         for colour, ink in rules:
-            light = drawing.luminance(np.array([*bytes.fromhex(colour)], float))
+            channels = [value / 255 for value in bytes.fromhex(colour)]
+            linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+            light = np.dot(linear, [0.2126, 0.7152, 0.0722])
             bright, dark = (1.0, light) if ink == "f" else (light, 0.0)
             assert (bright + 0.05) / (dark + 0.05) >= 4.5
 
 
-def test_colours_are_clipped_to_their_scale():
-    assert [drawing.share_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
-    assert [drawing.difference_class(d, 2.0) for d in (-9.0, 0.0, 1.0)] == ["d0", "d10", "d15"]
-
-
-def test_numbers_are_written_for_people():
-    assert [percent(share) for share in (0.3214, 0.0004, np.nan)] == ["32.1%", "0.04%", "–"]
-    assert [number(np.inf), number(-0.5, "+.2f")] == ["–", "−0.50"]
-    surest = [probability(*pair) for pair in ((1.0, 1000), (0.0, 50), (0.953, 1000))]
+def test_colours_are_clipped_and_numbers_are_written_for_people():
+    assert [display.share_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
+    assert [display.difference_class(d, 2.0) for d in (-9.0, 0.0, 1.0)] == ["d0", "d10", "d15"]
+    shares = [display.percent(share) for share in (0.3214, 0.0004, np.nan)]
+    assert shares == ["32.1%", "0.04%", "–"]
+    assert [display.number(np.inf), display.number(-0.5, "+.2f")] == ["–", "−0.50"]
+    surest = [display.probability(*pair) for pair in ((1.0, 1000), (0.0, 50), (0.953, 1000))]
     assert surest == ["> 0.999", "< 0.02", "0.953"]
 
 
 def test_a_line_chart_has_room_for_large_numbers_and_a_constant_stays_inside():
-    chart = drawing.line_chart(np.array([-4_719_283.0, -4_715_840.0]), name="x", along="y")
+    chart = display.line_chart(np.array([-4_719_283.0, -4_715_840.0]), name="x", along="y")
     assert "−4,719,283" in chart
     ends = [float(x) for x in re.findall(r'<text[^>]* x="([\d.]+)"[^>]*text-anchor="end"', chart)]
     assert min(ends) > 60  # ten figures of six
-    points = re.search(r'points="([^"]*)"', drawing.line_chart(np.ones(3), name="x", along="y"))[1]
+    points = re.search(r'points="([^"]*)"', display.line_chart(np.ones(3), name="x", along="y"))[1]
     assert all(0 <= float(point) <= 360 for point in re.split("[ ,]", points))
 
 

@@ -29,7 +29,7 @@ from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import infer_schema
-from silomix.posterior.provenance import fingerprint
+from silomix.posterior.diagnosis import fingerprint
 from silomix.silo.release import make_release
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study

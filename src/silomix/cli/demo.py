@@ -9,11 +9,12 @@ from rich.console import Group
 from rich.text import Text
 
 from silomix.api import fit
+from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.table import load
 from silomix.posterior import row_membership
 from silomix.report.display import as_text, table_view
-from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text, writing
+from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text
 from silomix.report.summary import posterior_record, posterior_view, verdict_view
 from silomix.simulate import SILO_COLUMN, simulate
 

@@ -24,7 +24,7 @@ from silomix.model.files import private_file
 from silomix.model.sentences import listing
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
-from silomix.report.silo_sections import REPLY_NAMES
+from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import posterior_record, posterior_view
 from silomix.silo.ledger import open_account
 from silomix.silo.local import Silo, load_rows, open_silo, place_in

@@ -21,7 +21,7 @@ from silomix.model.schema import Schema, Shard
 from silomix.model.table import expand, infer_schema, load
 from silomix.report.display import table_view
 from silomix.report.results_folder import check_free, silo_files, write_silo
-from silomix.report.silo_sections import REPLY_NAMES
+from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo.disclosure import check_tier, outgoing
 from silomix.silo.ledger import (

@@ -79,7 +79,7 @@ def cluster_notes(
     """
     match = parts.correspondence
     rows = [release.rows for release in releases]
-    lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match.silos, match)
+    lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
     for lone in lonely or ():
         same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
         yield (

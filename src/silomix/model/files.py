@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
+from silomix.errors import SettingsError, SilomixError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -59,6 +61,18 @@ def replace_file(path: Path, content: bytes, *, alone: bool = False, private: bo
     """Write a file whole or not at all; `alone`, `private` and errors as in `whole_file`."""
     with whole_file(path, alone=alone, private=private) as file:
         file.write(content)
+
+
+@contextmanager
+def writing(path: Path, kind: type[SilomixError] = SettingsError) -> Iterator[None]:
+    """Say in a sentence, as an error of this kind, why a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(
+            f"{path} cannot be written: {error.strerror or error}; choose another place, with "
+            "enough space"
+        ) from error
 
 
 def read_file(path: Path, most: int) -> bytes:

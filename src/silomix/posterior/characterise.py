@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Smallest scaled difference worth a word: what Cohen (1988) calls small.
 MARGIN = 0.2
-# Posterior probability from which a difference is told.
+# Posterior probability from which a difference is shown.
 PROBABILITY = 0.95
 # Share of all rows from which a cluster counts as more than a trace.
 SMALL = 0.01
@@ -49,23 +49,6 @@ class Contrast(NamedTuple):
     low: Floats
 
 
-class Trait(NamedTuple):
-    """A level that is more, or less, probable in a cluster than in the whole population.
-
-    Attributes
-    ----------
-    column : its place among the level columns.
-    scaled : posterior mean of the scaled difference; negative where the level is rarer.
-    probability : that the difference is more than the margin, on that side.
-    """
-
-    variable: str
-    level: str
-    column: int
-    scaled: float
-    probability: float
-
-
 class ClusterMap(NamedTuple):
     """Clusters in the plane of the first two axes of a multiple correspondence analysis.
 
@@ -81,11 +64,6 @@ class ClusterMap(NamedTuple):
     draws: Floats
     columns: Floats
     shares: Floats
-
-
-def whole_population(weights: NDArray[np.floating], probabilities: NDArray[np.floating]) -> Floats:
-    """Return each level's probability over all rows, Σ_c π_c p_c: (draw, level)."""
-    return np.einsum("tc,tcl->tl", weights, probabilities, dtype=np.float64)
 
 
 def scaled_difference(probabilities: NDArray[np.floating], whole: NDArray[np.floating]) -> Floats:
@@ -105,28 +83,25 @@ def scaled_difference(probabilities: NDArray[np.floating], whole: NDArray[np.flo
     return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
 
 
-def contrast(
-    weights: NDArray[np.floating], probabilities: NDArray[np.floating], *, margin: float = MARGIN
-) -> Contrast:
+def contrast(weights: NDArray[np.floating], probabilities: NDArray[np.floating]) -> Contrast:
     """Return how the clusters differ from the whole population, over the draws.
 
     Parameters
     ----------
     weights : (draw, cluster)
     probabilities : (draw, cluster, level)
-    margin : smallest scaled difference that counts.
     """
-    whole = whole_population(weights, probabilities)
+    whole = np.einsum("tc,tcl->tl", weights, probabilities, dtype=np.float64)
     found = []
     for cluster in range(probabilities.shape[1]):  # all draws of all clusters may be gigabytes
         differs = scaled_difference(probabilities[:, cluster], whole)
-        sides = (differs, differs > 0, differs > margin, differs < -margin)
+        sides = (differs, differs > 0, differs > MARGIN, differs < -MARGIN)
         found.append([side.mean(axis=0) for side in sides])
     return Contrast(whole.mean(axis=0), *np.array(found).swapaxes(0, 1))
 
 
-def told_columns(offsets: Ints) -> Bools:
-    """Return which levels to tell of: all but the first of two, which mirrors the second.
+def shown_columns(offsets: Ints) -> Bools:
+    """Return which levels to show: all but the first of two, which mirrors the second.
 
     Parameters
     ----------
@@ -136,38 +111,28 @@ def told_columns(offsets: Ints) -> Bools:
     -------
     (level,)
     """
-    told = np.ones(int(offsets[-1]), dtype=bool)
-    told[offsets[:-1][np.diff(offsets) == 2]] = False
-    return told
+    shown = np.ones(int(offsets[-1]), dtype=bool)
+    shown[offsets[:-1][np.diff(offsets) == 2]] = False
+    return shown
 
 
-def traits(
-    found: Contrast,
-    levels: Sequence[tuple[str, str]],
-    offsets: Ints,
-    *,
-    probability: float = PROBABILITY,
-) -> list[tuple[list[Trait], list[Trait]]]:
-    """Return for each cluster the levels that are high and those that are low, clearest first.
+def traits(found: Contrast, offsets: Ints) -> list[tuple[Ints, Ints]]:
+    """Return for each cluster the columns of the levels that are high and low, clearest first.
 
     Parameters
     ----------
-    levels : (variable, level) of each level column.
     offsets : (variable + 1,), where each variable's levels start.
-    probability : that the difference passes the margin, from which a level is told.
     """
-    told = told_columns(offsets)
+    shown = shown_columns(offsets)
 
-    def side(cluster: int, sure: Floats) -> list[Trait]:
-        scaled = found.scaled[cluster]
-        columns = np.flatnonzero(told & (sure[cluster] >= probability))
-        order = columns[np.argsort(-np.abs(scaled[columns]), kind="stable")]
-        return [
-            Trait(levels[c][0], levels[c][1], int(c), float(scaled[c]), float(sure[cluster, c]))
-            for c in order
-        ]
+    def clearest(scaled: Floats, probability: Floats) -> Ints:
+        columns = np.flatnonzero(shown & (probability >= PROBABILITY))
+        return columns[np.argsort(-np.abs(scaled[columns]), kind="stable")]
 
-    return [(side(c, found.high), side(c, found.low)) for c in range(len(found.scaled))]
+    return [
+        (clearest(scaled, high), clearest(scaled, low))
+        for scaled, high, low in zip(found.scaled, found.high, found.low, strict=True)
+    ]
 
 
 def number_of_clusters(
@@ -272,42 +237,6 @@ DOUBTFUL = 0.1
 OVERLAP = 0.9
 
 
-class KappaSummary(NamedTuple):
-    """What the draws of κ say of each variable; all are (variable,).
-
-    Attributes
-    ----------
-    median, lower, upper : of κ_q; may be infinite. The interval leaves out as many draws below as
-        above, and is nan where κ is a point value.
-    same : the posterior probability that the silos are alike, κ_q = ∞; nan for a point value.
-    """
-
-    median: Floats
-    lower: Floats
-    upper: Floats
-    same: Floats
-
-
-class SiloExtremes(NamedTuple):
-    """The two silos that differ most in each level of each cluster; all are (cluster, level).
-
-    Attributes
-    ----------
-    highest, lowest : the silos' places in the roster.
-    top, bottom : their probabilities of the level.
-    """
-
-    highest: Ints
-    lowest: Ints
-    top: Floats
-    bottom: Floats
-
-    @property
-    def difference(self) -> Floats:
-        """The difference between the two: (cluster, level)."""
-        return self.top - self.bottom
-
-
 class SingleSilo(NamedTuple):
     """A cluster that lives in one silo.
 
@@ -351,47 +280,8 @@ def spread(kappa: Floats) -> Floats:
     return np.sqrt(0.25 / (kappa + 1))
 
 
-def summarise_kappa(kappa: Floats, level: float = 0.95) -> KappaSummary:
-    """Return medians, intervals, and the probability that the silos are alike.
-
-    Parameters
-    ----------
-    kappa : (draw, variable); one draw is a point value.
-    level : share of the draws inside the intervals.
-    """
-    at = [0.5, (1 - level) / 2, (1 + level) / 2]
-    # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
-    median, lower, upper = np.quantile(kappa, at, axis=0, method="inverted_cdf")
-    if len(kappa) > 1:
-        return KappaSummary(median, lower, upper, np.isinf(kappa).mean(axis=0))
-    unknown = np.full(len(median), np.nan)
-    return KappaSummary(median, unknown, unknown, unknown)
-
-
-def silo_extremes(probabilities: NDArray[np.floating], offsets: Ints) -> SiloExtremes:
-    """Return where each level is most and least common, by the silos' mean probabilities.
-
-    The first level of a variable with two is left out, with a difference of 0: it mirrors the
-    second. A silo without rows in a cluster needs no exception: its profile is then the shared one.
-
-    Parameters
-    ----------
-    probabilities : (draw, silo, cluster, level), each silo's own profiles.
-    offsets : (variable + 1,), where each variable's levels start.
-    """
-    means = probabilities.mean(axis=0, dtype=np.float64)
-    highest, lowest = means.argmax(axis=0), means.argmin(axis=0)
-    mirrored = ~told_columns(offsets)
-    lowest[:, mirrored] = highest[:, mirrored]
-    top, bottom = (np.take_along_axis(means, s[None], axis=0)[0] for s in (highest, lowest))
-    return SiloExtremes(highest, lowest, top, bottom)
-
-
 def single_silo_clusters(
-    weights_by_silo: NDArray[np.floating],
-    rows: Sequence[int] | None,
-    silos: Sequence[str],
-    correspondence: Correspondence | None = None,
+    weights_by_silo: NDArray[np.floating], rows: Sequence[int], correspondence: Correspondence
 ) -> list[SingleSilo]:
     """Return the clusters that live in one silo, the smallest number first.
 
@@ -401,11 +291,10 @@ def single_silo_clusters(
     Parameters
     ----------
     weights_by_silo : (draw, silo, cluster)
-    rows : of each silo; None, where nobody knows, gives an empty list.
-    silos : their names.
+    rows : of each silo.
     correspondence : what the silos found, to say how sure it is that such a cluster is no other.
     """
-    if rows is None or len(silos) < 2:
+    if len(rows) < 2:
         return []
     counts = np.asarray(rows, dtype=np.float64)
     expected = weights_by_silo.mean(axis=0, dtype=np.float64) * counts[:, None]
@@ -414,12 +303,11 @@ def single_silo_clusters(
     joined = joint_probabilities(correspondence)
     found = []
     for cluster, silo in enumerate(shares.argmax(axis=0)):
-        if shares[silo, cluster] >= least[silo]:
+        if (share := shares[silo, cluster]) >= least[silo]:
             # on the diagonal, and where no two silos hold the two clusters, stands nan
             apart = np.nan if joined is None else 1 - np.nanmax([*joined[cluster], 0.0])
-            found.append(
-                SingleSilo(cluster, silos[silo], float(shares[silo, cluster]), float(apart))
-            )
+            name = correspondence.silos[silo]
+            found.append(SingleSilo(cluster, name, float(share), float(apart)))
     return found
 
 

@@ -1,4 +1,6 @@
-"""Whether the global posterior can be trusted: one level, its first cause, and what mends it.
+"""Whether the global posterior can be trusted, and where it comes from.
+
+The verdict is one level, its first cause, and what mends it.
 
 The level follows what predicts a wrong result, not what is easy to compute: whether the polish's
 own chains were at rest, the worst cluster and not the average; whether a silo's chains, each by
@@ -8,21 +10,29 @@ there are rows enough. How the silos' own traces mixed matters only where no pol
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import struct
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.model.sentences import listing, plural, spoken
+from silomix.study import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Floats
-    from silomix.messages import ReleasedDiagnostics
+    from silomix.messages import Release, ReleasedDiagnostics
+    from silomix.study import Study
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
@@ -116,16 +126,20 @@ class PosteriorDiagnostics:
         return self.polish is not None and self.polish.still_moving
 
     @property
+    def runs(self) -> dict[str, ReleasedDiagnostics]:
+        """By name, all runs that were judged: those of silos, and the one over all of them."""
+        return dict(self.silos) | ({"all silos together": self.chains} if self.chains else {})
+
+    @property
     def causes(self) -> tuple[Cause, ...]:
         """What speaks against the result, the worst first."""
-        found = [*_causes(self), *_unmixed(self)]
-        doubts = [cause for cause in found if cause.level != "trust"]
+        doubts = [cause for cause in _causes(self) if cause.level != "trust"]
         return tuple(sorted(doubts, key=lambda cause: cause.level != "distrust"))
 
     @property
     def level(self) -> Level:
         """How far to trust it: "trust", "care" or "distrust"; never the first if nothing judged."""
-        if not _runs(self):
+        if not self.runs:
             return "care"
         return max((cause.level for cause in self.causes), key=LEVELS.index, default="trust")
 
@@ -147,7 +161,7 @@ class PosteriorDiagnostics:
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the verdict on a posterior, a sentence at a time: the first cause, then the notes."""
     causes = diagnostics.causes
-    if not _runs(diagnostics):
+    if not diagnostics.runs:
         yield "Cannot tell whether to trust it: no run was judged."
     elif not causes:
         yield f"Trust it: {_reasons(diagnostics)}."
@@ -164,15 +178,14 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     yield from diagnostics.notes
 
 
-def judge(value: float, limits: tuple[float, float], *, larger: bool = False) -> Level:
+def judge(value: float, limits: tuple[float, float]) -> Level:
     """Return the level of one finding; nan, where it was not made, speaks for nothing.
 
     Parameters
     ----------
-    limits : where care begins, and where distrust does.
-    larger : whether larger values are worse.
+    limits : where care begins, and where distrust does; in the order in which it gets worse.
     """
-    sign = -1.0 if larger else 1.0
+    sign = math.copysign(1.0, limits[0] - limits[1])
     care, distrust = (sign * value < sign * limit for limit in limits)
     return "distrust" if distrust else "care" if care else "trust"
 
@@ -180,8 +193,8 @@ def judge(value: float, limits: tuple[float, float], *, larger: bool = False) ->
 def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     """Yield the findings, those of level "trust" among them."""
     limits, silos = UNSURE["agreement"], diagnostics.silos
-    apart = [name for name, run in silos.items() if judge(run.agreement, limits) != "trust"]
-    if apart:
+    sure, polish, rows = diagnostics.confidence, diagnostics.polish, diagnostics.smallest
+    if apart := [name for name, run in silos.items() if judge(run.agreement, limits) != "trust"]:
         least = min(silos[name].agreement for name in apart)
         yield Cause(
             judge(least, limits),
@@ -190,7 +203,6 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "Give five times the iterations, which takes about five times as long to sample; if "
             "that does not help, the rows do not settle which clusters there are",
         )
-    sure, polish, rows = diagnostics.confidence, diagnostics.polish, diagnostics.smallest
     if sure is not None:
         yield Cause(
             judge(sure, UNSURE["confidence"]),
@@ -201,42 +213,32 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         )
     if polish is not None and polish.still_moving:
         yield Cause(
-            "distrust" if judge(polish.moved, MOVED, larger=True) == "distrust" else "care",
+            max("care", judge(polish.moved, MOVED), key=LEVELS.index),
             f"the draws were still moving after {plural(polish.rounds, 'polish round')}",
             f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
             "polish",
         )
-    full = [name for name, run in silos.items() if run.full >= FULL]
-    if full:
+    if full := [name for name, run in silos.items() if run.full >= FULL]:
         yield Cause(
             "care",
             f"in {_names(full)} every component held rows: there may be more clusters",
             "Give twice the components, which takes about twice as long to sample",
         )
-    if rows is not None and rows < FEW_ROWS[0]:
+    if rows is not None:
         yield Cause(
             judge(rows, FEW_ROWS),
             f"the smallest cluster has about {plural(round(rows), 'row')}, too few to describe it",
             "Take its numbers for a hint; only more rows would make them more",
         )
-
-
-def _unmixed(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
-    """Judge the traces of runs that nothing polishes afterwards."""
-    runs = {} if diagnostics.rounds else _runs(diagnostics)
-    doubted = [name for name, run in runs.items() if not run.trusted]
-    if doubted:
+    # how traces mixed matters only where nothing polishes the draws afterwards
+    runs = {} if diagnostics.rounds else diagnostics.runs
+    if doubted := [name for name, run in runs.items() if not run.trusted]:
         verdict = runs[doubted[0]].verdict.removesuffix(".")
         yield Cause(
             "care",
             f"the traces of {_names(doubted)} had not mixed. {verdict}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
-
-
-def _runs(diagnostics: PosteriorDiagnostics) -> dict[str, ReleasedDiagnostics]:
-    chains = diagnostics.chains
-    return dict(diagnostics.silos) | ({"all silos together": chains} if chains else {})
 
 
 def _names(silos: list[str]) -> str:
@@ -259,7 +261,7 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
 
 def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     """Yield the numbers behind the verdict, a line for each run."""
-    for name, run in _runs(diagnostics).items():
+    for name, run in diagnostics.runs.items():
         rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
         mixed = (
             "constant traces"
@@ -273,3 +275,99 @@ def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
     if diagnostics.elbo is not None and len(diagnostics.elbo):
         first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
         yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a posterior comes from.
+
+    Attributes
+    ----------
+    version : of silomix.
+    study : digest of the study.
+    seed : of all randomness.
+    silos : the silos that took part, in the order of the roster and of every silo axis.
+    releases : by silo, digest of its release; empty where silos made none.
+    sent : by silo, and by kind of reply, the bytes that left it.
+    answered : by silo, and by kind of reply, how many questions it answered.
+    """
+
+    version: str
+    study: str
+    seed: int
+    silos: tuple[str, ...]
+    releases: Mapping[str, str]
+    sent: Mapping[str, Mapping[str, int]]
+    answered: Mapping[str, Mapping[str, int]]
+
+
+def make_provenance(
+    study: Study,
+    releases: Iterable[Release],
+    sent: Mapping[str, Mapping[str, int]],
+    answered: Mapping[str, Mapping[str, int]],
+) -> Provenance:
+    """Return the provenance of a posterior made now.
+
+    Parameters
+    ----------
+    study : its settings.
+    releases : of every silo that made one.
+    sent : by silo and kind of reply, bytes, as `count_bytes` counts them.
+    answered : by silo and kind of reply, how many.
+    """
+    return Provenance(
+        version=metadata.version("silomix"),
+        study=digest(study),
+        seed=study.seed,
+        silos=study.silos,
+        releases={release.silo: fingerprint(release) for release in releases},
+        sent=deepcopy(sent),
+        answered=deepcopy(answered),
+    )
+
+
+def fingerprint(record: object) -> str:
+    """Return the SHA-256, in hexadecimal, of what a record says: names, types, shapes, values."""
+    hashed = hashlib.sha256()
+    for what, content in _parts(record):
+        hashed.update(f"{what} {len(content)} ".encode() + content)
+    return hashed.hexdigest()
+
+
+def count_bytes(record: object) -> int:
+    """Return the bytes of what a record says: arrays as they are, numbers in 8, text in UTF-8."""
+    return sum(len(content) for _, content in _parts(record))
+
+
+def _parts(value: object) -> Iterator[tuple[str, bytes]]:
+    """Yield the arrays, numbers and texts of a record: what each is, and its bytes."""
+    if isinstance(value, np.ndarray):
+        portable = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
+        yield f"array {portable.dtype.str} {value.shape}", portable.tobytes()
+    elif is_dataclass(value):
+        yield f"record {type(value).__name__}", b""
+        for field in fields(value):
+            yield f"field {field.name}", b""
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, Mapping):
+        yield f"mapping of {len(value)}", b""
+        for key in sorted(value):
+            yield from _parts(key)
+            yield from _parts(value[key])
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield f"sequence of {len(value)}", b""
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield _scalar(value)
+
+
+def _scalar(value: Any) -> tuple[str, bytes]:
+    if value is None:
+        return "nothing", b""
+    if isinstance(value, str):
+        return "text", value.encode()
+    if isinstance(value, float | np.floating):
+        return "float", struct.pack("<d", value)
+    return "whole number", struct.pack("<q", int(value))

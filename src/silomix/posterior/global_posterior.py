@@ -1,26 +1,26 @@
-"""The global posterior: one frozen record, and what people ask of it."""
+"""The global posterior: one frozen record, and what people ask of it.
+
+Frames come in the library that the table came in.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import narwhals as nw
 import numpy as np
 
-from silomix.errors import SettingsError, SilomixError
+from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
-from silomix.model.sentences import did_you_mean, listing, plural, quoted
-from silomix.posterior.frames import (
-    Layout,
-    check_choice,
-    drift_columns,
-    estimates,
-    make_datatree,
-    make_frame,
-)
+from silomix.model.sentences import listing, one_of, plural
+from silomix.posterior.characterise import spread
 from silomix.posterior.membership import table_membership
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import xarray as xr
@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.reading import Table
-    from silomix.posterior.diagnosis import PosteriorDiagnostics
-    from silomix.posterior.frames import Backend
+    from silomix.posterior.diagnosis import PosteriorDiagnostics, Provenance
     from silomix.posterior.outside import Outside
-    from silomix.posterior.provenance import Provenance
     from silomix.study import Study
+
+    Columns = Mapping[str, NDArray[Any] | list[Any]]
+
+Backend = Literal["pandas", "polars", "pyarrow"]
+Layout = Literal["tidy", "wide"]
 
 # Clusters and silos that are printed; the others are only counted.
 MOST_NAMES = 6
@@ -214,15 +217,11 @@ class Posterior:
         >>> len(frame), frame["interval"][0]
         (135, '90% HDI')
         """
-        clusters, levels = self.n_clusters, self.levels
         both = np.concatenate([self.weights[:, :, None], self.probabilities], axis=2)
-        columns: dict[str, Any] = {
-            "cluster": np.repeat(np.arange(clusters), len(levels) + 1),
-            "quantity": ["size", *["probability"] * len(levels)] * clusters,
-            "variable": [None, *(variable for variable, _ in levels)] * clusters,
-            "level_name": [None, *(name for _, name in levels)] * clusters,
-        }
-        return make_frame(columns | estimates(both, level), frame_like, self)
+        columns = _by_cluster(self, [(None, None), *self.levels]) | estimates(both, level)
+        quantity = ["size", *["probability"] * len(self.levels)] * self.n_clusters
+        first = {"cluster": columns["cluster"], "quantity": quantity}
+        return make_frame(first | columns, frame_like, self)
 
     def cluster_sizes(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of the clusters' shares of all rows; arguments as for `summary`.
@@ -260,28 +259,20 @@ class Posterior:
         >>> posterior.profiles(silo="silo 2").shape
         (130, 8)
         """
-        check_choice("layout", layout, get_args(Layout))
+        one_of("layout", layout, get_args(Layout))
         draws = self.probabilities if silo is None else self._profiles_of(str(silo))
-        variables, names = map(list, zip(*self.levels, strict=True))
-        if layout == "wide":
-            columns: dict[str, Any] = {"variable": variables, "level_name": names}
+        if layout == "tidy":
+            columns = _by_cluster(self, self.levels) | estimates(draws, level)
+        else:
+            variables, names = map(list, zip(*self.levels, strict=True))
             means = enumerate(draws.mean(axis=0, dtype=np.float64))
-            wide = {f"cluster {cluster}": mean for cluster, mean in means}
-            return make_frame(columns | wide, frame_like, self)
-        tidy: dict[str, Any] = {
-            "cluster": np.repeat(np.arange(self.n_clusters), len(names)),
-            "variable": variables * self.n_clusters,
-            "level_name": names * self.n_clusters,
-        }
-        return make_frame(tidy | estimates(draws, level), frame_like, self)
+            columns = {"variable": variables, "level_name": names}
+            columns |= {f"cluster {cluster}": mean for cluster, mean in means}
+        return make_frame(columns, frame_like, self)
 
     def _profiles_of(self, silo: str) -> NDArray[np.floating]:
         """Return the draws of a silo's own profiles: (draw, cluster, level)."""
-        if silo not in self.silos:
-            raise SettingsError(
-                f"silo is {silo!r}{did_you_mean(silo, self.silos)}; it must be a silo of the "
-                f"posterior: {quoted(self.silos)}"
-            )
+        one_of("silo", silo, self.silos)
         own = self.silo_profiles
         return self.probabilities if own is None else own.probabilities[:, self.silos.index(silo)]
 
@@ -394,6 +385,8 @@ class Posterior:
         >>> dict(tree["posterior"]["weights"].sizes)
         {'chain': 1, 'draw': 2048, 'cluster': 5}
         """
+        from silomix.posterior.saved_file import make_datatree
+
         return make_datatree(self)
 
     def report(self, path: str | Path, *, outside: Outside | None = None) -> Path:
@@ -436,3 +429,123 @@ class Posterior:
         silos = f"silos: {listing(self.silos, MOST_NAMES)}"
         lines = (counts, shown, silos, origin, self.diagnostics.verdict)
         return "\n".join(" ".join(line.split()) for line in lines)
+
+
+def backend_of(table: Any) -> Backend:
+    """Return the library to answer in when someone gave this table: pandas for a path."""
+    library = getattr(nw.from_native(table, pass_through=True), "implementation", None)
+    return next((name for name in get_args(Backend) if library and library.value == name), "pandas")
+
+
+def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> Any:
+    """Return a frame of the library that `frame_like`, or else the posterior, names."""
+    backend: Any = posterior.backend if frame_like is None else frame_like
+    if not isinstance(backend, str):
+        backend = backend_of(backend) if hasattr(backend, "columns") else type(backend).__name__
+    one_of("frame_like", backend, get_args(Backend))
+    try:
+        import_module(backend)
+    except ImportError:
+        raise MissingDependency(
+            f"this posterior answers in {backend} frames, and {backend} is not installed: "
+            f"pip install {backend}, or ask with frame_like='pandas'"
+        ) from None
+    # as lists, whose types every library finds by itself
+    lists = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
+    return nw.from_dict(lists, backend=backend).to_native()
+
+
+def _by_cluster(posterior: Posterior, levels: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return columns that name lines: all of these levels in each cluster."""
+    clusters = posterior.n_clusters
+    return {
+        "cluster": np.repeat(np.arange(clusters), len(levels)),
+        "variable": [variable for variable, _ in levels] * clusters,
+        "level_name": [name for _, name in levels] * clusters,
+    }
+
+
+def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Any]:
+    """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
+    lower, upper = highest_density_interval(draws, level)
+    return {
+        "mean": draws.mean(axis=0, dtype=np.float64).ravel(),
+        "sd": draws.std(axis=0, dtype=np.float64).ravel(),
+        "lower": lower.ravel(),
+        "upper": upper.ravel(),
+        "interval": [f"{100 * level:g}% HDI"] * lower.size,
+    }
+
+
+def drift_columns(posterior: Posterior, level: float) -> Columns:
+    """Return one line per variable: how much the silos differ in it, and where most."""
+    own, schema = posterior.silo_profiles, posterior.study.table_schema
+    if own is None:
+        raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
+    # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
+    at = [0.5, (1 - level) / 2, (1 + level) / 2]
+    kappa, lower, upper = np.quantile(own.kappa, at, axis=0, method="inverted_cdf")
+    same, interval = np.isinf(own.kappa).mean(axis=0), f"{100 * level:g}% equal-tailed"
+    if len(own.kappa) == 1:
+        lower, upper, same = np.full((3, len(kappa)), np.nan)
+        interval = "point value"
+    means = own.probabilities.mean(axis=0, dtype=np.float64)
+    cluster, column = np.transpose([_most_apart(means, *ends) for ends in pairwise(schema.offsets)])
+    # (silo, variable): the probabilities of the level in which two silos differ most
+    apart = means[:, cluster, column]
+    difference = np.ptp(apart, axis=0)
+    # of silos that do not differ at all there are no two to name
+    names = np.array([*posterior.silos, None], dtype=object)
+    highest, lowest = (
+        names[np.where(difference > 0, place, -1)]
+        for place in (apart.argmax(axis=0), apart.argmin(axis=0))
+    )
+    # point values are often the same for all variables; nan sorts last, and is then everywhere
+    order = np.lexsort([-difference, same, kappa])
+    columns = {
+        "variable": np.array([variable.name for variable in schema.variables], dtype=object),
+        "same": same,
+        "spread": spread(kappa),
+        "kappa": kappa,
+        "lower": lower,
+        "upper": upper,
+        "interval": np.full(len(kappa), interval),
+        "cluster": cluster,
+        "level_name": np.array([posterior.levels[place][1] for place in column], dtype=object),
+        "highest_silo": highest,
+        "highest": apart.max(axis=0),
+        "lowest_silo": lowest,
+        "lowest": apart.min(axis=0),
+        "difference": difference,
+    }
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _most_apart(means: Floats, start: int, stop: int) -> tuple[int, int]:
+    """Return the cluster and level column of a variable in which two silos differ most.
+
+    A silo without rows in a cluster needs no exception: its profile is then the shared one.
+
+    Parameters
+    ----------
+    means : (silo, cluster, level), mean probabilities.
+    start, stop : the variable's columns.
+    """
+    # the first of two levels mirrors the second
+    first = start + 1 if stop - start == 2 else start
+    gaps = np.ptp(means[:, :, first:stop], axis=0)
+    cluster, column = divmod(int(gaps.argmax()), stop - first)
+    # where nothing differs, the last level, as for a variable that differs
+    return cluster, first + column if gaps.any() else stop - 1
+
+
+def no_drift(posterior: Posterior) -> str:
+    """Return why the silos of a posterior have no profiles of their own, and what to do."""
+    if len(posterior.silos) == 1:
+        return "it has a single silo, and no other to differ from"
+    if posterior.study.model.drift == "none":
+        return (
+            "its study says drift = 'none', so that a cluster has one profile in all silos; "
+            "fit again with drift='learn' to see how the silos differ"
+        )
+    return "the silos' own profiles were not kept; fit again with drift='learn'"

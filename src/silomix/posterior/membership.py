@@ -96,22 +96,36 @@ def table_membership(
 
 
 def encoded_membership(
-    posterior: Posterior, codes: NDArray[np.unsignedinteger], places: Ints, threads: int
+    posterior: Posterior,
+    codes: NDArray[np.unsignedinteger],
+    places: Ints,
+    threads: int,
+    draw: int | None = None,
 ) -> RowMembership:
-    """Return the membership of rows as codes, (row, variable), given the places of their silos."""
+    """Return the membership of rows, averaged over draws or in a single one.
+
+    Parameters
+    ----------
+    codes : (row, variable), as the study's schema has them.
+    places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
+    threads : cores to use.
+    draw : the only one to use. The silos' own profiles, of the last draws alone, are then left out.
+    """
     offsets = posterior.study.table_schema.offsets
-    own = posterior.silo_profiles
+    own = posterior.silo_profiles if draw is None else None
+    used = slice(draw, None if draw is None else draw + 1)
+    overall, by_silo = posterior.weights[used], posterior.weights_by_silo[used]
     found = RowMembership(np.empty((len(codes), posterior.n_clusters)), np.empty(len(codes)))
     # all silos without profiles of their own share these, which are dear
-    shared = cache(lambda: make_steps(posterior.weights, posterior.probabilities, offsets))
+    shared = cache(lambda: make_steps(overall, posterior.probabilities[used], offsets))
     for place in np.unique(places):
         rows = np.flatnonzero(places == place)
         if place == ELSEWHERE:
-            weights, steps = posterior.weights, shared()
+            weights, steps = overall, shared()
         elif own is None:
-            weights, steps = posterior.weights_by_silo[:, place], shared()
+            weights, steps = by_silo[:, place], shared()
         else:
-            weights = posterior.weights_by_silo[-len(own.probabilities) :, place]
+            weights = by_silo[-len(own.probabilities) :, place]
             steps = make_steps(weights, own.probabilities[:, place], offsets)
         part = share_rows(codes[rows], steps, log_weights(weights), threads)
         found.membership[rows], found.log_density[rows] = part

@@ -11,16 +11,15 @@ import numpy as np
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
-from silomix.model.sentences import at_least, plural
+from silomix.model.sentences import at_least, one_of, plural
 from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
-from silomix.posterior.frames import Layout, check_choice, make_frame
-from silomix.posterior.membership import silo_places
+from silomix.posterior.global_posterior import Layout, make_frame
+from silomix.posterior.membership import encoded_membership, silo_places
 from silomix.posterior.outside_estimates import (
     Comparison,
     Target,
     compare_labels,
     compare_memberships,
-    draw_memberships,
 )
 from silomix.study.validation import cores
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.reading import Cells, Table
+    from silomix.kernels.arrays import Bools, Ints
+    from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]
@@ -44,6 +43,11 @@ AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
 MOST_SHOWN = 6
 # Draws to average over: what a few more would change is far below the standard errors.
 DRAWS = 25
+# Columns of the tidy frame.
+TIDY = (
+    *("variable", "level_name", "cluster", "rows", "estimate", "whole", "against", "difference"),
+    *("lower", "upper", "interval", "p_value", "significant", "method"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -98,35 +102,28 @@ class Outside:
         frame_like : "pandas", "polars", "pyarrow", or a frame of that library; by default the
             library of the table that was fitted.
         """
-        check_choice("layout", layout, get_args(Layout))
-        found, clusters = self.comparisons, self.posterior.n_clusters
-        columns: dict[str, Any] = {"cluster": np.arange(clusters)}
+        one_of("layout", layout, get_args(Layout))
+        found, clusters = self.comparisons, np.arange(self.posterior.n_clusters)
         if layout == "wide":
+            wide: dict[str, Any] = {"cluster": clusters}
             for one in found:
-                columns |= {one.name: one.estimate, f"{one.name}, p value": one.p_value}
-            return make_frame(columns, frame_like, self.posterior)
-        lines = clusters * len(found)
-
-        def column(name: str) -> Floats:
-            return np.concatenate([getattr(one, name) for one in found])
-
-        columns = {
-            "variable": [one.variable for one in found for _ in range(clusters)],
-            "level_name": [one.level for one in found for _ in range(clusters)],
-            "cluster": np.tile(np.arange(clusters), len(found)),
-            "rows": column("rows"),
-            "estimate": column("estimate"),
-            "whole": np.repeat([one.whole for one in found], clusters),
+                wide |= {one.name: one.estimate, f"{one.name}, p value": one.p_value}
+            return make_frame(wide, frame_like, self.posterior)
+        lines = len(clusters) * len(found)
+        # what holds for a whole comparison stands in the line of each cluster
+        columns: dict[str, Any] = {
+            name: np.concatenate([np.broadcast_to(field, len(clusters)) for field in fields])
+            for name, fields in zip(Comparison._fields, zip(*found, strict=True), strict=True)
+        }
+        columns |= {
+            "level_name": columns["level"],
+            "cluster": np.tile(clusters, len(found)),
             "against": [AGAINST[self.method]] * lines,
-            "difference": column("difference"),
-            "lower": column("lower"),
-            "upper": column("upper"),
             "interval": [f"{100 * self.level:g}% CI"] * lines,
-            "p_value": column("p_value"),
-            "significant": column("p_value") <= self.threshold,
+            "significant": columns["p_value"] <= self.threshold,
             "method": [self.method] * lines,
         }
-        return make_frame(columns, frame_like, self.posterior)
+        return make_frame({name: columns[name] for name in TIDY}, frame_like, self.posterior)
 
     def __repr__(self) -> str:
         return "\n".join(_describe(self))
@@ -197,19 +194,25 @@ def compare_outside(
         raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     if labels is not None and method != "labels":
         raise SettingsError('labels are for method="labels"; leave them out, or give it')
-    frame = read_table(table)
+    if method == "averaged" and posterior.n_draws < 2:
+        raise SettingsError('averaging needs two draws or more; give method="labels"')
+    frame, used = read_table(table), 0
     targets = read_outside(frame, columns)
     _check_outside(posterior, {target.variable for target in targets}, silo)
     if method == "labels":
-        given = _labels(posterior, frame, silo, labels, threads)
-        used = 0
+        if labels is None:
+            labels = posterior.membership(frame, silo, threads=threads).argmax(axis=1)
+        given = _check_labels(labels, len(frame), posterior.n_clusters)
         found = [compare_labels(target, given, posterior.n_clusters, level) for target in targets]
     else:
-        chosen = _spread(at_least("draws", draws, 2), posterior.n_draws)
-        used = len(chosen)
+        used = min(at_least("draws", draws, 2), posterior.n_draws)
+        chosen = np.linspace(0, posterior.n_draws - 1, used).round().astype(np.int64)
         codes = encode(frame, posterior.study.table_schema).codes
         places = silo_places(frame, silo, posterior)
-        memberships = draw_memberships(posterior, codes, places, chosen, cores(threads))
+        memberships = (
+            encoded_membership(posterior, codes, places, cores(threads), draw).membership
+            for draw in chosen
+        )
         found = compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
@@ -224,7 +227,7 @@ def compare_outside(
 
 def check_method(method: str) -> None:
     """Refuse a word that is no method."""
-    check_choice("method", method, get_args(Method))
+    one_of("method", method, get_args(Method))
 
 
 def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> None:
@@ -241,30 +244,14 @@ def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> N
         )
 
 
-def _spread(draws: int, available: int) -> Ints:
-    if available < 2:
-        raise SettingsError(
-            'the posterior has a single draw, and averaging needs two or more; give method="labels"'
-        )
-    return np.unique(np.linspace(0, available - 1, draws).round().astype(np.int64))
-
-
-def _labels(
-    posterior: Posterior,
-    frame: nw.DataFrame[Any],
-    silo: str | None,
-    given: ArrayLike | None,
-    threads: int | None,
-) -> Ints:
-    if given is None:
-        return posterior.membership(frame, silo, threads=threads).argmax(axis=1)
-    labels = cluster_numbers("labels", given)
-    if len(labels) != len(frame) or labels.max() >= posterior.n_clusters:
+def _check_labels(labels: ArrayLike, rows: int, clusters: int) -> Ints:
+    found = cluster_numbers("labels", labels)
+    if len(found) != rows or found.max() >= clusters:
         raise DataError(
-            f"labels has {len(labels)} rows and goes up to {labels.max()}; give one for each of "
-            f"the table's {len(frame)} rows, from 0 to {posterior.n_clusters - 1}"
+            f"labels has {len(found)} rows and goes up to {found.max()}; give one for each of the "
+            f"table's {rows} rows, from 0 to {clusters - 1}"
         )
-    return labels
+    return found
 
 
 def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
@@ -286,52 +273,45 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
 
 
 def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
-    check_choice(f"the kind of {name!r}", kind or "mean", get_args(Kind))
-    column = find_column(frame, name, "to compare")
-    cells = read_cells(column, f"the table: column {name!r}")
+    one_of("columns", kind or "mean", get_args(Kind))
+    column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
+    cells = read_cells(column, where)
     if len(cells.texts) < 2:
         only = f"the one value {cells.texts[0]!r}" if cells.texts else "no value at all"
-        raise DataError(
-            f"the table: column {name!r} has {only}, so no cluster can differ in it; leave it out"
-        )
+        raise DataError(f"{where} has {only}, so no cluster can differ in it; leave it out")
+    words = [text for text in cells.texts if not NUMBER.fullmatch(text)]
+    declared = declared_levels(frame, name) is not None
     if kind is None:
-        declared = declared_levels(frame, name) is not None
-        numbers = len(cells.texts) > 2 and all(map(NUMBER.fullmatch, cells.texts))
-        kind = "mean" if numbers and not declared else "levels"
+        kind = "levels" if words or declared or len(cells.texts) == 2 else "mean"
+    if kind == "mean" and words:
+        row = np.argmax(cells.codes == cells.texts.index(words[0])) + 1
+        raise DataError(
+            f"{where} has {words[0]!r} in data row {row}, which is no number; correct it, or "
+            "compare its levels"
+        )
     if kind == "mean":
-        return [Target(name, None, _numbers(cells, name))]
-    return _shares(frame, name, cells)
-
-
-def _numbers(cells: Cells, name: str) -> Floats:
-    for place, text in enumerate(cells.texts):
-        if not NUMBER.fullmatch(text):
-            row = np.argmax(cells.codes == place) + 1
-            raise DataError(
-                f"the table: column {name!r} has {text!r} in data row {row}, which is no number; "
-                "correct it, or compare its levels"
-            )
-    return np.array([*map(float, cells.texts), np.nan])[cells.codes]
-
-
-def _shares(frame: nw.DataFrame[Any], name: str, cells: Cells) -> list[Target]:
+        # a missing cell has the code −1, the last of these
+        return [Target(name, None, np.array([*map(float, cells.texts), np.nan])[cells.codes])]
     if len(cells.texts) > MOST_LEVELS:
         raise DataError(
-            f"the table: column {name!r} has {len(cells.texts)} levels, more than the "
-            f"{MOST_LEVELS} that a table of clusters can show; group them, or leave it out"
+            f"{where} has {len(cells.texts)} levels, more than the {MOST_LEVELS} that a table of "
+            "clusters can show; group them, or leave it out"
         )
     shard = load(frame, variables=[name])
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
     missing = codes == len(variable.levels)
-    told = [1] if len(variable.levels) == 2 else range(len(variable.levels))
     return [
-        Target(name, variable.levels[code], np.where(missing, np.nan, codes == code))
-        for code in told
+        Target(name, level, np.where(missing, np.nan, codes == code))
+        for code, level in enumerate(variable.levels)
+        if code or len(variable.levels) != 2
     ]
 
 
 def _describe(outside: Outside) -> Iterator[str]:
-    yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way(outside)}"
+    way = "each row in its most probable cluster"
+    if outside.method == "averaged":
+        way = f"memberships averaged over {plural(outside.draws, 'draw')}"
+    yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
     for one in outside.comparisons[:MOST_SHOWN]:
         left_out = outside.missing[one.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
@@ -340,64 +320,47 @@ def _describe(outside: Outside) -> Iterator[str]:
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"
-    yield f"\n{rule(outside)}"
+    yield (
+        f"\n* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
+        f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
+        f"{100 * outside.error:g}% (Bonferroni)"
+    )
 
 
 def _lines(outside: Outside, one: Comparison) -> Iterator[str]:
     against = f"minus {AGAINST[outside.method]}"
     interval = f"{100 * outside.level:g}% interval"
     yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
-    for cluster, differs in enumerate(outside.significant(one)):
-        span = f"{change(one.lower[cluster], one)} to {change(one.upper[cluster], one)}"
-        yield (
-            f"{cluster:>7} {one.rows[cluster]:>10,.0f} {value(one.estimate[cluster], one):>10} "
-            f"{change(one.difference[cluster], one):>11} {span:>20} "
-            f"{p_text(one.p_value[cluster]):>8}{' *' if differs else ''}"
+    for cluster, (rows, mean, change, span, p, differs) in enumerate(texts(outside, one)):
+        star = " *" if differs else ""
+        yield f"{cluster:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
+
+
+def texts(outside: Outside, one: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
+    """Yield what tables show of each cluster.
+
+    Its rows, its mean or share, the difference, the interval of that, the p value, and whether the
+    difference is significant.
+    """
+    for cluster, p in enumerate(one.p_value):
+        change, lower, upper = (
+            value(part[cluster], one, "+") for part in (one.difference, one.lower, one.upper)
         )
-
-
-def way(outside: Outside) -> str:
-    """Return how the rows were put into clusters."""
-    if outside.method == "labels":
-        return "each row in its most probable cluster"
-    return f"memberships averaged over {plural(outside.draws, 'draw')}"
-
-
-def rule(outside: Outside) -> str:
-    """Return which differences are called significant, and why."""
-    return (
-        f"* differs from the {AGAINST[outside.method]}: p at most {outside.threshold:.2g}, which "
-        f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
-        f"{100 * outside.error:g}% (Bonferroni)"
-    )
+        rare = "–" if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
+        rows, estimate = f"{one.rows[cluster]:,.0f}", value(one.estimate[cluster], one)
+        yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
 
 
 def value(number: float, one: Comparison, sign: str = "") -> str:
-    """Return a mean with about four digits, or a share in percent; "–" for nan."""
+    """Return a mean with about four digits, or a share in percent; "–" for nan.
+
+    With the sign "+" it is a difference: of shares, in percentage points.
+    """
     if not np.isfinite(number):
         return "–"
-    text = (
-        f"{number:{sign},.{_decimals(one)}f}"
-        if one.level is None
-        else f"{100 * number:{sign}.1f}{'' if sign else '%'}"
-    )
-    return text.replace("-", "−")
-
-
-def change(number: float, one: Comparison) -> str:
-    """Return a difference with its sign, of shares in percentage points; "–" for nan."""
-    return value(number, one, "+")
-
-
-def _decimals(one: Comparison) -> int:
-    """Return how many decimals show about four digits of the largest number."""
+    if one.level is not None:
+        return f"{100 * number:{sign}.1f}{'' if sign else '%'}".replace("-", "−")
     numbers = np.abs([one.whole, *one.difference])
     largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
-    return int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
-
-
-def p_text(p_value: float) -> str:
-    """Return a p value as tables print it: "<0.0001", "0.0132"; "–" for nan."""
-    if not np.isfinite(p_value):
-        return "–"
-    return "<0.0001" if p_value < 0.0001 else f"{p_value:.4f}"
+    decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
+    return f"{number:{sign},.{decimals}f}".replace("-", "−")

@@ -13,24 +13,15 @@ Rubin (1987), with the degrees of freedom of Barnard and Rubin (1999).
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from silomix.posterior.membership import encoded_membership
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.posterior.global_posterior import Posterior
-
-    Floats = Floats
 
 # Rows whose influences are held at a time.
 BLOCK = 16_384
@@ -117,61 +108,16 @@ def compare_memberships(
 
     Parameters
     ----------
-    targets : what to compare, those of a variable side by side.
+    targets : what to compare.
     memberships : (row, cluster) of each draw; two or more.
     level : of the intervals.
     """
-    variables = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
-    by_draw = [
-        [one for group in variables for one in _regress_known(shares, group)]
-        for shares in memberships
-    ]
+    by_draw = [[regress(shares, target) for target in targets] for shares in memberships]
     found = zip(targets, zip(*by_draw, strict=True), strict=True)
     return [pool(target, draws, level) for target, draws in found]
 
 
-def draw_memberships(
-    posterior: Posterior,
-    codes: NDArray[np.unsignedinteger],
-    places: Ints,
-    draws: Ints,
-    threads: int,
-) -> Iterator[Floats]:
-    """Yield P(cluster | row, draw), (row, cluster), for one draw after the other.
-
-    Parameters
-    ----------
-    codes : (row, variable), as the study's schema has them.
-    places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
-    draws : which ones; the silos' own profiles, of the last draws alone, are left out.
-    threads : cores to use.
-    """
-    for draw in draws:
-        one = slice(draw, draw + 1)
-        single = replace(
-            posterior,
-            weights=posterior.weights[one],
-            weights_by_silo=posterior.weights_by_silo[one],
-            probabilities=posterior.probabilities[one],
-            silo_profiles=None,
-        )
-        yield encoded_membership(single, codes, places, threads).membership
-
-
-def _regress_known(shares: Floats, group: Sequence[Target]) -> list[Regression]:
-    """Regress all levels of a variable on the memberships of the rows that have a value."""
-    known = ~np.isnan(group[0].values)
-    if not known.all():
-        shares = shares[known]
-    # identical clusters get the same estimate instead of none
-    inverse = np.linalg.pinv(shares.T @ shares, hermitian=True).astype(np.float64)
-    return [
-        regress(shares, inverse, target.values[known], binary=target.level is not None)
-        for target in group
-    ]
-
-
-def regress(shares: Floats, inverse: Floats, values: Floats, *, binary: bool) -> Regression:
+def regress(shares: Floats, target: Target) -> Regression:
     """Regress values on memberships, and compare each cluster with the rest.
 
     Memberships sum to one, so the fitted means average to the mean of all rows, and the rest has
@@ -188,10 +134,12 @@ def regress(shares: Floats, inverse: Floats, values: Floats, *, binary: bool) ->
     Parameters
     ----------
     shares : R, (row, cluster)
-    inverse : (R'R)⁻¹, (cluster, cluster)
-    values : y, (row,)
-    binary : whether they are 0 and 1.
+    target : y; rows without a value are left out.
     """
+    known, binary = ~np.isnan(target.values), target.level is not None
+    shares, values = (shares if known.all() else shares[known]), target.values[known]
+    # identical clusters get the same estimate instead of none
+    inverse = np.linalg.pinv(shares.T @ shares, hermitian=True)
     count, mean, share = len(values), values.mean(), shares.mean(axis=0)
     rows = count * share
     rest = np.where(count - rows >= FEWEST, 1 - share, np.nan)

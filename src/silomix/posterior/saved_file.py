@@ -7,7 +7,7 @@ parts of 10,000, and a row's label is its most probable cluster. Safetensors doe
 gzip halves such a file; it also adds the checksum by which damage is found. The same posterior
 always makes the same bytes.
 
-Nothing in a file is believed. It is checked here, once.
+Nothing in a file is believed. It is checked here, once. `make_datatree` gives the same to ArviZ.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,20 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from silomix.errors import FileError, SettingsError
-from silomix.kernels.arrays import Bools, Floats, Ints
+from silomix.errors import FileError, MissingDependency, SettingsError
+from silomix.kernels import arrays as short_names
 from silomix.messages import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.model.files import whole_file
-from silomix.posterior.diagnosis import PosteriorDiagnostics
-from silomix.posterior.frames import Backend
-from silomix.posterior.global_posterior import Posterior
+from silomix.model.files import replace_file, writing
+from silomix.posterior.diagnosis import PosteriorDiagnostics, Provenance
+from silomix.posterior.global_posterior import Backend, Posterior
 from silomix.posterior.membership import PARTS, from_parts, in_parts
-from silomix.posterior.provenance import Provenance
 from silomix.study import Study, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import xarray as xr
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -86,6 +90,8 @@ ARRAYS = {
 SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
 # Shapes, after the first axis, of the traces that are read again.
 TRACES = {"movement": (4,), "log_likelihood": ()}
+# What a document and arrays raise that were not written together.
+MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
 
 class Document(BaseModel):
@@ -102,15 +108,9 @@ RECORDS = (
 )
 # the records' modules import these for annotations alone
 Document.model_rebuild(
-    _types_namespace={
-        **{record.__name__: record for record in RECORDS},
-        "NDArray": NDArray,
-        "Floats": Floats,
-        "Ints": Ints,
-        "Bools": Bools,
-        "np": np,
-        "Backend": Backend,
-    }
+    _types_namespace=vars(short_names)
+    | {record.__name__: record for record in RECORDS}
+    | {"Backend": Backend}
 )
 
 
@@ -120,14 +120,8 @@ def save(posterior: Posterior, path: str | Path) -> Path:
     document = to_json(HEAD | vars(posterior), inf_nan_mode="strings", fallback=_without_arrays)
     metadata = {DOCUMENT: document.decode()}
     content = zlib.compress(save_arrays(_arrays(posterior), metadata=metadata), wbits=GZIP)
-    try:
-        with whole_file(target, private=True) as file:
-            file.write(content)
-    except OSError as error:
-        raise FileError(
-            f"{target} cannot be written: {error.strerror}; choose a folder that exists, with "
-            "enough space"
-        ) from None
+    with writing(target, FileError):
+        replace_file(target, content, private=True)
     return target
 
 
@@ -179,110 +173,74 @@ def load(path: str | Path) -> Posterior:
     """
     source = Path(path)
     try:
-        text, arrays = _unpack(source.read_bytes())
-        document = _read_document(text)
-        sizes = _check_shapes(arrays)
+        document, arrays = _unpack(source.read_bytes())
         for name in SHARED.keys() & arrays.keys():
             np.copyto(arrays[name], _shared(arrays, name), where=np.isnan(arrays[name]))
-        _check_ranges(arrays, sizes)
+        sizes = _check_arrays(arrays)
         posterior = _assemble(document, arrays)
         _check_records(posterior, sizes)
-    except FileError as error:
-        raise FileError(f"{source} {error}") from None
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
-    return posterior
-
-
-def _unpack(content: bytes) -> tuple[str, Arrays]:
-    """Return the document as text, and the arrays; refuse what unfolds to more than it should."""
-    try:
-        unfolding = zlib.decompressobj(wbits=GZIP)
-        whole = unfolding.decompress(content, max(UNFOLDS * len(content), ALWAYS))
-        if unfolding.unconsumed_tail:
-            raise FileError("claims to hold more than it does; get it from its source again")
-        if unfolding.eof and not unfolding.unused_data:
-            arrays = load_arrays(whole)
-            # `load` checked the header, and gives all of it but the metadata
-            header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
-            return header["__metadata__"][DOCUMENT], arrays
-    except (zlib.error, SafetensorError, KeyError, TypeError, ValueError):
-        pass
+    except (FileError, SettingsError) as error:
+        reason = str(error)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        reason = f"{'.'.join(map(str, first['loc'][1:]))!r:.80}: {first['msg']}"
+    except MISFITS:
+        reason = "its parts do not fit each other"
+    else:
+        return posterior
     raise FileError(
-        "is no saved posterior, is damaged or truncated, or was saved by an older silomix; give a "
-        "file that posterior.save wrote"
+        f"{source} is no saved posterior, is damaged or truncated, or was saved by another version "
+        f"of silomix: {reason}; give a file that posterior.save wrote"
     )
 
 
-def _read_document(text: str) -> dict[str, Any]:
-    try:
-        found = from_json(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise FileError("is no saved posterior: its document is no JSON object")
-    head = {name: found.pop(name, None) for name in HEAD}
+def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
+    """Return the document and the arrays; refuse what unfolds to more than it should."""
+    unfolding = zlib.decompressobj(wbits=GZIP)
+    whole = unfolding.decompress(content, max(UNFOLDS * len(content), ALWAYS))
+    if unfolding.unconsumed_tail or unfolding.unused_data or not unfolding.eof:
+        raise FileError("it ends early, or claims to hold more than it does")
+    arrays = load_arrays(whole)
+    # `load_arrays` checked the header, and gives all of it but the metadata
+    header = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+    document = from_json(header["__metadata__"][DOCUMENT])
+    head = {name: document.pop(name, None) for name in HEAD}
     if head != HEAD:
-        raise FileError(
-            f"is {head['kind']!r:.40} of format {head['format']!r:.20}, and this silomix reads "
-            f"{HEAD['kind']!r} of format {HEAD['format']}; use the version that it was saved with"
-        )
-    return found
+        raise FileError(f"it calls itself {head!r:.80}, and this silomix reads {HEAD}")
+    return document, arrays
 
 
-def _check_shapes(arrays: Arrays) -> dict[str, int]:
-    """Refuse arrays that do not fit each other; return how long each axis is."""
+def _check_arrays(arrays: Arrays) -> dict[str, int]:
+    """Refuse arrays that do not fit each other, and impossible values; return the axes' lengths."""
     sizes: dict[str, int] = {}
-    if not arrays.keys() >= {*SHARED.values(), "weights_by_silo"}:
-        raise FileError("is damaged: it lacks weights or probabilities")
     for name in filter(arrays.__contains__, ARRAYS):
-        array, (dtype, axes, *_) = arrays[name], ARRAYS[name]
+        array, (dtype, axes, low, high) = arrays[name], ARRAYS[name]
         fits = tuple(map(sizes.setdefault, axes, array.shape))
         if (array.dtype.str, array.shape, array.ndim) != (dtype, fits, len(axes)):
             raise FileError(
-                f"is damaged: its array {name!r} is {array.dtype.str} of shape {array.shape}, and "
-                f"{dtype} ({', '.join(axes)}) would fit the rest: {sizes}"
+                f"its array {name!r} is {array.dtype.str} of shape {array.shape}, and {dtype} "
+                f"({', '.join(axes)}) would fit the rest: {sizes}"
             )
-    draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa ", "silo "))
-    if not (kappas in {1, draws} and 1 <= some <= draws and sizes.get("cluster")):
-        raise FileError(f"is damaged: arrays cannot have the lengths {sizes}")
-    return sizes
-
-
-def _check_ranges(arrays: Arrays, sizes: Mapping[str, int]) -> None:
-    """Refuse what is no probability, and numbers of clusters and silos that do not exist."""
-    for name in arrays.keys() & ARRAYS.keys():
-        array, (_, _, low, high) = arrays[name], ARRAYS[name]
         top = sizes[high] - 1 if isinstance(high, str) else high
         # nan fails both comparisons
         if low is not None and array.size and not (low <= array.min() and array.max() <= top):
             raise FileError(
-                f"is damaged: its array {name!r} goes from {array.min()} to {array.max()}, and "
-                f"must stay within {low} to {top}"
+                f"its array {name!r} goes from {array.min()} to {array.max()}, and must stay "
+                f"within {low} to {top}"
             )
-    counts = arrays.get("correspondence.counts", np.zeros(0))
-    if counts.sum() != sizes.get("local cluster", 0):
-        raise FileError("is damaged: its local clusters are not as many as its silos'")
+    draws, kappas, some = (sizes.get(f"{of}draw", 1) for of in ("", "kappa ", "silo "))
+    local = arrays.get("correspondence.counts", np.zeros(0)).sum()
+    possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0
+    if not possible or local != sizes.get("local cluster", 0):
+        raise FileError(f"its arrays cannot have the lengths {sizes}")
+    return sizes
 
 
 def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
     """Put the arrays in their places, and let pydantic check and make the records."""
-    try:
-        document["study"] = Study(**document["study"])
-        _place(document, arrays)
-        return Document.model_validate({"posterior": document}).posterior
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"][1:]))
-        raise FileError(f"is damaged: {place!r:.80}: {first['msg']}") from None
-    except SettingsError as error:
-        raise FileError(f"is damaged, or of another version: {error}") from None
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        # a record that is not there, or is something else
-        raise FileError("is damaged: its document and its arrays do not fit") from None
-
-
-def _place(document: dict[str, Any], arrays: Arrays) -> None:
+    document["study"] = Study(**document["study"])
     for name in arrays.keys() & ARRAYS.keys():
         record, _, attribute = name.rpartition(".")
         (document[record] if record else document)[attribute] = arrays[name]
@@ -294,11 +252,12 @@ def _place(document: dict[str, Any], arrays: Arrays) -> None:
         rows["membership"] = from_parts(arrays["assignment.membership"])
         rows["labels"] = rows["membership"].argmax(axis=1)
     polish = document["diagnostics"]["polish"]
-    traces = {f"polish.{i}": name for i, name in enumerate(polish["values"] if polish else ())}
+    names = {f"polish.{i}": name for i, name in enumerate(polish["values"] if polish else ())}
+    if arrays.keys() - ARRAYS.keys() != names.keys():
+        raise FileError(f"its traces of the polish are not the {len(names)} that it names")
     if polish:
-        polish["values"] = {trace: arrays[name] for name, trace in traces.items()}
-    for name in arrays.keys() - ARRAYS.keys() - traces.keys():
-        raise FileError(f"is damaged: it should not have the array {name!r:.60}")
+        polish["values"] = {trace: arrays[name] for name, trace in names.items()}
+    return Document.model_validate({"posterior": document}).posterior
 
 
 def _check_records(posterior: Posterior, sizes: Mapping[str, int]) -> None:
@@ -311,15 +270,89 @@ def _check_records(posterior: Posterior, sizes: Mapping[str, int]) -> None:
         known["weighed silo"] = posterior.silo_weights.silos
     for axis, names in known.items():
         if not names or sizes.get(axis, len(names)) != len(names):
-            have = sizes.get(axis)
-            raise FileError(f"is damaged: it has arrays of {have} {axis}s, and names {len(names)}")
+            raise FileError(f"it has arrays of {sizes.get(axis)} {axis}s, and names {len(names)}")
     if digest(posterior.study) != made.study:
-        raise FileError(
-            f"is damaged: its study has the digest {digest(posterior.study)[:12]}, and its "
-            f"provenance says {made.study[:12]!r}"
-        )
+        raise FileError("its study has another digest than its provenance says")
     polish = posterior.diagnostics.polish
     for name, trace in (polish.values if polish else {}).items():
         rest = trace.shape[1:] if trace.ndim else None
-        if trace.dtype.kind not in "fiub" or TRACES.get(name, rest) != rest:
-            raise FileError(f"is damaged: its trace {name!r:.60} is {trace.dtype} {trace.shape}")
+        if TRACES.get(name, rest) != rest:
+            raise FileError(f"its trace {name!r:.60} has the shape {trace.shape}")
+
+
+def make_datatree(posterior: Posterior) -> xr.DataTree:
+    """Return draws, traces and provenance in the shape that ArviZ reads; extra "arviz".
+
+    - ``posterior``: weights, weights_by_silo and probabilities; where silos have profiles of their
+      own, kappa. All draws form one chain: those of one index come from different silos and have no
+      order in time.
+    - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
+      the coordinate ``draw`` says which of the posterior's.
+    - ``sample_stats``: traces with one value for each draw.
+    - ``traces``: the other traces, such as the objective along the aggregation's steps.
+    - ``constant_data``: how much each silo counts, and kappa where it is a point value.
+
+    Provenance stands in the attributes of the root and of every group.
+    """
+    try:
+        import xarray as xr
+    except ImportError:
+        raise MissingDependency("to_datatree needs xarray: pip install 'silomix[arviz]'") from None
+    made = asdict(posterior.provenance)
+    attrs = {
+        "inference_library": "silomix",
+        "inference_library_version": made.pop("version"),
+        **{name: v if isinstance(v, str | int) else json.dumps(v) for name, v in made.items()},
+        "trusted": int(posterior.diagnostics.trusted),
+        "verdict": posterior.diagnostics.verdict,
+    }
+    levels, schema = posterior.levels, posterior.study.table_schema
+    coords = {
+        "chain": ("chain", [0]),
+        "cluster": ("cluster", np.arange(posterior.n_clusters)),
+        "silo": ("silo", list(posterior.silos)),
+        "level": ("level", [f"{variable}={name}" for variable, name in levels]),
+        "variable": ("level", [variable for variable, _ in levels]),
+        "level_name": ("level", [name for _, name in levels]),
+        # the name "variable" is taken: it says whose a level is
+        "variable_name": ("variable_name", [variable.name for variable in schema.variables]),
+    }
+    groups: dict[str, dict[str, Any]] = {}
+    for group, name, axes, values in _variables(posterior):
+        groups.setdefault(group, {})[name] = (axes, values[None] if "draw" in axes else values)
+    datasets = {"/": xr.Dataset(attrs=attrs)}
+    for group, variables in groups.items():
+        data = xr.Dataset(variables, attrs=attrs)
+        # the silos' own profiles are of the last draws
+        first = posterior.n_draws - data.sizes.get("draw", 0)
+        named = coords | {"draw": ("draw", np.arange(first, posterior.n_draws))}
+        here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
+        datasets[group] = data.assign_coords(here)
+    return xr.DataTree.from_dict(datasets)
+
+
+def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
+    """Yield the variables of the tree: group, name, axes, and values without the one chain."""
+    draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
+    yield "posterior", "weights", [*draw, "cluster"], posterior.weights
+    yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
+    yield "posterior", "probabilities", [*draw, "cluster", "level"], posterior.probabilities
+    if own is not None:
+        axes = [*draw, "silo", "cluster", "level"]
+        yield "last_draws", "probabilities_by_silo", axes, own.probabilities
+        if len(own.kappa) == posterior.n_draws:
+            yield "posterior", "kappa", [*draw, "variable_name"], own.kappa
+        else:
+            yield "constant_data", "kappa", ["variable_name"], own.kappa[0]
+    if weighed is not None and weighed.silos == posterior.silos:
+        yield "constant_data", "silo_weights", ["silo"], weighed.weights
+        yield "constant_data", "silo_profiles", ["silo", "cluster"], weighed.profiles
+    polish = posterior.diagnostics.polish
+    traces = {f"polish_{name}": trace for name, trace in polish.values.items()} if polish else {}
+    if posterior.diagnostics.elbo is not None:
+        traces["elbo"] = posterior.diagnostics.elbo
+    for name, trace in traces.items():
+        if trace.shape == (posterior.n_draws,):
+            yield "sample_stats", name, draw, trace
+        else:
+            yield "traces", name, [f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace

@@ -10,21 +10,33 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.metrics import highest_density_interval
 from silomix.posterior import characterise
-from silomix.posterior.characterise import nearly_same
-from silomix.posterior.outside import AGAINST, change, p_text, value
-from silomix.report.display import INTERVAL, Cell, Table, make_table, number, percent, probability
-from silomix.report.drawing import STEPS, Picture, bar, difference_class, map_chart, share_class
-from silomix.report.silo_sections import rows_by_silo
+from silomix.posterior.outside import AGAINST, texts, value
+from silomix.report.display import (
+    INTERVAL,
+    STEPS,
+    Cell,
+    Picture,
+    Table,
+    bar,
+    difference_class,
+    make_table,
+    map_chart,
+    number,
+    percent,
+    probability,
+    share_class,
+)
+from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
-    from silomix.posterior.characterise import Contrast, Trait
+    from silomix.posterior.characterise import Contrast
     from silomix.posterior.outside import Outside
     from silomix.posterior.outside_estimates import Comparison
 
@@ -63,45 +75,39 @@ def sizes_table(posterior: Posterior) -> Table:
     return make_table("Each cluster's share of the rows of all silos", columns)
 
 
-def traits_table(posterior: Posterior, contrast: Contrast, sure: float) -> Table:
+def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     """Return which levels are high and low in each cluster.
 
     Parameters
     ----------
     contrast : how the clusters differ from the whole population.
-    sure : posterior probability from which a level is said to differ.
     """
-    offsets, draws = posterior.study.table_schema.offsets, posterior.n_draws
-    found = characterise.traits(contrast, posterior.levels, offsets, probability=sure)
     means = posterior.probabilities.mean(axis=0, dtype=np.float64)
-    higher, lower = (
-        [_listed(side, mean) for side, mean in zip(sides, means, strict=True)]
-        for sides in zip(*found, strict=True)
-    )
-    least = [min((t.probability for t in high + low), default=None) for high, low in found]
-    columns = {
-        "cluster": range(len(found)),
-        "higher than in the whole": higher,
-        "lower than in the whole": lower,
-        "smallest probability": ["" if p is None else probability(p, draws) for p in least],
-    }
+    found = characterise.traits(contrast, posterior.study.table_schema.offsets)
+
+    def listed(cluster: int, columns: Ints) -> Cell:
+        lines = [
+            f"{' = '.join(posterior.levels[column])} ({percent(means[cluster, column])}, "
+            f"{number(contrast.scaled[cluster, column], '+.2f')})"
+            for column in columns[:MOST_TRAITS]
+        ]
+        if len(columns) > MOST_TRAITS:
+            lines.append(f"and {len(columns) - MOST_TRAITS} others")
+        shown, folded = lines[:SHOWN_TRAITS], tuple(lines[SHOWN_TRAITS:])
+        note = f"{len(columns) - SHOWN_TRAITS} more" if folded else ""
+        return Cell("\n".join(shown) or "nothing specific", note=note, folded=folded)
+
+    lines = []
+    for cluster, (high, low) in enumerate(found):
+        sure = [*contrast.high[cluster, high], *contrast.low[cluster, low]]
+        least = probability(min(sure), posterior.n_draws) if sure else ""
+        lines.append((cluster, listed(cluster, high), listed(cluster, low), least))
+    heads = ("cluster", "higher than in the whole", "lower than in the whole")
+    columns = dict(zip((*heads, "smallest probability"), zip(*lines, strict=True), strict=True))
     return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
 
 
-def _listed(side: Sequence[Trait], means: Floats) -> Cell:
-    lines = [
-        f"{trait.variable} = {trait.level} "
-        f"({percent(means[trait.column])}, {number(trait.scaled, '+.2f')})"
-        for trait in side[:MOST_TRAITS]
-    ]
-    if len(side) > MOST_TRAITS:
-        lines.append(f"and {len(side) - MOST_TRAITS} others")
-    shown, folded = lines[:SHOWN_TRAITS], lines[SHOWN_TRAITS:]
-    note = f"{len(side) - SHOWN_TRAITS} more" if folded else ""
-    return Cell("\n".join(shown) or "nothing specific", note=note, folded=tuple(folded))
-
-
-def heat_map(posterior: Posterior, contrast: Contrast, sure: float) -> dict[str, Any]:
+def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
     """Return the profiles as lines of a heat map, and their numbers for the script that sorts them.
 
     Parameters are those of `traits_table`.
@@ -110,9 +116,8 @@ def heat_map(posterior: Posterior, contrast: Contrast, sure: float) -> dict[str,
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
     # of two levels, the first mirrors the second, and is shown when asked for
-    told = characterise.told_columns(posterior.study.table_schema.offsets)
-    mirror = np.where(told, "", "mirror ")
-    differs = np.where(np.maximum(contrast.high, contrast.low).max(axis=0) >= sure, "differs", "")
+    first = ~characterise.shown_columns(posterior.study.table_schema.offsets)
+    sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
     means = posterior.probabilities.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(posterior.probabilities[:, :, shown], INTERVAL)
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
@@ -123,7 +128,7 @@ def heat_map(posterior: Posterior, contrast: Contrast, sure: float) -> dict[str,
         both = zip(means[:, column], contrast.scaled[:, column], strict=True)
         return {
             "name": posterior.levels[column],
-            "kind": f"{mirror[column]}{differs[column]}",
+            "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
             "whole": _short(contrast.whole[column]),
             "cells": [
                 (_short(mean), f"{share_class(mean)} {difference_class(scaled, largest)}")
@@ -168,7 +173,9 @@ def number_table(posterior: Posterior) -> Table:
 def pairs_table(posterior: Posterior) -> Table:
     """Return the pairs of clusters that may be one."""
     offsets = posterior.study.table_schema.offsets
-    pairs = nearly_same(posterior.correspondence, posterior.probabilities, offsets)[:MOST_DOUBTS]
+    pairs = characterise.nearly_same(posterior.correspondence, posterior.probabilities, offsets)[
+        :MOST_DOUBTS
+    ]
     columns = {
         "clusters": [f"{pair.a} and {pair.b}" for pair in pairs],
         "probability that they are one": [number(pair.probability) for pair in pairs],
@@ -256,16 +263,7 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
 
 def _compared(found: Outside, one: Comparison) -> Iterator[tuple[object, ...]]:
     """Yield a line of the table for each cluster, and one for all rows with a value."""
-    for cluster, differs in enumerate(found.significant(one)):
-        yield (
-            cluster,
-            one.level,
-            f"{one.rows[cluster]:,.0f}",
-            value(one.estimate[cluster], one),
-            change(one.difference[cluster], one),
-            f"{change(one.lower[cluster], one)} to {change(one.upper[cluster], one)}",
-            p_text(one.p_value[cluster]),
-            "yes" if differs else "",
-        )
+    for cluster, (*shown, differs) in enumerate(texts(found, one)):
+        yield (cluster, one.level, *shown, "yes" if differs else "")
     known = f"{found.rows - found.missing[one.variable]:,}"
     yield "all", one.level, known, value(one.whole, one), "", "", "", ""

@@ -6,59 +6,44 @@ import base64
 import hashlib
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jinja2
 
 from silomix.coordinator.polish import LIKELIHOOD_LIMIT, NOISE
 from silomix.errors import FileError
-from silomix.model.files import replace_file
+from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
 from silomix.posterior.diagnosis import sentences
-from silomix.report import cluster_sections as clusters
-from silomix.report import run_sections as run
-from silomix.report import silo_sections as silos
-from silomix.report.drawing import DARK, LIGHT, heat_rules
+from silomix.report import cluster_sections, run_sections
+from silomix.report.display import DARK, LIGHT, heat_rules
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior
     from silomix.posterior.outside import Outside
 
 
-def write_report(posterior: Posterior, path: str | Path, **settings: Any) -> Path:
+def write_report(posterior: Posterior, path: str | Path, *, outside: Outside | None = None) -> Path:
     """Write the report of a posterior as one HTML file, and return its path.
 
     Parameters
     ----------
     path : such as report.html; a file that is there is replaced.
-    settings : as for `make_report`.
+    outside : as for `make_report`.
     """
-    text, target = make_report(posterior, **settings), Path(path)
-    try:
+    text, target = make_report(posterior, outside=outside), Path(path)
+    with writing(target, FileError):
         replace_file(target, text.encode())
-    except OSError as error:
-        raise FileError(
-            f"{target} cannot be written: {error.strerror}; choose a folder that exists, with "
-            "enough space"
-        ) from None
     return target
 
 
-def make_report(
-    posterior: Posterior,
-    *,
-    margin: float = MARGIN,
-    probability: float = PROBABILITY,
-    outside: Outside | None = None,
-) -> str:
+def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
     """Return the report of a posterior as HTML that needs no other file and no network.
 
     It shows summaries of the posterior, never a row.
 
     Parameters
     ----------
-    margin : smallest scaled difference from the whole population that sets a cluster apart.
-    probability : posterior probability of such a difference from which it is shown.
     outside : how the clusters differ in other variables, as `silomix.compare_outside` returns it;
         left out, the page has no such section.
     """
@@ -70,17 +55,14 @@ def make_report(
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    environment.globals |= {
-        "clusters": clusters,
-        "silos": silos,
-        "run": run,
-        "sentences": sentences,
-    }
     page = environment.get_template("report.html.j2").render(
         posterior=posterior,
-        margin=margin,
-        probability=probability,
-        contrast=contrast(posterior.weights, posterior.probabilities, margin=margin),
+        clusters=cluster_sections,
+        run=run_sections,
+        sentences=sentences,
+        margin=MARGIN,
+        probability=PROBABILITY,
+        contrast=contrast(posterior.weights, posterior.probabilities),
         outside=outside,
         limits=(LIKELIHOOD_LIMIT, NOISE),
         **_frame(),

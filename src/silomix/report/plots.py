@@ -16,7 +16,7 @@ from silomix.model.reading import read_table
 from silomix.model.table import encode
 from silomix.posterior import characterise
 from silomix.posterior.characterise import spread
-from silomix.report.drawing import COLOURS, LIGHT, MARKERS, ink
+from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ def scaled_difference(
 
 def _levels(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
     """Return the columns of the levels to show, and the levels' names."""
-    told = characterise.told_columns(posterior.study.table_schema.offsets)
-    shown = np.flatnonzero(told | both_levels)
+    kept = characterise.shown_columns(posterior.study.table_schema.offsets)
+    shown = np.flatnonzero(kept | both_levels)
     return shown, [" = ".join(posterior.levels[column]) for column in shown]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 
 from silomix.errors import SettingsError
-from silomix.model.files import private_folder, replace_file, whole_file
+from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
@@ -22,7 +21,7 @@ from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, si
 from silomix.study import write_study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -213,15 +212,3 @@ def write_text(text: str, path: Path) -> None:
     """Write text as UTF-8."""
     with writing(path):
         replace_file(path, text.encode())
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says about a file that cannot be written into a settings error."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(
-            f"{path} cannot be written: {reason}; choose another place, with enough space"
-        ) from error

@@ -1,22 +1,44 @@
-"""The page's sections on the run: what was done, whether to trust it, and how to do it again."""
+"""The page's sections on the run and on the silos.
+
+What was done, whether to trust it, and how to do it again; which silo holds which cluster, how the
+silos differ, and what left each.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
-from silomix.model.sentences import plural
-from silomix.report.display import ABSENT, Cell, Table, amount, make_pairs, make_table, number
-from silomix.report.drawing import Picture, line_chart
+from silomix.model.sentences import listing, plural
+from silomix.posterior.characterise import spread
+from silomix.posterior.global_posterior import no_drift
+from silomix.report.display import (
+    ABSENT,
+    INTERVAL,
+    Cell,
+    Picture,
+    Table,
+    amount,
+    bar,
+    line_chart,
+    make_table,
+    number,
+    percent,
+    probability,
+    share_class,
+    span,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
+    from silomix.kernels.arrays import Floats
+    from silomix.model.draws import SiloWeights
     from silomix.posterior import PolishTrace, Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
@@ -58,9 +80,35 @@ POLISH = (
 )
 
 
+# Confidence of a match that is not worth a word.
+SURE = 0.995
+# What a silo sends, by kind of reply in the order of the method: a name, and what it is.
+REPLIES = {
+    "Release": ("release", "the silo's own posterior: its draws, or a summary of them"),
+    "DivergenceReply": ("matching costs", "how far its clusters are from a reference"),
+    "Received": ("a receipt", "that it has the other silos' releases"),
+    "DistinctRows": ("distinct rows", "with their counts: the table but for its order"),
+    "LogLikelihoodReply": ("gradients", "log-likelihoods of its rows, with gradients"),
+    "PolishReply": ("counts", "of cells by cluster, in each polish round and chain"),
+    "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
+}
+REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
+
+# Up to the first probability of being alike, silos are said to differ in a variable; below the
+# second, at odds of 4 to 1, to differ probably; from the third, which is the prior's, to be alike.
+DIFFERENT, PROBABLY_DIFFERENT, ALIKE = 0.05, 0.2, 0.5
+MOST_NAMED = 6
+# A difference between two silos' probabilities below this rounds to no percentage point.
+SMALLEST = 0.005
+
+
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     """Yield what was done, in order: a name, a sentence, and what its words mean."""
-    study, schedule = posterior.study, posterior.study.schedule
+    study, schedule, rounds = (
+        posterior.study,
+        posterior.study.schedule,
+        posterior.diagnostics.rounds,
+    )
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
     sampled = (
         f"{study.model.components} components, {plural(schedule.chains, 'chain')} of "
@@ -71,15 +119,14 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Sample", f"Sampled over all silos at once: {sampled}; only counts travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
-        oracle, rounds = study.aggregation.oracle, posterior.diagnostics.rounds
-        using, source = "", ""
+        how, meaning = f"The silos' draws were combined by {method}", AGGREGATIONS[method]
         if method == "vcmc":
-            using, source = f", with the oracle {oracle!r}", ORACLES[oracle]
-        how = f"Clusters of different silos were matched by {matching}."
+            how += f", with the oracle {study.aggregation.oracle!r}"
+            meaning += ORACLES[study.aggregation.oracle]
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
-        yield "Match", how, MATCHINGS[matching]
-        how = f"The silos' draws were combined by {method}{using}."
-        yield "Aggregate", how, AGGREGATIONS[method] + source
+        matched = f"Clusters of different silos were matched by {matching}."
+        yield "Match", matched, MATCHINGS[matching]
+        yield "Aggregate", f"{how}.", meaning
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", POLISH
@@ -93,9 +140,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
 
 def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
     """Return a line for each run that was judged."""
-    runs = dict(diagnostics.silos)
-    if diagnostics.chains is not None:
-        runs["all silos together"] = diagnostics.chains
+    runs = diagnostics.runs
     found = list(runs.values())
     rhats = [worst_rhat(run.rhat.values()) for run in found]
     columns = {
@@ -117,18 +162,16 @@ def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, NDArray[np.float
     return {name: values for name, values in found.items() if values is not None}
 
 
-def trace_pictures(diagnostics: PosteriorDiagnostics) -> list[Picture]:
-    """Return the traces of more than one value, drawn."""
-    pictures = []
-    drawn = {name: values for name, values in find_traces(diagnostics).items() if len(values) > 1}
-    for name, values in drawn.items():
-        title, along, what = TRACES[name]
-        caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
-        shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
-        columns = {along: shown + 1, "value": map(amount, values[shown])}
-        drawing = line_chart(values, name=caption, along=along)
-        pictures.append(Picture(drawing, caption, make_table(title, columns)))
-    return pictures
+def trace_pictures(diagnostics: PosteriorDiagnostics) -> Iterator[Picture]:
+    """Yield the traces of more than one value, drawn."""
+    for name, values in find_traces(diagnostics).items():
+        if len(values) > 1:
+            title, along, what = TRACES[name]
+            caption = f"{title}: {what} from {amount(values[0])} to {amount(values[-1])}."
+            shown = np.unique(np.linspace(0, len(values) - 1, MOST_TRACED).astype(int))
+            columns = {along: shown + 1, "value": map(amount, values[shown])}
+            drawing = line_chart(values, name=caption, along=along)
+            yield Picture(drawing, caption, make_table(title, columns))
 
 
 def checks_table(polish: PolishTrace) -> Table:
@@ -143,15 +186,10 @@ def checks_table(polish: PolishTrace) -> Table:
 def settings_table(study: Study) -> Table:
     """Return every setting of the study but its roster and variables."""
     settings = study.model_dump(mode="json", exclude={"silos", "variables", "title"})
-    return make_pairs("Settings of the study", ("setting", "value"), dict(_flat(settings)))
-
-
-def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}.")
-        elif value is not None:
-            yield f"{before}{name}", value
+    (flat,) = pd.json_normalize(settings).to_dict("records")
+    known = {name: value for name, value in flat.items() if value is not None}
+    columns = {"setting": known, "value": known.values()}
+    return make_table("Settings of the study", columns, left=(0, 1))
 
 
 def provenance_table(posterior: Posterior) -> Table:
@@ -167,10 +205,188 @@ def provenance_table(posterior: Posterior) -> Table:
         "digest of the study": made.study,
         **{f"digest of {silo}'s release": digest for silo, digest in made.releases.items()},
     }
-    return make_pairs("Version, seed and digests", ("what", "value"), lines)
+    columns = {"what": lines, "value": lines.values()}
+    return make_table("Version, seed and digests", columns, left=(0, 1))
 
 
 def variables_table(study: Study) -> Table:
     """Return the variables and their levels."""
-    lines = {variable.name: ", ".join(variable.levels) for variable in study.variables}
-    return make_pairs("Variables and their levels", ("variable", "levels"), lines)
+    columns = {
+        "variable": [variable.name for variable in study.variables],
+        "levels": [", ".join(variable.levels) for variable in study.variables],
+    }
+    return make_table("Variables and their levels", columns, left=(0, 1))
+
+
+def rows_by_silo(posterior: Posterior) -> list[int] | None:
+    """Return the rows of each silo; None where nobody knows."""
+    if posterior.correspondence is not None:
+        return [int(sizes.sum()) for sizes in posterior.correspondence.sizes]
+    if posterior.assignment is not None:
+        return np.bincount(posterior.assignment.silos, minlength=len(posterior.silos)).tolist()
+    return None
+
+
+def match_confidence(posterior: Posterior) -> pd.Series:
+    """Return, by silo and cluster, the least confidence of the silo's local clusters there."""
+    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
+    return frame.groupby(["silo", "cluster"], sort=False)["confidence"].min()
+
+
+def holders_table(posterior: Posterior) -> Table:
+    """Return each cluster's share of each silo's rows, and how sure its match is.
+
+    The note in a cell is the least confidence among the silo's local clusters matched there, where
+    it is worth a word, or that the silo did not find the cluster on its own.
+    """
+    sure = None if posterior.correspondence is None else match_confidence(posterior)
+
+    def cell(silo: str, cluster: int, share: float) -> Cell:
+        note = ""
+        if sure is not None:
+            found = sure.get((silo, cluster))
+            note = "not found" if found is None else f"sure {found:.2f}" if found < SURE else ""
+        # a mean of draws that never quite reach zero tells no finer
+        return Cell("<0.1%" if share < 0.001 else percent(share), share_class(share), note)
+
+    shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
+    columns: dict[str, Any] = {"silo": posterior.silos}
+    for cluster, part in enumerate(shares.T):
+        silos = zip(posterior.silos, part, strict=True)
+        columns[str(cluster)] = [cell(silo, cluster, share) for silo, share in silos]
+    return make_table("Each cluster's share of each silo's rows", columns)
+
+
+def matches_table(posterior: Posterior) -> Table:
+    """Return every local cluster and the cluster it belongs to."""
+    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
+    frame["rows"] = frame["rows"].map("{:,}".format)
+    frame["confidence"] = frame["confidence"].map(number)
+    columns = dict(frame.rename(columns={"local_cluster": "local cluster"}))
+    return make_table("Which local cluster belongs to which cluster", columns)
+
+
+def silos_table(posterior: Posterior) -> Table:
+    """Return the silos: their rows, the clusters they found, and λ, as far as these are known."""
+    rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
+    columns: dict[str, Any] = {"silo": posterior.silos}
+    if rows is not None:
+        columns["rows"] = [f"{size:,}" for size in rows]
+    if match is not None:
+        columns["clusters found"] = [len(group) for group in match.groups]
+    if found is not None:
+        columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
+        columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
+    return make_table("The silos; λ is each one's influence on how large the clusters are", columns)
+
+
+def influence_table(found: SiloWeights) -> Table:
+    """Return μ, each silo's influence on each cluster's profile."""
+    columns: dict[str, Any] = {"silo": found.silos}
+    for cluster, shares in enumerate(found.profiles.T):
+        columns[str(cluster)] = [
+            Cell(f"{share:.2f}", share_class(share)) if share > 0 else ABSENT for share in shares
+        ]
+    return make_table(
+        "μ: each silo's influence on each cluster's profile; a column sums to one", columns
+    )
+
+
+def sent_kinds(posterior: Posterior) -> list[str]:
+    """Return the kinds of replies that were sent, in the order of the method."""
+    sent = {kind for kinds in posterior.provenance.sent.values() for kind in kinds}
+    return [*(kind for kind in REPLIES if kind in sent), *sorted(sent - REPLIES.keys())]
+
+
+def sent_table(posterior: Posterior, most: int | None = None) -> Table:
+    """Return what left each silo, in bytes, by kind of reply; beyond `most` silos, at most what."""
+    made, kinds, silos = posterior.provenance, sent_kinds(posterior), posterior.silos
+    sizes = np.array([[made.sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
+    lines = dict(zip(silos[:most], sizes[:most], strict=True))
+    if len(silos) > len(lines):
+        lines[f"{len(silos) - len(lines)} more, at most"] = sizes[most:].max(axis=0)
+
+    def cell(silo: str, place: int) -> Cell:
+        answers = made.answered.get(silo, {}).get(kinds[place], 0)
+        note = f"in {plural(answers, 'answer')}" if answers > 1 else ""
+        return Cell(f"{lines[silo][place]:,}", note=note)
+
+    columns: dict[str, Any] = {"silo": lines}
+    for place, kind in enumerate(kinds):
+        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, place) for silo in lines]
+    columns["total"] = [f"{line.sum():,}" for line in lines.values()]
+    return make_table("Bytes that left each silo, by kind of reply", columns)
+
+
+def drift_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield in which variables the silos differ, or why this is not known."""
+    own = posterior.silo_profiles
+    if own is None:
+        yield f"This is not known: {no_drift(posterior)}."
+    elif len(own.kappa) > 1:
+        frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
+        yield from _differing(frame["variable"].tolist(), frame["same"].to_numpy())
+    elif np.isinf(own.kappa).all():
+        yield (
+            "As far as the matching tells, the silos are alike in every variable: a cluster has "
+            "the same profile in all of them. There was no polish to say how sure this is."
+        )
+    else:
+        yield (
+            "How much the silos differ was estimated once, by the matching, and for all variables "
+            "together; there was no polish to learn it for each, or to say how sure it is."
+        )
+
+
+def _differing(names: list[str], same: Floats) -> Iterator[str]:
+    """Yield the variables in which silos differ; `same` is the ascending probability of none."""
+    differ = int((same <= DIFFERENT).sum())
+    maybe = int((same < PROBABLY_DIFFERENT).sum())
+    if maybe == 0 and same[0] >= ALIKE:
+        yield (
+            "The silos are probably alike in every variable: a cluster has the same profile in all "
+            f"of them. The least sure is {names[0]}, with a probability of {same[0]:.2f}."
+        )
+    elif maybe == 0:
+        yield (
+            "No variable shows clearly that the silos differ: the probability that they are alike "
+            f"in it is at least {same[0]:.2f} ({names[0]}), and was {ALIKE:.2f} before the data."
+        )
+    if differ:
+        named = listing(names[:differ], MOST_NAMED)
+        yield (
+            f"The silos differ in {differ:,} of {plural(len(names), 'variable')}, with a "
+            f"probability of at least {1 - DIFFERENT:.0%} each: {named}."
+        )
+    if maybe > differ:
+        named = listing(names[differ:maybe], MOST_NAMED)
+        yield f"The silos probably differ in {plural(maybe - differ, 'variable')}: {named}."
+    if 0 < maybe < len(names):
+        others = plural(len(names) - maybe, "other variable")
+        yield f"Nothing shows clearly that they differ in {others}."
+
+
+def drift_table(posterior: Posterior) -> Table:
+    """Return how much the silos differ in each variable, and where most."""
+    frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
+    draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
+    # the larger κ, the smaller the spread; a point value has no interval
+    middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
+    scale = max(np.nanmax([middle, far]), 1e-9)
+    kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
+    largest = [
+        f"{line['level_name']} in cluster {line['cluster']}: {percent(line['highest'])} in "
+        f"{line['highest_silo']}, {percent(line['lowest'])} in {line['lowest_silo']}"
+        if line["difference"] >= SMALLEST
+        else ABSENT
+        for line in frame.to_dict("records")
+    ]
+    columns = {
+        "variable": frame["variable"],
+        "silos alike": [probability(same, draws) for same in frame["same"]],
+        "spread, points": [Cell(f"{m:.1f}", note=k) for m, k in zip(middle, kappa, strict=True)],
+        f"{INTERVAL:.0%} interval": [span(*ends, ".1f") for ends in zip(near, far, strict=True)],
+        "": map(bar, middle / scale, near / scale, far / scale),
+        "largest difference between two silos": largest,
+    }
+    return make_table("How much the silos differ in each variable", columns, left=(0, 5))

@@ -14,10 +14,9 @@ from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import listing, plural
 from silomix.posterior.diagnosis import sentences
-from silomix.report import silo_sections as silos
+from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
 from silomix.report.display import INTERVAL, as_view, make_table, number, span, table_view
-from silomix.report.run_sections import steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +73,7 @@ def posterior_view(posterior: Posterior) -> RenderableType:
 
 
 def _parts(posterior: Posterior) -> Iterator[RenderableType]:
-    rows, made = silos.rows_by_silo(posterior), posterior.provenance
+    rows, made = run.rows_by_silo(posterior), posterior.provenance
     counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
     variables = plural(len(posterior.study.variables), "variable")
@@ -86,19 +85,19 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
         yield Text("Which silos found which cluster on their own rows", style="bold")
         yield _holders_view(posterior)
     yield Text("The silos", style="bold")
-    yield as_view(silos.silos_table(posterior), MOST_SILOS)
+    yield as_view(run.silos_table(posterior), MOST_SILOS)
     if posterior.silo_profiles is not None and len(posterior.silos) > 1:
         yield Text("In which variables the silos differ", style="bold")
-        yield Text("\n".join([*silos.drift_sentences(posterior), ""]))
+        yield Text("\n".join([*run.drift_sentences(posterior), ""]))
     yield Text("What left each silo, in bytes", style="bold")
-    yield as_view(silos.sent_table(posterior, MOST_SILOS))
+    yield as_view(run.sent_table(posterior, MOST_SILOS))
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(
             "Distinct rows with their counts are the table but for its order. The oracle "
             '"federated" sends sums of log-likelihoods and gradients instead.\n'
         )
     yield Text(
-        " ".join(sentence for _, sentence, _ in steps(posterior))
+        " ".join(sentence for _, sentence, _ in run.steps(posterior))
         + f" Seed {made.seed}, study {made.study[:12]}, silomix {made.version}. {SHORTEST}"
     )
 
@@ -111,10 +110,10 @@ def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
 def _holders_view(posterior: Posterior) -> TerminalTable:
     """Return who holds which cluster; `sure` is the least sure of its matches."""
     view = table_view("cluster", "silos", "sure", "found by", left=["found by"])
-    for cluster, found in silos.match_confidence(posterior).groupby("cluster"):
+    for cluster, found in run.match_confidence(posterior).groupby("cluster"):
         names = found.index.get_level_values("silo")
         named = [
-            silo if not sure < silos.SURE else f"{silo} ({sure:.2f})"
+            silo if not sure < run.SURE else f"{silo} ({sure:.2f})"
             for silo, sure in zip(names, found, strict=True)
         ]
         known = "" if found.isna().all() else f"{found.min():.2f}"
