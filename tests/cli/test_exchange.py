@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
-from silomix.report.silo_sections import REPLY_NAMES
+from silomix.report.run_sections import REPLY_NAMES
 from typer.testing import CliRunner
 
 import silomix
