@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
-from silomix.report.run_sections import REPLY_NAMES
 from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
 from silomix.messages import REPLIES
+from silomix.report.run_sections import REPLY_NAMES
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Exchanges, find_policy, write_policy
 
