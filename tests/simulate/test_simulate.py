@@ -241,29 +241,21 @@ def test_the_weights_of_appendix_b_are_dirichlet(seed):
 
 def test_appendix_b_has_its_own_size_and_the_same_rows_for_any_number_of_silos():
     table, truth = simulate("appendix-b", seed=3)
-    assert table.shape == (50_000, 11)
-    assert set(table["silo"].value_counts()) == {5_000}
-    assert truth.weights_by_silo.shape == (10, 20)
-    assert_allclose(truth.weights_by_silo, np.tile(truth.weights, (10, 1)), rtol=1e-12)
     finer, finer_truth = simulate("appendix-b", silos=500, seed=3)
-    assert set(finer["silo"].value_counts()) == {100}
+    assert table.shape == (50_000, 11) and truth.weights_by_silo.shape == (10, 20)
+    for some, size in ((table, 5_000), (finer, 100)):
+        assert set(some["silo"].value_counts()) == {size}
     assert table.drop(columns="silo").equals(finer.drop(columns="silo"))
     assert_array_equal(truth.labels, finer_truth.labels)
 
 
 def test_the_table_declares_its_levels_and_is_ordered_by_silo():
-    table, truth = simulate("non-nested", separability="poor", seed=1)
-    assert list(table.columns) == ["silo", *(f"x{q}" for q in range(1, 11))]
-    for q in range(1, 11):
-        levels = ["1", "2"] if q <= 4 else ["1", "2", "3"]
-        assert list(table[f"x{q}"].cat.categories) == levels
-        assert [level for name, level in truth.levels if name == f"x{q}"] == levels
-    assert not table.isna().any(axis=None)
-    assert list(table["silo"].unique()) == ["silo 1", "silo 2", "silo 3", "silo 4"]
+    table, truth = simulate("non-nested", separability="poor", rows=40, seed=1)
+    levels = {f"x{q}": ["1", "2"] if q <= 4 else ["1", "2", "3"] for q in range(1, 11)}
+    assert {name: list(table[name].cat.categories) for name in table.columns[1:]} == levels
+    assert truth.levels == [(name, level) for name, its in levels.items() for level in its]
     assert truth.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
-    assert_array_equal(silo_number(table, truth), np.repeat(np.arange(4), 1000))
-    assert truth.labels.shape == (4000,)
-    assert truth.probabilities.shape == (6, 26)
+    assert_array_equal(silo_number(table, truth), np.repeat(np.arange(4), 10))
 
 
 @pytest.mark.parametrize(("rows", "silos"), [(1000, 1), (1000, 7), (3, 3)])
@@ -292,41 +284,27 @@ def test_a_seed_gives_the_tables_it_always_gave():
     assert digest(like) == "d18d8d6e8920384a"
 
 
-def test_the_seed_alone_decides():
-    table, truth = simulate("nested", rows=200, seed=8)
-    again, truth_again = simulate("nested", rows=200, seed=8)
-    pd.testing.assert_frame_equal(table, again)
-    assert_array_equal(truth.probabilities, truth_again.probabilities)
-    assert not table.equals(simulate("nested", rows=200, seed=9)[0])
-    like = simulate_like(SCHEMA, seed=8)
-    pd.testing.assert_frame_equal(like, simulate_like(SCHEMA, seed=8))
-    assert not like.equals(simulate_like(SCHEMA, seed=9))
-
-
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    "wrong",
     [
-        ({"design": "random"}, ["design='random'", *map(repr, DESIGNS)]),
-        ({"design": "non-nestd"}, ["did you mean 'non-nested'?"]),
-        ({"design": "cohort"}, ["silomix.simulate_cohort"]),
-        ({"separability": "hard"}, ["separability='hard'", "'easy', 'poor'"]),
-        ({"design": "appendix-b", "separability": "easy"}, ["separability"]),
-        ({"rows": 3}, ["rows=3", "4 silos"]),
-        ({"rows": 0}, ["rows is 0"]),
-        ({"rows": 10.5}, ["rows is 10.5"]),
-        ({"silos": 0}, ["silos is 0"]),
-        ({"silos": ["a"]}, ["silos is ['a']"]),
-        ({"silos": True}, ["silos is True"]),
-        ({"seed": -1}, ["seed is -1"]),
-        ({"drift": 0}, ["drift=0"]),
-        ({"drift": np.nan}, ["drift=nan"]),
-        ({"drift": [5, 5]}, ["drift=[5, 5]"]),
+        {"design": "random"},
+        {"design": "cohort"},
+        {"separability": "hard"},
+        {"separability": "easy", "design": "appendix-b"},
+        *[{"rows": rows} for rows in (3, 0, 10.5)],
+        *[{"silos": silos} for silos in (0, ["a"], True)],
+        {"seed": -1},
+        *[{"drift": drift} for drift in (0, np.nan, [5, 5])],
     ],
 )
-def test_settings_simulate_refuses(wrong, words):
-    with pytest.raises(SettingsError) as caught:
+def test_settings_simulate_refuses(wrong):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
         simulate(**{"design": "nested", **wrong})
-    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_misspelt_design_is_guessed():
+    with pytest.raises(SettingsError, match="did you mean 'non-nested'"):
+        simulate("non-nestd")
 
 
 def test_the_function_stays_where_the_package_is_imported_too():
@@ -341,26 +319,19 @@ def test_the_function_stays_where_the_package_is_imported_too():
 
 def test_a_table_like_a_schema_has_its_variables_and_levels():
     table = simulate_like(SCHEMA)
-    assert list(table.columns) == ["smoker", "stage", "country"]
-    assert len(table) == 1000
-    assert not table.isna().any(axis=None)
-    for variable in SCHEMA.variables:
-        assert tuple(table[variable.name].cat.categories) == variable.levels
-    assert set(table["country"]) == {"FR"}
+    assert table.shape == (1000, 3) and not table.isna().any(axis=None)
+    found = {name: tuple(table[name].cat.categories) for name in table}
+    assert found == {variable.name: variable.levels for variable in SCHEMA.variables}
 
 
 @pytest.mark.parametrize(
-    ("silos", "names"),
-    [(3, ["silo 1", "silo 2", "silo 3"]), (["north", "south"], ["north", "south"])],
+    ("silos", "names"), [(2, ["silo 1", "silo 2"]), (["north", "south"], ["north", "south"])]
 )
 def test_a_table_like_a_schema_may_have_silos(silos, names):
-    table = simulate_like(SCHEMA, rows=100, silos=silos)
+    table = simulate_like(SCHEMA, rows=101, silos=silos)
     assert table.columns[0] == "silo"
-    assert list(table["silo"].unique()) == names
-    sizes = table["silo"].value_counts()
-    assert sizes.sum() == 100
-    assert sizes.max() - sizes.min() <= 1
-    pd.testing.assert_frame_equal(table.drop(columns="silo"), simulate_like(SCHEMA, rows=100))
+    assert table["silo"].value_counts().to_dict() == dict(zip(names, (51, 50), strict=True))
+    pd.testing.assert_frame_equal(table.drop(columns="silo"), simulate_like(SCHEMA, rows=101))
 
 
 @pytest.mark.statistical
@@ -369,24 +340,18 @@ def test_a_share_of_the_cells_is_missing_completely_at_random(seed):
     table = simulate_like(SCHEMA, rows=5000, missing=0.15, seed=seed)
     empty = table.isna()
     assert_array_equal(table.to_numpy()[~empty], whole.to_numpy()[~empty])
-    cells = empty.size
-    p = stats.binomtest(int(empty.to_numpy().sum()), cells, 0.15).pvalue
-    assert p > FALSE_ALARM
-    assert stats.binomtest(int(empty.to_numpy().sum()), cells, 0.18).pvalue < FALSE_ALARM
+    count = int(empty.to_numpy().sum())
+    assert stats.binomtest(count, empty.size, 0.15).pvalue > FALSE_ALARM
+    assert stats.binomtest(count, empty.size, 0.18).pvalue < FALSE_ALARM
     by_level = pd.crosstab(whole["stage"], empty["stage"])
     assert stats.chi2_contingency(by_level).pvalue > FALSE_ALARM
 
 
 def test_the_missing_level_of_a_schema_becomes_an_empty_cell():
-    schema = Schema(
-        (Variable("bmi", ("low", "high", MISSING_LEVEL)), Variable("sex", ("f", "m"))),
-        missing="level",
-    )
-    table = simulate_like(schema, rows=500)
+    bmi = Variable("bmi", ("low", "high", MISSING_LEVEL))
+    table = simulate_like(Schema((bmi,), missing="level"), rows=500)
     assert list(table["bmi"].cat.categories) == ["low", "high"]
     assert 0 < table["bmi"].isna().sum() < 500
-    assert set(table["bmi"].dropna()) == {"low", "high"}
-    assert not table["sex"].isna().any()
 
 
 def dependence_p(table):
@@ -406,21 +371,19 @@ def test_rows_of_a_table_like_a_schema_come_in_clusters(seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
+    "wrong",
     [
-        ("rows", [0]),
-        ("clusters", [0]),
-        ("missing", [1.0, -0.1]),
-        ("silos", [0, "north", [], ["a", "a"]]),
-        ("seed", [-2, None]),
+        {"rows": 0},
+        {"rows": 4, "silos": 5},
+        {"clusters": 0},
+        *[{"missing": missing} for missing in (1.0, -0.1)],
+        *[{"silos": silos} for silos in (0, "north", [], ["a", "a"])],
+        *[{"seed": seed} for seed in (-2, None)],
     ],
 )
-def test_settings_simulate_like_refuses(name, values):
-    for value in values:
-        with pytest.raises(SettingsError, match=name):
-            simulate_like(SCHEMA, **{name: value})
-    with pytest.raises(SettingsError, match="rows=4"):
-        simulate_like(SCHEMA, silos=5, rows=4)
+def test_settings_simulate_like_refuses(wrong):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        simulate_like(SCHEMA, **wrong)
 
 
 def test_a_variable_named_silo_leaves_no_room_for_the_silo_column():

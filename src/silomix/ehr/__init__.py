@@ -9,8 +9,7 @@ from __future__ import annotations
 from silomix.ehr.code_list import Code, CodeList, read_codes
 from silomix.ehr.counting import EhrTable
 from silomix.ehr.database import Engine, InDatabase
-from silomix.ehr.long import LongColumns, read_long
-from silomix.ehr.omop import read_omop
+from silomix.ehr.long_and_omop import LongColumns, read_long, read_omop
 
 __all__ = [
     "Code",

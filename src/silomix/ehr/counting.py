@@ -1,6 +1,6 @@
 """Events, people and codes → people × conditions, with an account of every event, in SQL.
 
-The tables it works on are made by `silomix.ehr.long` and `silomix.ehr.omop`:
+The tables it works on are made by `silomix.ehr.long_and_omop`:
 
 events : person, code, uncoded (a key of `REASONS` where the code is null), date, dated (whether
     the source says a date at all)

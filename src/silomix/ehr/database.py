@@ -1,7 +1,4 @@
-"""DuckDB, opened with care (no network, bounded memory, sources read-only), and its cells as SQL.
-
-A cell that says nothing, or nothing of its type, is null. Names of columns are quoted.
-"""
+"""DuckDB, opened with care: no network, bounded memory, sources read-only, cells cleaned."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from silomix.model.sentences import did_you_mean
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from types import ModuleType
 
     import narwhals as nw
@@ -39,9 +36,29 @@ MEMORY = r"(?=.*[1-9])\d*\.?\d+ *[KMGT]i?B"
 MISSING_TEXTS = ("", "NA", "NaN", "NULL")
 # A pattern of what `str.strip` takes off the ends of a code in the list.
 WHITE = r"[\t-\r\x1c-\x1f\x{85}\pZ]+"
+# Text must start with a year of four digits, since DuckDB takes 05-06-19 for a day of the year 5.
 YEAR_FIRST = r"^([1-9]\d{3}[-/]\d\d?[-/]\d\d?)"
 DATED = YEAR_FIRST + r"($|Z$|[+-]\d\d:\d\d$|[T ]\d)"
 ZONED = YEAR_FIRST + r"[T ]\d.*:.*(Z|[A-Z]{3,4}|[+-]\d\d?(:?\d\d)?|[A-Za-z]+/\w+)$"
+
+# Cells as SQL. A cell that says nothing, or nothing of the type asked for, is null.
+# whole: a cast alone would round. day_of: a time with a zone is on the day that it is in UTC; a
+# day with a zone is itself.
+MACROS = rf"""
+CREATE MACRO trimmed(x) AS regexp_replace(x::VARCHAR, '^{WHITE}|{WHITE}$', '', 'g');
+CREATE MACRO told(x) AS if(trimmed(x) NOT IN {MISSING_TEXTS}, trimmed(x), NULL);
+CREATE MACRO digits(x) AS if(x = floor(x), TRY_CAST(x AS BIGINT)::VARCHAR, x::VARCHAR);
+CREATE MACRO whole(x) AS
+    CASE WHEN TRY_CAST(x AS DOUBLE) = floor(TRY_CAST(x AS DOUBLE)) THEN TRY_CAST(x AS BIGINT) END;
+CREATE MACRO instant(x) AS TRY_CAST(regexp_replace(x, '\s+([Z+-])', '\1') AS TIMESTAMPTZ);
+CREATE MACRO day_of(x) AS CASE
+    WHEN typeof(x) <> 'VARCHAR' THEN if(isfinite(TRY_CAST(x AS DATE)), TRY_CAST(x AS DATE), NULL)
+    WHEN regexp_matches(x::VARCHAR, '{ZONED}') THEN CAST(instant(x::VARCHAR) AS DATE)
+    ELSE TRY_CAST(regexp_extract(x::VARCHAR, '{DATED}', 1) AS DATE)
+END;
+"""
+# The macro that cleans a cell, by its type: text is trimmed, a whole float is text without .0.
+CLEANING = {"VARCHAR": "told", "ENUM": "told", "DOUBLE": "digits", "FLOAT": "digits"}
 
 # What is wrong and what to do, by words of DuckDB's errors; the first that fits counts.
 ADVICE = {
@@ -109,7 +126,7 @@ Source: TypeAlias = Union["IntoFrame", InDatabase, str, Path]
 
 @dataclass(frozen=True)
 class Records:
-    """A table of records as a view of the database.
+    """A table of records as a view of the database, its cells cleaned.
 
     Attributes
     ----------
@@ -130,55 +147,6 @@ class Records:
         raise DataError(
             f"{self.where}: has no column {name!r}{did_you_mean(name, self.columns)}; its columns "
             f"are {', '.join(map(repr, self.columns))}"
-        )
-
-    def cell(self, name: str) -> str:
-        """Return the SQL of a column: text trimmed, a whole float as text without .0."""
-        column, kind = self.find(name)
-        if _is_text(kind):
-            text = f"regexp_replace({column}::VARCHAR, '^{WHITE}|{WHITE}$', '', 'g')"
-            return f"if({text} NOT IN {MISSING_TEXTS}, {text}, NULL)"
-        if kind in {"DOUBLE", "FLOAT"}:
-            whole = f"TRY_CAST({column} AS BIGINT)::VARCHAR"  # null where there is no number
-            return f"if({column} = floor({column}), {whole}, {column}::VARCHAR)"
-        return column
-
-    def select(self, cells: Mapping[str, str]) -> str:
-        """Return the query of some cells by their new names."""
-        made = ", ".join(f"{cell} AS {name}" for name, cell in cells.items())
-        return f"SELECT {made} FROM {self.view}"
-
-    def whole(self, name: str) -> str:
-        """Return the SQL of a column of whole numbers; others are null, since a cast rounds."""
-        cell = self.cell(name)
-        number = f"TRY_CAST({cell} AS DOUBLE)"
-        return f"CASE WHEN {number} = floor({number}) THEN TRY_CAST({cell} AS BIGINT) END"
-
-    def label(self, name: str) -> str:
-        """Return the SQL of a column of ids that may be words; 7.0 in text is 7."""
-        if not _is_text(self.find(name)[1]):
-            return self.cell(name)
-        return f"coalesce(CAST({self.whole(name)} AS VARCHAR), {self.cell(name)})"
-
-    def day(self, name: str, date_format: str | None = None) -> str:
-        """Return the SQL of a column of dates; a format is for text and numbers.
-
-        Text must start with a year of four digits, since DuckDB takes 05-06-19 for a day of the
-        year 5. A time with a zone is on the day that it is in UTC; a day with a zone is itself.
-        """
-        cell, kind = self.cell(name), self.find(name)[1]
-        if date_format is not None and not kind.startswith(("DATE", "TIMESTAMP")):
-            escaped = date_format.replace("'", "''")
-            made = f"try_strptime(CAST({cell} AS VARCHAR), '{escaped}')"
-            # DuckDB's %Y takes a year of two digits for one of the first century
-            return f"CASE WHEN year({made}) >= 1000 THEN CAST({made} AS DATE) END"
-        if not _is_text(kind):
-            made = f"TRY_CAST({cell} AS DATE)"
-            return f"CASE WHEN isfinite({made}) THEN {made} END"
-        instant = rf"TRY_CAST(regexp_replace({cell}, '\s+([Z+-])', '\1') AS TIMESTAMPTZ)"
-        return (
-            f"CASE WHEN regexp_matches({cell}, '{ZONED}') THEN CAST({instant} AS DATE) "
-            f"ELSE TRY_CAST(regexp_extract({cell}, '{DATED}', 1) AS DATE) END"
         )
 
 
@@ -220,6 +188,7 @@ def opened(engine: Engine, source: str) -> Iterator[Connection]:
     ):
         # the day of a time with a zone must not depend on where this computer is
         connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(MACROS)
         try:
             yield connection
         except duckdb.OutOfMemoryException:
@@ -271,8 +240,13 @@ def open_source(connection: Connection, source: Source, label: str) -> Records:
     else:
         relation = connection.from_arrow(_as_arrow(read_table(source)))
     view = f"source_{label}"
-    relation.create_view(view)
-    kinds = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    relation.create_view(f"{view}_as_it_is")
+    macros = [CLEANING.get(str(kind).partition("(")[0], "") for kind in relation.types]
+    names = map(quote, relation.columns)
+    cells = [f"{macro}({name}) AS {name}" for macro, name in zip(macros, names, strict=True)]
+    cleaned = connection.sql(f"SELECT {', '.join(cells)} FROM {view}_as_it_is")
+    cleaned.create_view(view)
+    kinds = dict(zip(cleaned.columns, map(str, cleaned.types), strict=True))
     return Records(view, name_of(source, label), kinds)
 
 
@@ -292,10 +266,6 @@ def tables_in(connection: Connection, file: str | Path) -> dict[str, str]:
 def file_kind(path: Path) -> str | None:
     """Return the ending of a file that can be read as one table, or None."""
     return next((end for end in FILES if path.name.lower().endswith(end)), None)
-
-
-def _is_text(kind: str) -> bool:
-    return kind == "VARCHAR" or kind.startswith("ENUM")
 
 
 def _find_table(connection: Connection, source: InDatabase) -> str:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.reading import Table
 
-    Floats = Floats
-    Labels = Ints
-
 FLAG_CHANCE = 0.95
 NAMED_POWER, MEMBER_POWER = 1 / 6, 1 / 3
 LOW_FACTOR = 0.5
@@ -74,7 +71,7 @@ class CohortTruth:
         fit estimates.
     """
 
-    labels: Labels
+    labels: Ints
     weights: Floats
     conditions: tuple[str, ...]
     chances: Floats
@@ -182,24 +179,24 @@ def write_cohort(
         advice = "pip install 'silomix[data]', or draw the cohort in memory with simulate_cohort"
         raise MissingDependency(f"a Parquet file needs pyarrow: {advice}") from None
     labels, truth = truth_files(target)
-    kinds = [pa.Table.from_pandas(frame).schema for frame in _frames(0, 1, seed)]
+    kind, drawn = pa.Table.from_pandas(draw_people(0, 1, seed)[0]).schema, []
+    content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}
+    for name in ("weights", "at_least_two", "chances", "prevalence"):
+        content[name] = getattr(planted(), name).tolist()
     try:
-        with (
-            whole_file(target) as table_file,
-            whole_file(labels) as label_file,
-            parquet.ParquetWriter(table_file, kinds[0]) as table_writer,
-            parquet.ParquetWriter(label_file, kinds[1]) as label_writer,
-        ):
-            writers = (table_writer, label_writer)
+        with whole_file(target) as file, parquet.ParquetWriter(file, kind) as writer:
             for start in range(0, rows, chunk):
                 stop = min(start + chunk, rows)
-                frames = _frames(start, stop, seed)
-                for writer, kind, frame in zip(writers, kinds, frames, strict=True):
-                    group = pa.Table.from_pandas(frame, schema=kind, preserve_index=False)
-                    writer.write_table(group, row_group_size=len(frame))
+                table, own = draw_people(start, stop, seed)
+                group = pa.Table.from_pandas(table, schema=kind, preserve_index=False)
+                writer.write_table(group, row_group_size=len(table))
+                drawn.append(own)
                 if progress is not None:
                     progress(stop, rows)
-        replace_file(truth, _truth_text(rows, seed).encode())
+        with whole_file(labels) as file:
+            parquet.write_table(pa.table({"cluster": np.concatenate(drawn)}), file)
+        text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+        replace_file(truth, text.encode())
     except OSError as error:
         why = f"{error.strerror or error}; choose a folder that exists, with enough space"
         raise FileError(f"{target} cannot be written: {why}") from None
@@ -209,18 +206,6 @@ def write_cohort(
 def truth_files(path: Path) -> tuple[Path, Path]:
     """Return where the labels and the parameters of a cohort go."""
     return path.with_suffix(".truth.parquet"), path.with_suffix(".truth.json")
-
-
-def _frames(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    table, labels = draw_people(start, stop, seed)
-    return table, pd.DataFrame({"cluster": labels})
-
-
-def _truth_text(rows: int, seed: int) -> str:
-    content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}
-    for name in ("weights", "at_least_two", "chances", "prevalence"):
-        content[name] = getattr(planted(), name).tolist()
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> Ints:
@@ -385,7 +370,7 @@ class Lives(NamedTuple):
     female : (cluster,), probability of a woman where no condition tells the sex.
     """
 
-    ages: Labels
+    ages: Ints
     entry: Floats
     died: Floats
     years: Floats
@@ -470,7 +455,7 @@ def _normalised(masses: Floats) -> Floats:
     return masses / masses.sum(axis=-1, keepdims=True)
 
 
-def draw_people(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, Labels]:
+def draw_people(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, Ints]:
     """Return the rows from `start` to before `stop` of the endless cohort of a seed."""
     first, last = start // BLOCK, (stop - 1) // BLOCK
     tables, labels = zip(*[_draw_block(b, seed) for b in range(first, last + 1)], strict=True)
@@ -479,7 +464,7 @@ def draw_people(start: int, stop: int, seed: int) -> tuple[pd.DataFrame, Labels]
     return table.reset_index(drop=True), np.concatenate(labels)[kept]
 
 
-def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Labels]:
+def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
     rng = np.random.default_rng(np.random.SeedSequence([seed, block]))
     facts, everyone = read_facts(), np.zeros(BLOCK, dtype=np.int64)
     labels = draw_categories(rng, facts.weights[np.newaxis], everyone)
@@ -507,7 +492,7 @@ def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Labels]:
     return pd.concat([pd.DataFrame(outside), conditions], axis=1), labels
 
 
-def _draw_cells(rng: Generator, labels: Labels) -> NDArray[np.uint8]:
+def _draw_cells(rng: Generator, labels: Ints) -> NDArray[np.uint8]:
     """Draw conditions, again and again for who has fewer than two: (row, condition)."""
     chances = planted().chances
     cells = np.empty((len(labels), chances.shape[1]), dtype=np.uint8)

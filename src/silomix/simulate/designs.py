@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
 
-    Floats = Floats
-    Ints = Ints
-
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
 # Concentration of the symmetric Dirichlet that the level probabilities are drawn from.
@@ -327,14 +324,12 @@ def _table(schema: Schema, cells: Ints, silo: NDArray[np.str_] | None = None) ->
 def _silo_names(silos: int | Sequence[str], rows: int) -> tuple[str, ...]:
     """Return the names of the silos, checked, with at least one row for each."""
     at_least("rows", rows, 1)
-    if isinstance(silos, str):
-        raise SettingsError(f"silos={silos!r}: give a number or a list of names")
     if isinstance(silos, int | float | np.number):
         at_least("silos", silos, 1)
         silos = [f"silo {s}" for s in range(1, int(silos) + 1)]
-    names = tuple(silos)
+    names = () if isinstance(silos, str) else tuple(silos)
     if not names or len(set(names)) < len(names):
-        raise SettingsError(f"silos={list(names)}: give at least one name, and each name once")
+        raise SettingsError(f"silos={silos!r}: give a number, or a list of names, each once")
     if rows < len(names):
         raise SettingsError(f"rows={rows}: give each of the {len(names)} silos at least one row")
     return names
