@@ -25,11 +25,12 @@ from silomix.study.policy import OPEN, PRESETS
 ROWS = 200
 STUDY = "5" * 64
 DEFAULT = PRESETS["default"]
-RULED = [policy for policy in PRESETS.values() if policy.has_rules]
-PRIORS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0)
+# those of "ukllc" are the rules of "default"
+RULED = [one for one in PRESETS.values() if one.has_rules and one.name != "ukllc"]
+PRIORS = (0.1, 1.0, 8.0, 11.0, 12.0, 13.0, 15.0, 16.0)
 SIZES = (2, 2, 3)
+# Rows whose level is known, where cells are missing.
 SEEN = 50
-"""Rows whose level is known, where cells are missing."""
 
 every_policy = pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
 fractionated = pytest.mark.parametrize("fractionate", [True, False], ids=["shared", "whole"])
@@ -134,7 +135,7 @@ class TestPrior:
 
     @fractionated
     @incomplete
-    @pytest.mark.parametrize("beta", [0.1, 1.0, 8.0, 12.0, 13.0, 16.0])
+    @pytest.mark.parametrize("beta", [0.1, 12.0, 16.0])
     def test_the_sampler_itself(self, fractionate, missing, beta):
         """The whole way from a table to the bytes of a message."""
         found = {
@@ -151,7 +152,7 @@ class TestPrior:
 
     @incomplete
     @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
-    @pytest.mark.parametrize("components", [2, 3, 5, 10])
+    @pytest.mark.parametrize("components", [2, 5, 10])
     @pytest.mark.parametrize("beta", [0.1, 1.0])
     def test_nor_do_more_components_where_there_is_one_cluster(self, missing, components, beta):
         """Components that come and go would tell by how much rows are in doubt."""
@@ -300,8 +301,8 @@ class TestFingerprint:
         table, rng = self.table(seed), np.random.default_rng(seed)
         settings = {"components": 10, "iterations": 6000, "thin": 3}
         first = told(table, DEFAULT, **settings)
-        others = [told(other, DEFAULT, **settings) for other in islice(neighbours(table, rng), 40)]
-        assert others.count(first) >= 38
+        others = [told(other, DEFAULT, **settings) for other in islice(neighbours(table, rng), 20)]
+        assert others.count(first) >= 19
 
     @pytest.mark.parametrize("iterations", [40, 400])
     def test_a_study_that_runs_too_short_on_purpose_learns_little(self, seed, iterations):

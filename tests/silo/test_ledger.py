@@ -182,7 +182,7 @@ class TestFile:
     def test_damaged_it_is_refused_and_left_as_it_is(self, tmp_path, content):
         (tmp_path / LEDGER).write_bytes(content)
         for use in (check_account, knows, lambda one: note_left(one, "Release")):
-            with pytest.raises(FileError, match=r"is damaged, or of another .* from a copy"):
+            with pytest.raises(FileError, match="is damaged, or of another version"):
                 use(account(tmp_path))
         assert (tmp_path / LEDGER).read_bytes() == content
 

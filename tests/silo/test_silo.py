@@ -36,7 +36,6 @@ from silomix.silo.answer import (
     LIMITED,
     answer,
     answer_or_refuse,
-    points,
     refusal_code,
 )
 from silomix.silo.local import Silo, ran_enough
@@ -253,7 +252,10 @@ class TestSharing:
             weights=np.repeat(first.weights, 2, axis=0),
             profiles=np.repeat(first.profiles, 2, axis=0),
         )
-        assert points(two) == 20
+        twice = limited(gradients=20)
+        answer(share, twice)
+        answer(two, twice)
+        assert list(twice.store.ledger["gradients"].values()) == [20]
 
     def test_assignments_are_counted_and_the_same_one_counts_once(self, limited):
         silo = limited(assign=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from federation.exchange_cases import make_case
 
-from silomix.errors import CheckpointError, PolicyRefusal
+from silomix.errors import PolicyRefusal
 from silomix.messages import PolishRound
 from silomix.silo.answer import permit
 from silomix.silo.store import LEDGER_FILE, open_store
@@ -105,12 +104,3 @@ def test_one_process_at_a_time(two):
     waiting.join(60)
     assert entered.is_set()
     assert other.ledger == {"polish": {"a": 1}}
-
-
-def test_a_disk_without_locks_is_said(two, monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(CheckpointError, match=r"lock cannot be locked: No locks available; .*kee"):
-        two[0].note("polish", "a")

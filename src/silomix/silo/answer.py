@@ -13,27 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
 from silomix.kernels.layout import lay_out
 from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key, fold
-from silomix.messages import (
-    REPLIES,
-    AssignReply,
-    AssignRows,
-    CountDistinctRows,
-    DistinctRows,
-    DivergenceCost,
-    DivergenceReply,
-    LogLikelihood,
-    LogLikelihoodReply,
-    PolishReply,
-    PolishRound,
-    Received,
-    Refused,
-    SampleLocally,
-    ShareReleases,
-)
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import breaches, check_query
 from silomix.messages.released_draws import (
@@ -62,7 +46,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.layout import Layout
-    from silomix.messages import Query, Release
     from silomix.model.draws import MatchedDraws
 
 # Stands where a chain's number would, far from any.
@@ -72,7 +55,7 @@ DIVERGENCE_STREAM = 0x646976
 log = logging.getLogger("silomix.silo.answer")
 
 
-def answer(query: Query, silo: Silo) -> Any:
+def answer(query: messages.Query, silo: Silo) -> Any:
     """Answer one question about the silo's rows, if its policy lets it.
 
     Raises
@@ -82,12 +65,12 @@ def answer(query: Query, silo: Silo) -> Any:
     """
     permit(query, silo)
     reply = HANDLERS[type(query)](query, silo)
-    if silo.account is not None and not isinstance(reply, Received):
+    if silo.account is not None and not isinstance(reply, messages.Received):
         note_left(silo.account, type(reply).__name__)
     return reply
 
 
-def answer_or_refuse(query: Query, silo: Silo) -> Any:
+def answer_or_refuse(query: messages.Query, silo: Silo) -> Any:
     """Answer a question from elsewhere; whatever goes wrong, only a code leaves.
 
     The text of an error may quote a row: it goes to the silo's own log.
@@ -98,7 +81,7 @@ def answer_or_refuse(query: Query, silo: Silo) -> Any:
     except Exception as error:
         code = refusal_code(error)
         log.exception("%s: %s refused: %s", silo.name, type(query).__name__, code)
-        return Refused(code)
+        return messages.Refused(code)
 
 
 def refusal_code(error: Exception) -> str:
@@ -108,16 +91,16 @@ def refusal_code(error: Exception) -> str:
 
 # Which of a policy's limits counts which question.
 LIMITED: dict[type, str] = {
-    DivergenceCost: "divergence",
-    ShareReleases: "sharing",
-    LogLikelihood: "gradients",
-    CountDistinctRows: "distinct_rows",
-    PolishRound: "polish",
-    AssignRows: "assign",
+    messages.DivergenceCost: "divergence",
+    messages.ShareReleases: "sharing",
+    messages.LogLikelihood: "gradients",
+    messages.CountDistinctRows: "distinct_rows",
+    messages.PolishRound: "polish",
+    messages.AssignRows: "assign",
 }
 
 
-def permit(query: Query, silo: Silo) -> None:
+def permit(query: messages.Query, silo: Silo) -> None:
     """Refuse a question that the silo's policy does not allow, or not once more.
 
     A question asked twice gets the same answer and counts once; one about several points counts
@@ -131,27 +114,27 @@ def permit(query: Query, silo: Silo) -> None:
             f"exchanges.{kind} in the policy file, or the study can do without",
         )
     shared = silo.store.shared
-    if isinstance(query, LogLikelihood) and (shared is None or shared.key != query.shared):
+    if isinstance(query, messages.LogLikelihood) and (shared is None or shared.key != query.shared):
         raise PolicyRefusal(
             f"{silo.name}: the question refers to releases that were not shared with it; "
             "share them first",
             code="order",
         )
-    if isinstance(query, ShareReleases) and not same_draws(
+    if isinstance(query, messages.ShareReleases) and not same_draws(
         query.releases[silo.place], kept_posterior(silo).release
     ):
         raise MessageError(
             f"{silo.name}: the release that the coordinator shows as its own is not the one that "
             "it made; show the one that it answered"
         )
-    if isinstance(query, ShareReleases | DivergenceCost):
+    if isinstance(query, messages.ShareReleases | messages.DivergenceCost):
         for release in query.releases:
             if release.place != silo.place:
                 _check_shown(release, silo)
     _count(query, silo)
 
 
-def _check_shown(release: Release, silo: Silo) -> None:
+def _check_shown(release: messages.Release, silo: Silo) -> None:
     """Refuse another silo's release that this silo's own policy would not have let out.
 
     Its sender may have made it up, of single rows; see `silomix.messages.door`.
@@ -166,34 +149,28 @@ def _check_shown(release: Release, silo: Silo) -> None:
         )
 
 
-def points(query: Query) -> int:
-    """Return how often a question counts: a gradient at each starting point of each draw."""
-    if isinstance(query, LogLikelihood):
-        return len(query.weights) * (query.last - query.first)
-    return 1
-
-
-def count_answered(query: Query, silo: Silo) -> None:
+def count_answered(query: messages.Query, silo: Silo) -> None:
     """Count a question that was answered before the silo's store and ledger knew of it."""
-    if silo.account is not None and REPLIES[type(query)] is not Received:
-        note_left(silo.account, REPLIES[type(query)].__name__, has_left=True)
+    if silo.account is not None and messages.REPLIES[type(query)] is not messages.Received:
+        note_left(silo.account, messages.REPLIES[type(query)].__name__, has_left=True)
     _count(query, silo, has_left=True)
 
 
-def _count(query: Query, silo: Silo, *, has_left: bool = False) -> None:
+def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None:
     """Write a question into the store's ledger; refuse it where the policy's limit is reached."""
     kind = LIMITED.get(type(query))
     limit: int = getattr(silo.policy.exchanges, kind) if kind else UNLIMITED
     if kind is None or limit >= UNLIMITED:
         return
-    question, weight = digest_question(query), points(query)
+    question, weight, unit = digest_question(query), 1, "question"
+    if isinstance(query, messages.LogLikelihood):  # a gradient at each starting point of each draw
+        weight, unit = len(query.weights) * (query.last - query.first), "point"
     with silo.store.lock:
         asked = silo.store.ledger.get(kind, {})
         left = limit - sum(asked.values())
         if question in asked:
             return
         if weight > left and not has_left:
-            unit = "point" if isinstance(query, LogLikelihood) else "question"
             spent = "and all were asked"
             if left > 0:
                 spent = f"of which {left:,} are left, and this question is about {weight:,}"
@@ -212,10 +189,10 @@ def laid_out(silo: Silo) -> Layout:
     return silo.store.layout
 
 
-def counted_rows(silo: Silo) -> DistinctRows:
+def counted_rows(silo: Silo) -> messages.DistinctRows:
     """Return the silo's distinct rows, made once."""
     if silo.store.rows is None:
-        silo.store.rows = DistinctRows(*distinct_rows(silo.shard.codes))
+        silo.store.rows = messages.DistinctRows(*distinct_rows(silo.shard.codes))
     return silo.store.rows
 
 
@@ -230,13 +207,13 @@ def shown_draws(silo: Silo) -> MatchedDraws:
     return store.matched
 
 
-def _release(_: SampleLocally, silo: Silo) -> Release:
+def _release(_: messages.SampleLocally, silo: Silo) -> messages.Release:
     # a policy may have become stricter since the release was made
     check_tier(silo.study.tier, silo.policy, silo.name)
     return replace(kept_posterior(silo).release, policy=echo(silo.policy))
 
 
-def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
+def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.DivergenceReply:
     kept, study = kept_posterior(silo), silo.study
     influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
     known = make_reference(
@@ -251,15 +228,15 @@ def _divergence(query: DivergenceCost, silo: Silo) -> DivergenceReply:
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     mean = kept.weights.mean(axis=0)
     cost = divergence_cost(known, silo.shard, mean, kept.probabilities, study.prior.beta, rng)
-    return DivergenceReply(cost)
+    return messages.DivergenceReply(cost)
 
 
-def _share(query: ShareReleases, silo: Silo) -> Received:
+def _share(query: messages.ShareReleases, silo: Silo) -> messages.Received:
     silo.store.share(query)
-    return Received()
+    return messages.Received()
 
 
-def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
+def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLikelihoodReply:
     matched = shown_draws(silo)
     draws, clusters = matched.weights.shape[1:]
     if query.last > draws or query.profiles.shape[2] != clusters:
@@ -274,15 +251,15 @@ def _log_likelihood(query: LogLikelihood, silo: Silo) -> LogLikelihoodReply:
     found = mean_log_likelihood(
         some, query.weights, query.profiles, silo.store.row_table, silo.threads
     )
-    return LogLikelihoodReply(*found)
+    return messages.LogLikelihoodReply(*found)
 
 
-def _distinct_rows(_: CountDistinctRows, silo: Silo) -> DistinctRows:
+def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
     rows = counted_rows(silo)
     return replace(rows, counts=release_row_counts(rows.counts, silo.policy, silo.name))
 
 
-def _polish(query: PolishRound, silo: Silo) -> PolishReply:
+def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
     drawn = draw_given_parameters(
         laid_out(silo),
@@ -293,10 +270,10 @@ def _polish(query: PolishRound, silo: Silo) -> PolishReply:
         inner_sweeps=query.inner_sweeps,
         threads=silo.threads,
     )
-    return PolishReply.of(*drawn)
+    return messages.PolishReply.of(*drawn)
 
 
-def _assign(query: AssignRows, silo: Silo) -> AssignReply:
+def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
     clusters = query.probabilities.shape[1]
     if query.groups is None:
         find = partial(row_membership, silo.shard, query.weights, threads=silo.threads)
@@ -309,7 +286,7 @@ def _assign(query: AssignRows, silo: Silo) -> AssignReply:
         membership[np.arange(silo.shard.rows), query.groups[kept_posterior(silo).labels]] = 1.0
     silo.store.assign(membership)
     sizes = np.bincount(membership.argmax(axis=1), minlength=clusters)
-    return AssignReply(withhold_small(sizes, silo.policy))
+    return messages.AssignReply(withhold_small(sizes, silo.policy))
 
 
 def _knows_better(silo: Silo) -> bool:
@@ -324,7 +301,7 @@ def _knows_better(silo: Silo) -> bool:
 
 
 def _own_profiles(
-    query: AssignRows, membership: NDArray[np.floating], silo: Silo
+    query: messages.AssignRows, membership: NDArray[np.floating], silo: Silo
 ) -> NDArray[np.floating]:
     """Return the profiles that the silo assigns its rows by: they stay here.
 
@@ -349,11 +326,11 @@ def _own_profiles(
 
 
 HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {
-    SampleLocally: _release,
-    DivergenceCost: _divergence,
-    ShareReleases: _share,
-    LogLikelihood: _log_likelihood,
-    CountDistinctRows: _distinct_rows,
-    PolishRound: _polish,
-    AssignRows: _assign,
+    messages.SampleLocally: _release,
+    messages.DivergenceCost: _divergence,
+    messages.ShareReleases: _share,
+    messages.LogLikelihood: _log_likelihood,
+    messages.CountDistinctRows: _distinct_rows,
+    messages.PolishRound: _polish,
+    messages.AssignRows: _assign,
 }

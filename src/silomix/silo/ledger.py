@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.model.files import replace_file
@@ -39,13 +39,7 @@ LEDGER = "silomix-ledger.json"
 LONGEST_TITLE = 200
 
 
-class Entry(BaseModel):
-    """Base of the records in the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Answered(Entry):
+class Answered(BaseModel):
     """A study that was answered from a table.
 
     Attributes
@@ -75,7 +69,7 @@ class Answered(Entry):
         return (self.study, self.rows, self.rounding) == (other.study, other.rows, other.rounding)
 
 
-class Version(Entry):
+class Version(BaseModel):
     """A table as long as it stays the same.
 
     Attributes
@@ -90,7 +84,7 @@ class Version(Entry):
     studies: list[Answered] = []
 
 
-class Table(Entry):
+class Table(BaseModel):
     """All that left from one table.
 
     Attributes
@@ -115,7 +109,7 @@ class Table(Entry):
         return self.versions[-1] if self.versions else Version(since="")
 
 
-class Ledger(Entry):
+class Ledger(BaseModel):
     """The file."""
 
     kind: Literal["silomix ledger"] = "silomix ledger"
@@ -211,16 +205,14 @@ def read_ledger(path: Path) -> Ledger:
         return Ledger.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return Ledger()
-    except OSError as error:
+    except (OSError, ValidationError) as error:
+        reason = "it is damaged, or of another version of silomix; bring it back from a copy"
+        if isinstance(error, OSError):
+            reason = f"{error.strerror}; let its owner run this"
         raise FileError(
-            f"the ledger {path} cannot be read: {error.strerror}; let its owner run this, or give "
-            "another with --ledger"
-        ) from None
-    except ValidationError:
-        raise FileError(
-            f"the ledger {path} is damaged, or of another version of silomix, and without it "
-            "nobody can tell what has left this table; bring it back from a copy. Only if there is "
-            "none, and the table's owner accepts that nothing is counted, move it away"
+            f"the ledger {path} cannot be read, and without it nobody can tell what has left this "
+            f"table: {reason}. Only if there is none, and the table's owner accepts that nothing "
+            "is counted, move it away"
         ) from None
 
 

@@ -171,11 +171,11 @@ def place_in(study: Study, name: str) -> int:
 
 def sample_locally(silo: Silo) -> LocalPosterior:
     """Return the silo's own posterior: sample, partition, relabel."""
-    study = silo.study
+    study, settings = silo.study, silo.study.local
     job = Job(
-        components=study.model.components,
-        prior=study.prior,
-        schedule=study.sampling,
+        study.model.components,
+        study.prior,
+        study.sampling,
         silos=len(study.silos),
         silo=silo.place,
         seed=study.seed,
@@ -187,7 +187,6 @@ def sample_locally(silo: Silo) -> LocalPosterior:
         progress=silo.progress,
         checkpoint=silo.checkpoint,
     )
-    settings = study.local
     draws = next(blocks)
     while True:
         clusters = partition(

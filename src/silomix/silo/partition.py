@@ -65,12 +65,10 @@ def partition(
     threshold : longest table for which a row × row matrix is made. In a longer one a random
         subsample is cut, and every other row goes where the rows that share its component, draw
         by draw, mostly are.
-    subsample : rows of that subsample.
+    subsample : rows of that subsample, at least 3.
     """
     if method not in PARTITIONS:
         raise SettingsError(f"partition {method!r} is unknown; choose from {list(PARTITIONS)}")
-    if subsample < 3:
-        raise SettingsError(f"subsample={subsample} rows cannot be cut in two; give at least 3")
     rows, cuts = draws.shard.rows, PARTITIONS[method]
     widths: dict[int, float] = {}
     used = None

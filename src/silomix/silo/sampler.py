@@ -158,27 +158,21 @@ def _collect(
     arrays: Mapping[str, NDArray[Any]],
     last_labels: NDArray[np.uint8],
 ) -> Draws:
-    diagnostics = diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"])
-
-    def joined(name: str) -> NDArray[Any]:
+    joined = {}
+    for name in ("labels", "weights", "probabilities", "log_likelihood"):
         array = np.asarray(arrays[name])
-        joint = array.reshape(-1, *array.shape[2:])
-        joint.flags.writeable = False  # they may be a checkpoint's files
-        return joint
-
+        joined[name] = array.reshape(-1, *array.shape[2:])
+        joined[name].flags.writeable = False  # they may be a checkpoint's files
     return Draws(
         shard=shard,
-        labels=joined("labels"),
-        weights=joined("weights"),
-        probabilities=joined("probabilities"),
-        log_likelihood=joined("log_likelihood"),
+        **joined,
         chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
         last_labels=last_labels,
         prior=job.prior,
         silos=job.silos,
         seed=job.seed,
         schedule=job.schedule,
-        diagnostics=diagnostics,
+        diagnostics=diagnose(arrays["log_likelihood"], arrays["members"], arrays["weights"]),
     )
 
 
