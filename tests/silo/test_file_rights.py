@@ -38,10 +38,6 @@ def posterior(seed):
     return make_posterior(np.random.default_rng(seed))
 
 
-def test_a_saved_posterior(posterior, tmp_path):
-    assert mode(posterior.save(tmp_path / "p.silomix")) == 0o600
-
-
 def test_a_saved_posterior_that_was_open_to_all(posterior, tmp_path):
     path = tmp_path / "p.silomix"
     path.touch(0o644)

@@ -18,7 +18,7 @@ from scipy.spatial.distance import squareform
 from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from silomix.errors import MissingDependency, SettingsError
+from silomix.errors import MissingDependency
 from silomix.kernels.likelihood import RowCounts
 from silomix.kernels.similarity import co_clustering
 from silomix.model.draws import Schedule
@@ -139,12 +139,6 @@ def test_one_cluster_without_fuss(codes, labels, method, one_cluster):
     assert found.sizes.tolist() == [len(codes)]
     assert not found.labels.any()
     assert found.silhouettes == {}
-
-
-def test_an_unknown_method_lists_the_choices(seed):
-    draws, _ = planted(np.random.default_rng(seed))
-    with pytest.raises(SettingsError, match=r"'ward' is unknown.*\['linkage', 'pam'\]"):
-        partition(draws, "ward")
 
 
 def test_pam_without_its_package_names_the_extra(seed, monkeypatch):
@@ -400,15 +394,6 @@ def test_silos_without_clusters_are_hardly_ever_cut(seed):
         job = Job(15, Prior(), Schedule(iterations=1000, burn_in=500), 4, number, seed)
         cut += partition(sample_shard(shard, job)).clusters > 1
     assert cut < 4
-
-
-def test_rows_without_clusters_stay_together(seed):
-    rng = np.random.default_rng(seed)
-    shard = shard_of((rng.random((600, 10)) < 0.5).astype(np.uint8), [2] * 10)
-    draws = make_draws(shard, rng.integers(0, 2, (1, 600)), 6)
-    for labels in (rng.integers(0, 2, 600), (shard.codes.sum(axis=1) > 5).astype(np.int64)):
-        assert clusters_bound(draws, labels) < log_posterior(draws, np.zeros(600, np.int64)) + 1
-        assert not beats_one_cluster(draws, labels)
 
 
 def test_the_bound_is_below_the_sum_over_all_labellings(seed):

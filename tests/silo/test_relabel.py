@@ -219,18 +219,6 @@ def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(seed, rela
     assert_array_equal(whole_counts(found, offsets), np.rint(exact.round(9)))
 
 
-@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
-@settings(max_examples=25, deadline=None)
-@given(number=st.integers(0, 10**6), noise=st.sampled_from([0.0, 0.3, 1.0]))
-def test_a_row_is_counted_once_at_most(number, noise):
-    draws = aligned(np.random.default_rng(number), noise=noise)
-    for relabel in RELABELLINGS:
-        memberships = local_posterior(draws, TRUTH, relabel).memberships
-        assert memberships.shape == (60, 3)
-        assert memberships.min() >= 0
-        assert memberships.sum(axis=1).max() <= 1 + 1e-12
-
-
 @pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
 def test_the_result_is_float32_sums_to_one_and_says_where_it_comes_from(seed, relabel):
     draws = aligned(np.random.default_rng(seed), n_draws=BYTE + 3)
@@ -255,13 +243,6 @@ def test_a_word_a_partition_and_labels_of_any_kind_say_the_same(seed):
     for given_labels in (ready, TRUTH, 7 - TRUTH, np.array(["c", "a", "b"])[TRUTH]):
         assert_same(by_word, local_posterior(draws, given_labels))
     assert local_posterior(draws, TRUTH).partition.method == "given"
-
-
-def test_one_cluster_has_all_the_weight(seed):
-    draws = aligned(np.random.default_rng(seed), noise=0)
-    found = local_posterior(draws, np.zeros(60, dtype=int))
-    assert_array_equal(found.weights, np.ones((40, 1)))
-    assert_array_equal(found.probabilities, draws.probabilities[:, :1])
 
 
 def test_unknown_words_list_the_choices(seed):

@@ -33,7 +33,7 @@ from silomix.posterior.diagnosis import fingerprint
 from silomix.silo.release import make_release
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study
-from silomix.study.policy import OPEN, PRESETS, Policy, echo, write_policy
+from silomix.study.policy import OPEN, PRESETS, Limits, Policy, echo, write_policy
 from silomix.study.roster import read_roster
 
 if TYPE_CHECKING:
@@ -449,6 +449,10 @@ class TestCommands:
         assert unknown.exit_code == 4
         assert "there is no policy 'strict'" in unknown.stderr
         assert not (tmp_path / "r").exists()
+        write_policy(Policy(limits=Limits(sweeps=100)), tmp_path / "short.toml")
+        beyond = commands(*self.options(place, policy=tmp_path / "short.toml"), "--dry-run")
+        assert beyond.exit_code == 6
+        assert "sets iterations to 400" in " ".join(beyond.stderr.split())
         damaged = commands("inspect", tmp_path)
         assert damaged.exit_code == 5
         assert "message.json is missing" in " ".join(damaged.stderr.split())

@@ -99,37 +99,6 @@ def test_kept_draws_are_those_of_the_definition(chains, seed):
     assert np.abs(draws.log_likelihood - log_likelihood).max() <= 12 * 16 * 2.0**-24
 
 
-def test_chains_have_streams_of_their_own(seed):
-    draws = sample_shard(make_shard(seed), make_job(seed))
-    first, second = (draws.log_likelihood[draws.chain == chain] for chain in (0, 1))
-    assert len(first) == len(second) == SHORT.kept
-    assert np.intersect1d(first, second).size == 0
-
-
-@pytest.mark.parametrize("change", [{"seed": 999}, {"silo": 2}])
-def test_seed_and_place_of_the_silo_change_the_draws(change, seed):
-    shard, job = make_shard(seed), make_job(seed)
-    draws, others = sample_shard(shard, job), sample_shard(shard, replace(job, **change))
-    assert np.intersect1d(draws.log_likelihood, others.log_likelihood).size == 0
-
-
-def test_a_chain_does_not_depend_on_how_many_there_are(seed):
-    shard = make_shard(seed)
-    alone = sample_shard(shard, make_job(seed, replace(SHORT, chains=1)))
-    third = sample_shard(shard, make_job(seed, replace(SHORT, chains=3)))
-    assert_array_equal(alone.labels, third.labels[: SHORT.kept])
-
-
-def test_a_silo_takes_its_share_of_the_prior(seed):
-    """Silos in one job, fractions in the other: the same numbers reach the family."""
-    shard, job = make_shard(seed), make_job(seed)
-    alpha, beta = job.prior.share(3)
-    whole = replace(job, prior=Prior(alpha, beta, fractionate=False))
-    assert_array_equal(sample_shard(shard, job).labels, sample_shard(shard, whole).labels)
-    other = replace(job, prior=Prior(fractionate=False))
-    assert (sample_shard(shard, other).labels != sample_shard(shard, job).labels).any()
-
-
 @pytest.mark.parametrize(
     ("chains", "threads", "shared"),
     [(1, 2, True), (1, 3, True), (2, 2, False), (2, 3, False), (2, 4, True), (3, 2, False)],
@@ -166,19 +135,6 @@ def test_a_checkpoint_does_not_change_the_draws(every, seed, tmp_path):
     saved = sample_shard(shard, job, checkpoint=tmp_path / "run", checkpoint_every=every)
     assert_same_draws(sample_shard(shard, job), saved)
     assert not list(tmp_path.rglob("*.partial"))
-
-
-def test_checkpoints_come_as_often_as_asked(seed, tmp_path, monkeypatch):
-    saves = []
-    save = sampler.save_chain
-
-    def record(folder, arrays, chain, sweep, labels):
-        saves.append((chain, sweep))
-        save(folder, arrays, chain, sweep, labels)
-
-    monkeypatch.setattr(sampler, "save_chain", record)
-    sample_shard(make_shard(seed), make_job(seed), checkpoint=tmp_path, checkpoint_every=15)
-    assert sorted(saves) == [(chain, sweep) for chain in (0, 1) for sweep in (15, 30, 40)]
 
 
 def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
@@ -259,26 +215,6 @@ def test_a_run_goes_on_from_its_last_checkpoint(sweep, first, seed, tmp_path, ad
     assert_same_draws(expected, resumed)
     key = reference.chain_key(seed, 1, 1)
     assert min(sweeps.first for sweeps, _ in advances if sweeps.key == key) == first
-
-
-def test_an_interrupted_run_goes_on_to_the_same_draws(seed, tmp_path, monkeypatch):
-    """Stopped from the callback again and again, at whatever sweep it then is."""
-    monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-3)
-    shard = make_shard(seed)
-    job = make_job(seed, Schedule(iterations=3000, burn_in=1000, chains=2, thin=20))
-    for limit in (500, 1500, 2500, 4000, 5500):
-
-        def stop(at, limit=limit):
-            if at.done >= limit:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            sample_shard(
-                shard, job, threads=2, checkpoint=tmp_path, checkpoint_every=50, progress=stop
-            )
-        assert not list(tmp_path.glob("*.partial"))
-    finished = sample_shard(shard, job, checkpoint=tmp_path, checkpoint_every=50)
-    assert_same_draws(sample_shard(shard, job), finished)
 
 
 @contextmanager

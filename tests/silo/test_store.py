@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -16,7 +15,7 @@ from federation.exchange_cases import make_case
 from silomix.errors import PolicyRefusal
 from silomix.messages import PolishRound
 from silomix.silo.answer import permit
-from silomix.silo.store import LEDGER_FILE, open_store
+from silomix.silo.store import open_store
 from silomix.study.policy import Exchanges, find_policy
 
 IDENTITY = {"silo": "north"}
@@ -54,16 +53,6 @@ def test_only_its_owner_may_open_a_store(tmp_path):
     assert {path.name: mode(path) for path in folder.iterdir()} == dict.fromkeys(
         ["silo.json", "answered.json", "membership.safetensors", "lock"], 0o600
     )
-
-
-def test_two_processes_count_in_one_ledger(two, tmp_path):
-    one, other = two
-    for number in range(3):
-        one.note("polish", f"one {number}")
-        other.note("polish", f"other {number}")
-    written = json.loads((tmp_path / "store" / LEDGER_FILE).read_text())
-    assert len(written["polish"]) == 6
-    assert open_store(tmp_path / "store", IDENTITY).ledger == written
 
 
 def test_a_limit_is_for_all_processes_together(two, seed):
