@@ -238,15 +238,14 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
     default = "pam" if preset == "paper" else "linkage"
     if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
         raise MissingDependency(
-            "{partition}, also part of {preset}, needs the package kmedoids: "
-            "pip install 'silomix[pam]'",
+            "{partition}, also part of {preset}, needs the package kmedoids",
+            extra="pam",
             partition="pam",
             preset="paper",
         )
     if transport == "joblib" and find_spec("joblib") is None:
         raise MissingDependency(
-            "{transport} needs the package joblib: pip install 'silomix[parallel]'",
-            transport=transport,
+            "{transport} needs the package joblib", extra="parallel", transport=transport
         )
 
 

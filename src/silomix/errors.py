@@ -119,7 +119,17 @@ class OpenQuestion(SilomixError):
 
 
 class MissingDependency(SilomixError, ImportError):
-    """An optional package is needed for what was asked; the message names the extra."""
+    """An optional package is needed for what was asked.
+
+    Parameters
+    ----------
+    message : what needs which package.
+    extra : of silomix, that brings the package: the message says how to install it.
+    """
+
+    def __init__(self, message: str, extra: str = "", **settings: object) -> None:
+        how = f": pip install 'silomix[{extra}]', or in its source folder pip install '.[{extra}]'"
+        super().__init__(message + how if extra else message, **settings)
 
     code = "dependency"
 

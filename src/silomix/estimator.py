@@ -20,9 +20,7 @@ try:
     from sklearn.utils.validation import check_is_fitted, validate_data
 
 except ImportError:
-    raise MissingDependency(
-        "FederatedMixture needs scikit-learn: pip install 'silomix[sklearn]'"
-    ) from None
+    raise MissingDependency("FederatedMixture needs scikit-learn", extra="sklearn") from None
 
 if TYPE_CHECKING:
     from typing import Self

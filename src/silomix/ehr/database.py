@@ -156,7 +156,7 @@ def load_duckdb() -> ModuleType:
         duckdb, _ = import_module("duckdb"), import_module("pyarrow")
     except ImportError:
         raise MissingDependency(
-            "reading health records needs duckdb and pyarrow: pip install 'silomix[data]'"
+            "reading health records needs duckdb and pyarrow", extra="data"
         ) from None
     return duckdb
 

@@ -148,7 +148,7 @@ def _read_parquet(path: Path) -> nw.DataFrame[Any]:
         from pyarrow import parquet
     except ImportError:
         raise MissingDependency(
-            f"{path}: a Parquet file needs pyarrow: pip install 'silomix[data]', or give a CSV"
+            f"{path}: a Parquet file, unlike a CSV, needs pyarrow", extra="data"
         ) from None
     return read_table(parquet.read_table(path))
 

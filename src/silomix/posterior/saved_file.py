@@ -297,7 +297,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     try:
         import xarray as xr
     except ImportError:
-        raise MissingDependency("to_datatree needs xarray: pip install 'silomix[arviz]'") from None
+        raise MissingDependency("to_datatree needs xarray", extra="arviz") from None
     made = asdict(posterior.provenance)
     attrs = {
         "inference_library": "silomix",

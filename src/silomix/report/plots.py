@@ -365,9 +365,7 @@ def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingDependency(
-            "a figure needs matplotlib: pip install 'silomix[report]'"
-        ) from None
+        raise MissingDependency("a figure needs matplotlib", extra="report") from None
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 

@@ -204,8 +204,7 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
         import kmedoids
     except ImportError as error:
         raise MissingDependency(
-            "partition 'pam' needs the package kmedoids: pip install 'silomix[pam]', "
-            "or choose partition 'linkage'"
+            "partition 'pam', unlike 'linkage', needs the package kmedoids", extra="pam"
         ) from error
     distances = apart.astype(np.int32)
     start = kmedoids.pam_build(distances, most).medoids

@@ -176,8 +176,9 @@ def write_cohort(
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        advice = "pip install 'silomix[data]', or draw the cohort in memory with simulate_cohort"
-        raise MissingDependency(f"a Parquet file needs pyarrow: {advice}") from None
+        raise MissingDependency(
+            "a Parquet file, unlike simulate_cohort, which draws in memory, needs pyarrow", "data"
+        ) from None
     labels, truth = truth_files(target)
     kind, drawn = pa.Table.from_pandas(draw_people(0, 1, seed)[0]).schema, []
     content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}

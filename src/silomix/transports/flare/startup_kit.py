@@ -77,9 +77,7 @@ class SiteSettings:
 def require_flare() -> None:
     """Refuse at the door where NVIDIA FLARE is not installed."""
     if find_spec("nvflare") is None:
-        raise MissingDependency(
-            "a live federation needs the package nvflare: pip install 'silomix[flare]'"
-        )
+        raise MissingDependency("a live federation needs the package nvflare", extra="flare")
 
 
 def kit_folder(kit: Path, kind: str) -> Path:
