@@ -13,14 +13,12 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
 from silomix.cli import whole
 from silomix.cli.demo import compare, run_demo
-from silomix.cli.examples import EXAMPLES
 from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import SettingsError
 from silomix.messages.progress import Progress
@@ -81,26 +79,16 @@ def test_every_option_says_what_to_choose():
         assert "out" in options or last in without, name
 
 
-def test_a_flag_has_no_type_on_the_help_page():
-    flags = ("--force", "--json", "--debug", "--dry-run")
-    lines = run("release", "--help").stdout.splitlines()
-    shown = [line for line in lines if any(line.startswith(f"│ {flag} ") for flag in flags)]
-    assert len(shown) == len(flags)
-    assert not any("<bool>" in line for line in shown)
-
-
-def test_the_list_says_of_a_command_what_its_own_page_says():
-    assert list(typer.main.get_command(cli.app).commands) == list(cli.COMMANDS)
-    for name, (_, line) in cli.COMMANDS.items():
-        first = cli.find_command(name).help.partition("\n\n")[0]
-        assert line == " ".join(first.split())
+def test_a_help_page_names_types_only_where_a_value_is_one():
+    page = run("release", "--help").stdout
+    assert all(re.search(rf"{flag} +[A-Z]", page) for flag in ("--force", "--json", "--dry-run"))
+    page = words(run("study", "--help").stdout)
+    assert "--absorb <int|true> " in page and "--polish <int|until> " in page
 
 
 def test_every_help_page_has_an_example_that_parses():
-    commands = every_command()
-    assert set(EXAMPLES) == set(commands)
-    for name, command in commands.items():
-        example = EXAMPLES[name]
+    for name, command in every_command().items():
+        example = command.epilog.partition("\n")[2].strip()
         assert example.startswith(f"silomix {name} ")
         assert example in words(run(*name.split(), "--help").stdout)
         args = shlex.split(example)[1 + len(name.split()) :]
@@ -136,8 +124,7 @@ def test_study_leaves_columns_out(tmp_path):
     common = ["study", table, "--silo", "silo", "--out", out]
     refused = run(*common)
     assert refused.exit_code == 3
-    assert "looks like an identifier: leave it out with --exclude or --variables" in refused.stderr
-    assert "variables=" not in refused.stderr
+    assert "leave it out with --exclude or --variables" in refused.stderr
     result = run(*common, "--frequency", "n", "--exclude", "patient, x2")
     assert result.exit_code == 0, result.output
     assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
@@ -183,43 +170,55 @@ def test_labels_say_which_row_they_are_of(tmp_path):
     assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "complaint"),
-    [
-        (["--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
-        (["--id", "silo"], 2, "--id names 'silo', which another option uses too"),
-        (["--id", "Patient"], 3, "no column 'Patient' to name its rows (did you mean 'patient'?)"),
-    ],
-)
-def test_a_column_of_names_has_no_other_task(tmp_path, options, code, complaint, monkeypatch):
-    monkeypatch.setattr(whole, "fit", None)
+FIT, STUDY = ["fit", "t.csv", "--silo", "silo"], ["study", "t.csv", "--silo", "silo"]
+SAMPLE, SIMULATE = ["sample", "t.csv"], ["simulate", "cohort", "--out", "c.parquet"]
+OF_A_STUDY = [*SAMPLE, "--study", "s.toml", "--silo", "a"]
+REFUSED = [
+    ([*FIT, "--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
+    ([*FIT, "--id", "silo"], 2, "--id names 'silo', which another option uses too"),
+    ([*FIT, "--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
+    ([*FIT, "--id", "Patient"], 3, "(did you mean 'patient'?)"),
+    ([*FIT, "--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both"),
+    ([*STUDY, "--exclude", "X1"], 3, "(did you mean 'x1'?)"),
+    (["fit", "t.csv", "--silo", "Silo"], 3, "(did you mean 'silo'?)"),
+    ([*FIT, "--shards", 2], 2, "--silo and --shards both say how to split"),
+    ([*FIT, "--nonsense"], 2, "No such option"),
+    ([*FIT, "--polish", "often", "--exclude", "patient"], 4, "--polish is 'often'"),
+    ([*FIT, "--polish", -1, "--exclude", "patient"], 4, "--polish is -1"),
+    ([*FIT, "--matching", "bal", "--exclude", "patient"], 4, "did you mean 'ball'?"),
+    ([*FIT, "--exclude", "b", "--exclude", "c"], 2, "'--exclude': given 2 times; give it once"),
+    ([*FIT, "--outside=a", "--outside", "b"], 2, "'--outside': given 2 times"),
+    (["ehr", "long", "t", "--codes", "a", "--codes", "b"], 2, "'--codes': given 2 times"),
+    (["study", "t.csv"], 2, "give --silo COLUMN, or --silos with the names: not both"),
+    ([*STUDY, "--silos", "a,b"], 2, "give --silo COLUMN, or --silos with the names: not both"),
+    ([*SAMPLE, "--silo", "silo 1"], 2, "--silo needs --silo-column COLUMN"),
+    ([*SAMPLE, "--silo-column", "silo"], 2, "need --silo NAME: which silo is it?"),
+    ([*SAMPLE, "--study", "study.toml"], 2, "need --silo NAME: which silo is it?"),
+    ([*SAMPLE, "--silo-column", "silo", "--silo", "a", "--silos", 4], 2, "leave out --silos"),
+    ([*OF_A_STUDY, "--burn-in", 3, "--exclude", "x1"], 2, "leave out --exclude, --burn-in"),
+    ([*SAMPLE, "--iterations", "many"], 2, "--iterations"),
+    ([*SAMPLE, "--components", 999, "--chains", 0, "--exclude", "patient"], 4, "must be at most"),
+    (["sample", "absent.csv"], 3, "Error: absent.csv: no such file; check the path"),
+    (["simulate", "nestled"], 4, "DESIGN 'nestled' is not known (did you mean 'nested'?)"),
+    (["simulate", "nested", "--out", "c.parquet"], 2, "does not end in .csv"),
+    (["simulate", "cohort", "--out", "c.csv"], 2, "c.csv does not end in .parquet"),
+    ([*SIMULATE, "--silos", 3], 2, "cohort has its own clusters and no silos"),
+    ([*SIMULATE, "--separability", "easy"], 2, "leave out --separability"),
+    (["assign", "t.csv", "t.csv"], 5, "is no saved posterior, is damaged or truncated, or"),
+    (["assign", ".", "t.csv"], 5, "posterior.silomix cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "complaint"), REFUSED, ids=str)
+def test_a_wrong_command_is_refused_before_the_work(tmp_path, monkeypatch, line, code, complaint):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text(WITH_NUMBERS)
-    told = run("fit", tmp_path / "t.csv", "--silo", "silo", *options, "--out", tmp_path / "f")
-    assert told.exit_code == code
-    assert complaint in words(told.stderr)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "complaint"),
-    [
-        (["--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both say which"),
-        (["--exclude", "X1"], 3, "no column 'X1' to exclude (did you mean 'x1'?)"),
-        (["--silo", "Silo"], 3, "no column 'Silo' to tell the silos apart (did you mean 'silo'?)"),
-    ],
-)
-def test_columns_that_are_not_there(tmp_path, table, options, code, complaint):
-    silo = [] if "--silo" in options else ["--silo", "silo"]
-    for command in ("fit", "study"):
-        result = run(command, table, *silo, *options, "--out", tmp_path / "r")
-        assert result.exit_code == code
-        assert complaint in words(result.stderr)
-
-
-def test_a_study_file_says_which_columns(tmp_path, table):
-    given = ["--study", "s.toml", "--silo", "a", "--exclude", "x1"]
-    result = run("sample", table, *given, "--out", tmp_path / "r")
-    assert result.exit_code == 2
-    assert "s.toml has every setting; leave out --exclude" in words(result.stderr)
+    out = [] if "--out" in line else ["--out", "r"]
+    result = run(*line, *out, *(["--json"] if code == 4 else []))
+    assert result.exit_code == code, result.output
+    assert complaint in words(result.stderr)
+    assert result.stdout == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
 def test_messages_speak_in_options():
@@ -275,55 +274,24 @@ def test_simulate_writes_a_cohort(tmp_path, seed):
     assert "cohort: 60 rows, 94 conditions, 27 clusters" in forced.stdout
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["nested", "--out", "c.parquet"], "does not end in .csv"),
-        (["cohort", "--out", "c.csv"], "c.csv does not end in .parquet"),
-        (
-            ["cohort", "--out", "c.parquet", "--silos", 3],
-            "cohort has its own clusters and no silos",
-        ),
-        (["cohort", "--out", "c.parquet", "--separability", "easy"], "leave out --separability"),
-    ],
-)
-def test_simulate_refuses(options, complaint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = run("simulate", *options)
-    assert result.exit_code == 2
-    assert complaint in words(result.stderr)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_study_describes_what_it_wrote(tmp_path, table):
     out = tmp_path / "study.toml"
-    result = run("study", table, "--silo", "silo", "--out", out, "--seed", 7, "--title", "Trial")
-    assert result.exit_code == 0, result.output
+    named = ["--silos", "north, south", "--variables", "x5,x1", "--title", "Trial"]
+    settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--absorb", "false"]
+    common = ["study", table, "--out", out, *named, *settings, "--alpha", 0.1, "--force"]
+    record = json.loads(run(*common, "--json").stdout)
     study = silomix.read_study(out)
-    assert study.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
-    assert [variable.name for variable in study.variables] == [f"x{q}" for q in range(1, 11)]
-    assert (study.seed, study.title) == (7, "Trial")
-    assert "4 silos: silo 1, silo 2, silo 3, silo 4" in result.stdout
+    assert (study.silos, study.title) == (("north", "south"), "Trial")
+    assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
+    assert record["digest"] == silomix.study.digest(study)
+    schedule = {"iterations": 900, "burn_in": 300, "chains": 2, "thin": 1, "adaptive": False}
+    assert record["settings"]["schedule"] == schedule
+    assert (study.model.components, study.model.alpha, study.matching.absorb) == (9, 0.1, False)
+    result = run(*common)
+    assert "2 silos: north, south" in result.stdout
     assert re.search(r"x5 +1, 2, 3\b", result.stdout)
     assert silomix.study.digest(study) in result.stdout
     assert result.stdout.endswith(f"Study: {out}\n")
-
-
-def test_study_as_json(tmp_path, table):
-    out = tmp_path / "study.toml"
-    settings = ["--components", 9, "--iterations", 900, "--burn-in", 300, "--chains", 3]
-    names = ["--silos", "north, south", "--variables", "x5,x1"]
-    model = ["--alpha", 0.1, "--beta", 2, "--absorb", 20, "--drift", "none"]
-    result = run("study", table, "--out", out, *names, *settings, *model, "--thin", 5, "--json")
-    record = json.loads(result.stdout)
-    assert record["silos"] == ["north", "south"]
-    assert record["variables"] == {"x5": ["1", "2", "3"], "x1": ["1", "2"]}
-    assert record["digest"] == silomix.study.digest(silomix.read_study(out))
-    schedule = {"iterations": 900, "burn_in": 300, "chains": 3, "thin": 5, "adaptive": False}
-    assert record["settings"]["schedule"] == schedule
-    model = {"components": 9, "alpha": 0.1, "beta": 2.0, "fractionate": True, "drift": "none"}
-    assert record["settings"]["model"] == model
-    assert record["settings"]["matching"]["absorb"] == 20
 
 
 def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
@@ -338,13 +306,6 @@ def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
     assert run(*common, "--frequency", "n", "--force").exit_code == 0
     (variable,) = silomix.read_study(out).variables
     assert (variable.name, variable.levels) == ("a", tuple(str(a) for a in range(1, 13)))
-
-
-@pytest.mark.parametrize("options", [[], ["--silo", "silo", "--silos", "a,b"]])
-def test_study_needs_one_source_of_silos(tmp_path, table, options):
-    result = run("study", table, "--out", tmp_path / "s.toml", *options)
-    assert result.exit_code == 2
-    assert "give --silo COLUMN, or --silos with the names: not both" in words(result.stderr)
 
 
 def test_files_are_replaced_only_by_force(tmp_path, table):
@@ -435,57 +396,11 @@ def test_sample_repeats_rows(tmp_path):
     assert (record["partition"], record["relabel"]) == ("pam", "average")
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--silo", "silo 1"], "--silo needs --silo-column COLUMN"),
-        (["--silo-column", "silo"], "need --silo NAME: which silo is it?"),
-        (["--study", "study.toml"], "need --silo NAME: which silo is it?"),
-        (
-            ["--silo-column", "silo", "--silo", "silo 1", "--silos", "4"],
-            "--silo-column says how many silos there are; leave out --silos",
-        ),
-        (
-            ["--study", "s.toml", "--silo", "a", "--burn-in", "3", "--missing", "level"],
-            "s.toml has every setting; leave out --missing, --burn-in",
-        ),
-        (["--nonsense"], "No such option"),
-        (["--iterations", "many"], "--iterations"),
-    ],
-)
-def test_wrong_usage(tmp_path, table, options, complaint):
-    result = run("sample", table, "--out", tmp_path / "r", *options)
-    assert result.exit_code == 2
-    assert complaint in words(result.stderr)
-    assert result.stdout == ""
-
-
-def test_data_errors(tmp_path, table):
-    absent = run("sample", tmp_path / "absent.csv", "--out", tmp_path / "r")
-    assert absent.exit_code == 3
-    assert absent.stderr == f"Error: {tmp_path / 'absent.csv'}: no such file; check the path\n"
-    other = run("study", table, "--silo", "hospital", "--out", tmp_path / "s.toml", "--json")
-    assert other.exit_code == 3
-    assert other.stdout == ""
-    assert "no column 'hospital' to tell the silos apart" in other.stderr
-
-
-def test_settings_errors(tmp_path, table):
-    wrong = run("sample", table, "--components", 999, "--chains", 0, "--out", tmp_path / "r")
-    assert wrong.exit_code == 4
-    assert wrong.stderr == (
-        "Error: these settings cannot be used:\n"
-        "  - --components is 999; it must be at most 255\n"
-        "  - --chains is 0; it must be at least 1\n"
-    )
+def test_what_is_in_the_way(tmp_path, table):
     (tmp_path / "file").write_text("in the way")
     blocked = run("sample", table, *SHORT, "--out", tmp_path / "file" / "folder")
     assert blocked.exit_code == 4
     assert "cannot be written: Not a directory; choose another place" in blocked.stderr
-    unknown = run("simulate", "nestled", "--out", tmp_path / "x.csv")
-    assert unknown.exit_code == 4
-    assert "DESIGN 'nestled' is not known (did you mean 'nested'?); choose" in unknown.stderr
-    assert "'appendix-b', 'cohort'" in unknown.stderr
 
 
 def test_mismatches(tmp_path, table):
@@ -574,21 +489,6 @@ def test_fit_writes_what_the_library_finds(fitted):
     assert f"{out} has results already, {len(RESULTS)} files; give --force" in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "option"),
-    [
-        (["fit", "t.csv", "--exclude", "a", "--exclude", "b"], "--exclude"),
-        (["fit", "t.csv", "--outside=a", "--outside", "b"], "--outside"),
-        (["study", "t.csv", "--variables", "a", "--variables", "b"], "--variables"),
-        (["ehr", "long", "t.csv", "--codes", "a", "--codes", "b"], "--codes"),
-    ],
-)
-def test_an_option_given_twice_is_refused(line, option):
-    result = run(*line, "--out", "x")
-    assert result.exit_code == 2
-    assert f"'{option}': given 2 times; give it once, a list as a,b,c" in words(result.stderr)
-
-
 def test_a_flag_may_be_given_twice(tmp_path):
     result = run("fit", tmp_path / "t.csv", "--force", "--force", "--out", tmp_path / "r")
     assert "no such file" in result.stderr
@@ -662,26 +562,6 @@ def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitt
     assert "Sampled over all silos at once: 7 components" in " ".join(result.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "complaint"),
-    [
-        (["--silo", "silo", "--shards", 2], 2, "--silo and --shards both say how to split"),
-        (["--nonsense"], 2, "No such option"),
-        (["--silo", "ward"], 3, "no column 'ward' to tell the silos apart"),
-        (["--silo", "silo", "--polish", "often"], 4, "polish is 'often'; it must be 'until'"),
-        (["--silo", "silo", "--polish", -1], 4, "polish is -1; it must be 'until' or at least 0"),
-        (["--silo", "silo", "--matching", "bal"], 4, "did you mean 'ball'?"),
-    ],
-    ids=str,
-)
-def test_fit_refuses(tmp_path, fitted, options, code, complaint):
-    result = run("fit", fitted[0], *options, "--out", tmp_path / "r")
-    assert result.exit_code == code
-    assert complaint in words(result.stderr)
-    assert result.stdout == ""
-    assert not (tmp_path / "r").exists()
-
-
 def test_fit_needs_the_extra_before_it_samples(tmp_path, fitted, monkeypatch):
     monkeypatch.setattr("silomix.api.find_spec", lambda name: None)
     result = run("fit", fitted[0], "--silo", "silo", "--preset", "paper", "--out", tmp_path / "r")
@@ -732,18 +612,16 @@ def test_assign_new_rows(tmp_path, fitted, seed):
     assert "to use their own, give --silo 'silo'" in without.stderr
 
 
-def test_assign_refuses(tmp_path, fitted):
+def test_assign_refuses_other_tables(tmp_path, fitted):
     table, results, _ = fitted
-    saved, out = results / "posterior.silomix", tmp_path / "labels.csv"
+    out = tmp_path / "labels.csv"
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    for line, code, complaint in [
-        ((saved, table, "--silo", "sillo"), 3, "'sillo' is neither a column of the table that"),
-        ((table, table), 5, "is no saved posterior, is damaged or truncated, or"),
-        ((tmp_path, table), 5, f"{tmp_path} has no posterior.silomix; give a folder that"),
-        ((saved, tmp_path / "other.csv"), 3, "the table has no column"),
+    for line, complaint in [
+        ((table, "--silo", "sillo"), "'sillo' is neither a column of the table that"),
+        ((tmp_path / "other.csv",), "the table has no column"),
     ]:
-        refused = run("assign", *line, "--out", out)
-        assert refused.exit_code == code
+        refused = run("assign", results, *line, "--out", out)
+        assert refused.exit_code == 3
         assert complaint in refused.stderr
     assert not out.exists()
 
@@ -767,16 +645,15 @@ def demo(tmp_path_factory):
 
 def test_demo_finds_the_planted_clusters(demo):
     _, _, found = demo
+    planted, hospitals = found.planted, found.hospitals
     assert found.posterior.n_clusters == 6
-    assert sorted(planted.found for planted in found.planted) == list(range(6))
-    assert [h.planted for h in found.hospitals] == [5, 5, 3, 2]
-    assert [h.found for h in found.hospitals] == [5, 5, 3, 2]
+    assert sorted(planted["found"]) == list(range(6))
+    assert list(hospitals["planted"]) == list(hospitals["found"]) == [5, 5, 3, 2]
     # not better than the truth, but for luck, and hardly worse
     assert found.best - 0.01 < found.agreement < found.best + 0.01
     assert found.posterior.diagnostics.trusted
     # six intervals of 95 %
-    inside = [p.lower <= p.weight <= p.upper for p in found.planted]
-    assert sum(inside) >= 4
+    assert planted["weight"].between(planted["lower"], planted["upper"]).sum() >= 4
 
 
 def test_demo_tells_and_writes(demo):
@@ -819,7 +696,7 @@ def test_a_cluster_that_was_not_found_is_said_so(demo, monkeypatch):
     merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
     posterior = dataclasses.replace(found.posterior, assignment=merged)
     fewer = compare(posterior, table, truth, folder / "comparison.txt")
-    assert sum(planted.found is None for planted in fewer.planted) == 1
+    assert fewer.planted["found"].isna().sum() == 1
     monkeypatch.setattr(whole, "run_demo", lambda out, progress: fewer)
     assert "not found" in run("demo", "--out", folder).stdout
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)

@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 from silomix import cli
-from silomix.cli.examples import EXAMPLES
 from silomix.ehr import read_long
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ehr.md"
@@ -136,19 +135,6 @@ def test_what_is_wrong_is_said(desk, more, code, said):
     assert result.exit_code == code, result.output
     assert said in " ".join(re.sub(r"[│╭╰─╮╯]", " ", result.stderr).split())
     assert not Path("out.parquet").exists()
-
-
-def test_options_say_what_to_choose():
-    commands = cli.find_command("ehr").commands
-    assert set(commands) == {"long", "omop"}
-    for name, command in commands.items():
-        assert command.help
-        assert {"debug", "as_json", "out"} <= {param.name for param in command.params}
-        for param in command.params:
-            assert param.help and len(param.help) < 100, (name, param.name)
-        example = EXAMPLES[f"ehr {name}"]
-        assert example.startswith(f"silomix ehr {name} ")
-        command.make_context(name, shlex.split(example)[3:])
 
 
 def test_the_page_does_what_it_says(tmp_path, monkeypatch):

@@ -117,8 +117,6 @@ def on_flare(use, silos, folder):
 
     from silomix.transports.flare.controller import RemoteSilos, StudyController
     from silomix.transports.flare.executor import SiloExecutor
-    from silomix.transports.flare.job import AskingRules
-    from silomix.transports.flare.worker import respond
 
     flare_decomposers.register()
 
@@ -129,7 +127,8 @@ def on_flare(use, silos, folder):
             [name] = targets
             sent = ClientTask(Client(name, ""), task)
             question = fobs.loads(fobs.dumps(task.data))
-            answer = executors[name].execute(task.name, question, fl_ctx, None)
+            at_site = SimpleNamespace(get_identity_name=lambda: name)
+            answer = executors[name].execute(task.name, question, at_site, None)
             sent.result, sent.result_received_time = fobs.loads(fobs.dumps(answer)), 1.0
             task.client_tasks.append(sent)
 
@@ -137,21 +136,19 @@ def on_flare(use, silos, folder):
             pass
 
     def executor_of(silo):
-        site = silo, np.arange(silo.shard.rows)
         made = SiloExecutor()
-        worker = SimpleNamespace(ask=lambda question, _: respond(question, silo.name, site))
-        made._ready = lambda _: worker
+        made._site = silo, np.arange(silo.shard.rows)
         return made
 
     executors = {silo.name: executor_of(silo) for silo in silos}
     clients = [Client(name, "") for name in executors]
-    controller = AtOnce(60.0, 0, ())
+    controller = AtOnce(60.0)
     controller._abort = SimpleNamespace(triggered=False)
     engine = SimpleNamespace(get_clients=lambda: clients)
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
     study = silos[0].study
     journal = Journal(folder / "journal", study)
-    return use(RemoteSilos(study, controller, journal, AskingRules()))
+    return use(RemoteSilos(study, controller, journal, 60.0))
 
 
 TRANSPORTS = {

@@ -16,13 +16,11 @@ from silomix.model.table import infer_schema, load
 from silomix.silo.local import Silo
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, write_study
-from silomix.transports.flare import provision as kits
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import stop_all
 from silomix.transports.in_process import InProcess
 
 NAMES = ("site-1", "site-2", "site-3")
-WORKER = "--multiprocessing-fork"
 JOB_PROCESS = "nvflare.private.fed.app.client.worker_process"
 
 
@@ -66,7 +64,8 @@ class Federation:
         table, _ = simulate("non-nested", separability="easy", rows=600, silos=3, seed=1)
         table["silo"] = table["silo"].astype(str).str.replace("silo ", "site-")
         table.to_csv(self.table, index=False)
-        self.kits = kits.provision(NAMES, root / "kits", port=self.port, by_request=by_request)
+        self.kits = root / "kits"
+        startup_kit.provision(NAMES, self.kits, port=self.port, by_request=by_request)
         self.sites = {name: self.kits / name for name in NAMES}
         if by_request:
             self.sites = {name: self.enrol(name, root / "hospitals" / name) for name in NAMES}
@@ -75,10 +74,10 @@ class Federation:
 
     def enrol(self, name, place):
         """Let a site make its key in its own folder, and its kit from what comes back."""
-        request, key = kits.request_certificate(name, place / "request")
+        request, key = startup_kit.request_certificate(name, place / "request")
         signed, authority = self.root / f"{name}.signed.zip", self.kits / "authority"
-        fingerprint = kits.sign_request(request, authority, name, key=key, out=signed)
-        kits.enrol_site(signed, place / "request", place / name, authority=fingerprint)
+        fingerprint = startup_kit.sign_request(request, authority, name, key=key, out=signed)
+        startup_kit.enrol_site(signed, place / "request", place / name, authority=fingerprint)
         return place / name
 
     def start(self, name, command):

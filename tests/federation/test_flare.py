@@ -19,7 +19,6 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 from federation.flare_cases import (
     JOB_PROCESS,
     NAMES,
-    WORKER,
     Federation,
     finish,
     kill_tree,
@@ -30,13 +29,12 @@ from federation.flare_cases import (
 from silomix.errors import SiloError
 from silomix.posterior import load
 from silomix.study import Psgd
-from silomix.transports.flare.job import AskingRules
-from silomix.transports.flare.provision import provision
 from silomix.transports.flare.session import connected, run_live, wait_for
+from silomix.transports.flare.startup_kit import provision
 
 pytestmark = pytest.mark.federation
 
-VICTIMS = ("worker", "job process", "site", "server")
+VICTIMS = ("job process", "site", "server")
 FEDERATED = {"components": 6, "iterations": 400, "chains": 2, "oracle": "federated", "seed": 4}
 
 
@@ -77,7 +75,7 @@ def replayed(out):
 def test_the_same_result_as_in_one_process(federation, tmp_path):
     study = study_of(federation.table, NAMES[:2], polish=2, **FEDERATED)
     federation.restart_sites(study, NAMES[:2])
-    posterior, outcome = run_live(study, federation.admin, AskingRules())
+    posterior, outcome = run_live(study, federation.admin)
     posterior.save(tmp_path / "posterior.silomix")
     check_same(federation, study, tmp_path)
     kinds = {question["kind"] for question in outcome.asked}
@@ -107,8 +105,8 @@ def test_a_killed_process_changes_nothing(federation, tmp_path, victim):
     federation.restart_sites(study)
     run = federation.run(study, tmp_path / "out")
     federation.wait_for_answers(run, study, len(NAMES) * 30)
-    if victim in {"worker", "job process"}:
-        federation.kill_process("site-2", WORKER if victim == "worker" else JOB_PROCESS)
+    if victim == "job process":
+        federation.kill_process("site-2", JOB_PROCESS)
     elif victim == "site":
         federation.kill("site-2")
         time.sleep(3)
@@ -126,7 +124,7 @@ def test_a_killed_process_changes_nothing(federation, tmp_path, victim):
     assert code == 0, printed
     check_same(federation, study, tmp_path / "out")
     found = replayed(tmp_path / "out")
-    assert max(found) == (0 if victim == "worker" else len(NAMES))
+    assert max(found) == len(NAMES)
     if victim == "server":
         assert sum(found) == answered
 
@@ -190,7 +188,8 @@ def test_sites_that_made_their_own_keys_and_strangers(tmp_path, monkeypatch):
         assert len(replayed(tmp_path / "out")) > 50
 
         federation.kill("site-3")
-        foreign = provision(NAMES, tmp_path / "foreign", port=federation.port) / "site-3"
+        foreign = tmp_path / "foreign" / "site-3"
+        provision(NAMES, foreign.parent, port=federation.port)
         swapped = shutil.copytree(federation.sites["site-3"], tmp_path / "swapped")
         for name in ("client.crt", "client.key"):  # of another site of the federation
             shutil.copy(federation.sites["site-2"] / "startup" / name, swapped / "startup")

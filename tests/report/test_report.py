@@ -467,7 +467,7 @@ def test_the_command_replaces_nothing_unasked(saved):
     (saved / "report.html").write_text("mine")
     found = run(saved)
     assert found.exit_code == 4
-    assert "--force to write it again" in " ".join(found.output.split())
+    assert "--force to replace" in " ".join(found.output.split())
     assert (saved / "report.html").read_text() == "mine"
     assert run(saved, "--force").exit_code == 0
 
@@ -475,7 +475,7 @@ def test_the_command_replaces_nothing_unasked(saved):
 def test_the_command_says_what_a_folder_lacks(tmp_path):
     found = run(tmp_path)
     assert found.exit_code == 5
-    assert "has no posterior.silomix" in " ".join(found.output.split())
+    assert "posterior.silomix cannot be read" in " ".join(found.output.split())
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, find_policy
 from silomix.transports.flare.startup_kit import SiteSettings
-from silomix.transports.flare.worker import open_site
+from silomix.transports.flare.worker import open_own_silo
 
 DEFAULT = find_policy("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7
@@ -427,10 +427,10 @@ class TestDifferencing:
         reply(1)
         table, store = desk / "north/table.csv", str(desk / "store")
         settings = SiteSettings(str(table), str(desk / "study1.toml"), "default", store)
-        silo, _ = open_site(settings, "north")
+        silo, _ = open_own_silo(settings, "north")
         assert silo.account.path == desk / "north" / LEDGER
         with pytest.raises(PolicyRefusal, match="allows 1 study of one table"):
-            open_site(replace(settings, study=str(desk / "study2.toml")), "north")
+            open_own_silo(replace(settings, study=str(desk / "study2.toml")), "north")
 
 
 class TestCommands:
@@ -478,7 +478,7 @@ class TestCommands:
         ask(1)
         result = reply(1, "--ledger", "exchange1/ledger.json")
         assert result.exit_code == SETTING
-        assert "the ledger exchange1/ledger.json is inside the exchange" in words(result)
+        assert "--ledger 'exchange1/ledger.json' is inside the exchange" in words(result)
 
     def test_wrong_words_are_explained(self, desk):
         both = run("ledger", "--allow", "study1.toml", "--new-version")

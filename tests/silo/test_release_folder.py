@@ -417,7 +417,7 @@ class TestCommands:
         assert record["explanation"] == told["explanation"]
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("silomix.cli.silo_side.apply_to", None)  # refused before it samples
+            patch.setattr("silomix.cli.silo_side.sample_rows", None)  # refused before it samples
             again = commands(*self.options(place), "--out", out)
         assert again.exit_code == 5
         assert "exists already" in again.stderr

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import stat
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +20,7 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
 from nvflare.fuel.flare_api import flare_api
 
-from silomix.cli import flare as commands
+from silomix import cli
 from silomix.errors import (
     FileError,
     MessageError,
@@ -36,11 +38,10 @@ from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.flare import session, startup_kit
 from silomix.transports.flare.controller import NoAnswer, RemoteSilos
-from silomix.transports.flare.executor import Worker
-from silomix.transports.flare.job import AskingRules, Outcome, without, write_job
-from silomix.transports.flare.provision import check_names
-from silomix.transports.flare.startup_kit import SiteSettings, read_json, site_command
-from silomix.transports.flare.worker import open_site, respond
+from silomix.transports.flare.executor import SiloExecutor
+from silomix.transports.flare.session import Outcome, without, write_job
+from silomix.transports.flare.startup_kit import SiteSettings, check_names, read_json, site_command
+from silomix.transports.flare.worker import open_own_silo, respond
 from silomix.transports.journal import Journal
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
@@ -74,7 +75,7 @@ class ScriptedChannel:
 
 def ask(folder, **answers):
     channel = ScriptedChannel(**answers)
-    silos = RemoteSilos(STUDY, channel, Journal(folder, STUDY), AskingRules(retries=2))
+    silos = RemoteSilos(STUDY, channel, Journal(folder, STUDY), 60.0)
     return silos.ask(QUERY), silos.log[0], channel.sent
 
 
@@ -90,33 +91,23 @@ class TestAsking:
         assert replies["north"].counts.tolist() == [3, 4]
         assert (log["replayed"], log["sent"], sent) == (2, 0, [])
 
-    @pytest.mark.parametrize("failure", ["died", "deadline"])
-    def test_a_passing_failure_is_asked_again(self, tmp_path, failure):
-        south = [failure, failure, reply(ROWS, "south")]
-        _, _, sent = ask(tmp_path, north=[reply(ROWS)], south=south)
-        assert sent == ["north", "south", "south", "south"]
-
-    def test_retries_end_and_what_was_answered_is_kept(self, tmp_path):
-        with pytest.raises(NoAnswer, match=r"question 1 .*worker died") as caught:
-            ask(tmp_path, north=[reply(ROWS)], south=["died"] * 3)
-        assert (caught.value.silo, caught.value.code) == ("south", "died")
-        _, log, _ = ask(tmp_path, south=[reply(ROWS, "south")])
-        assert log["replayed"] == 1
-
     @pytest.mark.parametrize(
         ("answer", "code"),
         [
-            (reply(Refused("policy")), "policy"),
-            (reply(Refused("study")), "study"),
+            (reply(Refused("policy"), "south"), "policy"),
+            (reply(Refused("study"), "south"), "study"),
             ("away", "away"),
+            ("deadline", "deadline"),
             ("rm -rf", "failed"),
         ],
     )
-    def test_a_lasting_failure_names_the_silo_at_once(self, tmp_path, answer, code):
-        with pytest.raises(NoAnswer, match="--without north") as caught:
-            ask(tmp_path, north=[answer])
-        assert (caught.value.silo, caught.value.code) == ("north", code)
+    def test_a_failure_names_the_silo_and_what_was_answered_is_kept(self, tmp_path, answer, code):
+        with pytest.raises(NoAnswer, match="--without south") as caught:
+            ask(tmp_path, north=[reply(ROWS)], south=[answer])
+        assert (caught.value.silo, caught.value.code) == ("south", code)
         assert "rm -rf" not in str(caught.value)
+        _, log, sent = ask(tmp_path, south=[reply(ROWS, "south")])
+        assert (log["replayed"], sent) == (1, ["south"])
 
     @pytest.mark.parametrize(
         "answer",
@@ -155,20 +146,19 @@ def test_a_study_without_a_silo_is_another_that_says_so():
     assert (fewer.silos, fewer.title) == (("north",), "Both (without south)")
     assert digest(fewer) != digest(STUDY)
     assert without(STUDY, []) is STUDY
-    for left_out in (["east"], ["north", "south"]):
-        with pytest.raises(SettingsError):
+    for left_out, error in ((["east"], StudyMismatch), (["north", "south"], SettingsError)):
+        with pytest.raises(error):
             without(STUDY, left_out)
 
 
 def test_a_job_carries_the_study_and_no_code(tmp_path):
-    folder = write_job(tmp_path / "job", STUDY, AskingRules(60.0, 1, ("east",)))
+    folder = write_job(tmp_path / "job", STUDY, 60.0)
     meta = read_json(folder / "meta.json")
     assert meta["deploy_map"] == {"coordinator": ["server"], "silo": ["north", "south"]}
     config = folder / "coordinator" / "config"
     assert digest(read_study(config / "study.toml")) == digest(STUDY)
     server = read_json(config / "config_fed_server.json")
-    arguments = {"deadline": 60.0, "retries": 1, "left_out": ["east"]}
-    assert server["workflows"][0]["args"] == arguments
+    assert server["workflows"][0]["args"] == {"deadline": 60.0}
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
     assert suffixes == {".json", ".toml"}
     assert "north" not in (folder / "silo" / "config" / "config_fed_client.json").read_text()
@@ -232,14 +222,14 @@ class TestKit:
 
 class TestWorker:
     def test_the_silo_has_its_own_rows_and_a_store_for_this_study(self, site):
-        silo, _ = open_site(site, "north")
+        silo, _ = open_own_silo(site, "north")
         assert (silo.name, silo.place, silo.shard.rows) == ("north", 0, 40)
         assert silo.store.folder.name == digest(silo.study)[:16]
         with pytest.raises(StudyMismatch):
-            open_site(site, "east")
+            open_own_silo(site, "east")
 
     def test_a_question_is_answered(self, site):
-        opened = open_site(site, "north")
+        opened = open_own_silo(site, "north")
         study = opened[0].study
         envelope, answer = decode(respond(question(QUERY, study=study), "north", opened))
         asked = digest_question(QUERY)
@@ -249,23 +239,26 @@ class TestWorker:
             assert decode(respond(wrong, "north", opened))[1] == Refused("study")
         assert respond(b"?", "north", opened) == b""
 
-    def test_a_silo_that_could_not_open_says_only_a_code(self):
-        assert decode(respond(question(QUERY), "north", "data"))[1] == Refused("data")
-
-    def test_it_answers_from_a_process_of_its_own_with_a_private_log(self, site, kit):
-        site_command(kit, site)
-        running = SimpleNamespace(triggered=False)
-        before = os.umask(0o022)
+    def test_a_silo_that_cannot_open_says_only_a_code_and_logs_for_its_owner(self, site, kit):
+        """The executor opens the silo with the first question, from what its kit says."""
+        site_command(kit, replace(site, data="absent.csv"))
+        here = SimpleNamespace(
+            get_identity_name=lambda: "north",
+            get_workspace=lambda: SimpleNamespace(get_root_dir=lambda: str(kit)),
+        )
+        before, logger = os.umask(0o022), logging.getLogger("silomix")
         try:
-            worker = Worker(kit, "north")
             asked = question(QUERY, study=read_study(site.study))
-            assert decode(worker.ask(asked, running))[1].counts.sum() == 40
-            assert worker.ask(b"?", running) == b""
+            made = SiloExecutor()
+            for sent, code in ((asked, "data"), (b"?", "question")):
+                found = made.execute("silomix", {"payload": sent}, here, None)["payload"]
+                assert found == code or decode(found)[1] == Refused(code)
         finally:
             os.umask(before)
-        worker.process.kill()
-        assert worker.ask(asked, running) is None
+            logger.handlers.pop().close()
+            logger.propagate = True
         log = kit / "silomix-worker.log"
+        assert "absent.csv: no such file" in log.read_text()
         assert "a question cannot be read" in log.read_text()
         if sys.platform != "win32":
             assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -273,7 +266,7 @@ class TestWorker:
 
 class TestCommands:
     def run(self, *words):
-        return CliRunner().invoke(commands.flare_app, [str(word) for word in words])
+        return CliRunner().invoke(cli.app, ["flare", *(str(word) for word in words)])
 
     def test_a_site_checks_its_files_before_it_starts(self, site, kit, monkeypatch):
         started = []
@@ -290,7 +283,7 @@ class TestCommands:
     def test_wrong_settings(self, site, tmp_path):
         out = ["--out", tmp_path / "out"]
         failed = self.run("run", site.study, "--admin", tmp_path, *out, "--without", "east")
-        assert failed.exit_code == 4
+        assert failed.exit_code == 5
         assert "has no silo 'east'" in failed.output
         failed = self.run("provision", site.study, "--out", tmp_path)
         assert failed.exit_code == 4
@@ -333,10 +326,10 @@ class TestSession:
     def test_what_a_run_leaves(self):
         content = {"code": "away", "asked": [{"number": 1}]}
         ended = FinishedSession("outcome.json", content)
-        found = session._run_once(ended, STUDY, AskingRules(), None)
+        found = session._run_once(ended, STUDY, 60.0, None)
         assert found == (Outcome("away", asked=[{"number": 1}]), None)
         ended = FinishedSession("log.json", {})
-        assert session._run_once(ended, STUDY, AskingRules(), None)[0].code == "stopped"
+        assert session._run_once(ended, STUDY, 60.0, None)[0].code == "stopped"
 
     def run(self, monkeypatch, ends, retries=2):
         """Run a study whose submissions end like this, one after the other."""
@@ -344,7 +337,7 @@ class TestSession:
         monkeypatch.setattr(session, "connected", nullcontext)
         monkeypatch.setattr(session, "wait_for", lambda *_: None)
         monkeypatch.setattr(session, "_run_once", lambda *_: next(ends))
-        return session.run_live(STUDY, "kit", AskingRules(retries=retries))
+        return session.run_live(STUDY, "kit", retries=retries)
 
     def test_a_site_that_went_away_is_waited_for(self, monkeypatch):
         ends = [(AWAY, None), (Outcome("stopped"), None), (Outcome(), "posterior")]

@@ -29,20 +29,19 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from nvflare.lighter.utils import sign_content
 
-from silomix.cli import flare as commands
+from silomix import cli
 from silomix.errors import FileError, SettingsError
 from silomix.model.schema import Schema, Variable
 from silomix.study import make_study, write_study
-from silomix.transports.flare import provision as kits
-from silomix.transports.flare.provision import (
-    authority_fingerprint,
+from silomix.transports.flare import startup_kit
+from silomix.transports.flare.startup_kit import (
     enrol_site,
     provision,
     read_fingerprint,
+    read_startup,
     request_certificate,
     sign_request,
 )
-from silomix.transports.flare.startup_kit import read_startup
 
 STUDY = make_study(Schema((Variable("a", ("no", "yes")),)), ["north", "south"], seed=1)
 KEYS = re.compile(
@@ -58,10 +57,9 @@ def papers(tmp_path_factory):
         patch.setenv("HOME", str(root / "home"))  # FLARE keeps its records there
         before = os.umask(0)  # a careless one: what is private is so whatever it says
         try:
-            made, foreign = (
-                provision(STUDY.silos, root / name, by_request=name == "kits")
-                for name in ("kits", "foreign")
-            )
+            made, foreign = root / "kits", root / "foreign"
+            told = provision(STUDY.silos, made, by_request=True)
+            provision(STUDY.silos, foreign)
             asked, key = request_certificate("north", root / "north")
             other, other_key = request_certificate("north", root / "other")
             signed, strange = root / "north.signed.zip", root / "strange.zip"
@@ -73,7 +71,7 @@ def papers(tmp_path_factory):
         yield SimpleNamespace(
             kits=made, foreign=foreign, request=root / "north", asked=asked, key=key,
             other=other, other_key=other_key, signed=signed, strange=strange,
-            fingerprint=fingerprint, enrolled=enrolled, kit=root / "kit",
+            fingerprint=fingerprint, told=told, enrolled=enrolled, kit=root / "kit",
         )  # fmt: skip
 
 
@@ -158,7 +156,7 @@ class TestKeys:
 
     def test_the_kit_is_the_silos_and_trusts_the_authority(self, papers):
         assert papers.enrolled == ("north", "grpc://localhost:8002")
-        assert papers.fingerprint == authority_fingerprint(papers.kits)
+        assert papers.fingerprint == papers.told
         assert read_startup(papers.kit, "client")["fqsn"] == "north"
         root = (papers.kits / "authority" / "rootCA.pem").read_bytes()
         startup = papers.kit / "startup"
@@ -346,7 +344,7 @@ class TestEnrolling:
 
 class TestCommands:
     def run(self, *words):
-        return CliRunner().invoke(commands.flare_app, [str(word) for word in words])
+        return CliRunner().invoke(cli.app, ["flare", *(str(word) for word in words)])
 
     def done(self, *words):
         result = self.run(*words, "--json")
@@ -385,8 +383,8 @@ class TestCommands:
         if command == "sign":
             words += [tmp_path / "r.zip", "--authority", tmp_path, "--fingerprint", "0" * 64]
         failed = self.run(command, *words)
-        assert failed.exit_code == 4
-        assert "the study has no silo 'east'; its roster is north, south" in failed.output
+        assert failed.exit_code == 5
+        assert "the study has no silo 'east'" in failed.output
 
 
 @pytest.mark.parametrize("before", ["", "SHA256:", "sha256 Fingerprint="])
@@ -405,6 +403,6 @@ def test_a_host_that_is_no_name(tmp_path, monkeypatch, by_request):
 
 
 def test_a_command_of_flare_that_does_not_say_why(monkeypatch):
-    monkeypatch.setattr(kits.sys, "executable", shutil.which("false") or "false")
+    monkeypatch.setattr(startup_kit.sys, "executable", shutil.which("false") or "false")
     with pytest.raises(FileError, match="it does not say why"):
-        kits._run_flare("cert", "init")
+        startup_kit._run_flare("cert", "init")

@@ -2,17 +2,20 @@
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, Any, NamedTuple
+from types import ModuleType
+from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 from typer.core import TyperCommand, TyperOption
 
-from silomix.cli.terminal import explaining, show
+from silomix.cli.terminal import Shown, explaining, show
 from silomix.model.reading import Table, find_column, read_table
+from silomix.model.table import expand, infer_schema
+from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS
+from silomix.study.roster import read_roster
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 
 TABLE = "The table"
@@ -43,6 +46,7 @@ TEXTS = {
         "transport": "in-process (default), or joblib, with a process per core.",
     },
     OUTPUT: {
+        "out": "Folder for the results.",
         "policy": "What may leave: policy.toml, or a preset; default if left out.",
         "ledger": "File that counts what left; silomix-ledger.json beside the table.",
         "table_name": "What the ledger calls the table, wherever it is; its path by default.",
@@ -55,8 +59,8 @@ TEXTS = {
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
 # What a shell offers to complete a value with.
-WORDS: dict[str, Collection[str]] = {
-    "preset": PRESETS,
+WORDS: dict[str, Sequence[str]] = {
+    "preset": tuple(PRESETS),
     "missing": ("marginalise", "level"),
     "outside_method": ("averaged", "labels"),
     "transport": ("in-process", "joblib"),
@@ -64,27 +68,17 @@ WORDS: dict[str, Collection[str]] = {
 }
 
 
-class Shown(NamedTuple):
-    """What a command found.
-
-    Attributes
-    ----------
-    record : for programs, printed as JSON.
-    view : for people.
-    last : what to say after the view, never wrapped: it has paths in it.
-    code : the exit code.
-    """
-
-    record: dict[str, Any]
-    view: RenderableType
-    last: str
-    code: int = 0
+# The heading in a command's docstring above the line that its help page ends with.
+EXAMPLE = "\n\nExamples\n--------\n"
 
 
 def command(
     *, settings: Mapping[str, type] | None = None, **texts: str
-) -> Callable[[Callable[..., Shown]], Callable[..., None]]:
+) -> Callable[[Callable[..., Shown | None]], Callable[..., None]]:
     """Make a command of a function: parameters before the star are arguments, others options.
+
+    An option that is left out, without a default of its own, is not passed on. A command that
+    returns nothing has no --json.
 
     Parameters
     ----------
@@ -92,22 +86,19 @@ def command(
     texts : what the help page says of an option, where it is not as in `TEXTS`.
     """
 
-    def decorate(function: Callable[..., Shown]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
         @wraps(function)
-        def run(*, as_json: bool, debug: bool, **options: Any) -> None:
-            left_out = {name for name in settings or () if options[name] is None}
-            given = {name: options[name] for name in options if name not in left_out}
+        def run(*, debug: bool, as_json: bool = False, **options: Any) -> None:
             with explaining(debug=debug):
-                found = function(**given)
-                show(found.record, found.view, as_json=as_json, last=found.last)
-                if found.code:
-                    raise typer.Exit(found.code)
+                found = function(**given(**options))
+                if found is not None:
+                    show(found, as_json=as_json)
 
-        own = [
-            p for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_KEYWORD
-        ]
+        written = inspect.signature(function)
+        own = [p for p in written.parameters.values() if p.kind != p.VAR_KEYWORD]
         own += [_parameter(name, kind | None, None) for name, kind in (settings or {}).items()]
-        own += [_parameter(name, bool, default=False) for name in ("as_json", "debug")]
+        flags = ("debug",) if written.return_annotation is None else ("as_json", "debug")
+        own += [_parameter(name, bool, default=False) for name in flags]
         described = [
             p.replace(annotation=Annotated[p.annotation, _describe(p, texts)]) for p in own
         ]
@@ -115,6 +106,18 @@ def command(
         return run
 
     return decorate
+
+
+def make_group(module: ModuleType) -> Any:
+    """Return the commands of a module, by name in the order they stand there, as one command."""
+    app = typer.Typer(help=module.__doc__, no_args_is_help=True)
+    for name, function in vars(module).items():
+        if name.endswith("_command"):
+            text, _, example = str(inspect.getdoc(function)).partition(EXAMPLE)
+            last = f"Example:\n  {' '.join(example.split())}"
+            short = name.removesuffix("_command")
+            app.command(short, cls=OnceCommand, help=text, epilog=last)(function)
+    return typer.main.get_group(app)
 
 
 def settings_of(*names: str) -> dict[str, type]:
@@ -129,31 +132,35 @@ def _parameter(name: str, kind: Any, default: object) -> inspect.Parameter:
 
 def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
     """Return what typer has to know of a parameter."""
-    name = parameter.name
-    panel = next((panel for panel, known in TEXTS.items() if name in known), OUTPUT)
-    text = texts.get(name) or TEXTS[panel].get(name)
-    words = WORDS.get(name, ())
-    if text is None:
+    name, kind, default = parameter.name, parameter.annotation, parameter.default
+    panel = next((panel for panel, known in TEXTS.items() if name in known), None)
+    text, words = TEXTS[panel][name] if panel else None, WORDS.get(name, ())
+    if name in SETTINGS:
         setting = SETTINGS[name]
         panel, text, words = setting.panel or METHOD, setting.help, setting.words
+        if setting.default is True:
+            words = ("true", "false")
     shared: dict[str, Any] = {
-        "help": text,
-        "show_default": False,
+        "help": texts.get(name, text),
+        "show_default": default is not None and default is not False,
         "autocompletion": (lambda: list(words)) if words else None,
     }
-    if words and parameter.annotation == int | None:
-        shared["parser"] = _number_or_word
+    if words and kind == int | None:
+        shared |= {"parser": _number_or_word, "metavar": f"<int|{words[0]}>"}
     if parameter.kind is not parameter.KEYWORD_ONLY:
         return typer.Argument(metavar=name.upper(), **shared)
     spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
-    if parameter.annotation is bool:
-        shared["metavar"] = ""  # no type on the help page
+    if kind in {bool, list[str] | None}:
+        # a flag has no type on the help page; what may be given several times is a name
+        shared["metavar"] = "" if kind is bool else "NAME"
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 
 def _number_or_word(text: str) -> int | str:
-    """Return a number where one is given; the study judges any other word."""
-    return int(text) if text.removeprefix("-").isdecimal() else text
+    """Return a number, true or false where one is given; the study judges any other word."""
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    return {"true": True, "false": False}.get(text, text)
 
 
 class OnceCommand(TyperCommand):
@@ -201,3 +208,28 @@ def columns_to_use(
     for name in unwanted:
         find_column(frame, name, "to exclude")
     return [name for name in frame.columns if name not in {*unwanted, *apart}]
+
+
+def study_of(
+    frame: Table,
+    column: str | None,
+    names: Sequence[str] | None,
+    *,
+    frequency: str | None = None,
+    variables: str | None = None,
+    exclude: str | None = None,
+    missing: str | None = None,
+    **settings: Any,
+) -> Study:
+    """Return the study of a table that options describe.
+
+    Parameters
+    ----------
+    column : names each row's silo, if there is one.
+    names : of the silos; by default those in the column.
+    settings : those of `make_study`.
+    """
+    used = columns_to_use(frame, variables, exclude, apart=[column, frequency])
+    rows = expand(frame, frequency)
+    schema = infer_schema(rows, silo=column, variables=used, **given(missing=missing))
+    return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from rich.console import Group
 from rich.text import Text
 
@@ -13,15 +14,14 @@ from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.table import load
 from silomix.posterior import row_membership
-from silomix.report.display import as_text, table_view
+from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text
-from silomix.report.summary import posterior_record, posterior_view, verdict_view
+from silomix.report.summary import json_lines, posterior_record, posterior_view, verdict_view
 from silomix.simulate import SILO_COLUMN, simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
     from rich.console import RenderableType
 
     from silomix.kernels.arrays import Ints
@@ -33,56 +33,25 @@ COLUMN = "hospital"
 COMPARISON = "comparison.txt"
 
 
-class Planted(NamedTuple):
-    """A planted cluster, and the one that was found for it.
-
-    Attributes
-    ----------
-    weight : its share of all rows in the design of Fendler et al. (2026), table 1.
-    rows : drawn from it.
-    found : the cluster that shares most rows with it, None where there is none.
-    share, lower, upper : of that cluster: posterior mean and interval; None without one.
-    """
-
-    weight: float
-    rows: int
-    found: int | None = None
-    share: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-
-
-class Hospital(NamedTuple):
-    """What one hospital holds.
-
-    Attributes
-    ----------
-    planted : clusters that its rows were drawn from.
-    found : clusters that it found on its own rows.
-    clusters : what those are among the clusters of all hospitals.
-    agreement : adjusted Rand index of its rows' final labels and the planted ones.
-    """
-
-    name: str
-    rows: int
-    planted: int
-    found: int
-    clusters: tuple[int, ...]
-    agreement: float
-
-
 class Demo(NamedTuple):
     """The outcome.
 
     Attributes
     ----------
+    planted : a line for each planted cluster: its weight in the design of Fendler et al. (2026),
+        table 1, the rows drawn from it, and the cluster found that shares most rows with it, with
+        its posterior share and interval; nan where there is none.
+    hospitals : a line for each: its rows, in how many clusters they were planted, how many it
+        found on its own rows, what those are among the clusters of all hospitals, and the adjusted
+        Rand index of its rows' final labels and the planted ones.
     agreement, best : adjusted Rand index of the labels found, and of those that the true
         parameters would give.
+    comparison : the file with all this.
     """
 
     posterior: Posterior
-    planted: list[Planted]
-    hospitals: list[Hospital]
+    planted: pd.DataFrame
+    hospitals: pd.DataFrame
     agreement: float
     best: float
     comparison: Path
@@ -115,27 +84,33 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, text: Path)
     return Demo(posterior, _planted(posterior, truth), hospitals, found, best, text)
 
 
-def _planted(posterior: Posterior, truth: Truth) -> list[Planted]:
+def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
+    lower, upper = highest_density_interval(posterior.weights)
+    shares = posterior.weights.mean(axis=0, dtype=np.float64)
+    found = pd.DataFrame({"share": shares, "lower": lower, "upper": upper})
     rows = np.bincount(truth.labels, minlength=len(truth.weights))
-    means = posterior.weights.mean(axis=0, dtype=np.float64)
-    found = np.stack([means, *highest_density_interval(posterior.weights)], axis=1).tolist()
-    return [
-        Planted(float(weight), int(count), *([int(pair), *found[pair]] if pair >= 0 else []))
-        for weight, count, pair in zip(truth.weights, rows, pairs, strict=True)
-    ]
+    planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
+    planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")
+    return planted.join(found, on="found")
 
 
-def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> list[Hospital]:
+def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> pd.DataFrame:
+    lines = []
     groups = posterior.correspondence.groups if posterior.correspondence else ()
-    hospitals = []
     for name, own in zip(posterior.silos, groups, strict=False):
         here = (table[COLUMN] == name).to_numpy()
-        planted, clusters = len(np.unique(truth.labels[here])), tuple(np.unique(own).tolist())
-        agreement = adjusted_rand_index(truth.labels[here], posterior.labels[here])
-        hospitals.append(Hospital(name, int(here.sum()), planted, len(own), clusters, agreement))
-    return hospitals
+        line = {
+            "name": name,
+            "rows": int(here.sum()),
+            "planted": len(np.unique(truth.labels[here])),
+            "found": len(own),
+            "clusters": np.unique(own).tolist(),
+            "agreement": adjusted_rand_index(truth.labels[here], posterior.labels[here]),
+        }
+        lines.append(line)
+    return pd.DataFrame(lines)
 
 
 def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
@@ -156,28 +131,23 @@ def demo_record(demo: Demo) -> dict[str, Any]:
     return posterior_record(demo.posterior) | {
         "ari": demo.agreement,
         "best_ari": demo.best,
-        "planted": [planted._asdict() for planted in demo.planted],
-        "hospitals": [hospital._asdict() for hospital in demo.hospitals],
-        "comparison": str(demo.comparison),
-        "report": str(demo.comparison.with_name(PAGE)),
+        "planted": json_lines(demo.planted),
+        "hospitals": json_lines(demo.hospitals),
+        "comparison": demo.comparison,
+        "report": demo.comparison.with_name(PAGE),
     }
 
 
 def demo_view(demo: Demo) -> RenderableType:
     """Return the outcome for a person."""
-    headings = "planted", "weight in the paper", "rows drawn", "found as", "share", "95% interval"
-    planted = table_view(*headings)
-    for number, one in enumerate(demo.planted):
-        found = ["not found"]
-        if one.found is not None:
-            interval = f"{one.lower:.1%} to {one.upper:.1%}"
-            found = [f"cluster {one.found}", f"{one.share:.1%}", interval]
-        planted.add_row(str(number), f"{one.weight:.1%}", f"{one.rows:,}", *found)
-    headings = COLUMN, "rows", "planted", "found", "which are", "ARI"
-    hospitals = table_view(*headings, left=["which are"])
-    for name, rows, own, held, clusters, agreement in demo.hospitals:
-        which = "clusters " + " ".join(map(str, clusters))
-        hospitals.add_row(name, f"{rows:,}", str(own), str(held), which, f"{agreement:.3f}")
+    found = ["not found" if pd.isna(c) else f"cluster {c}" for c in demo.planted["found"]]
+    heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
+    heads |= {"lower": "95% from", "upper": "to"}
+    planted = demo.planted.assign(found=found).rename(columns=heads)
+    which = ["clusters " + " ".join(map(str, own)) for own in demo.hospitals["clusters"]]
+    agreement = demo.hospitals["agreement"].map("{:.3f}".format)
+    hospitals = demo.hospitals.assign(clusters=which, agreement=agreement)
+    heads = {"name": COLUMN, "clusters": "which are", "agreement": "ARI"}
     what = (
         f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}) and {len(demo.planted)} "
         "clusters; no hospital has them all. Each sampled its own rows; the coordinator matched "
@@ -187,5 +157,10 @@ def demo_view(demo: Demo) -> RenderableType:
         f"Adjusted Rand index with the planted clusters: {demo.agreement:.3f}; the true "
         f"parameters would give {demo.best:.3f} (1 is equal, 0 is chance)."
     )
-    verdict = verdict_view(demo.posterior.diagnostics)
-    return Group(Text(what), Text(how_well), planted, hospitals, verdict)
+    return Group(
+        Text(what),
+        Text(how_well),
+        frame_view(planted.rename_axis("planted").reset_index()),
+        frame_view(hospitals.rename(columns=heads), left=["which are"]),
+        verdict_view(demo.posterior.diagnostics),
+    )

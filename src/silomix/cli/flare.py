@@ -1,223 +1,242 @@
-"""The commands of a live federation on NVIDIA FLARE: `silomix flare ...`."""
-# annotations are evaluated here, since typer builds the options from them
+"""A live federation on NVIDIA FLARE: separate processes, mutual TLS."""
+# annotations are evaluated here, since the options are made from them
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 from rich.text import Text
 
-from silomix.cli import options as opt
-from silomix.cli.command import OnceCommand
-from silomix.cli.examples import EXAMPLES, epilog
-from silomix.cli.terminal import explaining, show
+from silomix.cli.command import command
+from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.summary import posterior_record, posterior_view
+from silomix.silo.local import place_in
 from silomix.study import digest, read_study
-from silomix.transports.flare import provision as kits
 from silomix.transports.flare import session, startup_kit
-from silomix.transports.flare.job import AskingRules, check_roster, without
-from silomix.transports.flare.worker import open_site
+from silomix.transports.flare.worker import open_own_silo
 
 RUN_FILE = "run.json"
 
-
-def _option(name: str, text: str, metavar: str | None = None) -> typer.models.OptionInfo:
-    return typer.Option(name, help=text, metavar=metavar)
-
-
-AGREE = "Go on without this silo: another study, in which every silo left has to agree."
-Kit = Annotated[Path, typer.Argument(metavar="KIT", help="The start-up kit of this process.")]
-AdminKit = Annotated[Path, _option("--admin", "The start-up kit `admin`.")]
-KitsOut = Annotated[Path, _option("--out", "A new folder for the start-up kits.")]
-Host = Annotated[str, _option("--host", "Name by which the sites reach the server.")]
-Port = Annotated[int, _option("--port", "Where the server listens.")]
-Journals = Annotated[Path | None, _option("--journals", "Folder of answers; in KIT by default.")]
-Store = Annotated[Path | None, _option("--store", "Folder of what it keeps; in KIT by default.")]
-LeftOut = Annotated[list[str] | None, _option("--without", AGREE, "NAME")]
-Deadline = Annotated[float, _option("--deadline", "Seconds for each question; sampling is one.")]
-Retries = Annotated[int, _option("--retries", "How often to ask again after a failure.")]
-Wait = Annotated[float, _option("--wait", "Seconds to wait for the silos to be connected.")]
+# What several help pages say.
+STUDY = "The study file, such as study.toml."
+CERTIFIED = "The silo whose certificate it is: a name of the study."
+KIT = "The start-up kit of this process."
+ADMIN = "The start-up kit `admin`."
+WITHOUT = "Go on without this silo: another study, in which every silo left has to agree."
 
 
-def provision(
-    study: opt.SharedStudy,
+@command(
+    study=STUDY,
+    out="A new folder for the start-up kits.",
+    host="Name by which the sites reach the server.",
+    port="Where the server listens.",
+    by_request="Make no silo's key: each makes its own, and has it signed.",
+)
+def provision_command(
+    study: Path, *, out: Path, host: str = "localhost", port: int = 8002, by_request: bool = False
+) -> Shown:
+    """Make certificates and a start-up kit for the server, each silo and the coordinator.
+
+    Examples
+    --------
+    silomix flare provision study.toml --host server.example --out kits
+    """
+    silos = read_study(study).silos
+    fingerprint = startup_kit.provision(silos, out, host=host, port=port, by_request=by_request)
+    made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
+    told = "Sign the silos' requests with authority/, and tell them its fingerprint."
+    if not by_request:
+        made += [out / name for name in silos]
+        told = "Hand each silo its own, by a channel you trust: it holds a private key."
+    view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
+    last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
+    return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
+
+
+@command(study=STUDY, silo=CERTIFIED, out="A new folder for the key, which stays, and the request.")
+def request_command(study: Path, *, silo: str, out: Path) -> Shown:
+    """Make this silo's private key, which stays here, and a request for its certificate.
+
+    Examples
+    --------
+    silomix flare request study.toml --silo north --out north-request
+    """
+    place_in(read_study(study), silo)
+    file, key = startup_kit.request_certificate(silo, out)
+    view = Text(
+        "Send the request to whoever signs, and tell them the fingerprint of the key by "
+        "another channel. The key stays here."
+    )
+    last = f"Request: {file}\nFingerprint of the key: {key}"
+    return Shown({"request": file, "fingerprint": key}, view, last)
+
+
+@command(
+    study=STUDY,
+    request="What a silo sent: the .request.zip of silomix flare request.",
+    silo=CERTIFIED,
+    authority="The folder authority that provision --by-request made.",
+    fingerprint="Of the silo's key, told by another channel than the file.",
+    out="The signed request to send back, such as north.signed.zip.",
+)
+def sign_command(
+    study: Path,
+    request: Path,
     *,
-    out: KitsOut,
-    host: Host = "localhost",
-    port: Port = 8002,
-    by_request: opt.ByRequest = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Make certificates and a start-up kit for the server, each silo and the coordinator."""
-    with explaining(debug=debug):
-        silos = read_study(study).silos
-        kits.provision(silos, out, host=host, port=port, by_request=by_request)
-        fingerprint = kits.authority_fingerprint(out)
-        made = [str(out / name) for name in (kits.SERVER, kits.ADMIN)]
-        told = "Sign the silos' requests with authority/, and tell them its fingerprint."
-        if not by_request:
-            made += [str(out / name) for name in silos]
-            told = "Hand each silo its own, by a channel you trust: it holds a private key."
-        view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
-        last = "\n".join([*made, f"Fingerprint of the authority: {fingerprint}"])
-        show({"kits": made, "fingerprint": fingerprint}, view, as_json=as_json, last=last)
+    silo: str,
+    authority: Path,
+    fingerprint: str,
+    out: Path,
+    force: bool = False,
+) -> Shown:
+    """Sign a silo's request, after a check that it is the silo's.
+
+    Examples
+    --------
+    silomix flare sign study.toml north.request.zip --silo north --authority kits/authority
+    --fingerprint SHA256:0F:... --out north.signed.zip
+    """
+    place_in(read_study(study), silo)
+    check_free([out], force=force)
+    signer = startup_kit.sign_request(
+        request, authority, silo, key=fingerprint, out=out, again=force
+    )
+    told = f"Send it back to {silo}, and tell them the fingerprint by another channel."
+    last = f"Signed: {out}\nFingerprint of the authority: {signer}"
+    return Shown({"signed": out, "fingerprint": signer}, Text(told), last)
 
 
-def request(
-    study: opt.SharedStudy,
+@command(
+    signed="What came back: the .signed.zip of silomix flare sign.",
+    request="The folder that silomix flare request made here.",
+    fingerprint="Of the authority, told by another channel than the file.",
+    out="A new folder for the start-up kit.",
+)
+def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -> Shown:
+    """Make this silo's start-up kit from its own key and what was signed.
+
+    Examples
+    --------
+    silomix flare enrol north.signed.zip --request north-request --fingerprint SHA256:A3:...
+    --out north-kit
+    """
+    silo, server = startup_kit.enrol_site(signed, request, out, authority=fingerprint)
+    told = f"{silo} calls the server {server}. The kit has a copy of the key in {request}."
+    record = {"kit": out, "silo": silo, "server": server}
+    return Shown(record, Text(told), f"Kit: {out}")
+
+
+@command(kit=KIT, journals="Folder of answers; in KIT by default.")
+def server_command(kit: Path, *, journals: Path | None = None) -> None:
+    """Run the coordinator's server, until it is stopped.
+
+    Examples
+    --------
+    silomix flare server kits/server
+    """
+    startup_kit.become(startup_kit.server_command(kit, journals))
+
+
+@command(
+    kit=KIT,
+    store="Folder of what it keeps; in KIT by default.",
+    silo_column="Column that says whose row it is; the kit has the silo's name.",
+    without=WITHOUT,
+)
+def site_command(
+    kit: Path,
     *,
-    silo: opt.Enrolling,
-    out: opt.RequestOut,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
+    data: Path,
+    study: Path,
+    policy: str | None = None,
+    store: Path | None = None,
+    silo_column: str | None = None,
+    frequency: str | None = None,
+    ledger: Path | None = None,
+    table_name: str | None = None,
+    without: list[str] | None = None,
+    threads: int | None = None,
 ) -> None:
-    """Make this silo's private key, which stays here, and a request for its certificate."""
-    with explaining(debug=debug):
-        check_roster(read_study(study), [silo])
-        file, key = kits.request_certificate(silo, out)
-        view = Text(
-            "Send the request to whoever signs, and tell them the fingerprint of the key by "
-            "another channel. The key stays here."
+    """Run a silo's site, until it is stopped: it answers the questions of this one study.
+
+    Examples
+    --------
+    silomix flare site kits/north --data north.csv --study study.toml
+    """
+    rules = policy or "default"
+    settings = startup_kit.SiteSettings(
+        data=str(data.resolve()),
+        study=str(study.resolve()),
+        policy=str(Path(rules).resolve()) if Path(rules).suffix else rules,
+        store=str((store or kit / "store").resolve()),
+        silo_column=silo_column,
+        frequency=frequency,
+        without=without or (),
+        threads=threads,
+        ledger=str(ledger.resolve()) if ledger else None,
+        table_name=table_name,
+    )
+    silo, _ = open_own_silo(settings, startup_kit.read_startup(kit, "client")["fqsn"])
+    about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
+    typer.echo(f"{silo.name}: {about}", err=True)
+    startup_kit.become(startup_kit.site_command(kit, settings))
+
+
+@command(
+    settings={"deadline": float, "retries": int, "wait": float},
+    study=STUDY,
+    admin=ADMIN,
+    deadline="Seconds for each question (default 3600); sampling is one.",
+    retries="How often to ask again after a failure (default 2).",
+    without=WITHOUT,
+    wait="Seconds to wait for the silos to be connected (default 120).",
+)
+def run_command(
+    study: Path,
+    *,
+    admin: Path,
+    out: Path,
+    without: list[str] | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    **asking: Any,
+) -> Shown:
+    """Run a study over the connected sites, and write its results.
+
+    Examples
+    --------
+    silomix flare run study.toml --admin kits/admin --out results
+    """
+    check_free([*posterior_files(out), out / RUN_FILE], force=force)
+    plan = read_study(study)
+    with showing(quiet=quiet) as report:
+        posterior, outcome = session.run_live(
+            plan, admin, left_out=without or (), report=report, **asking
         )
-        last = f"Request: {file}\nFingerprint of the key: {key}"
-        show({"request": str(file), "fingerprint": key}, view, as_json=as_json, last=last)
-
-
-def sign(
-    study: opt.SharedStudy,
-    request: opt.RequestFile,
-    *,
-    silo: opt.Enrolling,
-    authority: opt.Authority,
-    fingerprint: opt.KeyFingerprint,
-    out: opt.SignedOut,
-    force: opt.Force = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Sign a silo's request, after a check that it is the silo's."""
-    with explaining(debug=debug):
-        check_roster(read_study(study), [silo])
-        check_free([out], force=force)
-        signer = kits.sign_request(request, authority, silo, key=fingerprint, out=out, again=force)
-        told = f"Send it back to {silo}, and tell them the fingerprint by another channel."
-        last = f"Signed: {out}\nFingerprint of the authority: {signer}"
-        record = {"signed": str(out), "fingerprint": signer}
-        show(record, Text(told), as_json=as_json, last=last)
-
-
-def enrol(
-    signed: opt.SignedFile,
-    *,
-    request: opt.RequestFolder,
-    fingerprint: opt.AuthorityFingerprint,
-    out: opt.KitOut,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Make this silo's start-up kit from its own key and what was signed."""
-    with explaining(debug=debug):
-        silo, server = kits.enrol_site(signed, request, out, authority=fingerprint)
-        told = f"{silo} calls the server {server}. The kit has a copy of the key in {request}."
-        record = {"kit": str(out), "silo": silo, "server": server}
-        show(record, Text(told), as_json=as_json, last=f"Kit: {out}")
-
-
-def server(kit: Kit, *, journals: Journals = None, debug: opt.Debug = False) -> None:
-    """Run the coordinator's server, until it is stopped."""
-    with explaining(debug=debug):
-        startup_kit.become(startup_kit.server_command(kit, journals))
-
-
-def site(
-    kit: Kit,
-    *,
-    data: opt.OwnTable,
-    study: opt.ReleaseStudy,
-    policy: opt.PolicyFile = None,
-    store: Store = None,
-    silo_column: opt.SiloColumn = None,
-    frequency: opt.Frequency = None,
-    ledger: opt.LedgerFile = None,
-    table_name: opt.TableName = None,
-    without_silos: LeftOut = None,
-    threads: opt.Threads = None,
-    debug: opt.Debug = False,
-) -> None:
-    """Run a silo's site, until it is stopped: it answers the questions of this one study."""
-    with explaining(debug=debug):
-        rules = policy or "default"
-        settings = startup_kit.SiteSettings(
-            data=str(data.resolve()),
-            study=str(study.resolve()),
-            policy=str(Path(rules).resolve()) if Path(rules).suffix else rules,
-            store=str((store or kit / "store").resolve()),
-            silo_column=silo_column,
-            frequency=frequency,
-            without=without_silos or (),
-            threads=threads,
-            ledger=str(ledger.resolve()) if ledger else None,
-            table=table_name,
+    files = [*write_posterior(out, posterior), out / RUN_FILE]
+    startup_kit.write_json(out / RUN_FILE, asdict(outcome))
+    record = posterior_record(posterior) | {"files": files}
+    last = f"Results: {out}"
+    if not any(asked["sent"] for asked in outcome.asked):
+        last = (
+            "All answers were in the journal of an earlier run: no silo was asked again. To "
+            f"ask again, delete the study's folder in the server's journals.\n{last}"
         )
-        silo, _ = open_site(settings, startup_kit.read_startup(kit, "client")["fqsn"])
-        about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
-        typer.echo(f"{silo.name}: {about}", err=True)
-        startup_kit.become(startup_kit.site_command(kit, settings))
+    return Shown(record, posterior_view(posterior), last)
 
 
-def run(
-    study: opt.SharedStudy,
-    *,
-    admin: AdminKit,
-    out: opt.ResultsOut,
-    deadline: Deadline = AskingRules.deadline,
-    retries: Retries = AskingRules.retries,
-    without_silos: LeftOut = None,
-    wait: Wait = 120.0,
-    force: opt.Force = False,
-    quiet: opt.Quiet = False,
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
-    """Run a study over the connected sites, and write its results."""
-    with explaining(debug=debug):
-        check_free([*posterior_files(out), out / RUN_FILE], force=force)
-        rules = AskingRules(deadline, retries, without_silos or ())
-        plan = without(read_study(study), rules.left_out)
-        with showing(quiet=quiet) as report:
-            posterior, outcome = session.run_live(plan, admin, rules, wait=wait, report=report)
-        files = [*write_posterior(out, posterior), out / RUN_FILE]
-        startup_kit.write_json(out / RUN_FILE, asdict(outcome))
-        record = posterior_record(posterior) | {"files": [str(file) for file in files]}
-        last = f"Results: {out}"
-        if not any(asked["sent"] for asked in outcome.asked):
-            last = (
-                "All answers were in the journal of an earlier run: no silo was asked again. To "
-                f"ask again, delete the study's folder in the server's journals.\n{last}"
-            )
-        show(record, posterior_view(posterior), as_json=as_json, last=last)
+@command(admin=ADMIN)
+def stop_command(*, admin: Path) -> Shown:
+    """Stop the federation: its runs, its sites and its server.
 
-
-def stop(*, admin: AdminKit, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
-    """Stop the federation: its runs, its sites and its server."""
-    with explaining(debug=debug):
-        session.stop_all(admin)
-        view = Text("Runs, sites and server are told to stop.")
-        show({"stopped": True}, view, as_json=as_json, last=f"Federation: {admin}")
-
-
-TITLE = "A live federation on NVIDIA FLARE: separate processes, mutual TLS."
-flare_app = typer.Typer(help=TITLE, no_args_is_help=True, pretty_exceptions_enable=False)
-EXAMPLES |= {
-    "flare request": "silomix flare request study.toml --silo north --out north-request",
-    "flare sign": "silomix flare sign study.toml north.request.zip --silo north --authority "
-    "kits/authority --fingerprint SHA256:0F:... --out north.signed.zip",
-    "flare enrol": "silomix flare enrol north.signed.zip --request north-request --fingerprint "
-    "SHA256:A3:... --out north-kit",
-}
-for command in (provision, request, sign, enrol, server, site, run, stop):
-    flare_app.command(cls=OnceCommand, epilog=epilog(f"flare {command.__name__}"))(command)
+    Examples
+    --------
+    silomix flare stop --admin kits/admin
+    """
+    session.stop_all(admin)
+    return Shown(
+        {"stopped": True}, Text("Runs, sites and server are told to stop."), f"Federation: {admin}"
+    )

@@ -15,21 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from silomix.errors import (
-    CheckpointError,
-    DataError,
-    DataWarning,
-    FileError,
-    MessageError,
-    MissingDependency,
-    OpenQuestion,
-    PolicyRefusal,
-    SamplingWarning,
-    SettingsError,
-    SiloError,
-    SilomixError,
-    StudyMismatch,
-)
+from silomix import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,23 +31,44 @@ class Exit(NamedTuple):
     causes: tuple[type[BaseException], ...] = ()
 
 
+class Shown(NamedTuple):
+    """What a command found.
+
+    Attributes
+    ----------
+    record : for programs, printed as JSON; a path as its text.
+    view : for people.
+    last : what to say after the view, never wrapped: it has paths in it.
+    code : the exit code.
+    """
+
+    record: dict[str, Any]
+    view: RenderableType
+    last: str
+    code: int = 0
+
+
 EXITS = (
     Exit(0, "done"),
     Exit(1, "something unexpected; --debug shows where"),
     Exit(2, "the command line is wrong: an unknown, missing or contradictory option"),
-    Exit(3, "the table cannot be used as it is", (DataError,)),
+    Exit(3, "the table cannot be used as it is", (errors.DataError,)),
     Exit(
         4,
         "a setting is wrong, a file is in the way, or an extra is not installed",
-        (SettingsError, MissingDependency),
+        (errors.SettingsError, errors.MissingDependency),
     ),
     Exit(
         5,
         "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
-        (CheckpointError, FileError, MessageError, StudyMismatch),
+        (errors.CheckpointError, errors.FileError, errors.MessageError, errors.StudyMismatch),
     ),
-    Exit(6, "a silo refused, by its policy or otherwise, or is away", (PolicyRefusal, SiloError)),
-    Exit(7, "not an error: the silos still have to answer", (OpenQuestion,)),
+    Exit(
+        6,
+        "a silo refused, by its policy or otherwise, or is away",
+        (errors.PolicyRefusal, errors.SiloError),
+    ),
+    Exit(7, "not an error: the silos still have to answer", (errors.OpenQuestion,)),
     Exit(130, "interrupted", (KeyboardInterrupt,)),
 )
 UNEXPECTED = 1
@@ -87,10 +94,15 @@ def as_option(name: str, value: object) -> str:
 def explaining(*, debug: bool) -> Iterator[None]:
     """Run a command's body: warnings in words, errors as one block and an exit code.
 
-    With `debug` the traceback comes too.
+    With `debug` the traceback comes too. Off a terminal, notices about the progress of the work
+    are left out.
     """
+    logger = logging.getLogger("silomix")
+    level = logger.level
     try:
-        with _warnings_in_words(), _quiet_when_piped():
+        if not sys.stderr.isatty():
+            logger.setLevel(logging.ERROR)
+        with _warnings_in_words():
             yield
     except (typer.Exit, typer.BadParameter, BrokenPipeError):
         raise  # typer's own ways to end
@@ -99,6 +111,8 @@ def explaining(*, debug: bool) -> Iterator[None]:
             typer.echo(traceback.format_exc(), err=True)
         _print_message(*_explanation(error), "bold red")
         raise typer.Exit(exit_code(error)) from None
+    finally:
+        logger.setLevel(level)
 
 
 def exit_code(error: BaseException) -> int:
@@ -106,35 +120,29 @@ def exit_code(error: BaseException) -> int:
     return next((exit.code for exit in EXITS if isinstance(error, exit.causes)), UNEXPECTED)
 
 
-def show(record: dict[str, Any], view: RenderableType, *, as_json: bool, last: str) -> None:
-    """Print a result on standard output.
-
-    Parameters
-    ----------
-    record : for programs, printed as JSON.
-    view : for people.
-    as_json : which of the two.
-    last : what to say after the view, never wrapped: it has paths in it.
-    """
+def show(found: Shown, *, as_json: bool) -> None:
+    """Print a result on standard output, and end with its exit code."""
     if as_json:
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(found.record, indent=2, ensure_ascii=False, allow_nan=False, default=str)
     else:
         console = Console(highlight=False)
         with console.capture() as captured:
-            console.print(view)
-        text = captured.get() + last
+            console.print(found.view)
+        text = captured.get() + found.last
     try:
         typer.echo(text, color=True)  # the console has left colours out where they do not belong
     except BrokenPipeError:
         # the work is done, and the reader, such as head, has seen enough; what is still buffered
         # has to go somewhere when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if found.code:
+        raise typer.Exit(found.code)
 
 
 def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted", "with --checkpoint, the same command goes on from where it was"
-    if isinstance(error, SilomixError):
+    if isinstance(error, errors.SilomixError):
         return "Error", error.worded(as_option)
     return "Unexpected error", (
         f"{type(error).__name__}: {error}\n"
@@ -154,25 +162,12 @@ def _warnings_in_words() -> Iterator[None]:
         others = warnings.showwarning
 
         def print_ours(message: Any, *where: Any, **more: Any) -> None:
-            if isinstance(message, DataWarning | SamplingWarning):
+            if isinstance(message, errors.DataWarning | errors.SamplingWarning):
                 _print_message("Warning", message.worded(as_option), "bold yellow")
             else:
                 others(message, *where, **more)
 
         warnings.showwarning = print_ours
-        for category in (DataWarning, SamplingWarning):
+        for category in (errors.DataWarning, errors.SamplingWarning):
             warnings.simplefilter("always", category)
         yield
-
-
-@contextmanager
-def _quiet_when_piped() -> Iterator[None]:
-    """Keep notices about the progress of the work off a standard error that nobody watches."""
-    logger = logging.getLogger("silomix")
-    level = logger.level
-    if not sys.stderr.isatty():
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

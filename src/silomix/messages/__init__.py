@@ -406,7 +406,6 @@ REFUSALS = {
     "order": "it was not shown the releases this question refers to",
     "data": "its table does not fit the study",
     "dependency": "a package it needs is not installed there",
-    "died": "its worker died",
     "failed": "something went wrong there",
 }
 

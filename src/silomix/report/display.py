@@ -11,6 +11,7 @@ which is never below 4.5 to 1.
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
     from rich.console import RenderableType
 
@@ -136,6 +138,28 @@ def as_view(table: Table, most: int | None = None) -> TerminalTable:
     if most is not None and len(table.rows) > most:
         view.add_row(f"{len(table.rows) - most} more")
     return view
+
+
+def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable:
+    """Return a frame for people: counts with commas, shares in per cent, text as it is printable.
+
+    The first column, and those named in `left`, hold text.
+    """
+    view = table_view(*frame.columns, left=left)
+    for row in frame.itertuples(index=False):
+        view.add_row(*(Text(_cell(value)) for value in row))
+    return view
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.1%}"
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Return text from a file or a message so that it cannot steer the terminal."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
 def as_text(view: RenderableType) -> str:

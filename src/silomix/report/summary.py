@@ -43,10 +43,10 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
     sizes = sizes_frame(posterior).rename(columns={"mean": "share"})
     columns = ["cluster", "rows", "share", "lower", "upper"]
     return {
-        "clusters": _lines(sizes.reindex(columns=columns)),
+        "clusters": json_lines(sizes.reindex(columns=columns)),
         "interval": INTERVAL,
         "silos": list(posterior.silos),
-        "correspondence": match and _lines(posterior.correspondence_frame(frame_like="pandas")),
+        "correspondence": match and json_lines(posterior.correspondence_frame(frame_like="pandas")),
         "silo_weights": weights and dict(zip(weights.silos, weights.weights.tolist(), strict=True)),
         "level": diagnostics.level,
         "trusted": diagnostics.trusted,
@@ -62,8 +62,8 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
     }
 
 
-def _lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
-    """Return a frame for JSON, which has no nan."""
+def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return the lines of a frame for JSON, which has no nan."""
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 

@@ -13,6 +13,7 @@ from silomix.errors import DataError, StudyMismatch
 from silomix.model.reading import read_cells, read_table
 from silomix.model.table import expand, load
 from silomix.silo.disclosure import fold_small
+from silomix.silo.ledger import open_account
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import make_release
@@ -156,6 +157,34 @@ def open_silo(
         checkpoint=store / "checkpoint",
         account=account,
     )
+
+
+def open_site(
+    data: Path,
+    study: Study,
+    name: str,
+    *,
+    policy: Policy,
+    store: Path,
+    silo_column: str | None = None,
+    frequency: str | None = None,
+    ledger: Path | None = None,
+    table_name: str | None = None,
+) -> tuple[Silo, Ints]:
+    """Return a silo that answers from its table, and the number that each row has there.
+
+    Parameters
+    ----------
+    data : the table.
+    store : folder of what the silo keeps between questions.
+    silo_column, frequency : as `column` and `frequency` of `load_rows`.
+    ledger, table_name : as `ledger` and `table` of `open_account`.
+    """
+    loaded = load_rows(data, study, name, column=silo_column, frequency=frequency)
+    place: dict[str, Any] = {"column": silo_column, "table": table_name, "ledger": ledger}
+    account = open_account(loaded, study, name, policy=policy, data=data, **place)
+    silo = open_silo(loaded.shard, study, name, policy=policy, store=store, account=account)
+    return silo, loaded.rows
 
 
 def place_in(study: Study, name: str) -> int:

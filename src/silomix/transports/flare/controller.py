@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,33 +24,28 @@ from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.progress import Progress
 from silomix.study import digest, read_study
 from silomix.study.validation import cores
-from silomix.transports.flare import job
+from silomix.transports.flare import session
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
 from silomix.transports.journal import Journal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from nvflare.apis.client import Client
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
     from silomix.messages import Query
-    from silomix.posterior import Posterior
     from silomix.study import Study
 
 LOOK_EVERY = 0.005
 # Seconds without a sign of life after which a site is away: in a run, and before its first. FLARE
 # itself does not notice a site that is killed and back within seconds, in none of its runs.
-SILENT_AFTER, START_WITHIN = 15.0, 120.0
+SILENT_AFTER, START_WITHIN = 60.0, 120.0
 WHY = REFUSALS | {
-    job.DEADLINE: "it did not answer before the deadline",
-    job.AWAY: "its site is not connected any more",
-    job.STOPPED: "the run was stopped from outside",
+    session.DEADLINE: "it did not answer before the deadline",
+    session.AWAY: "its site is not connected any more",
+    session.STOPPED: "the run was stopped from outside",
 }
-# Worth asking again at once: the site starts a new worker, or has the answer by then.
-PASSING = {job.DIED, job.DEADLINE}
-
 log = logging.getLogger("silomix.coordinator")
 
 
@@ -84,7 +80,7 @@ class RemoteSilos:
     study: Study
     channel: StudyController
     journal: Journal
-    rules: job.AskingRules
+    deadline: float
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -98,7 +94,7 @@ class RemoteSilos:
         Raises
         ------
         NoAnswer
-            When a silo does not answer, after as many retries as there are.
+            When a silo does not answer. What others have answered by then is in the journal.
         """
         start, number, about = time.monotonic(), len(self.log) + 1, digest(self.study)
         queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
@@ -108,18 +104,10 @@ class RemoteSilos:
             for name, one in queries.items()
             if replies[name] is None
         }
-        received, attempts, waiting = 0, 0, questions
-        while waiting:
-            attempts, failed = attempts + 1, {}
-            for name, answer in self.channel.exchange(waiting, self.rules.deadline):
-                try:
-                    replies[name] = self._accept(number, name, queries[name], answer)
-                    received += len(answer)
-                except NoAnswer as error:
-                    if error.code not in PASSING or attempts > self.rules.retries:
-                        raise
-                    failed[name] = questions[name]
-            waiting = failed
+        received = 0
+        for name, answer in self.channel.exchange(questions, self.deadline):
+            replies[name] = self._accept(number, name, queries[name], answer)
+            received += len(answer)
         entry = {
             "number": number,
             "kind": type(next(iter(queries.values()))).__name__,
@@ -149,12 +137,12 @@ class StudyController(Controller):
 
     Parameters
     ----------
-    deadline, retries, left_out : as in `AskingRules`.
+    deadline : seconds for each question.
     """
 
-    def __init__(self, deadline: float, retries: int, left_out: Sequence[str]) -> None:
+    def __init__(self, deadline: float) -> None:
         super().__init__(task_check_period=0.05)
-        self._rules = job.AskingRules(deadline, retries, left_out)
+        self._deadline = deadline
         self._asked: list[dict[str, Any]] = []
         self._progress = Progress("sampling", 0, 0)
         self._start, self._seen = time.monotonic(), dict[str, float]()
@@ -164,15 +152,11 @@ class StudyController(Controller):
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Hear the sites' signs of life, and let the coordinator's user ask how far the run is."""
         engine = fl_ctx.get_engine()
-        engine.register_app_command(job.PROGRESS_TOPIC, lambda *_: asdict(self._progress))
-        engine.register_aux_message_handler(job.ALIVE_TOPIC, self._hear)
+        engine.register_app_command(session.PROGRESS_TOPIC, lambda *_: asdict(self._progress))
+        engine.register_aux_message_handler(session.ALIVE_TOPIC, self._hear)
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing is left to stop."""
-
-    def process_result_of_unknown_task(self, client: Client, *_: object) -> None:
-        """Leave out an answer that came after its deadline: the site has it, if asked again."""
-        log.info("%s answered after the deadline", client.name)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Run the study; unless the run is stopped, say in its outcome what came of it."""
@@ -182,33 +166,36 @@ class StudyController(Controller):
         try:
             config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
             local = read_json(Path(workspace.get_site_config_dir()) / SETTINGS_FILE)
-            posterior = self._run(read_study(config / job.STUDY_FILE), Path(local["journals"]))
-            posterior.save(folder / job.POSTERIOR_FILE)
-            outcome = job.Outcome()
+            study = read_study(config / session.STUDY_FILE)
+            journal = Journal(Path(local["journals"], digest(study)[:16]), study)
+            silos = RemoteSilos(study, self, journal, self._deadline, self._asked)
+            report = partial(setattr, self, "_progress")
+            posterior = run_study(study, silos, threads=cores(None), report=report)
+            posterior.save(folder / session.POSTERIOR_FILE)
+            outcome = session.Outcome()
         except Exception as error:
             log.exception("the study failed")
             kind = type(error).__name__
             told = f"{kind} at the coordinator; the server's log says more"
             message = str(error) if isinstance(error, SilomixError) else told
-            outcome = job.Outcome(getattr(error, "code", kind), message)
+            outcome = session.Outcome(getattr(error, "code", kind), message)
         seconds = round(time.monotonic() - self._start, 3)
         outcome = replace(outcome, seconds=seconds, asked=self._asked)
-        write_json(folder / job.OUTCOME_FILE, asdict(outcome))
+        write_json(folder / session.OUTCOME_FILE, asdict(outcome))
 
     def exchange(
         self, questions: Mapping[str, bytes], deadline: float
     ) -> Iterator[tuple[str, bytes | str]]:
         """Send each silo its question as a task; yield answers, or codes of why there is none."""
         present = {client.name for client in self._fl_ctx.get_engine().get_clients()}
-        tasks = {}
-        for name, question in questions.items():
-            content = Shareable({job.PAYLOAD: question})
-            tasks[name] = task = Task(job.TASK, content, timeout=math.ceil(deadline))
-            if name in present:
-                self.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
-            else:
-                task.completion_status = TaskCompletionStatus.CLIENT_DEAD
+        tasks: dict[str, Task] = {}
         try:
+            for name, question in questions.items():
+                if name not in present:
+                    yield name, session.AWAY
+                content = Shareable({session.PAYLOAD: question})
+                tasks[name] = task = Task(session.TASK, content, timeout=math.ceil(deadline))
+                self.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
             while tasks:
                 for name, task in list(tasks.items()):
                     answer = self._look(name, task)
@@ -223,30 +210,16 @@ class StudyController(Controller):
     def _look(self, name: str, task: Task) -> bytes | str | None:
         """Return what has come of a task so far: an answer, a code, or nothing yet."""
         if self._abort.triggered:
-            return job.STOPPED
+            return session.STOPPED
         for client_task in task.client_tasks:
             if client_task.result_received_time is not None:
-                answer = client_task.result.get(job.PAYLOAD, client_task.result.get(job.CODE))
+                answer = client_task.result.get(session.PAYLOAD)
                 return answer if isinstance(answer, bytes | str) else "failed"
-        latest = self._start + START_WITHIN
-        if name in self._seen:
-            latest = self._seen[name] + SILENT_AFTER
+        seen = self._seen.get(name)
+        latest = self._start + START_WITHIN if seen is None else seen + SILENT_AFTER
         if time.monotonic() > latest or task.completion_status == TaskCompletionStatus.CLIENT_DEAD:
-            return job.AWAY
-        return None if task.completion_status is None else job.DEADLINE
-
-    def _run(self, study: Study, journals: Path) -> Posterior:
-        journal = Journal(journals / digest(study)[:16], study)
-        silos = RemoteSilos(study, self, journal, self._rules, self._asked)
-        posterior = run_study(study, silos, threads=cores(None), report=self._report)
-        if not self._rules.left_out:
-            return posterior
-        note = f"By decision of the coordinator without {', '.join(self._rules.left_out)}."
-        notes = (*posterior.diagnostics.notes, note)
-        return replace(posterior, diagnostics=replace(posterior.diagnostics, notes=notes))
-
-    def _report(self, progress: Progress) -> None:
-        self._progress = progress
+            return session.AWAY
+        return None if task.completion_status is None else session.DEADLINE
 
     def _hear(self, fl_ctx: FLContext, **_: object) -> Shareable:
         """Note a site's sign of life."""

@@ -1,4 +1,7 @@
-"""The coordinator's user: wait for the silos, submit the study, follow it, fetch the result."""
+"""The coordinator's user: submit a study as a job, follow it, fetch what its run leaves.
+
+A job carries the study and the names of two classes of the installed package: no code, no data.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,22 @@ import contextlib
 import io
 import tempfile
 import time
-from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from silomix.errors import SiloError, SilomixError
+from silomix.errors import SettingsError, SiloError, SilomixError
 from silomix.messages.progress import Progress
 from silomix.posterior import load
-from silomix.transports.flare import job
-from silomix.transports.flare.startup_kit import read_json, read_startup
+from silomix.silo.local import place_in
+from silomix.study import write_study
+from silomix.transports.flare.startup_kit import (
+    CONTROLLER,
+    EXECUTOR,
+    read_json,
+    read_startup,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +32,90 @@ if TYPE_CHECKING:
     from silomix.posterior import Posterior
     from silomix.study import Study
 
+TASK = "silomix"
+PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
+# What a task and its result carry: a message, or the code of why there is none.
+PAYLOAD = "payload"
+STUDY_FILE, OUTCOME_FILE, POSTERIOR_FILE = "study.toml", "outcome.json", "posterior.silomix"
+DEADLINE, AWAY, STOPPED = "deadline", "away", "stopped"
+# Worth another job: the site may be back by then, or go on from its store.
+PASSING = {DEADLINE, AWAY, STOPPED}
+# Seconds between a site's looks for a question; they set the pace of many short rounds.
+FETCH_EVERY = 0.02
+# Seconds for one message over the network, however large.
+TRANSFER_WITHIN = 300.0
 # Seconds between questions to the server, and for it to answer at first.
 LOOK_EVERY, CONNECT_WITHIN = 0.5, 20.0
 
 
-@contextmanager
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes
+    ----------
+    code : why it failed: a code of `silomix.messages.REFUSALS`, "deadline", "away", "stopped",
+        or the name of an error; None when it is done.
+    message : the same in words.
+    seconds : from the first question to the result.
+    asked : for each question, in order: its number and kind, the seconds until the last answer,
+        the bytes sent and received, and how many answers the journal had (replayed).
+    """
+
+    code: str | None = None
+    message: str = ""
+    seconds: float = 0.0
+    asked: Sequence[dict[str, Any]] = ()
+
+
+def without(study: Study, silos: Sequence[str]) -> Study:
+    """Return the study that goes on without these silos: another study, and its title says so.
+
+    The roster deals the random streams and sets each silo's share of the prior, so nothing of
+    the whole study's answers is used, and every silo that stays has to agree to it.
+    """
+    left_out = {place_in(study, name) for name in silos}
+    if not left_out:
+        return study
+    staying = tuple(name for place, name in enumerate(study.silos) if place not in left_out)
+    if not staying:
+        raise SettingsError("no silo is left to go on with; leave out fewer")
+    title = f"{study.title or 'Untitled'} (without {', '.join(sorted(silos))})"
+    return study.model_copy(update={"silos": staying, "title": title})
+
+
+def write_job(folder: Path, study: Study, deadline: float) -> Path:
+    """Write the job of a study into a new folder, as FLARE reads it."""
+    meta = {
+        "name": TASK,
+        "resource_spec": {},
+        # the coordinator itself decides what a missing silo means
+        "min_clients": 1,
+        "deploy_map": {"coordinator": ["server"], "silo": list(study.silos)},
+    }
+    server = {
+        "format_version": 2,
+        "server": {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY},
+        "workflows": [{"id": "study", "path": CONTROLLER, "args": {"deadline": deadline}}],
+    }
+    site = {
+        "format_version": 2,
+        "default_task_fetch_interval": FETCH_EVERY,
+        "get_task_timeout": TRANSFER_WITHIN,
+        "submit_task_result_timeout": TRANSFER_WITHIN,
+        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+    }
+    coordinator, silo = folder / "coordinator" / "config", folder / "silo" / "config"
+    coordinator.mkdir(parents=True)
+    silo.mkdir(parents=True)
+    write_json(folder / "meta.json", meta)
+    write_json(coordinator / "config_fed_server.json", server)
+    write_json(silo / "config_fed_client.json", site)
+    write_study(study, coordinator / STUDY_FILE)
+    return folder
+
+
+@contextlib.contextmanager
 def connected(kit: Path) -> Iterator[Any]:
     """Yield a session of the coordinator's user with the server."""
     user = read_startup(kit, "admin")["username"]
@@ -79,20 +168,24 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
 def run_live(
     study: Study,
     kit: Path,
-    rules: job.AskingRules,
     *,
+    deadline: float = 3600.0,
+    retries: int = 2,
+    left_out: Sequence[str] = (),
     wait: float = 120.0,
     report: Callable[[Progress], None] | None = None,
-) -> tuple[Posterior, job.Outcome]:
+) -> tuple[Posterior, Outcome]:
     """Run a study over the connected sites; return its posterior and how it went.
 
-    A site that goes away ends FLARE's job, since a site cannot join one that runs: the study is
-    then submitted again when the site is back, as often as `rules.retries` says, and goes on
-    from the journal.
+    A failure that may pass ends FLARE's job, since a site cannot join one that runs: the study is
+    then submitted again, when every site is there, and goes on from the journal.
 
     Parameters
     ----------
     kit : of the coordinator's user.
+    deadline : seconds for each question.
+    retries : how often to submit again.
+    left_out : silos of the study to go on without.
     wait : seconds to wait for the silos to be connected.
     report : told how far the run is.
 
@@ -101,14 +194,19 @@ def run_live(
     SiloError
         When a silo stays away, refuses, or does not answer.
     """
-    outcome = job.Outcome()
-    for _ in range(rules.retries + 1):
+    study, outcome = without(study, left_out), Outcome()
+    for _ in range(retries + 1):
         with connected(kit) as session:
             wait_for(session, study.silos, wait)
-            outcome, posterior = _run_once(session, study, rules, report)
+            outcome, posterior = _run_once(session, study, deadline, report)
         if posterior is not None:
+            if left_out:
+                note = f"By decision of the coordinator without {', '.join(left_out)}."
+                found = posterior.diagnostics
+                noted = replace(found, notes=(*found.notes, note))
+                posterior = replace(posterior, diagnostics=noted)
             return posterior, outcome
-        if outcome.code not in {job.AWAY, job.STOPPED}:
+        if outcome.code not in PASSING:
             break
     raise SiloError(outcome.message)
 
@@ -123,16 +221,16 @@ def stop_all(kit: Path) -> None:
 
 
 def _run_once(
-    session: Any, study: Study, rules: job.AskingRules, report: Callable[[Progress], None] | None
-) -> tuple[job.Outcome, Posterior | None]:
+    session: Any, study: Study, deadline: float, report: Callable[[Progress], None] | None
+) -> tuple[Outcome, Posterior | None]:
     """Submit once, follow to the end, and read what the run left."""
     with tempfile.TemporaryDirectory(prefix="silomix-") as scratch:
-        submitted = session.submit_job(str(job.write_job(Path(scratch, "job"), study, rules)))
+        submitted = session.submit_job(str(write_job(Path(scratch, "job"), study, deadline)))
         try:
             while not str(session.get_job_meta(submitted).get("status")).startswith("FINISHED"):
                 if report is not None:
                     with contextlib.suppress(Exception):  # not started yet, or just finished
-                        progress = session.do_app_command(submitted, job.PROGRESS_TOPIC, None)
+                        progress = session.do_app_command(submitted, PROGRESS_TOPIC, None)
                         report(Progress(**progress))
                 time.sleep(LOOK_EVERY)
         except BaseException:
@@ -141,7 +239,7 @@ def _run_once(
             raise
         folder = Path(session.download_job_result(submitted, str(Path(scratch, "result"))))
         left = {path.name: path for path in folder.rglob("*")}
-        outcome = job.Outcome(job.STOPPED, "FLARE ended the run without a result; its logs say why")
-        if job.OUTCOME_FILE in left:
-            outcome = job.Outcome(**read_json(left[job.OUTCOME_FILE]))
-        return outcome, load(left[job.POSTERIOR_FILE]) if job.POSTERIOR_FILE in left else None
+        outcome = Outcome(STOPPED, "FLARE ended the run without a result; its logs say why")
+        if OUTCOME_FILE in left:
+            outcome = Outcome(**read_json(left[OUTCOME_FILE]))
+        return outcome, load(left[POSTERIOR_FILE]) if POSTERIOR_FILE in left else None

@@ -1,15 +1,12 @@
-"""The process that works on a silo's rows: questions come through a pipe, answers go back.
+"""A silo's part in a run: open what its owner decided, answer questions from its rows.
 
-It is apart from FLARE's own process, whose death would end the whole run: this one's is one failed
-answer. What goes wrong is logged here, and leaves as a code.
+It needs no FLARE: `executor` does, which calls this in the process of the run. What goes wrong is
+logged here, and leaves as a code.
 """
 
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,17 +17,14 @@ from silomix.messages.container import decode, encode
 from silomix.messages.container import digest as digest_question
 from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
-from silomix.silo.ledger import open_account
-from silomix.silo.local import load_rows, open_silo
+from silomix.silo.local import open_site
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
 from silomix.study.validation import cores
-from silomix.transports.flare.job import without
+from silomix.transports.flare.session import without
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, SiteSettings, read_json
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from silomix.kernels.arrays import Ints
     from silomix.silo.local import Silo
 
@@ -41,25 +35,23 @@ WORKER_LOG = "silomix-worker.log"
 log = logging.getLogger("silomix.worker")
 
 
-def work(pipe: Connection, kit: Path, name: str) -> None:
-    """Answer questions for as long as somebody asks; the body of the worker's process."""
-    private_file(kit / WORKER_LOG)  # what went wrong may quote a row
-    logging.basicConfig(
-        filename=kit / WORKER_LOG, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
-    )
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    site: Site | str
+def open_or_refuse(kit: Path, name: str) -> Site | str:
+    """Open the silo of a kit, or return the code of why it cannot be; log to a file of the kit."""
+    private_file(kit / WORKER_LOG)
+    handler = logging.FileHandler(kit / WORKER_LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    logger = logging.getLogger("silomix")
+    logger.addHandler(handler)
+    logger.propagate = False  # what went wrong may quote a row: it is not for FLARE's own logs
     try:
-        site = open_site(SiteSettings(**read_json(kit / "local" / SETTINGS_FILE)), name)
+        return open_own_silo(SiteSettings(**read_json(kit / "local" / SETTINGS_FILE)), name)
     except Exception as error:
         log.exception("%s cannot answer questions", name)
-        site = refusal_code(error)
-    while True:
-        pipe.send_bytes(respond(pipe.recv_bytes(), name, site))
+        return refusal_code(error)
 
 
-def open_site(settings: SiteSettings, name: str) -> Site:
-    """Read what the site decided, and open its store: a folder for each study.
+def open_own_silo(settings: SiteSettings, name: str) -> Site:
+    """Read what the site decided, and open its silo, with a store for each study.
 
     Returns the silo, and the number that each of its rows has in its table.
 
@@ -69,21 +61,18 @@ def open_site(settings: SiteSettings, name: str) -> Site:
         When something does not fit; the text stays here.
     """
     study = without(read_study(settings.study), settings.without)
-    policy, column = find_policy(settings.policy), settings.silo_column
-    loaded = load_rows(settings.data, study, name, column=column, frequency=settings.frequency)
-    account = open_account(
-        loaded,
+    silo, rows = open_site(
+        Path(settings.data),
         study,
         name,
-        policy=policy,
-        data=Path(settings.data),
-        column=column,
-        table=settings.table,
+        policy=find_policy(settings.policy),
+        store=Path(settings.store) / digest(study)[:16],
+        silo_column=settings.silo_column,
+        frequency=settings.frequency,
         ledger=Path(settings.ledger) if settings.ledger else None,
+        table_name=settings.table_name,
     )
-    store = Path(settings.store) / digest(study)[:16]
-    silo = open_silo(loaded.shard, study, name, policy=policy, store=store, account=account)
-    return replace(silo, threads=cores(settings.threads)), loaded.rows
+    return replace(silo, threads=cores(settings.threads)), rows
 
 
 def respond(question: bytes, name: str, site: Site | str) -> bytes:
@@ -91,7 +80,7 @@ def respond(question: bytes, name: str, site: Site | str) -> bytes:
 
     Parameters
     ----------
-    site : of `open_site`, or the code of why there is none.
+    site : of `open_own_silo`, or the code of why there is none.
     """
     try:
         envelope, query = decode(question)
@@ -110,10 +99,3 @@ def respond(question: bytes, name: str, site: Site | str) -> bytes:
             site[0].store.write_labels(site[1])
     kind, answers = type(reply).__name__, digest_question(query)
     return encode(replace(envelope, kind=kind, answers=answers), reply)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(0)  # nobody waits for an answer any more, however long the work still takes
