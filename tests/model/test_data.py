@@ -188,11 +188,7 @@ def test_declared_categories_keep_order_and_the_unobserved(tmp_path):
 def test_undeclared_categories_are_sorted_and_observed():
     packed = pl.DataFrame({"x": pl.Series(["10", "9", "10"], dtype=pl.Categorical)})
     assert levels(packed) == levels(packed.to_arrow()) == {"x": ("9", "10")}
-
-
-def test_declared_numbers_may_be_many():
-    frame = pd.DataFrame({"age": pd.Categorical(range(60))})
-    assert len(levels(frame)["age"]) == 60
+    assert len(levels(pd.DataFrame({"age": pd.Categorical(range(60))}))["age"]) == 60
 
 
 def test_categories_of_a_text_file_are_not_declared(tmp_path):
@@ -227,12 +223,6 @@ def test_blank_line_of_a_single_column_is_a_row(tmp_path):
     assert_array_equal(load(tmp_path / "t.csv").codes[:, 0], [0, 2, 1])
 
 
-def test_column_names_become_text():
-    frame = pd.DataFrame(np.eye(3, dtype=int))
-    assert list(levels(frame)) == ["0", "1", "2"]
-    assert list(levels(frame, variables=[2])) == ["2"]
-
-
 @pytest.mark.parametrize(("size", "kind"), [(255, np.uint8), (256, np.uint16)])
 def test_smallest_type_that_holds_the_missing_code(size, kind):
     texts = [f"level {place}" for place in range(size)]
@@ -243,10 +233,13 @@ def test_smallest_type_that_holds_the_missing_code(size, kind):
 
 
 def test_variables_choose_and_order_the_columns():
-    frame = pd.DataFrame({"a": ["x", "y"], "b": ["u", "u"], "c": [1, 2]})
+    frame = pd.DataFrame({"a": ["x", "y"], 0: ["u", "u"], "c": [1, 2], "silo": ["p", "q"]})
     shard = load(frame, variables=["c", "a"])
     assert [v.name for v in shard.schema.variables] == ["c", "a"]
     assert_array_equal(shard.codes, [[0, 0], [1, 1]])
+    assert list(levels(frame, silo="silo")) == ["a", "0", "c"]
+    assert list(levels(frame, silo=0)) == ["a", "c", "silo"]
+    assert list(levels(frame, variables=pd.Index([0]), silo="silo")) == ["0"]
 
 
 def test_encode_follows_the_schema_and_ignores_other_columns():
@@ -254,12 +247,7 @@ def test_encode_follows_the_schema_and_ignores_other_columns():
     shard = encode(frame, COLOURS)
     assert shard.schema is COLOURS
     assert_array_equal(shard.codes, [[1, 2], [0, 3]])
-
-
-def test_a_silo_of_one_row_is_enough_for_a_schema():
-    frame = pd.DataFrame({"colour": ["red"], "size": [2]})
-    assert_array_equal(encode(frame, COLOURS).codes, [[1, 1]])
-    assert_array_equal(load(frame, schema=COLOURS).codes, [[1, 1]])
+    assert_array_equal(load(frame.head(1), schema=COLOURS).codes, [[1, 2]])
 
 
 def test_missing_as_a_level_only_where_there_are_missing_cells():
@@ -289,13 +277,6 @@ def test_column_missing_in_full_keeps_its_place(missing, level, code):
     assert_array_equal(shard.codes, [[code, 0], [code, 1]])
 
 
-def test_column_missing_in_one_silo_warns():
-    frame = pd.DataFrame({"colour": [None, None], "size": [1, 2]})
-    with pytest.warns(DataWarning, match="Leeds: column 'colour' is missing in every row"):
-        shard = encode(frame, COLOURS, where="Leeds")
-    assert_array_equal(shard.codes, [[2, 0], [2, 1]])
-
-
 @pytest.mark.parametrize("counts", [[2, 0, 3], [2.0, 0.0, 3.0], ["2", "0", "3"]])
 def test_frequency_repeats_rows_and_drops_zeros(counts, tmp_path):
     columns = {"x": ["b", "z", None], "n": counts}
@@ -305,96 +286,71 @@ def test_frequency_repeats_rows_and_drops_zeros(counts, tmp_path):
         assert_array_equal(shard.codes[:, 0], [0, 0, 1, 1, 1])
 
 
-@pytest.mark.parametrize(
-    ("count", "found"),
-    [
-        (-1, "'-1'"),
-        (1.5, "'1.5'"),
-        (None, "a missing cell"),
-        ("two", "'two'"),
-        (True, "'true'"),
-    ],
-)
-def test_wrong_frequency(count, found):
-    frame = pd.DataFrame({"x": ["a", "b", "c"], "n": pd.Series([1, count, -7], dtype=object)})
-    message = f"Leeds: column 'n' has {found} in data row 2; a count of rows is whole"
-    with pytest.raises(DataError, match=message):
-        load(frame, frequency="n", where="Leeds")
+TWICE = pd.DataFrame({"x": ["a", "b"]})
+MANY = Schema((Variable("x", tuple(f"l{place}" for place in range(12))),))
+COUNTS = pd.DataFrame({0: ["a", "b"], "n": [1, 2]})
+REFUSED = {
+    "negative count": (COUNTS.assign(n=[1, -1]), {"frequency": "n"}, "'n' has '-1' in data row 2"),
+    "broken count": (COUNTS.assign(n=[1, 1.5]), {"frequency": "n"}, "'n' has '1.5' in data row 2"),
+    "no count": (COUNTS.assign(n=[1, None]), {"frequency": "n"}, "a missing cell in data row 2"),
+    "word for a count": (COUNTS.assign(n=["two", "1"]), {"frequency": "n"}, "'two' in data row 1"),
+    "true for a count": (COUNTS.assign(n=[True, True]), {"frequency": "n"}, "'true' in data row 1"),
+    "huge count": (COUNTS.assign(n=["1", "9" * 25]), {"frequency": "n"}, "more than 1000000000"),
+    "no column of counts": (
+        COUNTS,
+        {"frequency": 7},
+        "no column '7'; its columns are '0', 'n'",
+    ),
+    "unseen level": (
+        pd.DataFrame({"colour": ["red", "green"], "size": 1, "n": [5, 1]}),
+        {"schema": COLOURS, "frequency": "n", "where": "Leeds"},
+        "Leeds, rows repeated by 'n': column 'colour' has 'green' in data row 6, not in its schema",
+    ),
+    "of many levels": (TWICE, {"schema": MANY}, "'l9' and 2 more; add it"),
+    "missing cell": (
+        pd.DataFrame({"x": ["a", None]}),
+        {"schema": Schema((Variable("x", ("a", "b")),), missing="level")},
+        "has a missing cell, which is a level of its own here ('(missing)') in data row 2",
+    ),
+    "no rows": (pl.DataFrame({"x": []}), {}, "the table has no rows; give"),
+    "no rows of a silo": (TWICE[:0], {"schema": MANY, "where": "Leeds"}, "Leeds has no rows; give"),
+    "no columns": (pd.DataFrame(index=range(5)), {}, "the table has no columns; give"),
+    "one row": (TWICE[:1], {}, "the table has a single row, and clusters need at least 2"),
+    "blank level": (pl.DataFrame({"x": ["a", ""]}), {}, "'x' has the level '', which differs"),
+    "level of spaces": (pl.DataFrame({"x": ["a", " \t"]}), {}, "has the level ' \\t'"),
+    "spaces": (pd.DataFrame({"x": ["yes", "yes "]}), {}, "differs from 'yes' only in white space"),
+    "identifier": (
+        pl.DataFrame({"id": [*(f"patient {place}" for place in range(51)), None]}),
+        {},
+        "'id' has 51 texts, all different, such as 'patient",
+    ),
+    "misspelt": (TWICE.assign(smoker=1), {"variables": ["x", "Smokr"]}, "(did you mean 'smoker'?)"),
+    "no such column": (TWICE, {"variables": ["zzz"]}, "no column 'zzz'; its columns are 'x'"),
+    "column of the schema": (
+        TWICE,
+        {"schema": COLOURS, "where": "Leeds"},
+        "Leeds has no column",
+    ),
+    "no variables": (TWICE, {"variables": []}, "no variables to use; name at least one"),
+    "only the silos": (TWICE, {"silo": "x"}, "no variables to use; name at least one"),
+    "named twice": (TWICE, {"variables": ["x", "x"]}, "variable 'x' is named more than once"),
+    "a silo column": (TWICE, {"variables": ["x"], "silo": "x"}, "'x' names the silos and is among"),
+    "lists": (pl.DataFrame({"x": [[1], [2]]}), {}, "'x' has cells of type List(Int64); split it"),
+    "dicts": (
+        pd.DataFrame({"x": [{"a": 1}, {"a": 2}]}),
+        {},
+        "'x' has cells of type dict; split",
+    ),
+    "bytes": (pa.table({"x": [b"a", b"b"]}), {}, "'x' has cells of type bytes; split it"),
+    "not a table": ([1, 2], {}, "cannot read a list as a table; give a pandas"),
+}
 
 
-@pytest.mark.parametrize("count", ["9" * 25, "2000000000"])
-def test_counts_that_no_table_has(count):
-    frame = pd.DataFrame({"x": ["a", "b"], "n": ["1", count]})
-    message = "Leeds: column 'n': the counts add up to more than 1000000000 rows"
-    with pytest.raises(DataError, match=message):
-        load(frame, frequency="n", where="Leeds")
-
-
-def test_names_of_columns_may_be_numbers():
-    frame = pd.DataFrame({0: ["a", "b", "b"], 1: [2, 1, 0]})
-    assert load(frame, frequency=1).rows == 3
-    with pytest.raises(DataError, match="has no column '7'"):
-        load(frame, frequency=7)
-
-
-def test_unseen_level_names_column_level_row_known_levels_and_advice():
-    frame = pd.DataFrame({"colour": ["red", "blue", "green", "green"], "size": 1})
-    with pytest.raises(DataError) as caught:
-        encode(frame, COLOURS, where="Leeds")
-    assert str(caught.value) == (
-        "Leeds: column 'colour' has 'green' in data row 3, not in its schema, which has "
-        "'blue', 'red'; add it to the schema of all silos, or recode the column"
-    )
-
-
-def test_unseen_level_abbreviates_many_known_levels():
-    schema = Schema((Variable("x", tuple(f"l{place}" for place in range(12))),))
-    with pytest.raises(DataError, match="'l9' and 2 more; add it"):
-        encode(pd.DataFrame({"x": ["other"]}), schema)
-
-
-def test_unseen_level_after_frequency_says_that_rows_were_repeated():
-    frame = pd.DataFrame({"colour": ["red", "green"], "size": 1, "n": [5, 1]})
-    with pytest.raises(DataError, match=r"rows repeated by 'n': column .* in data row 6"):
-        load(frame, schema=COLOURS, frequency="n")
-
-
-def test_missing_cell_where_the_schema_has_no_such_level():
-    schema = Schema((Variable("x", ("a", "b")),), missing="level")
-    with pytest.raises(DataError, match=r"has a missing cell, .*'\(missing\)'.* in data row 2"):
-        encode(pd.DataFrame({"x": ["a", None]}), schema)
-    assert_array_equal(encode(pd.DataFrame({"x": ["a", "b"]}), schema).codes, [[0], [1]])
-
-
-@pytest.mark.parametrize("frame", [pd.DataFrame({"x": []}), pl.DataFrame({"x": []})])
-def test_no_rows(frame):
-    with pytest.raises(DataError, match="the table has no rows; give"):
-        load(frame)
-    with pytest.raises(DataError, match="Leeds has no rows; give"):
-        encode(frame, Schema((Variable("x", ("a",)),)), where="Leeds")
-
-
-def test_no_columns():
-    with pytest.raises(DataError, match="the table has no columns; give"):
-        load(pd.DataFrame())
-    with pytest.raises(DataError, match="has no columns; give"):
-        load(pd.DataFrame({"n": [1, 2]}).drop(columns="n"))
-
-
-def test_one_row_cannot_be_clustered():
-    with pytest.raises(DataError, match=r"the table has a single row, .* at least 2"):
-        infer_schema(pd.DataFrame({"x": ["a"]}))
-
-
-@pytest.mark.parametrize("blank", ["", "  ", "\t"])
-def test_level_of_white_space(blank):
-    with pytest.raises(DataError, match=r"column 'x' has the level '.*', only white space"):
-        load(pl.DataFrame({"x": ["a", blank]}))
-
-
-def test_levels_that_differ_in_white_space():
-    with pytest.raises(DataError, match="levels 'yes' and 'yes ', which differ only in white"):
-        load(pd.DataFrame({"x": ["yes", "yes ", "no"]}))
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_used_is_refused_by_what_is_wrong(case):
+    table, options, message = REFUSED[case]
+    with pytest.raises(DataError, match=re.escape(message)):
+        load(table, **options)
 
 
 @pytest.mark.parametrize(
@@ -415,70 +371,21 @@ def test_continuous_column(values, tmp_path):
     assert len(levels(frame.iloc[:50])["x"]) == 50
 
 
-def test_continuous_column_is_fine_when_the_schema_declares_it():
+def test_what_looks_continuous_or_like_an_identifier_may_not_be():
     schema = Schema((Variable("x", tuple(map(str, range(51)))),))
     assert_array_equal(encode(pl.DataFrame({"x": range(51)}), schema).codes[:, 0], range(51))
-
-
-def test_identifier():
     texts = [f"patient {place}" for place in range(51)]
-    with pytest.raises(DataError, match=r"'id' has 51 texts, all different, .* an identifier"):
-        load(pl.DataFrame({"id": [*texts, None]}))
     assert len(levels(pl.DataFrame({"id": [*texts, texts[0]]}))["id"]) == 51
     assert len(levels(pl.DataFrame({"id": texts[:50]}))["id"]) == 50
-
-
-def test_unknown_variable_suggests_the_nearest():
-    frame = pd.DataFrame({"smoker": ["y", "n"], "age": [1, 2]})
-    message = r"no column 'smokr' \(did you mean 'smoker'\?\); its columns are 'smoker', 'age'"
-    with pytest.raises(DataError, match=message):
-        load(frame, variables=["age", "smokr"])
-    with pytest.raises(DataError, match="no column 'zzz'; its"):
-        load(frame, variables=["zzz"])
-    with pytest.raises(DataError, match="no column 'count'; its"):
-        load(frame, frequency="count")
-
-
-def test_column_of_the_schema_is_absent():
-    with pytest.raises(DataError, match="Leeds has no column 'size'; its columns are 'colour'"):
-        encode(pd.DataFrame({"colour": ["red"]}), COLOURS, where="Leeds")
-
-
-def test_variables_must_be_some_and_named_once():
-    frame = pd.DataFrame({"x": ["a", "b"]})
-    with pytest.raises(DataError, match="no variables to use; name at least one"):
-        load(frame, variables=[])
-    with pytest.raises(DataError, match="variable 'x' is named more than once"):
-        load(frame, variables=["x", "x"])
-
-
-@pytest.mark.parametrize(
-    ("cells", "kind"),
-    [([[1], [2]], "list"), ([{"a": 1}, {"a": 2}], "dict"), ([b"a", b"b"], "bytes")],
-)
-def test_nested_cells(cells, kind):
-    advice = "split it into columns"
-    with pytest.raises(DataError, match=f"'x' has cells of type {kind}; {advice}"):
-        load(pd.DataFrame({"x": cells}))
-    for table in (pl.DataFrame({"x": cells}), pa.table({"x": cells})):
-        with pytest.raises(DataError, match=f"'x' has cells of type .*; {advice}"):
-            load(table)
 
 
 def test_repeated_column_names(tmp_path):
     twice = pd.DataFrame([["a", "b"]], columns=["x", "x"])
     arrow = pa.table([pa.array(["a"]), pa.array(["b"])], names=["x", "x"])
     (tmp_path / "t.csv").write_text("x,y,x\na,b,c\n")
-    for table in (twice, arrow):
-        with pytest.raises(DataError, match=r"(?s)the table: .*'x' 2 times.*rename or drop"):
+    for table in (twice, arrow, tmp_path / "t.csv"):
+        with pytest.raises(DataError, match=r"(?s)'x'.*rename or drop"):
             read_table(table)
-    with pytest.raises(DataError, match=r"t\.csv: column names \['x'\] stand more than once"):
-        read_table(tmp_path / "t.csv")
-
-
-def test_not_a_table():
-    with pytest.raises(DataError, match="cannot read a list as a table; give a pandas"):
-        read_table([1, 2])
 
 
 @pytest.mark.parametrize(
@@ -520,18 +427,12 @@ def test_columns_of_one_value_are_warned_of():
     infer_schema(frame.astype({"x": pd.CategoricalDtype(["a", "b"])}), variables=["x", "y"])
 
 
-def test_file_that_is_absent_or_of_unknown_kind(tmp_path):
-    with pytest.raises(DataError, match=r"t\.csv: no such file; check the path"):
-        read_table(tmp_path / "t.csv")
-    with pytest.raises(DataError, match=r"t\.xlsx: unknown kind of file; .* \.csv, .*\.parquet"):
-        read_table(tmp_path / "t.xlsx")
-
-
-@pytest.mark.parametrize("name", ["empty.csv", "empty.parquet"])
-def test_a_file_with_nothing_in_it(name, tmp_path):
-    (tmp_path / name).touch()
-    with pytest.raises(DataError, match=f"{name}: the file is empty; check that it was written"):
-        read_table(tmp_path / name)
+def test_file_that_is_absent_empty_or_of_unknown_kind(tmp_path):
+    (tmp_path / "empty.csv").touch()
+    words = {"t.csv": "no such file", "t.xlsx": "unknown kind of file", "empty.csv": "is empty"}
+    for name, complaint in words.items():
+        with pytest.raises(DataError, match=f"{name}: .*{complaint}"):
+            read_table(tmp_path / name)
 
 
 @pytest.mark.filterwarnings("default")  # a refusal must not need warnings to be errors

@@ -33,15 +33,6 @@ def still(log_likelihood):
     return log_likelihood, members, weights
 
 
-def autoregressive(rng, shape, slowness):
-    noise = rng.normal(size=shape)
-    values = np.empty(shape)
-    values[:, 0] = noise[:, 0]
-    for i in range(1, shape[1]):
-        values[:, i] = slowness * values[:, i - 1] + math.sqrt(1 - slowness**2) * noise[:, i]
-    return values
-
-
 def test_traces_are_what_they_say():
     log_likelihood = np.array([[-3.5, -2.5]])
     members = np.array([[[2, 0, 2], [1, 0, 3]]])
@@ -104,7 +95,7 @@ def test_chains_that_number_the_same_clusters_differently_agree(seed):
     assert diagnostics.trusted
 
 
-def test_a_good_run_is_trusted(seed):
+def test_a_good_run_is_trusted_one_chain_with_a_caution(seed):
     diagnostics = diagnose(*make_run(np.random.default_rng(seed)))
     rhat = max(trace.rhat for trace in diagnostics.traces.values())
     ess = min(trace.ess for trace in diagnostics.traces.values())
@@ -115,29 +106,14 @@ def test_a_good_run_is_trusted(seed):
         f"Trust it: R-hat is at most {rhat:.2f} and there are at least {ess:.0f} effective "
         "draws on every trace."
     )
+    alone = diagnose(*make_run(np.random.default_rng(seed), 1, draws=1000))
+    assert alone.trusted
+    assert "With one chain" in alone.verdict
 
 
-def test_one_good_chain_is_trusted_with_a_caution(seed):
-    diagnostics = diagnose(*make_run(np.random.default_rng(seed), 1, draws=1000))
-    assert diagnostics.trusted
-    assert diagnostics.verdict.startswith("Trust it: ")
-    assert diagnostics.verdict.endswith(
-        "on every trace. With one chain, a mode never visited goes unnoticed."
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("log_likelihood", "log-likelihood"),
-        ("occupied", "number of occupied components"),
-        ("largest_weight", "largest weight"),
-        ("allocation_entropy", "allocation entropy"),
-    ],
-)
-def test_chains_that_disagree_are_not_trusted(name, words, seed):
-    rng = np.random.default_rng(seed)
-    log_likelihood, members, weights = make_run(rng)
+def disagreeing(name, run):
+    """Change a good run so that its chains differ in one trace, and in it most."""
+    log_likelihood, members, weights = run
     if name == "log_likelihood":
         log_likelihood[1] += 10
     elif name == "occupied":
@@ -151,16 +127,18 @@ def test_chains_that_disagree_are_not_trusted(name, words, seed):
         members[:, ::2] = [24, 12, 12, 12]
         members[:, 1::2] = [15, 15, 15, 15]
         members[1] = [20, 14, 13, 13]
-    diagnostics = diagnose(log_likelihood, members, weights)
+    return log_likelihood, members, weights
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_chains_that_disagree_are_not_trusted(name, seed):
+    diagnostics = diagnose(*disagreeing(name, make_run(np.random.default_rng(seed))))
     rhat = diagnostics.traces[name].rhat
     assert rhat == max(trace.rhat for trace in diagnostics.traces.values())
     assert RHAT_LIMIT < rhat < 100
     assert not diagnostics.trusted
-    assert diagnostics.verdict == (
-        f"Do not trust this run yet: the 2 chains disagree on the {words} (R-hat {rhat:.2f}, "
-        "limit 1.05). Run it longer; if that does not help, the posterior may have several "
-        "modes."
-    )
+    words = name.replace("_", ".").replace("occupied", "number of occupied components")
+    assert re.search(f"the 2 chains disagree on the {words} .R-hat {rhat:.2f}", diagnostics.verdict)
 
 
 def test_chains_stuck_apart_are_not_trusted(seed):
@@ -170,8 +148,7 @@ def test_chains_stuck_apart_are_not_trusted(seed):
     members[1] = [15, 15, 15, 15]
     diagnostics = diagnose(log_likelihood, members, weights)
     assert not diagnostics.trusted
-    assert "the 2 chains disagree on the number of occupied components" in diagnostics.verdict
-    assert "(R-hat over 100, limit 1.05)" in diagnostics.verdict
+    assert "occupied components (R-hat over 100, limit 1.05)" in diagnostics.verdict
 
 
 def test_a_chain_that_drifts_is_not_trusted(seed):
@@ -182,52 +159,35 @@ def test_a_chain_that_drifts_is_not_trusted(seed):
 
 
 def test_few_effective_draws_call_for_care(seed):
-    rng = np.random.default_rng(seed)
     # two chains, each of two halves, all four the same: they could not agree better
-    log_likelihood = np.tile(autoregressive(rng, (1, 300), 0.9), (2, 2))
-    diagnostics = diagnose(*still(log_likelihood))
+    walk = np.cumsum(np.random.default_rng(seed).normal(size=(1, 300)), axis=1)
+    diagnostics = diagnose(*still(np.tile(walk, (2, 2))))
     trace = diagnostics.traces["log_likelihood"]
     assert trace.rhat < RHAT_LIMIT
     assert trace.ess < ESS_LIMIT
     assert not diagnostics.trusted
-    assert diagnostics.verdict == (
-        f"Use with care: the log-likelihood has only {trace.ess:.0f} effective draws (at least "
-        "200 wanted); run longer."
-    )
-
-
-@pytest.mark.parametrize("draws", [1, 2, FEWEST_DRAWS - 1])
-@pytest.mark.parametrize("chains", [1, 2])
-def test_too_few_draws_tell_nothing(draws, chains, seed):
-    diagnostics = diagnose(*make_run(np.random.default_rng(seed), chains, draws))
-    assert all(math.isnan(trace.rhat) for trace in diagnostics.traces.values())
-    assert all(math.isnan(trace.ess) for trace in diagnostics.traces.values())
-    assert not diagnostics.trusted
-    assert diagnostics.verdict == (
-        f"Cannot tell: {draws} kept draws a chain are too few to judge; keep at least 8, "
-        "better several hundred."
-    )
+    assert f"the log-likelihood has only {trace.ess:.0f} effective draws" in diagnostics.verdict
 
 
 @pytest.mark.parametrize("chains", [1, 2])
-def test_the_fewest_draws_are_judged(chains, seed):
+def test_too_few_draws_tell_nothing_and_the_fewest_are_judged(chains, seed):
+    for draws in (1, 2, FEWEST_DRAWS - 1):
+        diagnostics = diagnose(*make_run(np.random.default_rng(seed), chains, draws))
+        assert all(math.isnan(trace.rhat) for trace in diagnostics.traces.values())
+        assert all(math.isnan(trace.ess) for trace in diagnostics.traces.values())
+        assert not diagnostics.trusted
+        assert diagnostics.verdict.startswith(f"Cannot tell: {draws} kept draws")
     diagnostics = diagnose(*make_run(np.random.default_rng(seed), chains, FEWEST_DRAWS))
     assert math.isfinite(diagnostics.traces["log_likelihood"].rhat)
-    assert re.match("Do not trust|Use with care", diagnostics.verdict)
 
 
 @pytest.mark.parametrize("chains", [1, 2])
-def test_constant_traces_are_no_alarm(chains):
-    diagnostics = diagnose(*still(np.full((chains, 50), -7.0)))
-    assert all(math.isnan(trace.rhat) for trace in diagnostics.traces.values())
-    assert diagnostics.trusted
-    assert diagnostics.verdict == ("Every trace is constant: the rows leave the sampler no choice.")
-
-
-@pytest.mark.parametrize("chains", [1, 2])
-def test_constant_traces_do_not_hide_the_others(chains, seed):
-    log_likelihood = np.random.default_rng(seed).normal(size=(chains, 800))
-    diagnostics = diagnose(*still(log_likelihood))
-    assert math.isnan(diagnostics.traces["occupied"].rhat)
-    assert diagnostics.trusted
-    assert diagnostics.verdict.startswith("Trust it: ")
+def test_constant_traces_are_no_alarm_and_do_not_hide_the_others(chains, seed):
+    constant = diagnose(*still(np.full((chains, 50), -7.0)))
+    assert all(math.isnan(trace.rhat) for trace in constant.traces.values())
+    assert constant.trusted
+    assert constant.verdict.startswith("Every trace is constant")
+    moving = diagnose(*still(np.random.default_rng(seed).normal(size=(chains, 800))))
+    assert math.isnan(moving.traces["occupied"].rhat)
+    assert moving.trusted
+    assert moving.verdict.startswith("Trust it: ")

@@ -226,13 +226,6 @@ def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
     assert smallest > FALSE_ALARM
 
 
-def test_silo_profiles_are_the_shared_ones_where_no_variable_drifts(seed):
-    counts, shared = random_case(seed)
-    same = Shared(shared.mean, np.full_like(shared.kappa, SAME))
-    own = draw_silo_profiles(counts, same, OFFSETS, np.random.default_rng(seed))
-    assert_array_equal(own, np.broadcast_to(shared.mean, counts.shape))
-
-
 def test_level_terms_and_totals_are_the_log_probability(seed):
     counts, shared = random_case(seed)
     kappa = np.repeat(shared.kappa, np.diff(OFFSETS), axis=1)[:, None]

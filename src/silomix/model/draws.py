@@ -290,19 +290,6 @@ class Correspondence:
         sure = np.concatenate(self.pairs_confidence())
         return np.bincount(ids, weights=rows * sure) / np.bincount(ids, weights=rows)
 
-    def __str__(self) -> str:
-        """Return a table: one line per silo and local cluster."""
-        lines = [f"{'silo':<20} {'local':>5} {'rows':>8}  -> {'global':>6} {'sure':>5}"]
-        for silo, group, sizes, sure in zip(
-            self.silos, self.groups, self.sizes, self.pairs_confidence(), strict=True
-        ):
-            lines += [
-                f"{silo:<20.20} {local:>5} {size:>8}  -> {to:>6} "
-                + ("    –" if np.isnan(how) else f"{how:>5.2f}")
-                for local, (to, size, how) in enumerate(zip(group, sizes, sure, strict=True))
-            ]
-        return "\n".join(lines)
-
 
 @dataclass(frozen=True, eq=False)
 class MatchedDraws:
@@ -312,7 +299,7 @@ class MatchedDraws:
     ----------
     weights : (silo, draw, cluster), zero where the silo lacks the cluster.
     probabilities : (silo, draw, cluster, level); where the silo lacks the cluster, zeros.
-    held : (silo, cluster), whether it does not.
+    held : (silo, cluster), True where the silo has the cluster.
     """
 
     weights: Floats

@@ -79,8 +79,8 @@ def pair_clusters(
     ----------
     true_labels, labels : (row,), cluster numbers from 0 on, so that they index the arrays of
         parameters.
-    true_clusters, clusters : how many clusters there are on each side; by default the highest
-        label plus one. Give them when the last clusters may hold no row.
+    true_clusters, clusters : how many clusters there are on each side; by default, and at least,
+        the highest label plus one. Give them when the last clusters may hold no row.
 
     Returns
     -------
@@ -100,8 +100,8 @@ def pair_clusters(
     """
     truth, found = cluster_numbers("true_labels", true_labels), cluster_numbers("labels", labels)
     _check_lengths(len(truth), len(found))
-    n_true = _n_clusters("true_clusters", true_clusters, truth)
-    n_found = _n_clusters("clusters", clusters, found)
+    n_true = max(true_clusters or 0, int(truth.max()) + 1)
+    n_found = max(clusters or 0, int(found.max()) + 1)
     shared = np.bincount(truth * n_found + found, minlength=n_true * n_found)
     shared = shared.reshape(n_true, n_found)
     of_true, of_found = linear_sum_assignment(shared, maximize=True)
@@ -125,7 +125,7 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     >>> silomix.metrics.coverage([0.2, 0.8], [0.1, 0.3], [0.3, 0.6])
     0.5
     """
-    true, lower, upper = _broadcast({"true": true, "lower": lower, "upper": upper})
+    true, lower, upper = np.broadcast_arrays(true, lower, upper)
     swapped = int(np.count_nonzero(lower > upper))
     if swapped:
         raise DataError(
@@ -151,7 +151,7 @@ def relative_bias(true: ArrayLike, estimate: ArrayLike) -> Floats:
     >>> silomix.metrics.relative_bias([0.2, 0.4], [0.3, 0.4]).round(2).tolist()
     [-0.5, 0.0]
     """
-    true, estimate = _broadcast({"true": true, "estimate": estimate})
+    true, estimate = np.broadcast_arrays(true, estimate)
     undefined = np.full(true.shape, np.nan)
     return np.divide(true - estimate, true, out=undefined, where=true != 0)
 
@@ -285,30 +285,12 @@ def _column(name: str, labels: ArrayLike) -> pd.Series:
     return column
 
 
-def _n_clusters(name: str, clusters: int | None, labels: Ints) -> int:
-    needed = int(labels.max()) + 1
-    if clusters is not None and clusters < needed:
-        raise SettingsError(
-            f"{name}={clusters}, but the labels go up to {needed - 1}; give at least {needed}"
-        )
-    return clusters or needed
-
-
 def _check_lengths(rows_a: int, rows_b: int) -> None:
     if rows_a != rows_b:
         raise DataError(
             f"the two partitions have {rows_a} and {rows_b} rows; "
             "give labels of the same rows, in the same order"
         )
-
-
-def _broadcast(arrays: dict[str, ArrayLike]) -> list[Floats]:
-    values = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
-    try:
-        return list(np.broadcast_arrays(*values.values()))
-    except ValueError:
-        shapes = ", ".join(f"{name} {value.shape}" for name, value in values.items())
-        raise DataError(f"shapes do not fit: {shapes}; give arrays of one shape") from None
 
 
 def _checked_draws(draws: ArrayLike, level: float, axis: int) -> Floats:

@@ -247,18 +247,13 @@ def _check_countable(cells: Cells, label: str) -> None:
 
 
 def _check_spaces(levels: Sequence[str], label: str) -> None:
-    trimmed: dict[str, str] = {}
+    trimmed = {"": ""}
     for level in levels:
-        if not level.strip():
-            raise DataError(
-                f"{label} has the level {level!r}, only white space; give it a name, or make "
-                "these cells missing"
-            )
         twin = trimmed.setdefault(level.strip(), level)
-        if twin != level:
+        if twin != level or not level:
             raise DataError(
-                f"{label} has the levels {twin!r} and {level!r}, which differ only in white "
-                "space; trim them"
+                f"{label} has the level {level!r}, which differs from {twin!r} only in white "
+                "space; trim it, or make these cells missing"
             )
 
 

@@ -129,14 +129,11 @@ def log_level_terms(counts: NDArray[np.floating] | Ints, mean: Floats, kappa: Fl
 
     The term of a variable's total, ln Γ(κ) − ln Γ(κ + Σn), is left out. It does not depend on m.
     """
-    drifts = np.broadcast_to(np.isfinite(kappa), np.broadcast_shapes(counts.shape, mean.shape))
     terms = np.asarray(counts * np.log(mean))
-    shapes = (
-        np.broadcast_to(kappa, drifts.shape)[drifts] * np.broadcast_to(mean, drifts.shape)[drifts]
-    )
-    terms[drifts] = gammaln(shapes + np.broadcast_to(counts, drifts.shape)[drifts]) - gammaln(
-        shapes
-    )
+    n, m, k = (np.broadcast_to(array, terms.shape) for array in (counts, mean, kappa))
+    drifts = np.isfinite(k)
+    shapes = k[drifts] * m[drifts]
+    terms[drifts] = gammaln(shapes + n[drifts]) - gammaln(shapes)
     return terms
 
 
