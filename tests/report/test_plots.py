@@ -58,23 +58,17 @@ def test_a_figure_is_drawn_on_the_axis_given_and_labelled(name, drifting, study,
     assert pyplot is None or not pyplot.get_fignums()
 
 
-def test_the_heat_map_shows_the_means_in_the_colours_of_the_report(posterior):
-    shown = plots.profile_heat_map(posterior, both_levels=True).images[0]
+def test_figures_show_the_means_in_the_colours_of_the_report(posterior):
     means = posterior.probabilities.mean(axis=0)
+    shown = plots.profile_heat_map(posterior, both_levels=True).images[0]
     np.testing.assert_allclose(shown.get_array(), means.T, rtol=1e-6)
     assert [mpl.colors.to_hex(shown.cmap(end)) for end in (0.0, 1.0)] == [*LIGHT["p"][::3]]
     # the first of two levels is left out
     names = [label.get_text() for label in plots.profile_heat_map(posterior).get_yticklabels()]
     assert names == ["smoker = yes", "stage = I", "stage = II", "stage = III", "sex = m"]
-
-
-def test_differences_have_a_scale_that_is_even_around_zero(posterior):
-    shown = plots.scaled_difference(posterior).images[0]
-    assert shown.norm.vmin == -shown.norm.vmax
-    assert mpl.colors.to_hex(shown.cmap(0.5)) == LIGHT["d"][3]
-
-
-def test_sizes_are_means_with_intervals(posterior):
+    differences = plots.scaled_difference(posterior).images[0]
+    assert differences.norm.vmin == -differences.norm.vmax
+    assert mpl.colors.to_hex(differences.cmap(0.5)) == LIGHT["d"][3]
     sizes = plots.cluster_sizes(posterior).get_lines()[0].get_ydata()
     np.testing.assert_allclose(sizes, posterior.weights.mean(axis=0), rtol=1e-6)
 
@@ -120,17 +114,15 @@ def test_the_variable_in_which_silos_differ_most_is_at_the_top(drifting):
     assert len(plots.drift(point).collections) == 1  # no interval, no probability
 
 
-def test_what_is_not_there_cannot_be_drawn(posterior, seed):
+def test_what_is_not_there_cannot_be_drawn(posterior, seed, monkeypatch):
     bare = {"silo_weights": None, "diagnostics": make_diagnostics(elbo=None, polish=None)}
     bare = make_posterior(np.random.default_rng(seed), clusters=1, **bare)
-    for draw, reason in (
-        (plots.drift, "this posterior has no drift"),
-        (plots.mca_map, r"no map of 1 cluster\(s\) and 3 variable\(s\)"),
-        (plots.silo_weights, "has no silo weights"),
-        (plots.trace, "the traces of this posterior are: none"),
-    ):
-        with pytest.raises(SilomixError, match=reason):
+    for draw in (plots.drift, plots.mca_map, plots.silo_weights, plots.trace):
+        with pytest.raises(SilomixError, match=r"this posterior|no map|has no"):
             draw(bare)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[report\]'"):
+        plots.cluster_sizes(posterior)
 
 
 def test_a_trace_is_named(posterior):
@@ -165,9 +157,3 @@ def test_a_figure_of_another_kind_is_refused(posterior, tmp_path):
     ax.remove()
     with pytest.raises(SettingsError, match="on no figure"):
         plots.save_figure(ax, tmp_path / "figure.png")
-
-
-def test_a_figure_names_its_extra(posterior, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'silomix\[report\]'"):
-        plots.cluster_sizes(posterior)
