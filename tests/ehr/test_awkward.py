@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from silomix import cli, ehr
 from silomix.ehr.counting import REASONS
 from silomix.ehr.database import ADVICE, explain
-from silomix.errors import DataError, SettingsError
+from silomix.errors import DataError
 
 SMALL = ehr.Engine(memory="200MB", threads=1)
 CODES = {"hypertension": ["I10"]}
@@ -115,10 +115,6 @@ class TestRecordsAreNotQuoted:
     def test_of_a_first_line_or_a_damaged_file(self, tmp_path, name, content, said):
         assert said in refusal_of(written(tmp_path / name, content))
 
-    def test_of_a_damaged_database(self, tmp_path):
-        path = written(tmp_path / "bad.duckdb", "JOHN")
-        assert "bad.duckdb, table t: cannot be read" in refusal_of(ehr.InDatabase(path, "t"))
-
     @pytest.mark.parametrize("words", [*ADVICE, "JOHN"])
     def test_errors_are_explained_without_their_text(self, words):
         said = explain(duckdb.IOException(f"IO Error: {words} JOHN"), "r.duckdb")
@@ -190,12 +186,6 @@ class TestSchemas:
             ehr.read_omop(path, below, engine=SMALL)
         write_schema(path, "cdm_a", ["concept_ancestor"])
         assert ehr.read_omop(path, below, engine=SMALL).table["a"].tolist() == [1, 1]
-
-    def test_a_database_without_tables_says_so(self, tmp_path):
-        path = tmp_path / "cdm.duckdb"
-        write_schema(path, "words", ["concept_ancestor"])
-        with pytest.raises(DataError, match="has no table 'person'"):
-            ehr.read_omop(path, {"a": 10}, engine=SMALL)
 
 
 DAYS = {
@@ -367,10 +357,3 @@ PEOPLE = pd.DataFrame({"person": ["a", "b"]})
 def test_a_table_of_zeros_is_refused(events, choices, said):
     with pytest.raises(DataError, match=f"the events: {said}"):
         ehr.read_long(events, CODES, **choices, engine=SMALL)
-
-
-@pytest.mark.parametrize("memory", ["-5GB", "0GB", "0.0MB", "", "GB"])
-def test_memory_is_more_than_nothing(memory):
-    with pytest.raises(SettingsError, match=f"memory is '{memory}'"):
-        ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine(memory))
-    assert ehr.read_long(long(person=["a"]), CODES, engine=ehr.Engine("0.2GB")).people == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 import duckdb
@@ -116,24 +115,27 @@ def planted(tmp_path):
 
 def test_every_planted_event_is_accounted_for(planted):
     cdm, codes = planted
+    before = cdm.read_bytes()
     found = ehr.read_omop(cdm, codes, silo="care_site", ages=(70, None), engine=SMALL)
-    assert counted(found.dropped) == {
-        "no-person": (1, 0),
-        "unknown-person": (2, 2),
-        "bad-period": (0, 1),
-        "no-observation": (1, 1),
-        "no-silo": (1, 1),
-        "age": (1, 1),
-        "no-code": (2, 1),
-        "unlisted": (3, 1),
-        "no-date": (1, 1),
-        "outside-observation": (1, 1),
-        "after-death": (1, 1),
-        "duplicate": (2, 1),
-    }
-    assert found.dropped["reason"].tolist() == [
-        words for words, _ in REASONS.values() if words in set(found.dropped["reason"])
-    ]
+    assert cdm.read_bytes() == before
+    assert sorted(path.name for path in cdm.parent.iterdir()) == ["cdm.duckdb", "codes.csv"]
+    # in the order in which reasons are tried
+    assert list(counted(found.dropped).items()) == list(
+        {
+            "no-person": (1, 0),
+            "unknown-person": (2, 2),
+            "bad-period": (0, 1),
+            "no-observation": (1, 1),
+            "no-silo": (1, 1),
+            "age": (1, 1),
+            "no-code": (2, 1),
+            "unlisted": (3, 1),
+            "no-date": (1, 1),
+            "outside-observation": (1, 1),
+            "after-death": (1, 1),
+            "duplicate": (2, 1),
+        }.items()
+    )
     assert found.unlisted.values.tolist() == [["999", 2], ["998", 1]]
     assert found.table.to_dict("list") == {
         "person_id": [1, 2, 3],
@@ -150,25 +152,6 @@ def test_every_planted_event_is_accounted_for(planted):
     }
     assert (found.people, found.zeros, found.events_read, found.events_kept) == (3, 1, 19, 3)
     assert found.file is None
-
-
-def test_people_may_have_to_have_several_conditions(planted):
-    cdm, codes = planted
-    before = cdm.read_bytes()
-    found = ehr.read_omop(cdm, codes, at_least=2, engine=SMALL)
-    assert found.table["person_id"].tolist() == [1, 4, 6]
-    assert counted(found.dropped)["too-few"] == (1, 2)  # 2 has gout alone, 3 nothing
-    assert found.events_read == found.events_kept + found.dropped["events"].sum()
-    assert cdm.read_bytes() == before
-    assert sorted(path.name for path in cdm.parent.iterdir()) == ["cdm.duckdb", "codes.csv"]
-
-
-@dataclass
-class Cohort:
-    people: list
-    periods: list
-    events: list
-    deaths: dict
 
 
 def random_cohort(seed):
@@ -193,46 +176,40 @@ def random_cohort(seed):
         (int(rng.integers(0, 90)), int(rng.choice(concepts)), some_day()) for _ in range(1500)
     ]
     events += [events[i] for i in rng.integers(0, 1500, size=300).tolist()]
-    return Cohort(people, periods, events, {p: some_day() for p in range(20)})
+    return people, periods, events, {p: some_day() for p in range(20)}
 
 
 def first_true(tests):
     return next((key for key, true in tests.items() if true), None)
 
 
-def fate_of(p, born, cohort, window, ages):
+def fate_of(p, born, periods, window, ages):
     """Why a person is left out, or None."""
     first, last = window
-    own = [period for period in cohort.periods if period[0] == p]
+    own = [period for period in periods if period[0] == p]
     since = [max(a, first) for _, a, b in own if a <= last and b >= first]
-    age = min(since).year - born[p] if since else ages[0]
-    return first_true(
-        {
-            "no-observation": not own,
-            "unobserved": not since,
-            "age": not ages[0] <= age <= ages[1],
-        }
-    )
+    age = min(since).year - born if since else ages[0]
+    excluded = not ages[0] <= age <= ages[1]
+    return first_true({"no-observation": not own, "unobserved": not since, "age": excluded})
 
 
 def by_hand(cohort, listed, window, ages, at_least):
     """The table and the dropped events by loops over people and events."""
-    born = {p: year for p, _, year, _ in cohort.people}
-    judged = {p: fate_of(p, born, cohort, window, ages) for p in born}
+    people, periods, events, deaths = cohort
+    judged = {p: fate_of(p, year, periods, window, ages) for p, _, year, _ in people}
     fates = {p: fate for p, fate in judged.items() if fate}
     lost, kept = [], set()
-    for p, code, when in cohort.events:
+    for p, code, when in events:
+        observed = any(q == p and a <= when <= b for q, a, b in periods)
         reason = first_true(
             {
-                "unknown-person": p not in born,
+                "unknown-person": p not in judged,
                 fates.get(p): p in fates,
                 "no-code": code == 0,
                 "unlisted": not any(code in its for its in listed.values()),
                 "outside-window": not window[0] <= when <= window[1],
-                "outside-observation": not any(
-                    q == p and a <= when <= b for q, a, b in cohort.periods
-                ),
-                "after-death": when > cohort.deaths.get(p, date.max),
+                "outside-observation": not observed,
+                "after-death": when > deaths.get(p, date.max),
                 "duplicate": (p, code, when) in kept,
             }
         )
@@ -242,16 +219,13 @@ def by_hand(cohort, listed, window, ages, at_least):
             lost.append((reason, p))
     have = {
         p: [int(any(q == p and code in its for q, code, _ in kept)) for its in listed.values()]
-        for p in sorted(born)
-        if p not in fates
+        for p in sorted(judged.keys() - fates)
     }
     few = {p for p, flags in have.items() if sum(flags) < at_least}
     lost += [("too-few", p) for p, _, _ in kept if p in few]
-    events = Counter(reason for reason, _ in lost)
-    whose = {(reason, p) for reason, p in lost} | {(reason, p) for p, reason in fates.items()}
-    whose |= {("too-few", p) for p in few}
-    persons = Counter(reason for reason, _ in whose)
-    dropped = {key: (events[key], persons[key]) for key in persons}
+    whose = {*lost, *((reason, p) for p, reason in fates.items()), *(("too-few", p) for p in few)}
+    number, persons = (Counter(reason for reason, _ in some) for some in (lost, whose))
+    dropped = {key: (number[key], persons[key]) for key in persons}
     return {p: flags for p, flags in have.items() if p not in few}, dropped
 
 
@@ -263,15 +237,14 @@ def by_hand(cohort, listed, window, ages, at_least):
 def test_a_random_database_agrees_with_plain_loops(tmp_path, seed, window, ages, at_least):
     cohort = random_cohort(seed)
     ancestors = [(20, 101), (20, 102)]
-    tables = omop(cohort.people, cohort.periods, cohort.events, cohort.deaths.items(), ancestors)
-    codes = ehr.CodeList(
-        "codes",
-        tuple(
-            ehr.Code(name, str(code), f"entry {name} {code}", include_descendants=code == 20)
-            for name, its in CODES.items()
-            for code in its
-        ),
-    )
+    people, periods, events, deaths = cohort
+    tables = omop(people, periods, events, deaths.items(), ancestors)
+    listed = [
+        ehr.Code(name, str(code), f"entry {name} {code}", include_descendants=code == 20)
+        for name, its in CODES.items()
+        for code in its
+    ]
+    codes = ehr.CodeList("codes", tuple(listed))
     path = write_cdm(tmp_path / "cdm.duckdb", tables)
     found = ehr.read_omop(path, codes, between=window, ages=ages, at_least=at_least, engine=SMALL)
 
@@ -323,15 +296,6 @@ def test_people_without_a_year_of_birth_have_no_age(planted):
     assert counted(found.dropped)["no-birth-year"] == (5, 1)
 
 
-def test_the_file_has_what_the_frame_has(planted, tmp_path):
-    cdm, codes = planted
-    out = tmp_path / "people.parquet"
-    found = ehr.read_omop(cdm, codes, silo="care_site", out=out, engine=SMALL)
-    assert (found.table, found.file) == (None, out)
-    again = ehr.read_omop(cdm, codes, silo="care_site", engine=SMALL)
-    assert pd.read_parquet(out).equals(again.table)
-
-
 @pytest.mark.slow
 def test_two_million_events_in_little_memory(tmp_path):
     events, people = 2_000_000, 100_000
@@ -362,12 +326,6 @@ def test_two_million_events_in_little_memory(tmp_path):
     assert found.people == people
     assert pd.read_parquet(out, columns=["person_id"])["person_id"].is_monotonic_increasing
     assert list(scratch.iterdir()) == []
-
-
-def test_memory_that_is_too_small_says_so(planted, tmp_path):
-    cdm, codes = planted
-    with pytest.raises(SettingsError, match="1MB of memory"):
-        ehr.read_omop(cdm, codes, engine=ehr.Engine(memory="1MB"))
 
 
 EVENTS = pd.DataFrame(
@@ -530,12 +488,9 @@ class TestCodes:
         ("text", "named"),
         [
             ("", "the first line"),
-            ("condition,kode\n", "the first line .+'condition,kode'"),
             ("condition,code,include_descendents\n", "include_descendents"),
-            ("condition,code,code\n", "once"),
             ("condition,code\n", "has no code"),
             ("condition,code\n\n,1\n", "line 3: .+empty"),
-            ("condition,code\na\0,1\n", "line 2: .+NUL"),
             ("condition,code\na,\n", "line 2: .+'a' .+empty"),
             ("condition,code\na,1,2\n", "line 2: 3 cells"),
             ("condition,code\na,1\nb,1\na, 1\n", "line 4: .+'1' of 'a' .+line 2"),
@@ -576,7 +531,11 @@ class TestCodes:
         ({"out": "people.csv"}, "people.csv"),
         ({"out": "nowhere/p.parquet"}, "nowhere"),
         ({"carry": ["Person"]}, "'person' would be in the result twice"),
-        ({"engine": ehr.Engine(memory="lots")}, "memory is 'lots'"),
+        *[
+            ({"engine": ehr.Engine(memory)}, f"memory is '{memory}'")
+            for memory in ("lots", "0.0MB", "")
+        ],
+        ({"engine": ehr.Engine(memory="1MB")}, "1MB of memory"),
         ({"engine": ehr.Engine(threads=0)}, "threads is 0"),
         ({"engine": ehr.Engine(scratch="nowhere")}, "scratch is nowhere"),
         ({"columns": ehr.LongColumns(date=None), "between": ("2020-01-01", None)}, "needs the col"),

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from cases.script_cases import script
 
 import silomix
 
 pytestmark = pytest.mark.slow
-SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 CELL = "homogeneous easy"
 
 
 @pytest.fixture(scope="module")
 def methods():
     """The script, on data that take no time."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            patch.setenv(name, "1")
-        patch.syspath_prepend(str(SCRIPTS))
-        __import__("methods")
-        script = sys.modules["methods"]
 
-        def small(seed):
-            table, truth = silomix.simulate("homogeneous", rows=200, seed=seed)
-            return table, truth, truth.labels
+    def small(seed):
+        table, truth = silomix.simulate("homogeneous", rows=200, seed=seed)
+        return table, truth, truth.labels
 
-        patch.setitem(script.CASES, CELL, replace(script.CASES[CELL], draw=small))
-        patch.setattr(script, "warm_up", lambda methods: None)
-        patch.setitem(script.METHODS, "default", partial(script.ours, iterations=400))
-        patch.setattr(
-            script.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout="1234567\n")
-        )
-        yield script
+    with script("benchmarks", "methods") as (module, patch):
+        patch.setitem(module.CASES, CELL, replace(module.CASES[CELL], draw=small))
+        patch.setattr(module, "warm_up", lambda methods: None)
+        patch.setitem(module.METHODS, "default", partial(module.ours, iterations=400))
+        told = SimpleNamespace(stdout="1234567\n")
+        patch.setattr(module.subprocess, "run", lambda *_, **__: told)
+        yield module
 
 
 def run(methods, folder):

@@ -9,29 +9,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cases.script_cases import script
 
 pytestmark = pytest.mark.slow
-SCRIPTS = Path(__file__).parents[2] / "benchmarks"
 MEASURED = ["cpu_seconds", "calls", "peak_mb"]
 
 
 @pytest.fixture(scope="module")
 def scale():
     """The script, at sizes that take no time and without processes of their own."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            patch.setenv(name, "1")
-        patch.syspath_prepend(str(SCRIPTS))
-        __import__("scale")
-        script = sys.modules["scale"]
-        small = script.Size(rows=240, variables=12, components=4, silos=2, draws=8)
-        patch.setattr(script, "base_of", lambda stage: small)
-        patch.setitem(script.FACTORS, "rows", (120, 240, 480))
-        patch.setitem(script.FACTORS, "silos", (1, 2, 3))
-        patch.setattr(script, "MORE_SILOS", (4,))
-        patch.setattr(script, "apart", lambda function, *values: function(*values))
-        patch.setattr(script, "MOST_CALLS", 1)
-        yield script
+    with script("benchmarks", "scale") as (module, patch):
+        small = module.Size(rows=240, variables=12, components=4, silos=2, draws=8)
+        patch.setattr(module, "base_of", lambda stage: small)
+        patch.setitem(module.FACTORS, "rows", (120, 240, 480))
+        patch.setitem(module.FACTORS, "silos", (1, 2, 3))
+        patch.setattr(module, "MORE_SILOS", (4,))
+        patch.setattr(module, "apart", lambda function, *values: function(*values))
+        patch.setattr(module, "MOST_CALLS", 1)
+        yield module
 
 
 @pytest.fixture(scope="module")
@@ -70,23 +65,18 @@ def test_every_stage_has_a_line_for_every_size(scale, made):
 
 def test_sizes_are_those_asked_for(made):
     lines = pd.read_csv(made / "scale.csv")
-    distinct = lines[lines["stage"] == "distinct"]
+    distinct, load = (lines[lines["stage"] == stage] for stage in ("distinct", "load"))
     assert (distinct["distinct"] == distinct["quality"]).all()
     assert (distinct["distinct"] <= distinct["rows"]).all()
+    assert (load["quality"] == load["rows"]).all()
     match = lines[(lines["stage"] == "match") & (lines["factor"] == "silos")]
     assert (match["local_clusters"] <= match["components"] * match["silos"]).all()
     assert match.sort_values("value")["local_clusters"].is_monotonic_increasing
-    load = lines[lines["stage"] == "load"]
-    assert (load["quality"] == load["rows"]).all()
 
 
 def test_what_is_there_is_not_run_again(scale, made, monkeypatch):
     before = (made / "scale.csv").read_bytes()
-
-    def refuse(*_):
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(scale, "apart", refuse)
+    monkeypatch.setattr(scale, "apart", None)
     run(scale, made, "--factors=rows,silos")
     assert (made / "scale.csv").read_bytes() == before
 
@@ -118,12 +108,10 @@ def test_tables_and_figure_are_written(scale, made, capsys):
 
 
 def test_largest_and_words(scale, tmp_path):
-    cases = scale.cases_of("sample", ["rows"], 240)
-    assert [case[1] for case in cases] == [240, 120]
-    with pytest.raises(SystemExit, match="'row' is not known; choose from"):
-        run(scale, tmp_path, "--factors=row")
-    with pytest.raises(SystemExit, match="'sampling' is not known; choose from"):
-        run(scale, tmp_path, "--stages=sampling")
+    assert [case[1] for case in scale.cases_of("sample", ["rows"], 240)] == [240, 120]
+    for words in ("--factors=row", "--stages=sampling"):
+        with pytest.raises(SystemExit, match="is not known; choose from"):
+            run(scale, tmp_path, words)
 
 
 def test_slope_and_its_error(pages):
