@@ -19,11 +19,14 @@ import silomix
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
+from silomix.messages.container import Envelope, decode, encode
+from silomix.messages.container import digest as digest_record
+from silomix.messages.door import check_envelope, check_query, check_reply
 from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
-from silomix.study import make_study
+from silomix.study import digest, make_study
 from silomix.study.policy import OPEN, Exchanges
 from silomix.study.roster import read_roster
 from silomix.transports.file_answers import answer_questions
@@ -51,6 +54,36 @@ class Plain:
             for silo in self.silos
             if silo.name in queries
         }
+
+
+class InBytes(Plain):
+    """Every question and every answer goes through bytes, and is checked at both doors."""
+
+    number = 0
+
+    def ask(self, query):
+        self.number += 1
+        study = self.silos[0].study
+        queries = query if isinstance(query, dict) else dict.fromkeys(self.names, query)
+        asked = {name: self.move(study, name, one) for name, one in queries.items()}
+        for name, one in asked.items():
+            check_query(one, study, name)
+        said = super().ask(asked)
+        replies = {name: self.move(study, name, one, asked[name]) for name, one in said.items()}
+        for name, reply in replies.items():
+            check_reply(reply, queries[name], study, name)
+        return replies
+
+    def move(self, study, name, record, query=None):
+        answers = "" if query is None else digest_record(query)
+        envelope = Envelope(digest(study), name, self.number, type(record).__name__, answers)
+        found, moved = decode(encode(envelope, record))
+        check_envelope(found, study, name, self.number, query)
+        return moved
+
+
+def in_bytes(use, silos, folder):
+    return use(InBytes(silos))
 
 
 def in_process(use, silos, folder):
@@ -153,6 +186,7 @@ def on_flare(use, silos, folder):
 
 TRANSPORTS = {
     "in-process": in_process,
+    "in bytes": in_bytes,
     "flare": on_flare,
     "joblib, loky": on_joblib("loky", 2),
     "joblib, threads": on_joblib("threading", 3),

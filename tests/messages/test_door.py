@@ -30,14 +30,13 @@ each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list
 
 def query_refused(name, *, study=None, **changes):
     exchange = EXCHANGES[name]
-    query = replace(exchange.query, **changes)
     with pytest.raises(MessageError):
-        check_query(travelled(exchange, query), study or exchange.study, exchange.silo)
+        query = travelled(exchange, replace(exchange.query, **changes))
+        check_query(query, study or exchange.study, exchange.silo)
 
 
-def reply_refused(name, reply=None, **changes):
+def reply_refused(name, reply):
     exchange = EXCHANGES[name]
-    reply = reply or replace(exchange.reply, **changes)
     with pytest.raises(MessageError):
         check_reply(travelled(exchange, reply), exchange.query, exchange.study, exchange.silo)
 
@@ -47,6 +46,13 @@ def travelled(exchange, record):
     return decode(encode(exchange.envelope(record), record))[1]
 
 
+def each(cases):
+    """One test for every change of the exchanges of these names."""
+    changes = [(name, change) for name, some in cases.items() for change in some]
+    ids = [f"{name}, {' '.join(change)}" for name, change in changes]
+    return pytest.mark.parametrize(("name", "changes"), changes, ids=ids)
+
+
 def put(array, place, value):
     """A copy of the array with another value in one place."""
     changed = array.copy()
@@ -54,27 +60,23 @@ def put(array, place, value):
     return changed
 
 
-class TestPassing:
-    @each_exchange
-    def test_question_and_answer(self, exchange):
-        check_query(exchange.query, exchange.study, exchange.silo)
-        check_reply(exchange.reply, exchange.query, exchange.study, exchange.silo)
+@each_exchange
+def test_question_and_answer_pass(exchange):
+    check_query(exchange.query, exchange.study, exchange.silo)
+    for reply in (exchange.reply, *map(Refused, REFUSALS)):
+        check_reply(reply, exchange.query, exchange.study, exchange.silo)
 
-    @each_exchange
-    @pytest.mark.parametrize("code", REFUSALS)
-    def test_a_refusal_answers_anything(self, exchange, code):
-        check_reply(Refused(code), exchange.query, exchange.study, exchange.silo)
 
-    def test_every_question_has_its_checks(self):
-        kinds = set(get_args(Query))
-        assert set(CHECKS) == set(REPLIES) == kinds
+def test_every_question_has_its_checks():
+    assert set(CHECKS) == set(REPLIES) == set(get_args(Query))
 
-    def test_missing_cells(self):
-        exchange = EXCHANGES["distinct rows"]
-        assert (exchange.reply.codes == [2, 3, 2]).all(axis=1).any()
-        level = exchange.study.model_copy(update={"missing": "level"})
-        with pytest.raises(MessageError, match="has code 2 for 'v0', which has 2 levels"):
-            check_reply(exchange.reply, exchange.query, level, exchange.silo)
+
+def test_missing_cells():
+    exchange = EXCHANGES["distinct rows"]
+    assert (exchange.reply.codes == [2, 3, 2]).all(axis=1).any()
+    level = exchange.study.model_copy(update={"missing": "level"})
+    with pytest.raises(MessageError, match="has code 2 for 'v0', which has 2 levels"):
+        check_reply(exchange.reply, exchange.query, level, exchange.silo)
 
 
 class TestEnvelope:
@@ -87,9 +89,8 @@ class TestEnvelope:
     def test_an_answer_to_what_is_not_asked_any_more(self):
         exchange = EXCHANGES["polish"]
         said = exchange.envelope(exchange.reply)
-        other = replace(exchange.query, inner_sweeps=1)
         for envelope, query in (
-            (said, other),
+            (said, replace(exchange.query, inner_sweeps=1)),
             (replace(said, answers=""), exchange.query),
             (said, None),
             (exchange.envelope(exchange.query), exchange.query),
@@ -105,29 +106,13 @@ class TestEnvelope:
             check_envelope(envelope, exchange.study, exchange.silo, 7)
 
 
-class TestWho:
-    def test_no_silo_of_the_study(self):
-        with pytest.raises(MessageError, match="west: no silo of this study has that name; its si"):
-            check_query(SampleLocally(), study_with(), "west")
-
-    def test_no_question(self):
-        with pytest.raises(MessageError, match="süd: a Received is no question"):
-            check_query(Received(), study_with(), "süd")
-
-    @pytest.mark.parametrize(
-        ("name", "settings"),
-        [
-            ("sample", {"strategy": "exact"}),
-            ("divergence", {}),
-            ("share", {}),
-            ("gradients", {"aggregation": "cmc"}),
-            ("distinct rows", {"oracle": "federated"}),
-            ("distinct rows", {"strategy": "exact"}),
-            ("polish", {"polish": 0}),
-        ],
-    )
-    def test_what_the_study_does_not_ask(self, name, settings):
-        query_refused(name, study=study_with(**settings))
+@pytest.mark.parametrize(
+    ("query", "silo", "words"),
+    [(SampleLocally(), "west", "no silo of this study"), (Received(), "süd", "no question")],
+)
+def test_who_asks_whom(query, silo, words):
+    with pytest.raises(MessageError, match=f"{silo}: .*{words}"):
+        check_query(query, study_with(), silo)
 
 
 POLISH = EXCHANGES["polish"].query
@@ -139,110 +124,101 @@ MISPLACED = replace(SHARE.releases[1], place=2)
 
 
 class TestQuestions:
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"releases": (), "groups": ()},
-            {"releases": DIVERGENCE.releases[:1] * 2},
-            {"releases": (replace(DIVERGENCE.releases[0], silo="x"), DIVERGENCE.releases[1])},
-            {"releases": (replace(DIVERGENCE.releases[0], silo="süd"),)},
-            {"groups": DIVERGENCE.groups[:1]},
-            {"releases": (replace(DIVERGENCE.releases[0], place=1), DIVERGENCE.releases[1])},
-            {"groups": (np.array([0, 1, 2]), DIVERGENCE.groups[1])},
-            {"groups": (np.array([0, 1]), np.array([-1, 0]))},
-            {"groups": (np.array([0, 1]), np.array([2, 12]))},
-            {"groups": (np.array([0, 1]), np.array([0, 0]))},
-            {"groups": (np.array([0, 1]), np.array([0, 3]))},
-            {"groups": (np.array([1, 2]), np.array([0, 3]))},
-            {"round": 4},
-        ],
+    @each(
+        {
+            "sample": [{"strategy": "exact"}],
+            "divergence": [{}],
+            "share": [{}],
+            "gradients": [{"aggregation": "cmc"}],
+            "distinct rows": [{"oracle": "federated"}, {"strategy": "exact"}],
+            "polish": [{"polish": 0}],
+        }
     )
-    def test_divergence(self, changes):
-        query_refused("divergence", **changes)
+    def test_what_the_study_does_not_ask(self, name, changes):
+        query_refused(name, study=study_with(**changes))
+
+    @each(
+        {
+            "divergence": [
+                {"releases": (), "groups": ()},
+                {"releases": DIVERGENCE.releases[:1] * 2},
+                {"releases": (replace(DIVERGENCE.releases[0], silo="x"), DIVERGENCE.releases[1])},
+                {"releases": (replace(DIVERGENCE.releases[0], silo="süd"),)},
+                {"groups": DIVERGENCE.groups[:1]},
+                {"releases": (replace(DIVERGENCE.releases[0], place=1), DIVERGENCE.releases[1])},
+                {"groups": (np.array([0, 1, 2]), DIVERGENCE.groups[1])},
+                {"groups": (np.array([0, 1]), np.array([-1, 0]))},
+                {"groups": (np.array([0, 1]), np.array([2, 12]))},
+                {"groups": (np.array([0, 1]), np.array([0, 0]))},
+                {"groups": (np.array([0, 1]), np.array([0, 3]))},
+                {"groups": (np.array([1, 2]), np.array([0, 3]))},
+                {"round": 4},
+            ],
+            "share": [
+                {"releases": SHARE.releases[:2]},
+                {"releases": SHARE.releases[::-1]},
+                {"groups": SHARE.groups[:2]},
+                {"releases": (SHARE.releases[0], MISPLACED, SHARE.releases[2])},
+                {"groups": (np.array([0, 1, 2]), *SHARE.groups[1:])},
+                {"groups": (np.array([0, 12]), *SHARE.groups[1:])},
+                {"groups": (np.array([-1, 0]), *SHARE.groups[1:])},
+                {"groups": (np.array([0, 5]), *SHARE.groups[1:])},
+                {"draws": 0},
+                {"draws": 100001},
+            ],
+            "gradients": [
+                {"weights": GRADIENTS.weights[:, :2]},
+                {"profiles": GRADIENTS.profiles[:2]},
+                {"profiles": np.full((4, 3, 13), 1 / 3)},
+                {"first": 10},
+                {"last": 0},
+                {"weights": GRADIENTS.weights * 0.9},
+                {"profiles": GRADIENTS.profiles * 0.9},
+            ],
+            "polish": [
+                {"weights": POLISH.weights[:4]},
+                {"round": 0},
+                {"round": 201},
+                {"inner_sweeps": 3},
+                {"alpha": None},
+                {"alpha": 0.0},
+                {"alpha": 0.6},
+                {"weights": POLISH.weights[:, ::-1] * 2},
+                {"probabilities": 1 - POLISH.probabilities},
+            ],
+            "exact": [
+                {"weights": POLISH.weights, "probabilities": POLISH.probabilities},
+                {"alpha": 0.5},
+            ],
+            "assign": [
+                {"weights": ASSIGN.weights[:2]},
+                {"groups": np.array([0])},
+                {"weights": ASSIGN.weights * 0.5},
+                {"probabilities": -ASSIGN.probabilities},
+            ],
+            "assign, matching": [
+                {"groups": None},
+                {"groups": np.array([0, 3])},
+                {"groups": np.zeros(5, int)},
+            ],
+        }
+    )
+    def test_that_do_not_fit(self, name, changes):
+        query_refused(name, **changes)
 
     @pytest.mark.parametrize(
-        "changes",
-        [
-            {"releases": SHARE.releases[:2]},
-            {"releases": SHARE.releases[::-1]},
-            {"groups": SHARE.groups[:2]},
-            {"releases": (SHARE.releases[0], MISPLACED, SHARE.releases[2])},
-            {"groups": (np.array([0, 1, 2]), *SHARE.groups[1:])},
-            {"groups": (np.array([0, 12]), *SHARE.groups[1:])},
-            {"groups": (np.array([-1, 0]), *SHARE.groups[1:])},
-            {"groups": (np.array([0, 5]), *SHARE.groups[1:])},
-            {"draws": 0},
-            {"draws": 100001},
-        ],
+        ("name", "limit", "most"), [("share", "MOST_MATCHED", 1000), ("polish", "MOST_LABELS", 2)]
     )
-    def test_share(self, changes):
-        query_refused("share", **changes)
+    def test_that_would_fill_the_memory(self, name, limit, most, monkeypatch):
+        monkeypatch.setattr(f"silomix.messages.door.{limit}", most)
+        query_refused(name)
 
-    def test_share_that_would_fill_the_memory(self, monkeypatch):
-        monkeypatch.setattr("silomix.messages.door.MOST_MATCHED", 1000)
-        query_refused("share")
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"weights": GRADIENTS.weights[:, :2]},
-            {"profiles": GRADIENTS.profiles[:2]},
-            {"profiles": np.full((4, 3, 13), 1 / 3)},
-            {"first": 10},
-            {"last": 0},
-            {"weights": GRADIENTS.weights * 0.9},
-            {"profiles": GRADIENTS.profiles * 0.9},
-        ],
-    )
-    def test_gradients(self, changes):
-        query_refused("gradients", **changes)
-
-    @pytest.mark.parametrize(
-        ("solver", "most"), [(FewRounds(starts=3), 3), (Psgd(starts=2), 2), (Lbfgs(starts=9), 1)]
-    )
-    def test_more_starts_than_the_solver_asks_about_at_once(self, solver, most):
+    @pytest.mark.parametrize("solver", [FewRounds(starts=3), Psgd(starts=2), Lbfgs(starts=9)])
+    def test_more_starts_than_the_solver_asks_about_at_once(self, solver):
         study = study_with(oracle="federated", solver=solver)
         query_refused("gradients", study=study)
         few = replace(GRADIENTS, weights=GRADIENTS.weights[:1], profiles=GRADIENTS.profiles[:1])
         check_query(few, study, "süd")
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"weights": POLISH.weights[:4]},
-            {"round": 0},
-            {"round": 201},
-            {"inner_sweeps": 3},
-            {"alpha": None},
-            {"alpha": 0.0},
-            {"alpha": 0.6},
-            {"weights": POLISH.weights[:, ::-1] * 2},
-            {"probabilities": 1 - POLISH.probabilities},
-        ],
-    )
-    def test_polish(self, changes):
-        query_refused("polish", **changes)
-
-    def test_chains_and_labels(self, monkeypatch):
-        query_refused("exact", weights=POLISH.weights, probabilities=POLISH.probabilities)
-        query_refused("exact", alpha=0.5)
-        monkeypatch.setattr("silomix.messages.door.MOST_LABELS", 2)
-        query_refused("polish")
-
-    @pytest.mark.parametrize(
-        ("name", "changes"),
-        [
-            ("assign", {"weights": ASSIGN.weights[:2]}),
-            ("assign", {"groups": np.array([0])}),
-            ("assign, matching", {"groups": None}),
-            ("assign, matching", {"groups": np.array([0, 3])}),
-            ("assign, matching", {"groups": np.zeros(5, int)}),
-            ("assign", {"weights": ASSIGN.weights * 0.5}),
-            ("assign", {"probabilities": -ASSIGN.probabilities}),
-        ],
-    )
-    def test_assign(self, name, changes):
-        query_refused(name, **changes)
 
 
 RELEASE = EXCHANGES["sample"].reply
@@ -250,120 +226,100 @@ REPLY = EXCHANGES["polish"].reply
 MEMBERS = REPLY.members.astype(np.uint64)
 COST = EXCHANGES["divergence"].reply.cost
 ROWS = EXCHANGES["distinct rows"].reply
+POINTS = EXCHANGES["gradients"].reply
 
 
 class TestAnswers:
-    def test_of_the_wrong_kind(self):
-        reply_refused("sample", Received())
-        reply_refused("polish", AssignReply(np.zeros(CLUSTERS, int)))
-        reply_refused("share", CountDistinctRows())
-
-    def test_unknown_refusal(self):
-        reply_refused("sample", Refused("because"))
-
     @pytest.mark.parametrize(
-        "changes",
+        ("name", "reply"),
         [
-            {"silo": "north"},
-            {"place": 0},
-            {"study": "a study"},
-            {"tier": "summary"},
-            {"sizes": np.array([22])},
-            {"sizes": np.zeros(0, int)},
-            {"sizes": np.zeros(5, int)},
-            {"concentration": RELEASE.mean},
-            {"sizes": put(RELEASE.sizes, 0, 0)},
-            {"sizes": put(RELEASE.sizes, 0, 2**62)},
-            {"rows": 5},
-            {"medians": RELEASE.medians + 1},
-            {"mean": put(RELEASE.mean, (0, 0), 0.0)},
-            {"concentration": -RELEASE.concentration},
-            {"concentration": RELEASE.concentration * 1e300},
-            {"effective_counts": RELEASE.mean - 1},
-            {"diagnostics": replace(RELEASE.diagnostics, prior_draws=1.5)},
-            {"diagnostics": replace(RELEASE.diagnostics, agreement=1.25)},
-            {"diagnostics": replace(RELEASE.diagnostics, full=-0.5)},
-            {"weights": None},
-            {"weights": RELEASE.weights[:, :1]},
-            {"weights": RELEASE.weights[:3]},
-            {"weights": RELEASE.weights * np.float32(0.9)},
-            {"probabilities": RELEASE.probabilities * 0},
+            ("sample", Received()),
+            ("polish", AssignReply(np.zeros(CLUSTERS, int))),
+            ("share", CountDistinctRows()),
+            ("sample", Refused("because")),
         ],
     )
-    def test_release(self, changes):
-        reply_refused("sample", **changes)
-
-    def test_summary_without_draws(self):
-        reply_refused(
-            "sample, summary", weights=RELEASE.weights, probabilities=RELEASE.probabilities
-        )
+    def test_of_the_wrong_kind(self, name, reply):
+        reply_refused(name, reply)
 
     def test_every_silo_has_its_place(self):
         study = study_with()
         for place, name in enumerate(SILOS):
             check_reply(make_release(study, place), SampleLocally(), study, name)
 
-    @pytest.mark.parametrize(
-        "cost",
-        [
-            COST[:4],
-            COST[:3, :3],
-            np.zeros((6, 6)),
-            put(COST, (0, 0), np.nan),
-            put(COST, (0, 0), -1e200),
-        ],
+    @each(
+        {
+            "sample": [
+                {"silo": "north"},
+                {"place": 0},
+                {"study": "a study"},
+                {"tier": "summary"},
+                {"sizes": np.array([22])},
+                {"sizes": np.zeros(0, int)},
+                {"sizes": np.zeros(5, int)},
+                {"concentration": RELEASE.mean},
+                {"sizes": put(RELEASE.sizes, 0, 0)},
+                {"sizes": put(RELEASE.sizes, 0, 2**62)},
+                {"rows": 5},
+                {"medians": RELEASE.medians + 1},
+                {"mean": put(RELEASE.mean, (0, 0), 0.0)},
+                {"concentration": -RELEASE.concentration},
+                {"concentration": RELEASE.concentration * 1e300},
+                {"effective_counts": RELEASE.mean - 1},
+                {"diagnostics": replace(RELEASE.diagnostics, prior_draws=1.5)},
+                {"diagnostics": replace(RELEASE.diagnostics, agreement=1.25)},
+                {"diagnostics": replace(RELEASE.diagnostics, full=-0.5)},
+                {"weights": None},
+                {"weights": RELEASE.weights[:, :1]},
+                {"weights": RELEASE.weights[:3]},
+                {"weights": RELEASE.weights * np.float32(0.9)},
+                {"probabilities": RELEASE.probabilities * 0},
+            ],
+            "sample, summary": [
+                {"weights": RELEASE.weights, "probabilities": RELEASE.probabilities}
+            ],
+            "divergence": [
+                {"cost": COST[:4]},
+                {"cost": COST[:3, :3]},
+                {"cost": np.zeros((6, 6))},
+                {"cost": put(COST, (0, 0), np.nan)},
+                {"cost": put(COST, (0, 0), -1e200)},
+            ],
+            "gradients": [
+                {name: wrong}
+                for name, array in vars(POINTS).items()
+                for wrong in (array[:3], put(array, (0,) * array.ndim, np.inf))
+            ],
+            "distinct rows": [
+                {"codes": ROWS.codes[:, :2]},
+                {"codes": ROWS.codes[:0]},
+                {"counts": ROWS.counts[:2]},
+                {"counts": put(ROWS.counts, 0, 0)},
+                {"counts": np.full(3, 2**53)},
+                {"codes": put(ROWS.codes, (0, 1), 4)},
+            ],
+            "polish": [
+                {"above": REPLY.above[:4]},
+                {"least": REPLY.least[:2]},
+                {"members": REPLY.members[:, :2]},
+                {"weights": REPLY.weights[:4]},
+                {"log_likelihood": np.zeros(3)},
+                {"members": put(MEMBERS, (0, 0), 2**62)},
+                {"least": put(REPLY.least.astype(np.uint64), (0, 0), 2**63)},
+                {"above": put(REPLY.above.astype(np.uint64), (0, 0, 0), 2**63)},
+                {"members": put(MEMBERS, (0, 0), 1000)},
+                {"members": REPLY.members * 0},
+                {"above": put(REPLY.above, (0, 0, 0), 31)},
+                {"weights": REPLY.weights * 0.5},
+                {"log_likelihood": np.full(5, np.nan)},
+            ],
+            "exact": [{"weights": EXCHANGES["exact"].reply.weights[:, ::-1]}],
+            "assign": [
+                {"sizes": np.array([1, 2])},
+                {"sizes": np.array([1, 2, -2])},
+                {"sizes": np.array([1, 2, 2**60])},
+            ],
+        }
     )
-    def test_divergence(self, cost):
-        reply_refused("divergence", cost=cost)
-
-    @pytest.mark.parametrize("name", ["value", "weights", "profiles"])
-    def test_gradients(self, name):
-        array = getattr(EXCHANGES["gradients"].reply, name)
-        reply_refused("gradients", **{name: array[:3]})
-        wrong = put(array, (0,) * array.ndim, np.inf)
-        reply_refused("gradients", **{name: wrong})
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"codes": ROWS.codes[:, :2]},
-            {"codes": ROWS.codes[:0]},
-            {"counts": ROWS.counts[:2]},
-            {"counts": put(ROWS.counts, 0, 0)},
-            {"counts": np.full(3, 2**53)},
-            {"codes": put(ROWS.codes, (0, 1), 4)},
-        ],
-    )
-    def test_distinct_rows(self, changes):
-        reply_refused("distinct rows", **changes)
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"above": REPLY.above[:4]},
-            {"least": REPLY.least[:2]},
-            {"members": REPLY.members[:, :2]},
-            {"weights": REPLY.weights[:4]},
-            {"log_likelihood": np.zeros(3)},
-            {"members": put(MEMBERS, (0, 0), 2**62)},
-            {"least": put(REPLY.least.astype(np.uint64), (0, 0), 2**63)},
-            {"above": put(REPLY.above.astype(np.uint64), (0, 0, 0), 2**63)},
-            {"members": put(MEMBERS, (0, 0), 1000)},
-            {"members": REPLY.members * 0},
-            {"above": put(REPLY.above, (0, 0, 0), 31)},
-            {"weights": REPLY.weights * 0.5},
-            {"log_likelihood": np.full(5, np.nan)},
-        ],
-    )
-    def test_polish(self, changes):
-        reply_refused("polish", **changes)
-
-    def test_weights_that_were_not_to_change(self):
-        weights = EXCHANGES["exact"].reply.weights[:, ::-1]
-        reply_refused("exact", weights=weights)
-
-    @pytest.mark.parametrize(
-        "sizes", [np.array([1, 2]), np.array([1, 2, -2]), np.array([1, 2, 2**60])]
-    )
-    def test_assign(self, sizes):
-        reply_refused("assign", sizes=sizes)
+    def test_that_do_not_fit(self, name, changes):
+        reply_refused(name, replace(EXCHANGES[name].reply, **changes))
