@@ -8,6 +8,7 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -239,52 +240,64 @@ class TestWriting:
         assert not names_in(tmp_path)
 
 
-class TestFiles:
-    def test_changed(self, folder):
-        path = folder / "counts.csv"
-        path.write_text(path.read_text().replace("20", "21"))
-        refused(folder, "'counts.csv' was changed after it was written")
+def edit_counts(folder):
+    path = folder / "counts.csv"
+    path.write_text(path.read_text().replace("20", "21"))
 
-    def test_missing_or_added(self, folder):
-        (folder / "notes.txt").write_text("for later")
-        refused(folder, "'notes.txt' is no part of this message")
-        (folder / "notes.txt").rename(folder.parent / "notes.txt")
-        (folder / "counts.csv").unlink()
-        refused(folder, "'counts.csv' is missing")
-        change(folder, lambda d: d["files"].pop("counts.csv"))
-        refused(folder)
 
-    def test_listed_though_foreign(self, folder):
-        (folder / "notes.csv").write_text("a\n1\n")
-        change(folder, lambda d: d["files"].update({"notes.csv": ""}))
-        refused(folder, r"notes\.csv")
+def unlist(folder):
+    (folder / "counts.csv").unlink()
+    change(folder, lambda d: d["files"].pop("counts.csv"))
 
-    def test_of_another_message(self, folder, tmp_path):
-        other = put(tmp_path / "other", AssignReply(np.array([20, 3])))
-        (folder / "counts.csv").write_bytes((other / "sizes.csv").read_bytes())
-        refused(folder, "'counts.csv' was changed after it was written")
+
+def list_foreign(folder):
+    (folder / "notes.csv").write_text("a\n1\n")
+    change(folder, lambda d: d["files"].update({"notes.csv": ""}))
+
+
+def take_from_another(folder, *, sealed):
+    other = put(folder.with_name("other"), AssignReply(np.array([20, 3])))
+    (folder / "counts.csv").write_bytes((other / "sizes.csv").read_bytes())
+    if sealed:
         change(folder)
-        refused(folder, r"counts\.csv")
 
-    @pytest.mark.parametrize(
-        "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")]
-    )
-    def test_no_files(self, folder, make):
+
+def instead(make):
+    def replace_counts(folder):
         (folder / "counts.csv").unlink()
         make(folder / "counts.csv")
-        refused(folder, "'counts.csv' is no file")
 
-    def test_too_many_or_too_large(self, folder, monkeypatch):
-        with monkeypatch.context() as patch:
-            patch.setattr("silomix.messages.folder.LARGEST_MESSAGE", 100)
-            refused(folder, "more files or bytes")
-        monkeypatch.setattr("silomix.messages.folder.MOST_FILES", 2)
+    return replace_counts
+
+
+class TestFiles:
+    @pytest.mark.parametrize(
+        ("damage", "words"),
+        [
+            (edit_counts, "'counts.csv' was changed after it was written"),
+            (partial(take_from_another, sealed=False), "'counts.csv' was changed after"),
+            (partial(take_from_another, sealed=True), r"counts\.csv"),
+            (lambda folder: (folder / "notes.txt").touch(), "'notes.txt' is no part of this"),
+            (lambda folder: (folder / "counts.csv").unlink(), "'counts.csv' is missing"),
+            (lambda folder: (folder / HEAD).unlink(), f"{HEAD} is missing"),
+            (lambda folder: folder.rename(folder.with_name("away")), "No such file or directory"),
+            (unlist, "damaged|counts"),
+            (list_foreign, r"notes\.csv"),
+            (instead(os.mkfifo), "'counts.csv' is no file"),
+            (instead(os.mkdir), "'counts.csv' is no file"),
+            (instead(lambda path: path.symlink_to("/dev/zero")), "'counts.csv' is no file"),
+        ],
+    )
+    def test_that_are_not_as_they_were_written(self, folder, damage, words):
+        damage(folder)
+        refused(folder, words)
+
+    @pytest.mark.parametrize(("limit", "most"), [("LARGEST_MESSAGE", 100), ("MOST_FILES", 2)])
+    def test_too_many_or_too_large(self, folder, monkeypatch, limit, most):
+        monkeypatch.setattr(f"silomix.messages.folder.{limit}", most)
         refused(folder, "more files or bytes")
 
-    def test_no_message(self, folder, tmp_path):
-        (folder / HEAD).unlink()
-        refused(folder, "message.json is missing, without which it is no message")
-        refused(tmp_path / "absent", "No such file or directory; check the path")
+    def test_no_name(self, tmp_path):
         refused(tmp_path / "a\0b")
 
 

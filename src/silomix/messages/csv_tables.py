@@ -22,7 +22,8 @@ import io
 import math
 import re
 from dataclasses import fields
-from itertools import count, groupby
+from itertools import chain, count, groupby
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,9 +188,16 @@ def csv_files(
     name: str, heading: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> dict[str, bytes]:
     """Return the files of a table, as many as airlocks' limits ask for: content by name."""
-    top = _line(heading)
+    lines: list[str] = []
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
+    for row in chain([heading], rows):
+        writer.writerow(
+            for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
+            for place, cell in enumerate(row)
+        )
+    top, *others = (line.encode() for line in lines)
     parts, size = [[top]], len(top)
-    for line in map(_line, rows):
+    for line in others:
         if len(parts[-1]) == MOST_LINES or size + len(line) > LARGEST_FILE:
             parts.append([top])
             size = len(top)
@@ -202,16 +210,6 @@ def csv_files(
 
 def _part(name: str, number: int) -> str:
     return f"{name}.csv" if number == 1 else f"{name}_{number}.csv"
-
-
-def _line(row: Sequence[object]) -> bytes:
-    text = io.StringIO()
-    cells = [
-        for_spreadsheet(cell, first=place == 0) if isinstance(cell, str) else cell
-        for place, cell in enumerate(row)
-    ]
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue().encode()
 
 
 def _read_parts(files: Files, name: str) -> Iterator[list[list[str]]]:
