@@ -17,8 +17,8 @@ from silomix.coordinator.aggregation import aggregate, size_weights
 from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import lay_out
-from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws

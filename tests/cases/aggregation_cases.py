@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from silomix.coordinator.aggregation.objective import of_rows
-from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from scipy.special import logsumexp
 
-from silomix.kernels.likelihood import ExpectedCounts, level_columns
-from silomix.kernels.row_membership import RowMembership, log
+from silomix.kernels.distinct_rows import level_columns
+from silomix.kernels.likelihood import ExpectedCounts, RowMembership, log
 
 
 def expected_counts_definition(weights, probabilities, codes, counts, sizes):

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix.errors import MissingDependency
-from silomix.kernels.likelihood import RowCounts
+from silomix.kernels.distinct_rows import RowCounts
 from silomix.kernels.similarity import co_clustering
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import log_bound

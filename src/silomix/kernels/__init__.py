@@ -1,1 +1,1 @@
-"""The inner loops: `reference` defines them, `compiled` gives the same chain fast."""
+"""The inner loops, compiled; `tests/cases` has a readable twin of each that defines it."""

@@ -192,11 +192,7 @@ def draw_from_grid(
             now = current[chain, variable]
             start = 0
             if now < points:  # bring the current point to the front
-                for place in range(points):
-                    if order[place] == now:
-                        order[place] = order[0]
-                        order[0] = now
-                        break
+                order[order == now], order[0] = order[0], now
                 start = 1
             for place in range(start, tried):  # a random sample of the others behind it
                 other = place + int(rng.random() * (points - place))

@@ -60,20 +60,16 @@ def draw_parameters(key, work, alpha, beta):
     Weights ~ Dirichlet(α + members), and per variable levels ~ Dirichlet(β + counts).
     """
     levels, components = work.counts.shape
-    shapes, offsets = work.shapes, work.layout.offsets
+    raw, offsets = work.gammas, work.layout.offsets
     for j in range(levels):
         for c in range(components):
-            shapes[j * components + c] = work.counts[j, c] + beta
+            work.shapes[j, c] = work.counts[j, c] + beta
     for c in range(components):
-        shapes[levels * components + c] = work.members[c] + alpha
-    draw_gammas(key, shapes, work.gammas)
-    raw = work.gammas[: levels * components].reshape((levels, components))
-    shares = work.gammas[levels * components :]
-    total = 0.0
+        work.shapes[levels, c] = work.members[c] + alpha
+    draw_gammas(key, work.shapes.reshape(-1), raw.reshape(-1))
+    total = raw[levels].sum()
     for c in range(components):
-        total += shares[c]
-    for c in range(components):
-        work.weights[c] = max(shares[c] / total, SMALLEST)
+        work.weights[c] = max(raw[levels, c] / total, SMALLEST)
     totals = np.empty(components)
     for q in range(offsets.size - 1):
         totals[:] = 0.0
@@ -205,9 +201,9 @@ def draw_labels(key, work, thread, first, last, labels, want_likelihood):
     margin = np.float32((4 * n_groups + 3 * len(vectors) + 20) * 1.01 * 2.0**-24)
     fused, fused_rows, zeros = work.fused, layout.fused.reshape(-1), work.zeros
     onehot = layout.onehot.reshape(-1)
-    bits, masses, prefix = work.bits[thread], work.masses[thread], work.prefix[thread]
+    masses, prefix, recent = work.masses[thread], work.prefix[thread], work.recent[thread]
     flat_masses, flat_prefix = masses.reshape(-1), prefix.reshape(-1)
-    chosen, recent = work.chosen[thread], work.recent[thread]
+    bits, chosen = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
     counters = work.byte_counts[thread].reshape(-1)
     parameters, exact_masses = (work.weights, work.table, work.log_scale), np.empty(components)
     work.member_sums[thread] = 0
@@ -287,43 +283,29 @@ def _flush(work, thread):
 @njit(cache=True)
 def _count_wide(layout, block_first, in_block, chosen, sums):
     for j in range(in_block):
-        first = 0
-        for w in range(layout.wide.size):
-            q = layout.wide[w]
+        for q in layout.wide:
             code = layout.codes[block_first + j, q]
             if code < layout.sizes[q]:
-                sums[first + code, chosen[j]] += 1
-            first += layout.sizes[q]
+                sums[layout.offsets[q] + code, chosen[j]] += 1
 
 
 @njit(cache=True, nogil=True)
 def gather(work):
     """Add up the threads' counts into work.members and work.counts (out)."""
     layout, members, counts = work.layout, work.members, work.counts
-    components = members.size
     members[:] = 0
     counts[:] = 0
     for thread in range(work.sums.shape[0]):
-        for c in range(components):
-            members[c] += work.member_sums[thread, c]
-        for byte in range(layout.byte_level.size):
-            for c in range(components):
-                counts[layout.byte_level[byte], c] += work.sums[thread, c, byte]
-        first = 0
-        for w in range(layout.wide.size):
-            q = layout.wide[w]
-            for k in range(layout.sizes[q]):
-                for c in range(components):
-                    counts[layout.offsets[q] + k, c] += work.wide_sums[thread, first + k, c]
-            first += layout.sizes[q]
-    for r in range(layout.remainder.size):
-        q = layout.remainder[r]
+        members += work.member_sums[thread]
+        for byte, level in enumerate(layout.byte_level):
+            counts[level] += work.sums[thread, :, byte]
+        if layout.wide.size > 0:
+            counts += work.wide_sums[thread]
+    for q in layout.remainder:
         first = layout.offsets[q]
-        for c in range(components):
-            rest = members[c]
-            for k in range(1, layout.sizes[q]):
-                rest -= counts[first + k, c]
-            counts[first, c] = rest
+        counts[first] = members
+        for level in range(first + 1, layout.offsets[q + 1]):
+            counts[first] -= counts[level]
 
 
 @njit(cache=True, nogil=True)
@@ -343,10 +325,8 @@ def keep(work, labels, kept, draw):
     kept.labels[draw] = labels
     kept.members[draw] = work.members
     kept.log_likelihood[draw] = log_likelihood(work)
-    for c in range(work.weights.size):
-        kept.weights[draw, c] = work.weights[c]
-        for j in range(work.table.shape[0]):
-            kept.probabilities[draw, c, j] = work.table[j, c]
+    kept.weights[draw] = work.weights
+    kept.probabilities[draw] = work.table.T
 
 
 @njit(cache=True, nogil=True)
@@ -378,19 +358,15 @@ def draw_given_parameters(
     labels' counts (chain, cluster, level) and members (chain, cluster), and the log-likelihood
     at the parameters received (chain), in `drawn` (out).
     """
-    levels, components = work.table.shape
     counts, members, likelihoods = drawn
-    everyone = np.ones(components, np.int64)
-    shapes, shares = np.empty(components), np.empty(components)
+    everyone = np.ones_like(work.members)
+    shares = np.empty_like(work.weights)
     for chain in range(first, last):
         chain_key = fold_bits(key, chain)
-        for c in range(components):
-            for j in range(levels):
-                work.table[j, c] = max(probabilities[chain, c, j], SMALLEST)
+        work.table[:] = np.maximum(probabilities[chain].T, SMALLEST)
         for sweep in range(inner_sweeps):
             sweep_key = fold_bits(chain_key, sweep)
-            for c in range(components):
-                work.weights[c] = max(weights[chain, c], SMALLEST)
+            work.weights[:] = np.maximum(weights[chain], SMALLEST)
             fuse_tables(work, everyone)
             labels_key = fold_bits(sweep_key, LABELS)
             draw_labels(labels_key, work, 0, 0, labels.size, labels, sweep == 0)
@@ -398,13 +374,7 @@ def draw_given_parameters(
             if sweep == 0:
                 likelihoods[chain] = log_likelihood(work)
             if alpha > 0.0:
-                for c in range(components):
-                    shapes[c] = work.members[c] + alpha
-                draw_gammas(fold_bits(sweep_key, PARAMETERS), shapes, shares)
-                total = shares.sum()
-                for c in range(components):
-                    weights[chain, c] = shares[c] / total
-        for c in range(components):
-            members[chain, c] = work.members[c]
-            for j in range(levels):
-                counts[chain, c, j] = work.counts[j, c]
+                draw_gammas(fold_bits(sweep_key, PARAMETERS), work.members + alpha, shares)
+                weights[chain] = shares / shares.sum()
+        members[chain] = work.members
+        counts[chain] = work.counts.T

@@ -147,7 +147,7 @@ class Workspace(NamedTuple):
         components, so that products stay near one; the last row, for missing cells, is ones.
     log_scale : (level,), logarithms of those divisors.
     grown : one group's fused table, float64; fused : (fused row, lane slot), float32.
-    shapes, gammas : of the gamma draws.
+    shapes, gammas : (level + 1, component), of the gamma draws; the weights' come last.
     members : (component,) rows by component; counts : (level, component).
     log_totals : (block,), log-likelihood of each block of rows, summed in order at the end.
     exact : (thread,), labels that were drawn again in float64.
@@ -168,10 +168,8 @@ class Workspace(NamedTuple):
     counts: NDArray[Any]
     log_totals: NDArray[Any]
     exact: NDArray[Any]
-    bits: NDArray[Any]
     masses: NDArray[Any]
     prefix: NDArray[Any]
-    chosen: NDArray[Any]
     byte_counts: NDArray[Any]
     recent: NDArray[Any]
     sums: NDArray[Any]
@@ -194,20 +192,18 @@ def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspa
         log_scale=np.zeros(levels),
         grown=np.zeros((int(np.diff(layout.group_row).max()), slots)),
         fused=aligned((int(layout.group_row[-1]), slots), np.float32),
-        shapes=np.zeros((levels + 1) * components),
-        gammas=np.zeros((levels + 1) * components),
+        shapes=np.zeros((levels + 1, components)),
+        gammas=np.zeros((levels + 1, components)),
         members=np.zeros(components, np.int64),
         counts=np.zeros((levels, components), np.int64),
         log_totals=np.zeros(-(-rows // BLOCK)),
         exact=np.zeros(threads, np.int64),
-        bits=np.zeros((threads, BLOCK), np.uint64),
         masses=aligned((threads, BLOCK, slots), np.float32),
         prefix=aligned((threads, BLOCK, LANES), np.float32),
-        chosen=np.zeros((threads, BLOCK), np.int64),
         byte_counts=aligned((threads, REPLICAS, components, width), np.uint8),
         recent=np.zeros((threads, REPLICAS, components), np.int64),
         sums=np.zeros((threads, components, width), np.int32),
-        wide_sums=np.zeros((threads, int(layout.sizes[layout.wide].sum()), components), np.int64),
+        wide_sums=np.zeros((threads, levels if layout.wide.size else 0, components), np.int64),
         member_sums=np.zeros((threads, components), np.int64),
         zeros=aligned((LANES,), np.float32),
     )

@@ -1,69 +1,46 @@
-"""Log-likelihood and expected counts of a table under many parameter draws at once.
+"""Rows under many parameter draws at once: their likelihood, expected counts and memberships.
 
-Eight draws are handled together, one in each lane of a vector: the table of level probabilities is
-(level, cluster, lane), so a row multiplies one contiguous stretch for each of its cells. Masses are
-plain products; a draw in which one could have underflowed takes that row again, rescaled. Lanes
-never mix and no sum depends on the number of threads, so neither do the results.
+`expected_counts` sums over the rows what the aggregation needs of them, `share_rows` says of each
+row what the draws together say of its cluster.
 
-Rows of many variables are first fused as for the sampler: neighbouring variables become one column
-over the combinations that occur, so 94 conditions are about 24 columns. A combination's
-probability is the product of its levels', and its expected count counts for each of them.
+For the sums, eight draws are handled together, one in each lane of a vector: the table of level
+probabilities is (level, cluster, lane), so a row multiplies one contiguous stretch for each of its
+cells. Masses are plain products; a draw in which one could have underflowed takes that row again,
+rescaled. Lanes never mix and no sum depends on the number of threads, so neither do the results.
 
-The definition in plain NumPy, in the tests, adds up in another order: they agree to rounding.
+For memberships, scores are sums of logarithms, in memory for rows × clusters only. A row starts
+from the score of the most common level of every variable and takes one step for each cell that
+differs from it, which in sparse tables is a few steps instead of one for each variable.
+
+Their definitions in plain NumPy, in the tests, add up in another order: they agree to rounding.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from silomix.kernels.compilation import kernel, split_work
-from silomix.kernels.layout import columns_of, fuse
+from silomix.kernels.distinct_rows import level_columns
+from silomix.kernels.gibbs_sweep import SMALLEST
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.distinct_rows import RowTable
 
 # draws handled together: a cache line of float64
 LANES = 8
 
-# variables from which fusing the columns is worth its bookkeeping
-FUSED_FROM = 24
-
-# combinations in a column: with more, the table and its counts leave the nearest cache
-FUSED_CODES = 16
-
 # factors are at most one: a product above this has met no underflow on its way
 SMALLEST_MASS = 2.0**-900
-
-
-class RowCounts(NamedTuple):
-    """Distinct rows: codes (row, variable), and how often each occurs, counts (row,)."""
-
-    codes: NDArray[np.unsignedinteger]
-    counts: Ints
-
-
-class RowTable(NamedTuple):
-    """Rows as the kernel reads them.
-
-    Attributes
-    ----------
-    codes : (row, variable), code K_q for a missing cell; sizes : (variable,), K_q.
-    repeats : (row,), how often each occurs.
-    columns : (row, column), the entry of the probability table that each multiplies by.
-    entries : (entry, variable) for each column, the levels an entry stands for, D for a missing
-        cell; None where the columns are the variables and the entries their levels.
-    """
-
-    codes: NDArray[np.unsignedinteger]
-    sizes: Ints
-    repeats: Floats
-    columns: NDArray[np.int32]
-    entries: tuple[NDArray[np.int32], ...] | None
+# draws handled together for memberships: their steps stay in the second-level cache while the rows
+# pass
+TILE = 32
 
 
 class ExpectedCounts(NamedTuple):
@@ -79,71 +56,6 @@ class ExpectedCounts(NamedTuple):
     log_likelihood: Floats
     members: Floats
     cells: Floats
-
-
-def distinct_rows(codes: NDArray[np.unsignedinteger], counts: Ints | None = None) -> RowCounts:
-    """Return the distinct rows, in the order of their codes, and how often each occurs.
-
-    Parameters
-    ----------
-    codes : (row, variable)
-    counts : (row,), how often each row stands for itself; once when left out.
-    """
-    if len(codes) == 0:
-        return RowCounts(codes, np.zeros(0, dtype=np.int64))
-    words = _pack(codes)
-    order = np.lexsort(words[::-1])
-    new = np.zeros(len(codes), dtype=bool)
-    new[0] = True
-    for word in words:
-        in_order = word[order]
-        new[1:] |= in_order[1:] != in_order[:-1]
-    repeats = np.ones(len(codes), dtype=np.int64) if counts is None else counts
-    totals = np.add.reduceat(repeats[order], np.flatnonzero(new))
-    return RowCounts(codes[order[new]], totals.astype(np.int64))
-
-
-def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
-    """Write each row as few numbers that sort as its codes do: (row,) for each.
-
-    Sixteen bits are sorted in linear time, more are not.
-    """
-    words: list[NDArray[np.uint32]] = []
-    span = 1
-    for column in columns_of(codes):
-        base = int(column.max()) + 1
-        span *= base
-        if not words or span > 2**16:
-            words.append(column.astype(np.uint32))
-            span = base
-        else:
-            words[-1] = words[-1] * np.uint32(base) + column
-    return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
-
-
-def row_table(codes: NDArray[np.unsignedinteger], counts: Ints, sizes: Ints) -> RowTable:
-    """Return the rows in the form that the kernel reads, to be made once for many questions.
-
-    Parameters
-    ----------
-    codes : (row, variable), code K_q for a missing cell.
-    counts : (row,), how often each row occurs.
-    sizes : (variable,), K_q.
-    """
-    repeats = counts.astype(np.float64)
-    if len(sizes) < FUSED_FROM or len(codes) == 0:
-        return RowTable(codes, sizes, repeats, level_columns(codes, sizes), None)
-    groups = fuse(columns_of(codes), sizes, FUSED_CODES)
-    columns = np.empty((len(codes), len(groups)), dtype=np.int32)
-    entries, first, variable = [], 0, 0
-    for place, group in enumerate(groups):
-        columns[:, place] = group[-1].code + first
-        example = np.empty(len(group[-1].level), dtype=np.int64)
-        example[group[-1].code] = np.arange(len(codes))  # some row that has the combination
-        last = variable + len(group)
-        entries.append(level_columns(codes[example], sizes)[:, variable:last])
-        first, variable = first + len(example), last
-    return RowTable(codes, sizes, repeats, columns, tuple(entries))
 
 
 def expected_counts(
@@ -225,14 +137,6 @@ def _count(weights: Floats, probabilities: Floats, rows: RowTable, threads: int)
     )
 
 
-def level_columns(codes: NDArray[np.unsignedinteger], sizes: Ints) -> NDArray[np.int32]:
-    """Return the level column of each cell, D for a missing one: (row, variable)."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
-    columns[codes == sizes] = offsets[-1]
-    return columns
-
-
 @kernel
 def rescaled_row(
     columns: NDArray[np.int32], shares: Floats, table: Floats, lane: int, masses: Floats
@@ -295,8 +199,7 @@ def add_rows(
     for block in range(blocks):
         start = shares[block]
         for row in range(rows):
-            for j in range(width):
-                masses[j] = start[j]
+            masses[:] = start
             for q in range(variables):
                 factors = table[block, columns[row, q]]
                 for j in range(width):
@@ -328,3 +231,175 @@ def add_rows(
                 sums = cells[block, columns[row, q]]
                 for j in range(width):
                     sums[j] += masses[j]
+
+
+class RowMembership(NamedTuple):
+    """What the draws say of each row.
+
+    Attributes
+    ----------
+    membership : (row, cluster), the mean over draws of P(cluster | row, draw).
+    log_density : (row,), the logarithm of the mean over draws of p(row | draw).
+    """
+
+    membership: Floats
+    log_density: Floats
+
+
+class Steps(NamedTuple):
+    """Level probabilities as scores, cut into tiles of draws; the last tile is padded with zeros.
+
+    Attributes
+    ----------
+    common : (variable,), the code of the level that is most probable over all draws and clusters.
+    first : (variable,), where the steps of each variable's codes start.
+    start : (tile, cluster · TILE), the score of a row of common levels.
+    steps : (tile, code, cluster · TILE), what another code changes; a variable has K_q + 1
+        codes, the last for a missing cell.
+    draws : how many there are, the padding not counted.
+    """
+
+    common: Ints
+    first: Ints
+    start: Floats
+    steps: Floats
+    draws: int
+
+
+def share_rows(
+    codes: NDArray[np.unsignedinteger], steps: Steps, weights: Floats, threads: int
+) -> RowMembership:
+    """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
+    found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
+
+    def compute(first: int, last: int) -> None:
+        some = slice(first, last)
+        add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
+
+    split_work(len(codes), threads, compute)
+    return found
+
+
+def make_steps(
+    weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
+) -> Steps:
+    """Return the steps of these draws.
+
+    The common levels depend on the draws alone: what a row gets does not depend on other rows.
+
+    Parameters
+    ----------
+    weights : (draw, cluster), to tell which levels are common.
+    probabilities : (draw, cluster, level)
+    offsets : (variable + 1,), where each variable's levels start.
+    """
+    draws, clusters, _ = probabilities.shape
+    sizes = np.diff(offsets)
+    share = np.einsum("tc,tcl->l", weights, probabilities, dtype=np.float64)
+    common = np.array(
+        [share[first:last].argmax() for first, last in pairwise(offsets)], dtype=np.int64
+    )
+    first = offsets[:-1] + np.arange(len(sizes))
+    start = np.zeros((draws, clusters))
+    steps = np.zeros((int(sizes.sum()) + len(sizes), draws, clusters))
+    for variable, size in enumerate(sizes):
+        levels = slice(offsets[variable], offsets[variable + 1])
+        logs = log(probabilities[:, :, levels]).transpose(2, 0, 1)
+        start += logs[common[variable]]
+        steps[first[variable] : first[variable] + size] = logs
+        steps[first[variable] : first[variable] + size + 1] -= logs[common[variable]]
+    return Steps(common, first, in_tiles(start[None])[:, 0], in_tiles(steps), draws)
+
+
+def log(values: NDArray[np.floating]) -> Floats:
+    """Return logarithms of probabilities; one that a float32 rounded to zero is a small one."""
+    return np.log(np.maximum(values.astype(np.float64), SMALLEST))
+
+
+def log_weights(weights: NDArray[np.floating]) -> Floats:
+    """Return logarithms of weights (draw, cluster) in tiles; a silo may lack a cluster: −inf.
+
+    Returns
+    -------
+    (tile, cluster · TILE)
+    """
+    values = weights.astype(np.float64)
+    logs = np.log(values, out=np.full(values.shape, -np.inf), where=values > 0)
+    return in_tiles(logs[None])[:, 0]
+
+
+def in_tiles(values: Floats) -> Floats:
+    """Cut (code, draw, cluster) into (tile, code, cluster · TILE), zeros after the last draw."""
+    codes, draws, clusters = values.shape
+    tiles = -(-draws // TILE)
+    padded = np.zeros((codes, tiles * TILE, clusters))
+    padded[:, :draws] = values
+    cut = padded.reshape(codes, tiles, TILE, clusters).transpose(1, 0, 3, 2)
+    return np.ascontiguousarray(cut).reshape(tiles, codes, clusters * TILE)
+
+
+@kernel
+def add_membership(
+    codes: NDArray[np.unsignedinteger],
+    steps: Steps,
+    log_weights: Floats,
+    membership: Floats,
+    log_density: Floats,
+) -> None:
+    """Compute each row's cluster probabilities and log predictive density, over all draws.
+
+    Parameters
+    ----------
+    codes : in, (row, variable), code K_q for a missing cell.
+    steps : in, as `make_steps` returns them.
+    log_weights : in, (tile, cluster · TILE), of the rows' silo.
+    membership : out, (row, cluster), the mean over draws of P(cluster | row, draw).
+    log_density : out, (row,), the logarithm of the mean over draws of p(row | draw).
+    """
+    rows, variables = codes.shape
+    clusters = membership.shape[1]
+    scores = np.empty(clusters * TILE)
+    top = np.empty(TILE)
+    total = np.empty(TILE)
+    highest = np.full(rows, -np.inf)
+    density = np.zeros(rows)
+    membership[:] = 0.0
+    for tile in range(steps.start.shape[0]):
+        draws = min(TILE, steps.draws - tile * TILE)
+        start = steps.start[tile] + log_weights[tile]
+        changes = steps.steps[tile]
+        for row in range(rows):
+            scores[:] = start
+            for variable in range(variables):
+                code = np.int64(codes[row, variable])
+                if code != steps.common[variable]:
+                    change = changes[steps.first[variable] + code]
+                    for place in range(scores.size):
+                        scores[place] += change[place]
+            top[:] = scores[:TILE]
+            for cluster in range(1, clusters):
+                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                for draw in range(TILE):
+                    top[draw] = max(top[draw], mine[draw])
+            total[:] = 0.0
+            for cluster in range(clusters):
+                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                for draw in range(draws):
+                    mass = math.exp(mine[draw] - top[draw])
+                    mine[draw] = mass
+                    total[draw] += mass
+            for cluster in range(clusters):
+                mine = scores[cluster * TILE : (cluster + 1) * TILE]
+                share = 0.0
+                for draw in range(draws):
+                    share += mine[draw] / total[draw]
+                membership[row, cluster] += share
+            for draw in range(draws):
+                if top[draw] > highest[row]:
+                    density[row] *= math.exp(highest[row] - top[draw])
+                    highest[row] = top[draw]
+                density[row] += total[draw] * math.exp(top[draw] - highest[row])
+    for row in range(rows):
+        log_density[row] = highest[row] + math.log(density[row] / steps.draws)
+        for cluster in range(clusters):
+            membership[row, cluster] /= steps.draws

@@ -38,7 +38,8 @@ def release_units(counts: Floats, units: int, least: int, released: Ints) -> Non
     levels = len(counts)
     share = np.empty(levels)
     raised = np.zeros(levels, dtype=np.bool_)
-    while True:
+    low = True
+    while low:
         left, total = units, 0.0
         for k in range(levels):
             if raised[k]:
@@ -49,10 +50,7 @@ def release_units(counts: Floats, units: int, least: int, released: Ints) -> Non
         for k in range(levels):
             share[k] = least if raised[k] else counts[k] * left / total
             if not raised[k] and share[k] < least - ROUNDING:
-                raised[k] = True
-                low = True
-        if not low:
-            break
+                raised[k] = low = True
     over = units
     for k in range(levels):
         released[k] = math.floor(share[k] + ROUNDING)
@@ -141,8 +139,7 @@ def draw_behind(
                 by = 1 + int(rng.random() * reach)
                 if counts[s, down] < by:
                     continue
-                for k in range(levels):
-                    trial[k] = counts[s, k]
+                trial[:] = counts[s]
                 trial[up] += by
                 trial[down] -= by
                 change = by * (logs[up] - logs[down])
@@ -150,17 +147,13 @@ def draw_behind(
                 if math.log(rng.random()) >= worth[s] * change:
                     continue
                 release_units(trial, units[s], least[s], found)
-                same = True
+                same = True  # by hand: faster than np.array_equal
                 for k in range(levels):
                     same = same and found[k] == released[s, k]
                 if same:
-                    for k in range(levels):
-                        counts[s, k] = trial[k]
+                    counts[s] = trial
         late = sweep - burn_in + 1
         if late > 0 and late % thin == 0:
-            place = late // thin - 1
-            for k in range(levels):
-                profiles[place, k] = math.exp(logs[k])
-                for s in range(silos):
-                    kept[place, s, k] = counts[s, k]
+            profiles[late // thin - 1] = np.exp(logs)
+            kept[late // thin - 1] = counts
     return profiles, kept

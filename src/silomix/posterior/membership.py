@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.kernels.row_membership import RowMembership, log_weights, make_steps, share_rows
+from silomix.kernels.likelihood import RowMembership, log_weights, make_steps, share_rows
 from silomix.model.reading import Cells, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode

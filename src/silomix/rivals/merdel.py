@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, xlogy
 
 from silomix.coordinator.matching.evidence import by_appearance
-from silomix.kernels.likelihood import distinct_rows
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.dirichlet import log_allocation_prior
 from silomix.rivals.federation import (
     Levels,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.kernels.likelihood import distinct_rows
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.sentences import at_least
 from silomix.rivals.federation import Levels, RivalResult, open_silos

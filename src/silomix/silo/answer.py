@@ -15,8 +15,8 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import lay_out
-from silomix.kernels.likelihood import distinct_rows, row_table
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import breaches, check_query

@@ -10,7 +10,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
-from silomix.kernels.likelihood import RowCounts
+from silomix.kernels.distinct_rows import RowCounts
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Partition
 from silomix.model.families.dirichlet import log_bound, log_evidence, log_partition_prior

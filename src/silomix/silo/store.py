@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Ints
+    from silomix.kernels.distinct_rows import RowTable
     from silomix.kernels.layout import Layout
-    from silomix.kernels.likelihood import RowTable
     from silomix.messages import DistinctRows, Release, ShareReleases
     from silomix.model.draws import MatchedDraws
 

@@ -32,7 +32,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.likelihood import distinct_rows, row_table
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
 from silomix.model.families.categorical import mean_log_likelihood, mix, mix_gradient
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.kernels.likelihood import RowTable
+    from silomix.kernels.distinct_rows import RowTable
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
     from silomix.model.schema import Prior

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.distinct_rows import RowTable
     from silomix.kernels.layout import Workspace
-    from silomix.kernels.likelihood import RowTable
     from silomix.model.schema import Schema, Shard
 
 # stands for zero under a logarithm

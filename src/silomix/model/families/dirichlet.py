@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.kernels.likelihood import RowCounts
+    from silomix.kernels.distinct_rows import RowCounts
 
 # Draws that hardly move say no more than this many observations.
 LARGEST_CONCENTRATION = 1e9

@@ -1,0 +1,124 @@
+"""A table as its distinct rows, and in the form that the likelihood reads them.
+
+Rows of many variables are fused as for the sampler: neighbouring variables become one column over
+the combinations that occur, so 94 conditions are about 24 columns. A combination's probability is
+the product of its levels', and its expected count counts for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from silomix.kernels.layout import columns_of, fuse
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from silomix.kernels.arrays import Floats, Ints
+
+# variables from which fusing the columns is worth its bookkeeping
+FUSED_FROM = 24
+
+# combinations in a column: with more, the table and its counts leave the nearest cache
+FUSED_CODES = 16
+
+
+class RowCounts(NamedTuple):
+    """Distinct rows: codes (row, variable), and how often each occurs, counts (row,)."""
+
+    codes: NDArray[np.unsignedinteger]
+    counts: Ints
+
+
+class RowTable(NamedTuple):
+    """Rows as the kernel reads them.
+
+    Attributes
+    ----------
+    codes : (row, variable), code K_q for a missing cell; sizes : (variable,), K_q.
+    repeats : (row,), how often each occurs.
+    columns : (row, column), the entry of the probability table that each multiplies by.
+    entries : (entry, variable) for each column, the levels an entry stands for, D for a missing
+        cell; None where the columns are the variables and the entries their levels.
+    """
+
+    codes: NDArray[np.unsignedinteger]
+    sizes: Ints
+    repeats: Floats
+    columns: NDArray[np.int32]
+    entries: tuple[NDArray[np.int32], ...] | None
+
+
+def distinct_rows(codes: NDArray[np.unsignedinteger], counts: Ints | None = None) -> RowCounts:
+    """Return the distinct rows, in the order of their codes, and how often each occurs.
+
+    Parameters
+    ----------
+    codes : (row, variable)
+    counts : (row,), how often each row stands for itself; once when left out.
+    """
+    if len(codes) == 0:
+        return RowCounts(codes, np.zeros(0, dtype=np.int64))
+    words = _pack(codes)
+    order = np.lexsort(words[::-1])
+    new = np.zeros(len(codes), dtype=bool)
+    new[0] = True
+    for word in words:
+        in_order = word[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
+    repeats = np.ones(len(codes), dtype=np.int64) if counts is None else counts
+    totals = np.add.reduceat(repeats[order], np.flatnonzero(new))
+    return RowCounts(codes[order[new]], totals.astype(np.int64))
+
+
+def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
+    """Write each row as few numbers that sort as its codes do: (row,) for each.
+
+    Sixteen bits are sorted in linear time, more are not.
+    """
+    words: list[NDArray[np.uint32]] = []
+    span = 1
+    for column in columns_of(codes):
+        base = int(column.max()) + 1
+        span *= base
+        if not words or span > 2**16:
+            words.append(column.astype(np.uint32))
+            span = base
+        else:
+            words[-1] = words[-1] * np.uint32(base) + column
+    return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
+
+
+def row_table(codes: NDArray[np.unsignedinteger], counts: Ints, sizes: Ints) -> RowTable:
+    """Return the rows in the form that the kernel reads, to be made once for many questions.
+
+    Parameters
+    ----------
+    codes : (row, variable), code K_q for a missing cell.
+    counts : (row,), how often each row occurs.
+    sizes : (variable,), K_q.
+    """
+    repeats = counts.astype(np.float64)
+    if len(sizes) < FUSED_FROM or len(codes) == 0:
+        return RowTable(codes, sizes, repeats, level_columns(codes, sizes), None)
+    groups = fuse(columns_of(codes), sizes, FUSED_CODES)
+    columns = np.empty((len(codes), len(groups)), dtype=np.int32)
+    entries, first, variable = [], 0, 0
+    for place, group in enumerate(groups):
+        columns[:, place] = group[-1].code + first
+        example = np.empty(len(group[-1].level), dtype=np.int64)
+        example[group[-1].code] = np.arange(len(codes))  # some row that has the combination
+        last = variable + len(group)
+        entries.append(level_columns(codes[example], sizes)[:, variable:last])
+        first, variable = first + len(example), last
+    return RowTable(codes, sizes, repeats, columns, tuple(entries))
+
+
+def level_columns(codes: NDArray[np.unsignedinteger], sizes: Ints) -> NDArray[np.int32]:
+    """Return the level column of each cell, D for a missing one: (row, variable)."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)
+    columns[codes == sizes] = offsets[-1]
+    return columns
