@@ -17,21 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.messages import Check
-from silomix.messages.rounding import (
-    CLUSTER,
-    FOLDED,
-    SILO,
-    STAND_INS,
-    UNIFORM,
-    WITHHELD,
-    coarse_concentration,
-    least_units,
-    pool,
-    profile_basis,
-    round_counts,
-    round_profile,
-)
+from silomix.messages import Check, rounding
 from silomix.silo.partition import largest_first
 
 if TYPE_CHECKING:
@@ -55,8 +41,8 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
         replace(
             check,
             inside="",
-            changed=check.changed if check.rule in STAND_INS else None,
-            result="applied" if check.rule == FOLDED else check.result,
+            changed=check.changed if check.rule in rounding.STAND_INS else None,
+            result="applied" if check.rule == rounding.FOLDED else check.result,
         )
         for check in checks
     )
@@ -153,22 +139,22 @@ def disclose(
     """
     if not policy.has_rules:
         return sizes, mean, concentration, ()
-    released = np.maximum(round_counts(sizes, policy), policy.round_to)
+    released = np.maximum(rounding.round_counts(sizes, policy), policy.round_to)
     levels = np.diff(offsets)
-    basis = profile_basis(released, levels, policy)
+    basis = rounding.profile_basis(released, levels, policy)
     profile = np.empty_like(mean)
     for variable, (start, end) in enumerate(pairwise(offsets)):
-        own = basis[:, variable] == CLUSTER
+        own = basis[:, variable] == rounding.CLUSTER
         for cluster in np.flatnonzero(own):
-            profile[cluster, start:end] = round_profile(
+            profile[cluster, start:end] = rounding.round_profile(
                 mean[cluster, start:end], known[cluster, variable], int(released[cluster]), policy
             )
-        profile[~own, start:end] = pool(profile[own, start:end], released[own])
+        profile[~own, start:end] = rounding.pool(profile[own, start:end], released[own])
     full = np.broadcast_to(released[:, None], concentration.shape).astype(np.float64)
     enough = known >= policy.minimum_count
     coarse = np.select(
-        [(basis == CLUSTER) & enough, basis == SILO],
-        [coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
+        [(basis == rounding.CLUSTER) & enough, basis == rounding.SILO],
+        [rounding.coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
         0.0,
     )
     checks = (
@@ -184,10 +170,10 @@ def withhold_small(counts: Ints, policy: Policy) -> Ints:
 
     The sum of all counts is known from elsewhere, and so is that of the withheld ones. So where
     one is withheld the next smallest are too, until there are two at least, their sum reaches
-    the minimum, and the smallest might be zero for all that the others, none of them larger
-    than any released, tell.
+    the minimum, and the sum is also consistent with the smallest being zero: the others, none
+    of them larger than any released, could make it up alone.
     """
-    released = round_counts(counts, policy)
+    released = rounding.round_counts(counts, policy)
     order = np.argsort(counts, kind="stable")
     ascending, sums = counts[order], np.cumsum(counts[order])
     withheld = int((counts < policy.minimum_count).sum())
@@ -197,7 +183,7 @@ def withhold_small(counts: Ints, policy: Policy) -> Ints:
             policy.minimum_count <= sums[withheld - 1] <= (withheld - 1) * ascending[withheld]
         ):
             withheld += 1
-    released[order[:withheld]] = WITHHELD
+    released[order[:withheld]] = rounding.WITHHELD
     return released
 
 
@@ -228,7 +214,7 @@ def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
             f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
             "fewer variables"
         )
-    return round_counts(counts, policy)
+    return rounding.round_counts(counts, policy)
 
 
 def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
@@ -236,7 +222,7 @@ def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
     folded, least = len(before) - len(after), policy.minimum_count
     small = ", ".join(map(str, before[before < least]))
     inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
-    return Check(FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
+    return Check(rounding.FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
 
 
 def _size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
@@ -250,9 +236,9 @@ def _size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]
 def _profile_checks(
     mean: Floats, profile: Floats, basis: Ints, known: Floats, levels: Ints, policy: Policy
 ) -> Iterator[Check]:
-    own = np.repeat(basis == CLUSTER, levels, axis=1)
+    own = np.repeat(basis == rounding.CLUSTER, levels, axis=1)
     counts = np.rint(mean * np.repeat(known, levels, axis=1))
-    low = int((own & (counts < least_units(policy) * policy.round_to)).sum())
+    low = int((own & (counts < rounding.least_units(policy) * policy.round_to)).sum())
     moved = np.abs(profile - mean)[own].max(initial=0.0)
     changed = int((own & (profile != mean)).sum())
     where, cells, least = "profiles", int(own.sum()), policy.minimum_count
@@ -260,7 +246,7 @@ def _profile_checks(
     yield Check("counts rounded", where, policy.round_to, cells, changed, "applied", inside)
     inside = f"{low} levels were under it and were raised to it"
     yield Check("minimum count", where, least, cells, low, _applied(least), inside)
-    for rule, kind in zip(STAND_INS, (SILO, UNIFORM), strict=True):
+    for rule, kind in zip(rounding.STAND_INS, (rounding.SILO, rounding.UNIFORM), strict=True):
         used = int((basis == kind).sum())
         yield Check(rule, where, least, basis.size, used, _applied(used))
 

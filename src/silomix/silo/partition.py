@@ -272,11 +272,10 @@ def place(labels: NDArray[np.uint8], chosen: Ints, clusters: Ints, components: i
 def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
     """Tell whether there is more than one cluster, given the rows and a partition of them.
 
-    The partition is more probable than a single cluster; or, since one partition of rows that
-    overlap is improbable though there are many like it, its clusters are more probable whatever
-    row is in which (`families.dirichlet`). It was looked for, so either must be so by a factor of
-    more than the number of rows: the best of many cuts of rows without clusters often is more
-    probable by a little.
+    The partition is more probable than a single cluster; or, since any single partition has low
+    probability where clusters overlap, a variational bound that sums over similar partitions is
+    (`clusters_bound`). It was looked for, so either must be so by a factor of more than the number
+    of rows: the best of many cuts of rows without clusters often is more probable by a little.
 
     The prior is that of the pooled model and not the silo's share of it: whether a silo has
     clusters is no matter of how many other silos there are.
