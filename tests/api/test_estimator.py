@@ -56,12 +56,9 @@ def test_is_silomix_fit(fitted, table):
     assert_array_equal(fitted.posterior_.weights, posterior.weights)
     assert_array_equal(fitted.labels_, posterior.labels)
     assert fitted.n_clusters_ == posterior.n_clusters
+    assert adjusted_rand_index(fitted.labels_, table[1].labels) > 0.8
     assert fitted.n_features_in_ == table[0].shape[1]
     assert_array_equal(fitted.feature_names_in_, table[0].columns)
-
-
-def test_finds_the_clusters(fitted, table):
-    assert adjusted_rand_index(fitted.labels_, table[1].labels) > 0.8
 
 
 def test_methods_are_those_of_the_posterior(fitted, table):
