@@ -90,14 +90,6 @@ def test_programs_get_json(desk):
     assert json.loads(nobody.stdout)["conditions"][0]["prevalence"] is None
 
 
-def test_files_are_not_replaced_unless_forced(desk):
-    assert run(*LONG).exit_code == 0
-    result = run(*LONG)
-    assert result.exit_code == SETTING
-    assert "out.parquet, out.dropped.csv exist already; give --force" in result.stderr
-    assert run(*LONG, "--force").exit_code == 0
-
-
 def test_dates_that_cannot_be_read_name_the_option(desk):
     events = Path("events.csv")
     events.write_text(re.sub(r"(\d{4})-(\d\d)-(\d\d)", r"\3/\2/\1", events.read_text()))

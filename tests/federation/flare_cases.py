@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import psutil
 
 from silomix.coordinator.pipeline import run_study
@@ -30,8 +31,9 @@ def study_of(table, names=NAMES, **settings):
 
 def run_in_process(table, study, out):
     """Save what the same study gives in one process, and return the file."""
+    rows = pd.read_csv(table, dtype=str)
     silos = [
-        Silo(name, place, load(table[table["silo"] == name], schema=study.table_schema), study)
+        Silo(name, place, load(rows[rows["silo"] == name], schema=study.table_schema), study)
         for place, name in enumerate(study.silos)
     ]
     return run_study(study, InProcess(silos, threads=2), threads=2).save(out)

@@ -9,16 +9,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from federation.exchange_cases import (
-    COURIER,
     FILES,
     STUDIES,
-    Prompt,
     assert_same,
     by_file,
     in_process,
@@ -27,8 +24,7 @@ from federation.exchange_cases import (
 )
 
 import silomix
-from silomix.coordinator.pipeline import run_study
-from silomix.study import FewRounds, write_study
+from silomix.study import write_study
 from silomix.study.policy import write_policy
 
 ROOT = Path(__file__).parents[2]
@@ -182,26 +178,3 @@ def test_the_page_works_as_printed(tmp_path):
     posterior = silomix.load(tmp_path / "results" / "posterior.silomix")
     assert posterior.silos == ("north", "south", "west")
     assert len(list(tmp_path.glob("*/silomix-store/*/labels.csv"))) == 3
-
-
-@pytest.mark.slow
-def test_a_hundred_silos_by_file(tmp_path, capsys, monkeypatch, seed):
-    """Prints what it took, pictures aside."""
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
-    solver = FewRounds(rounds=3, starts=5)
-    case = make_case(seed, silos=100, rows=50_000, **COURIER | {"components": 6, "solver": solver})
-    start = time.perf_counter()
-    found = run_study(case.study, Prompt(case, tmp_path / "exchange", tmp_path / "stores"))
-    took = time.perf_counter() - start
-    bytes_of = {
-        part: sum(file.stat().st_size for file in (tmp_path / "exchange" / part).rglob("*.*"))
-        for part in ("questions", "answers")
-    }
-    with capsys.disabled():
-        print(  # noqa: T201
-            f"\n100 silos of 500 rows by file: {took:.0f} s, a silo "
-            f"{bytes_of['questions'] / 100:,.0f} bytes of questions and "
-            f"{bytes_of['answers'] / 100:,.0f} bytes of answers"
-        )
-    assert len(found.silos) == 100
-    assert_same(in_process(case), found)

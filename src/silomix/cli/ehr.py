@@ -72,7 +72,7 @@ def long_command(
     columns = LongColumns(person, code, date or None, vocabulary, date_format)
     whose = None if people is None else _source(people, people_table)
     source = _source(events, table)
-    found = read_long(source, codes, people=whose, columns=columns, **_how(out, **shared))
+    found = read_long(source, codes, people=whose, columns=columns, **_how(out, shared))
     return _account(found, out)
 
 
@@ -105,7 +105,7 @@ def omop_command(
     """
     check_free([out, out.with_suffix(DROPPED)], force=force)
     ages, source = (age_from, age_to), _source(cdm, schema)
-    found = read_omop(source, codes, silo=silo, ages=ages, **_how(out, **shared))
+    found = read_omop(source, codes, silo=silo, ages=ages, **_how(out, shared))
     return _account(found, out)
 
 
@@ -113,23 +113,12 @@ def _source(file: Path, name: str | None) -> Path | InDatabase:
     return file if name is None else InDatabase(file, name)
 
 
-def _how(
-    out: Path,
-    *,
-    carry: str | None = None,
-    first_date: str | None = None,
-    last_date: str | None = None,
-    at_least: int = 0,
-    **engine: Any,
-) -> dict[str, Any]:
+def _how(out: Path, shared: dict[str, Any]) -> dict[str, Any]:
     """Return the options that both commands have, as the functions of `silomix.ehr` take them."""
-    return {
-        "carry": split(carry) or (),
-        "between": (first_date, last_date),
-        "at_least": at_least,
-        "out": out,
-        "engine": Engine(**engine),
-    }
+    between = shared.pop("first_date", None), shared.pop("last_date", None)
+    carry, at_least = split(shared.pop("carry", None)) or (), shared.pop("at_least", 0)
+    found = {"carry": carry, "between": between, "at_least": at_least}
+    return found | {"out": out, "engine": Engine(**shared)}  # the rest is the engine's
 
 
 def _account(found: EhrTable, out: Path) -> Shown:
