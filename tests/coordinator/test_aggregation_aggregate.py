@@ -96,13 +96,14 @@ def test_the_seed_decides_and_threads_do_not(case, method):
     assert (run(case, method=method, seed=4).weights != found.weights).any()
 
 
-@pytest.mark.parametrize("oracle", ["contingency", "federated"])
-def test_every_oracle_gives_the_same_aggregation(case, oracle):
-    silos = case.silos
-    found, known = run(case, silos, oracle=oracle), run(case)
-    kinds = {type(query) for query in silos.asked}
-    expected = {ShareReleases, LogLikelihood} if oracle == "federated" else {CountDistinctRows}
-    assert kinds == expected
+def test_every_oracle_gives_the_same_aggregation(case):
+    silos = [case.silos, case.silos]
+    found, known = (
+        run(case, of, oracle=oracle)
+        for of, oracle in zip(silos, ("federated", "contingency"), strict=True)
+    )
+    kinds = [{type(query) for query in of.asked} for of in silos]
+    assert kinds == [{ShareReleases, LogLikelihood}, {CountDistinctRows}]
     # steps of rounding size, and a stop within 1e-4 of the maximum
     assert_allclose(found.elbo_trace.max(), known.elbo_trace.max(), atol=1e-3)
     assert_allclose(found.silo_weights.weights, known.silo_weights.weights, atol=1e-2)

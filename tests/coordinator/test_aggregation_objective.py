@@ -13,7 +13,6 @@ from scipy.stats import dirichlet
 
 from silomix.coordinator.aggregation.objective import Objective, determinant_factors, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, split
-from silomix.model.draws import MatchedDraws
 from silomix.model.schema import Prior
 
 HOLDS = [[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 1]]
@@ -90,16 +89,3 @@ def test_the_data_gradient_adds_up_to_the_rows_and_cells(seed):
     sums = (found[0] * point[0]).sum(axis=0)
     assert_allclose(sums[0], 100, rtol=1e-10)
     assert_allclose(sums[1:].sum(), 100 * len(case.sizes), rtol=1e-10)
-
-
-def test_exact_zeros_in_the_draws_leave_the_objective_finite(seed):
-    _, objective = make_objective(seed)
-    matched = objective.matched
-    empty = matched.probabilities.copy()
-    empty[:, ::2, :, 0] = 0.0
-    weightless = matched.weights.copy()
-    weightless[0, ::3, 1] = 0.0
-    zeros = MatchedDraws(weightless, empty, matched.held)
-    found = evaluate(replace(objective, matched=zeros), some_points(objective, 4, seed))
-    assert np.isfinite(found.value).all()
-    assert np.isfinite(found.gradient).all()

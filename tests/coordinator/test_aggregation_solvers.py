@@ -20,8 +20,7 @@ FLOOR = 1e-6
 NON_NESTED = [[1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 1, 1, 1, 1]]
 CASES = {
     "homogeneous": {"rows": (300,) * 4, "clusters": 5},
-    "non-nested": {"rows": (300, 200, 100, 500), "clusters": 6, "holds": NON_NESTED},
-    "non-nested, poor": {
+    "non-nested": {
         "rows": (300, 200, 100, 500),
         "clusters": 6,
         "holds": NON_NESTED,
@@ -32,7 +31,7 @@ CASES = {
 }
 
 
-def make_objective(seed, name, draws=60):
+def make_objective(seed, name, draws=30):
     case = make_case(seed, **CASES[name])
     return case, Objective(case.matched(draws, seed), case.pooled(), case.prior, case.sizes)
 
@@ -86,28 +85,23 @@ def solve(request, seed):
     return run
 
 
-def test_the_elbo_is_that_of_the_weights_returned(seed, solve):
+def test_the_elbo_is_that_of_the_weights_returned_which_are_in_the_space(seed, solve):
     _, objective = make_objective(seed, "non-nested")
-    found = solve(objective, some_starts(objective, 3, seed))
+    found = solve(objective, some_starts(objective, 3, seed), floor=0.02)
+    held = objective.matched.held
+    assert_allclose(found.weights.sum(), 1, rtol=1e-12)
+    assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
+    assert min(found.weights.min(), found.profiles[held].min()) >= 0.02 - 1e-12
+    assert not found.profiles[~held].any()
     again = evaluate(objective, join(found.weights, found.profiles)[None])
     assert_allclose(again.value[0], found.elbo, rtol=1e-13)
     assert found.trace.max() == pytest.approx(found.elbo, rel=1e-13)
     assert found.elbo > found.trace[0]
 
 
-def test_the_weights_are_in_the_space(seed, solve):
-    _, objective = make_objective(seed, "non-nested")
-    found = solve(objective, some_starts(objective, 2, seed), floor=0.02)
-    assert_allclose(found.weights.sum(), 1, rtol=1e-12)
-    assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)
-    assert (found.weights >= 0.02 - 1e-12).all()
-    assert (found.profiles[objective.matched.held] >= 0.02 - 1e-12).all()
-    assert not found.profiles[~objective.matched.held].any()
-
-
 def test_the_best_start_wins(seed):
     """Starts do not influence one another, except through the steps that `psgd` draws."""
-    _, objective = make_objective(seed, "non-nested, poor", draws=16)
+    _, objective = make_objective(seed, "non-nested", draws=16)
     starts = some_starts(objective, 4, seed)
     for run in (
         lambda some: lbfgs(objective, some, Lbfgs(steps=3), FLOOR),
@@ -120,16 +114,6 @@ def test_the_best_start_wins(seed):
         assert_array_equal(together.weights, best.weights)
         assert_array_equal(together.trace, best.trace)
         assert together.evaluations == sum(found.evaluations for found in apart)
-
-
-def test_the_same_start_gives_the_same_answer(seed, solve):
-    _, objective = make_objective(seed, "homogeneous", draws=16)
-    starts = some_starts(objective, 2, seed)
-    before = starts.copy()
-    one, two = (solve(objective, starts) for _ in range(2))
-    assert_array_equal(one.trace, two.trace)
-    assert_array_equal(one.profiles, two.profiles)
-    assert_array_equal(starts, before)
 
 
 def test_a_start_on_the_edge_is_lifted_off_it(seed, solve):
@@ -180,13 +164,6 @@ def test_psgd_takes_its_direction_from_a_quarter_of_the_draws(seed):
     assert asked == [(2, 16)] + [(2, 4), (2, 16)] * 3
     other = psgd(objective, starts, Psgd(steps=3), FLOOR, np.random.default_rng(seed + 1))
     assert (found.profiles != other.profiles).any()
-
-
-def test_a_solver_that_runs_out_of_steps_says_so(seed):
-    _, objective = make_objective(seed, "non-nested", draws=16)
-    starts = some_starts(objective, 1, seed)
-    assert not lbfgs(objective, starts, Lbfgs(steps=2), FLOOR).converged
-    assert not psgd(objective, starts, Psgd(steps=2), FLOOR, np.random.default_rng(1)).converged
 
 
 def test_one_draw_one_cluster_and_a_cluster_of_one_silo_can_be_solved(seed, solve):

@@ -204,9 +204,9 @@ def test_without_a_join_nothing_drifts():
         assert np.isinf(profile.kappa).all()
 
 
-@pytest.mark.parametrize("order", [(2, 0, 3, 1), (3, 2, 1, 0)])
 @pytest.mark.parametrize("kappa", [SAME, 50.0, 15.0])
-def test_another_order_of_silos_gives_the_same_grouping(order, kappa, seed):
+def test_another_order_of_silos_gives_the_same_grouping(kappa, seed):
+    order = (2, 0, 3, 1)
     held = ((0, 1, 2, 3), (1, 2, 3, 4), (0, 1), (0, 4))
     clusters, _ = simulate(np.random.default_rng(seed), held, kappa)
     places = np.concatenate([np.flatnonzero(clusters.silo == s) for s in order])

@@ -31,6 +31,7 @@ class PolishingSilos:
                 inner_sweeps=query.inner_sweeps,
             )
             replies[name] = PolishReply.of(*drawn)
+        self.last = replies
         return replies
 
 
@@ -57,15 +58,22 @@ def one_hot(codes, sizes):
     ).astype(float)
 
 
-def plain_gibbs(rng, shards, sizes, labels, *, alpha, beta, sweeps, shared_weights):
-    """Textbook Gibbs in NumPy; π of each silo ~ Dirichlet(alpha), or one π for all.
+def batch_mean(trace, batches=20):
+    """Mean, and its standard error from batch means."""
+    means = np.array([part.mean() for part in np.array_split(trace, batches)])
+    return means.mean(), means.std(ddof=1) / np.sqrt(batches)
 
-    Returns weights (sweep, silo, cluster) and probabilities (sweep, cluster, level).
+
+def plain_gibbs(rng, shards, sizes, labels, *, alpha, beta, sweeps):
+    """Textbook Gibbs in NumPy log space, sharing no code with the package; π^s ~ Dirichlet(alpha).
+
+    Returns weights (sweep, silo, cluster), probabilities (sweep, cluster, level), and the
+    log-likelihood and the occupied clusters of all rows (sweep,).
     """
     clusters = 1 + max(int(part.max()) for part in labels)
     onehots = [one_hot(codes, sizes) for codes in shards]
     edges = np.cumsum(sizes)[:-1]
-    kept_weights, kept_probabilities = [], []
+    kept = []
     for _ in range(sweeps):
         members = [np.eye(clusters)[part] for part in labels]
         counts = sum(m.T @ x for m, x in zip(members, onehots, strict=True))
@@ -74,19 +82,12 @@ def plain_gibbs(rng, shards, sizes, labels, *, alpha, beta, sweeps, shared_weigh
             for block in np.split(counts, edges, axis=1)
         ]
         probabilities = np.concatenate(blocks, axis=1)
-        if shared_weights:
-            one = rng.dirichlet(alpha + sum(m.sum(axis=0) for m in members))
-            weights = [one] * len(shards)
-        else:
-            weights = [rng.dirichlet(alpha + m.sum(axis=0)) for m in members]
+        weights = [rng.dirichlet(alpha + m.sum(axis=0)) for m in members]
         logs = np.log(np.maximum(probabilities, 1e-300)).T
-        labels = [
-            np.argmax(
-                x @ logs + np.log(np.maximum(w, 1e-300)) + rng.gumbel(size=(len(x), clusters)),
-                axis=1,
-            )
-            for x, w in zip(onehots, weights, strict=True)
+        scores = [
+            x @ logs + np.log(np.maximum(w, 1e-300)) for x, w in zip(onehots, weights, strict=True)
         ]
-        kept_weights.append(weights)
-        kept_probabilities.append(probabilities)
-    return np.array(kept_weights), np.array(kept_probabilities)
+        labels = [np.argmax(part + rng.gumbel(size=part.shape), axis=1) for part in scores]
+        log_likelihood = sum(np.logaddexp.reduce(part, axis=1).sum() for part in scores)
+        kept.append((weights, probabilities, log_likelihood, len(np.unique(np.hstack(labels)))))
+    return [np.array(part) for part in zip(*kept, strict=True)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
-from statistical.polish_oracle import PolishingSilos
+from statistical.polish_oracle import PolishingSilos, batch_mean
 from statistical.test_exact import SMALL
 
 import silomix
@@ -18,11 +18,6 @@ from silomix.model.schema import PooledModel, Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical
-
-
-def batch_means(trace, batches=20):
-    means = np.array([part.mean() for part in np.array_split(trace, batches)])
-    return means.mean(), means.std(ddof=1) / np.sqrt(batches)
 
 
 def split_table(seed, rows=240):
@@ -54,8 +49,8 @@ def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
         draws = sample_exactly(silos, 8, schedule, PooledModel(prior, shard.schema.offsets, seed))
         smallest = 1.0
         for name, trace in traces(draws.weights, draws.members, draws.log_likelihood).items():
-            theirs = [batch_means(chain) for chain in pooled.diagnostics.traces[name].values]
-            ours = [batch_means(chain) for chain in np.split(trace, 2)]
+            theirs = [batch_mean(chain) for chain in pooled.diagnostics.traces[name].values]
+            ours = [batch_mean(chain) for chain in np.split(trace, 2)]
             gap = np.mean([m for m, _ in ours]) - np.mean([m for m, _ in theirs])
             error = np.sqrt(sum(e**2 for _, e in (*ours, *theirs))) / 2
             smallest = min(smallest, 2 * stats.t.sf(abs(gap) / error, df=19))

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from cases import sweep_twin as reference
 from scipy import stats
 from statistical.exact import FALSE_ALARM, Sweeper, Tiny
+from statistical.polish_oracle import batch_mean, plain_gibbs
 
 import silomix
 from silomix.model.schema import Prior
 
 pytestmark = pytest.mark.statistical
-
-
-def plain_gibbs(rng, onehot, offsets, components, alpha, beta, sweeps):
-    """The textbook sampler in NumPy log space, sharing no code with the package.
-
-    Returns label-invariant traces: log-likelihood, occupied components, largest weight.
-    """
-    rows = len(onehot)
-    labels = rng.integers(0, components, rows)
-    traces = np.empty((sweeps, 3))
-    for sweep in range(sweeps):
-        members = np.eye(components)[labels]
-        weights = rng.dirichlet(alpha + members.sum(axis=0))
-        counts = members.T @ onehot
-        blocks = [
-            [rng.dirichlet(beta + counts[c, first:last]) for c in range(components)]
-            for first, last in pairwise(offsets)
-        ]
-        logs = np.log(weights) + onehot @ np.log(np.concatenate(blocks, axis=1)).T
-        log_likelihood = np.logaddexp.reduce(logs, axis=1)
-        noise = rng.gumbel(size=logs.shape)
-        labels = np.argmax(logs + noise, axis=1)
-        traces[sweep] = log_likelihood.sum(), len(np.unique(labels)), weights.max()
-    return traces
-
-
-def batch_mean(trace, batches=20):
-    """Mean, and its standard error from batch means."""
-    means = np.array([part.mean() for part in np.array_split(trace, batches)])
-    return means.mean(), means.std(ddof=1) / np.sqrt(batches)
 
 
 @pytest.mark.slow
@@ -54,16 +23,18 @@ def test_agrees_with_an_independent_sampler(seed):
         table, components=6, silos=3, iterations=60_000, burn_in=10_000, thin=10, seed=seed,
         progress=False,
     )  # fmt: skip
-    codes, schema = draws.shard.codes, draws.shard.schema
-    onehot = np.concatenate(
-        [codes[:, [q]] == np.arange(size) for q, size in enumerate(schema.sizes)], axis=1
-    ).astype(float)
-    rng = np.random.default_rng(seed)
-    traces = plain_gibbs(rng, onehot, schema.offsets, 6, *Prior().share(3), 20_000)[2_000:]
-    ours = [trace.values for trace in draws.diagnostics.traces.values()]
-    for trace, mine in zip(traces.T, ours, strict=False):
-        theirs, their_error = batch_mean(trace)
-        means, errors = zip(*[batch_mean(chain) for chain in mine], strict=True)
+    shard, rng = draws.shard, np.random.default_rng(seed)
+    alpha, beta = Prior().share(3)
+    weights, _, log_likelihood, occupied = plain_gibbs(
+        rng, [shard.codes], shard.schema.sizes, [np.arange(shard.rows) % 6],
+        alpha=alpha, beta=beta, sweeps=20_000,
+    )  # fmt: skip
+    largest = weights.max(axis=(1, 2))
+    traces = {"log_likelihood": log_likelihood, "occupied": occupied, "largest_weight": largest}
+    for name, trace in traces.items():
+        theirs, their_error = batch_mean(trace[2_000:])
+        ours = [batch_mean(chain) for chain in draws.diagnostics.traces[name].values]
+        means, errors = zip(*ours, strict=True)
         error = np.hypot(their_error, np.hypot(*errors) / 2)
         # three traces, t with some 19 degrees of freedom
         limit = stats.t.isf(FALSE_ALARM / 6, df=19)

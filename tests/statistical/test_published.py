@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from statistical import published
+from statistical.polish_oracle import one_hot
 
 import silomix
 
@@ -16,15 +17,6 @@ CASES = [
     for name in ("carcinoma", "gss82", "values", "cheating")
     for classes in getattr(published, name.upper()).maxima
 ]
-
-
-def indicators(draws):
-    """One-hot cells of the rows, (row, level); a missing cell is all zeros."""
-    schema = draws.shard.schema
-    return np.concatenate(
-        [draws.shard.codes[:, [q]] == np.arange(size) for q, size in enumerate(schema.sizes)],
-        axis=1,
-    ).astype(float)
 
 
 def log_masses(onehot, weights, probabilities):
@@ -69,7 +61,7 @@ def test_em_from_the_best_draw_reaches_the_published_maximum(name, classes, seed
     )
     best = int(np.argmax(draws.log_likelihood))
     reached = em(
-        indicators(draws),
+        one_hot(draws.shard.codes, draws.shard.schema.sizes),
         draws.weights[best].astype(float),
         draws.probabilities[best].astype(float),
         draws.shard.schema.offsets,

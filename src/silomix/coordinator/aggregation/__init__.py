@@ -31,6 +31,7 @@ from silomix.study.settings import FewRounds, Lbfgs, Psgd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from silomix.coordinator.aggregation.closed_form import Product
     from silomix.coordinator.aggregation.solvers import Solution
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
@@ -99,9 +100,7 @@ def aggregate(
     notes: tuple[str, ...] = ()
     if settings.method == "product":
         product = multiply(matched, rows, model)
-        weights, profiles = _draw_product(
-            product.weights, product.profiles, releases, correspondence, model, count
-        )
+        weights, profiles = _draw_product(product, releases, correspondence, model, count)
         cells = np.maximum(product.cells, SMALLEST * matched.held)
         by_silo, by_cluster = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
     elif settings.method == "cmc":
@@ -135,33 +134,26 @@ def aggregate(
 
 
 def _draw_product(
-    weights: Floats,
-    profiles: Floats,
+    product: Product,
     releases: Sequence[Release],
     correspondence: Correspondence,
     model: PooledModel,
     count: int,
 ) -> tuple[Floats, Floats]:
-    """Draw from the product's Dirichlets; where releases are rounded, given what they stand for.
-
-    Parameters
-    ----------
-    weights, profiles : (cluster,), (cluster, level), of the Dirichlets.
-    """
-    rng = np.random.default_rng([model.seed, MATCHED_STREAM, PRODUCT])
-    drawn = rng.dirichlet(weights, size=count)
-    levels = draw_levels(profiles, model.offsets, rng, count)
-    if not any(has_rules(release) for release in releases):
-        return drawn, levels
-    sources = join_sources([read_sources(release, model.offsets) for release in releases])
-    groups = np.concatenate(correspondence.groups)
-    behind = [
-        draw_profile(
-            sources.of(np.flatnonzero(groups == c)), model.prior.beta, model.offsets, count, rng
-        )
-        for c in range(correspondence.clusters)
-    ]
-    return drawn, np.stack(behind, axis=1)
+    """Draw from the product's Dirichlets; where releases are rounded, given what they stand for."""
+    prior, offsets, seed = model
+    rng = np.random.default_rng([seed, MATCHED_STREAM, PRODUCT])
+    weights = rng.dirichlet(product.weights, size=count)
+    profiles = draw_levels(product.profiles, offsets, rng, count)
+    if any(has_rules(release) for release in releases):
+        sources = join_sources([read_sources(release, offsets) for release in releases])
+        groups = np.concatenate(correspondence.groups)
+        behind = [
+            draw_profile(sources.of(np.flatnonzero(groups == c)), prior.beta, offsets, count, rng)
+            for c in range(correspondence.clusters)
+        ]
+        profiles = np.stack(behind, axis=1)
+    return weights, profiles
 
 
 def objective_draws(draws: int, rows: int) -> int:

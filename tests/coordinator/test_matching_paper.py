@@ -1,0 +1,233 @@
+"""The paper's matchings: balls against a walk, Hungarian against all permutations, divergence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from cases.matching_cases import (
+    SIZES,
+    RowSilos,
+    draw_releases,
+    make_release,
+    offsets_of,
+    plant_rows,
+    together,
+)
+from numpy.testing import assert_array_equal
+
+from silomix.coordinator.matching import paper_matchings as module
+from silomix.coordinator.matching.paper_matchings import (
+    assign,
+    ball_groups,
+    components,
+    divergence_groups,
+    free_coordinates,
+    hungarian_groups,
+    orders,
+)
+from silomix.errors import PolicyRefusal, StudyMismatch
+from silomix.messages import DivergenceReply
+from silomix.messages.released_draws import REFERENCE_DRAWS
+from silomix.study import Divergence
+from silomix.study.policy import echo, find_policy
+from silomix.study.settings import Ball
+
+OFFSETS = offsets_of(SIZES)
+
+
+def walk(points, radii):
+    """Which points can be reached from which, one pair at a time: (point, point)."""
+    count = len(points)
+    reached = np.eye(count, dtype=bool)
+    for a in range(count):
+        for b in range(count):
+            distance = np.sqrt(((points[a] - points[b]) ** 2).sum())
+            if distance < radii[a] or distance < radii[b]:
+                reached[a, b] = reached[b, a] = True
+    for middle in range(count):
+        reached |= reached[:, [middle]] & reached[[middle], :]
+    return reached
+
+
+@pytest.mark.parametrize("block", [1, 4, 1000])
+@pytest.mark.parametrize("reach", [0.05, 0.15, 0.3])
+def test_components_are_those_of_a_walk(seed, reach, block, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block)
+    rng = np.random.default_rng(seed)
+    points, radii = rng.random((25, 2)), reach * rng.random(25)
+    assert_array_equal(together(components(points, radii)), walk(points, radii))
+
+
+def test_one_ball_is_enough_and_its_rim_is_outside():
+    points = np.array([[0.0], [1.0]])
+    for radii, joined in [((1.5, 0.0), True), ((0.0, 1.5), True), ((1.0, 1.0), False)]:
+        assert (together(components(points, np.array(radii))).all()) == joined
+
+
+def test_last_level_of_each_variable_is_dropped():
+    assert_array_equal(free_coordinates(np.arange(7.0)[None], OFFSETS), [[0, 2, 3, 5]])
+
+
+@pytest.mark.parametrize("exponent", [0.25, 0.5])
+def test_radius_of_a_silo_comes_from_its_rows(exponent):
+    """Two clusters apart by just less, or just more, than the larger of the two radii."""
+    small, large = (make_release([[20, 20, 20, 10, 10, 20, 20]], place=p) for p in range(2))
+    small, large = replace(small, rows=40), replace(large, rows=4000)
+    radius = (np.log(40) / 40) ** exponent
+    for factor, joined in [(0.99, True), (1.01, False)]:
+        shifted = large.medians.copy()
+        shifted[0, 0] = small.medians[0, 0] + factor * radius
+        shifted[0, 1:] = small.medians[0, 1:]
+        pair = [small, replace(large, medians=shifted)]
+        groups = ball_groups(pair, OFFSETS, Ball(exponent=exponent))
+        assert (groups[0] == groups[1]) == joined
+
+
+def test_a_silo_of_one_row_has_no_ball_but_may_lie_in_one(seed):
+    lone = make_release([[1, 0, 1, 0, 0, 1, 0]], place=0)
+    other = make_release([[1, 0, 1, 0, 0, 1, 0]], place=1, silo="other")
+    same = replace(other, medians=lone.medians)
+    groups = ball_groups([lone, same], OFFSETS, Ball())
+    assert groups[0] != groups[1]
+    groups = ball_groups([lone, replace(same, rows=50)], OFFSETS, Ball())
+    assert groups[0] == groups[1]
+
+
+def test_clusters_of_one_silo_may_merge():
+    twins = [[30, 10, 20, 10, 10, 10, 30]] * 2
+    groups = ball_groups([make_release(twins)], OFFSETS, Ball(radius=0.5))
+    assert groups[0] == groups[1]
+
+
+@pytest.mark.parametrize("clusters", [1, 3, 5])
+def test_assignment_is_the_best_of_all_and_every_level_counts(seed, clusters):
+    rng = np.random.default_rng(seed)
+    reference, few = draw_releases(rng, [range(5), range(clusters)])
+    groups = hungarian_groups([reference, few])[5:]
+
+    def length(to):
+        return sum(np.linalg.norm(few.medians[k] - reference.medians[r]) for k, r in enumerate(to))
+
+    if clusters < 5:  # otherwise the silo with more rows is the reference
+        assert_array_equal(groups, min(permutations(range(5), clusters), key=length))
+    assert len(set(groups)) == clusters
+
+
+def test_the_reference_has_most_clusters_then_most_rows_then_comes_first():
+    """Its clusters are numbered as they are."""
+    one = [[30, 0, 30, 0, 0, 30, 0]]
+    three = [[0, 40, 0, 40, 0, 0, 40], *one, [0, 30, 0, 0, 30, 30, 0]]
+    more, swapped = np.multiply(three, 2), three[::-1]
+    for counts, expected in [
+        ([one, three], [1, 0, 1, 2]),
+        ([three, more[::-1]], [2, 1, 0, 0, 1, 2]),
+        ([three, swapped], [0, 1, 2, 2, 1, 0]),
+        ([one, one], [0, 0]),
+    ]:
+        releases = [make_release(each, place=place) for place, each in enumerate(counts)]
+        assert_array_equal(hungarian_groups(releases), expected)
+
+
+@pytest.mark.parametrize(
+    ("cost", "clusters", "reference", "groups"),
+    [
+        ([[1.0, 9, 9], [9, 5, 9], [9, 9, 5]], 2, 2, [0, 2]),
+        ([[1.0, 9, 9], [9, 5 - 1e-9, 9], [9, 9, 5]], 2, 2, [0, 1]),
+        ([[3.0, 8, 0], [8, 3, 9], [0, 9, 2]], 2, 2, [2, 3]),
+        ([[9.0, 9, 1, 9], [9, 9, 9, 9], [9, 9, 9, 9], [9, 9, 9, 5]], 1, 3, [2]),
+    ],
+    ids=["as costly as chance", "less", "chance is not assigned", "one real cluster"],
+)
+def test_pairs_as_costly_as_chance_are_not_matched(cost, clusters, reference, groups):
+    """The last cell, of two components of the prior, judges even where they go to real ones."""
+    group, summed = assign(np.array(cost), clusters, reference)
+    assert_array_equal(group, groups)
+    ways = permutations(range(len(cost)))
+    assert summed == min(sum(cost[k][to] for k, to in enumerate(way)) for way in ways)
+
+
+def test_a_release_that_must_not_be_shown_is_not(case):
+    releases = list(case.releases)
+    releases[1] = replace(releases[1], policy=echo(find_policy("default")))
+    with pytest.raises(PolicyRefusal, match=r"silo-1: its policy does not .*exchanges\.divergence"):
+        divergence_groups(releases, Divergence(), None, np.random.default_rng(0))
+
+
+def test_first_order_is_the_roster_or_begins_with_the_most_informative(seed):
+    releases = [make_release([[n, n, n, n, 0, n, n]], place=p) for p, n in enumerate([5, 9, 7])]
+    rng = np.random.default_rng(seed)
+    (only,) = orders(releases, Divergence(), rng)
+    assert_array_equal(only, [0, 1, 2])
+    (only,) = orders(releases, Divergence(start="most-informative"), rng)
+    assert_array_equal(only, [1, 0, 2])
+    several = orders(releases, Divergence(restarts=20), rng)
+    assert len(several) == 20
+    assert len({tuple(order) for order in several}) > 3
+    assert all(sorted(order) == [0, 1, 2] for order in several)
+
+
+@pytest.fixture
+def case(seed):
+    """Three silos; the second lacks the first cluster and the first the last."""
+    holds = [[1, 1, 1, 0], [0, 1, 1, 1], [1, 0, 1, 0]]
+    return plant_rows(seed, holds, (150, 120, 90), missing=0.05)
+
+
+def test_asks_one_silo_at_a_time_and_finds_the_truth(case):
+    silos = RowSilos(case.releases, case.codes, case.sizes)
+    groups = divergence_groups(case.releases, Divergence(), silos, np.random.default_rng(0))
+    truth = np.concatenate(case.correspondence.groups)
+    assert_array_equal(together(groups), together(truth))
+    assert [list(query) for query in silos.asked] == [["silo-1"], ["silo-2"]]
+    rounds = [query.round for asked in silos.asked for query in asked.values()]
+    assert rounds == [1, 2]
+    (first,) = silos.asked[0].values()
+    assert first.releases == (case.releases[0],)
+    assert first.clusters == 3
+    assert silos.reference(first).probabilities.shape[:2] == (REFERENCE_DRAWS, 3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Divergence(restarts=4),
+        Divergence(start="most-informative"),
+        Divergence(reference="precision"),
+    ],
+    ids=["restarts", "start", "reference"],
+)
+@pytest.mark.parametrize("tier", ["draws", "summary"])
+def test_options_find_the_truth_too(case, settings, tier):
+    """Draws that stay in the silo are made again."""
+    silos = RowSilos(case.releases, case.codes, case.sizes, settings.reference)
+    none = {"tier": "summary", "weights": None, "probabilities": None}
+    releases = [replace(r, **none) if tier == "summary" else r for r in case.releases]
+    groups = divergence_groups(releases, settings, silos, np.random.default_rng(0))
+    assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
+    rounds = [query.round for asked in silos.asked for query in asked.values()]
+    assert len(set(rounds)) == len(rounds) == 2 * settings.restarts
+
+
+def test_a_reply_that_does_not_fit_is_refused(seed):
+    releases = draw_releases(np.random.default_rng(seed), [range(3), range(2)])
+
+    class Wrong:
+        names = ("silo 0", "silo 1")
+
+        def ask(self, query):
+            return {name: DivergenceReply(np.zeros((3, 3))) for name in query}
+
+    with pytest.raises(StudyMismatch, match=r"'silo 1' .* of shape \(3, 3\); 4 × 4"):
+        divergence_groups(releases, Divergence(), Wrong(), np.random.default_rng(0))
+
+
+def test_the_run_with_the_smallest_divergence_is_kept(case, monkeypatch):
+    runs = iter([(np.array([0]), 3.0), (np.array([1]), 2.0), (np.array([2]), 2.5)])
+    monkeypatch.setattr(
+        "silomix.coordinator.matching.paper_matchings.match_in_order", lambda *_: next(runs)
+    )
+    rng = np.random.default_rng(0)
+    assert divergence_groups(case.releases, Divergence(restarts=3), None, rng) == [1]
