@@ -386,27 +386,23 @@ def test_it_prints_what_it_found(table, posterior, rng):
     assert "... and 2 more: see .frame()" in repr(many)
 
 
-@pytest.mark.parametrize(
-    ("level", "whole", "number", "written", "changed"),
-    [
+def test_numbers_have_about_four_digits():
+    parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
+    none = dict.fromkeys(parts, np.zeros(1))
+    for level, whole, number, written, changed in (
         (None, 84.2, 85.0, "85.00", "+85.00"),
         (None, 23_456.0, 30_000.2, "30,000", "+30,000"),
         (None, 0.0042, -0.001, "−0.001000", "−0.001000"),
         (None, 0.0, 0.0, "0", "+0"),
         ("yes", 0.5, 0.123, "12.3%", "+12.3"),
         ("yes", 0.5, float("nan"), "–", "–"),
-    ],
-)
-def test_numbers_have_about_four_digits(level, whole, number, written, changed):
-    parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
-    none = dict.fromkeys(parts, np.zeros(1))
-    one = Comparison(variable="y", level=level, whole=whole, **none)
-    assert (value(number, one), value(number, one, "+")) == (written, changed)
+    ):
+        one = Comparison(variable="y", level=level, whole=whole, **none)
+        assert (value(number, one), value(number, one, "+")) == (written, changed)
 
 
-@pytest.mark.parametrize(
-    ("columns", "settings", "word"),
-    [
+def test_settings_that_cannot_be(table, posterior):
+    for columns, settings, word in (
         ([], {}, "columns is empty"),
         ({"age": "median"}, {}, "median"),
         (["smoker"], {}, "'smoker' was clustered"),
@@ -415,31 +411,25 @@ def test_numbers_have_about_four_digits(level, whole, number, written, changed):
         (["age"], {"level": 95}, "level"),
         (["age"], {"draws": 1}, "draws"),
         (["age"], {"labels": [0]}, "labels"),
-    ],
-)
-def test_settings_that_cannot_be(table, posterior, columns, settings, word):
-    with pytest.raises(SettingsError, match=word):
-        compare_outside(posterior, table, columns, **settings)
-    alone = replace(posterior, weights=posterior.weights[:1])
+    ):
+        with pytest.raises(SettingsError, match=word):
+            compare_outside(posterior, table, columns, **settings)
     with pytest.raises(SettingsError, match="two draws"):
-        compare_outside(alone, table, "age")
+        compare_outside(replace(posterior, weights=posterior.weights[:1]), table, "age")
 
 
-@pytest.mark.parametrize(
-    ("columns", "word"),
-    [
-        (["Age"], r"no column 'Age' to compare \(did you mean 'age'\?\)"),
+def test_columns_that_cannot_be_compared(table, posterior):
+    table = pd.concat([table, table], ignore_index=True)
+    table = table.assign(none=None, same=7, name=[f"n{place % 60}" for place in range(80)])
+    for columns, word in (
+        (["Age"], r"'Age' to compare \(did you mean 'age'\?\)"),
         (["none"], "no value at all"),
         (["name"], "60 levels, more than the 50"),
         (["same"], "the one value '7'"),
         ({"region": "mean"}, r"'\w+' in data row \d+"),
-    ],
-)
-def test_columns_that_cannot_be_compared(table, posterior, columns, word):
-    table = pd.concat([table, table], ignore_index=True)
-    table = table.assign(none=None, same=7, name=[f"n{place % 60}" for place in range(80)])
-    with pytest.raises(DataError, match=word):
-        compare_outside(posterior, table, columns)
+    ):
+        with pytest.raises(DataError, match=word):
+            compare_outside(posterior, table, columns)
 
 
 def test_labels_that_cannot_be(table, posterior):

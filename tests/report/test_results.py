@@ -136,8 +136,7 @@ def test_many_silos_are_summed_up(whole):
         assignment=None,
     )
     text = told_of(many)
-    assert "site 19" in text
-    assert "site 20" not in text
+    assert ("site 19" in text, "site 20" in text) == (True, False)
     assert "5 more, at most 124 124" in text
     assert "site 6, site 7 and 17 more" in text
 
