@@ -10,20 +10,17 @@ import silomix
 from silomix.errors import SettingsError
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import latent_classes
-from silomix.rivals.federation import Levels, Points
+from silomix.rivals.federation import Levels
 from silomix.rivals.pooled import climb, log_joint, random_start
 
 
 @pytest.fixture
 def points(seed):
-    """Three variables of two and three levels, one cell missing; 20 distinct rows."""
+    """Three variables of two and three levels, one cell missing; 20 rows."""
     rng = np.random.default_rng(seed)
-    offsets = np.array([0, 2, 4, 7])
-    cells = np.zeros((20, 7))
-    for first, end in ((0, 2), (2, 4), (4, 7)):
-        cells[np.arange(20), rng.integers(first, end, 20)] = 1.0
-    cells[0, :2] = 0.0
-    return Points(cells, rng.integers(1, 9, 20), Levels(offsets))
+    codes = rng.integers(0, [2, 2, 3], (20, 3))
+    codes[0, 0] = 2
+    return Levels(np.array([0, 2, 4, 7])).points(codes, rng.integers(1, 9, 20))
 
 
 def likelihood(points, weights, probabilities):

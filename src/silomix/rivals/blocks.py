@@ -334,8 +334,8 @@ def draw_group(sums: Floats, own: int, block: Floats, model: Model, uniform: flo
     if sums[own, 0] > 0:
         choices = np.append(choices, sums[:, 0].argmin())
     # the last one is empty: of groups without blocks, one stands for all
-    evidence, rows = model.levels.evidence, sums[choices[:-1], 1]
-    gains = evidence(sums[choices, 2:] + block[2:]) - evidence(sums[choices, 2:])
-    scores = model.odds.log_odds(rows, block[1]) + gains
+    counts, rows = sums[choices, 2:], sums[choices[:-1], 1]
+    joined, apart = model.levels.evidence(np.stack([counts + block[2:], counts]))
+    scores = model.odds.log_odds(rows, block[1]) + (joined - apart)
     masses = np.exp(scores - scores.max()).cumsum()
     return int(choices[masses.searchsorted(uniform * masses[-1], side="right")])
