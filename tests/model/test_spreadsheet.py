@@ -26,23 +26,8 @@ from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.report.results_folder import write_posterior, write_table
 
 CALC = "=cmd|' /C calc'!A0"
-UNSEEN = [
-    "",
-    "\t",
-    "\r",
-    "\n",
-    " ",
-    "\u00a0",
-    "\ufeff",
-    "\u200b",
-    "\x00",
-    "'",
-    '"',
-    "a;",
-    "a,",
-    "a|",
-]
-UNSEEN += ["a\t", "a\r", "a\n", "a\u2028", "a;; ", 'a";"', "a;'"]
+UNSEEN = ["", "\t", "\r", "\n", " ", "\u00a0", "\ufeff", "\u200b", "\x00", "'", '"']
+UNSEEN += ["a;", "a,", "a|", "a\t", "a\r", "a\n", "a\u2028", "a;; ", 'a";"', "a;'"]
 SIGNS = ["+", "-", "\uff1d", "\uff0b", "\uff0d", "\ufe66", "\u2212", "a\uff1b\uff1d"]
 ATTACKS = [f"{before}=1+1" for before in UNSEEN] + [f"{sign}1+1" for sign in SIGNS]
 ATTACKS += ["@SUM(1)", "\uff20SUM(1)", "\tx", "\rx", '" =1+1"', "a;-", "a;-1", "a;+ve", CALC]

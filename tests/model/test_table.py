@@ -296,11 +296,7 @@ REFUSED = {
     "word for a count": (COUNTS.assign(n=["two", "1"]), {"frequency": "n"}, "'two' in data row 1"),
     "true for a count": (COUNTS.assign(n=[True, True]), {"frequency": "n"}, "'true' in data row 1"),
     "huge count": (COUNTS.assign(n=["1", "9" * 25]), {"frequency": "n"}, "more than 1000000000"),
-    "no column of counts": (
-        COUNTS,
-        {"frequency": 7},
-        "no column '7'; its columns are '0', 'n'",
-    ),
+    "no column of counts": (COUNTS, {"frequency": 7}, "no column '7'; its columns are '0', 'n'"),
     "unseen level": (
         pd.DataFrame({"colour": ["red", "green"], "size": 1, "n": [5, 1]}),
         {"schema": COLOURS, "frequency": "n", "where": "Leeds"},
@@ -326,21 +322,13 @@ REFUSED = {
     ),
     "misspelt": (TWICE.assign(smoker=1), {"variables": ["x", "Smokr"]}, "(did you mean 'smoker'?)"),
     "no such column": (TWICE, {"variables": ["zzz"]}, "no column 'zzz'; its columns are 'x'"),
-    "column of the schema": (
-        TWICE,
-        {"schema": COLOURS, "where": "Leeds"},
-        "Leeds has no column",
-    ),
+    "column of the schema": (TWICE, {"schema": COLOURS, "where": "Leeds"}, "Leeds has no column"),
     "no variables": (TWICE, {"variables": []}, "no variables to use; name at least one"),
     "only the silos": (TWICE, {"silo": "x"}, "no variables to use; name at least one"),
     "named twice": (TWICE, {"variables": ["x", "x"]}, "variable 'x' is named more than once"),
     "a silo column": (TWICE, {"variables": ["x"], "silo": "x"}, "'x' names the silos and is among"),
     "lists": (pl.DataFrame({"x": [[1], [2]]}), {}, "'x' has cells of type List(Int64); split it"),
-    "dicts": (
-        pd.DataFrame({"x": [{"a": 1}, {"a": 2}]}),
-        {},
-        "'x' has cells of type dict; split",
-    ),
+    "dicts": (pd.DataFrame({"x": [{"a": 1}, {"a": 2}]}), {}, "'x' has cells of type dict; split"),
     "bytes": (pa.table({"x": [b"a", b"b"]}), {}, "'x' has cells of type bytes; split it"),
     "not a table": ([1, 2], {}, "cannot read a list as a table; give a pandas"),
 }
