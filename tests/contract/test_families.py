@@ -82,14 +82,10 @@ def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1)
     return kept
 
 
-def test_a_kept_draw_has_all_its_columns(family, shard):
+def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
     kept = run(family, shard)
     assert kept.probabilities.shape[2] == family.columns(shard.schema) > 0
     assert_written(kept)
-
-
-def test_a_kept_draw_hangs_together(family, shard):
-    kept = run(family, shard)
     assert_array_equal(
         kept.members, [np.bincount(labels, minlength=COMPONENTS) for labels in kept.labels]
     )

@@ -98,11 +98,6 @@ def on_joblib(backend, jobs):
     return run
 
 
-def joblib_as_it_is(use, silos, folder):
-    """Without `with`, the workers are called anew for every question."""
-    return use(Joblib(silos))
-
-
 def on_dask(*, processes):
     def run(use, silos, folder):
         with cluster(processes), joblib.parallel_config(backend="dask"), Joblib(silos) as asked:
@@ -190,7 +185,6 @@ TRANSPORTS = {
     "flare": on_flare,
     "joblib, loky": on_joblib("loky", 2),
     "joblib, threads": on_joblib("threading", 3),
-    "joblib, one": joblib_as_it_is,
     "dask": on_dask(processes=False),
 }
 SLOW_TRANSPORTS = {"dask, processes": on_dask(processes=True), "files": by_file}

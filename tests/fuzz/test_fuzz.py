@@ -1,6 +1,6 @@
 """Files made wrong in many ways: refused in a sentence, or as good as any other.
 
-Studies, policies, saved posteriors and tables; `test_messages_fuzz.py` has messages, and
+Studies, policies, saved posteriors and tables; `messages/test_fuzz.py` has messages, and
 `test_release_folder.py` releases. A few hundred of each are always tried. `make slow` tries
 100,000 in all, in numbered blocks of a thousand: `pytest -m slow -k "study-block7-"` tries one
 again.
