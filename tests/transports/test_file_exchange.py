@@ -94,7 +94,7 @@ def contents(folder):
     }
 
 
-@pytest.mark.parametrize("word", ["divergence", "polish", "exact"])
+@pytest.mark.parametrize("word", ["files", "divergence", "polish", "exact"])
 def test_by_file_is_bit_identical_to_one_process(word, places, seed):
     case = make_case(seed, **STUDIES[word])
     assert_same(in_process(case), run_study(case.study, Prompt(case, *places)))
