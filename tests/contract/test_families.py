@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from silomix.model.families.categorical import Categorical, Kept, Sweeps
+from silomix.kernels.layout import KeptDraws
+from silomix.model.families.categorical import Categorical, Sweeps
 from silomix.model.schema import Schema, Shard, Variable
 
 FAMILIES = [Categorical()]
@@ -45,7 +46,7 @@ def shard(seed):
 def unwritten(family, shard, draws):
     """Room for `draws` draws, filled with what no draw can hold."""
     columns = family.columns(shard.schema)
-    return Kept(
+    return KeptDraws(
         labels=np.full((draws, shard.rows), 255, np.uint8),
         weights=np.full((draws, COMPONENTS), np.nan, np.float32),
         probabilities=np.full((draws, COMPONENTS, columns), np.nan, np.float32),
@@ -144,8 +145,10 @@ def test_only_sweeps_that_are_due_are_kept(family, shard, threads, burn_in, thin
         family.advance(chain, Sweeps(KEY, 1, 12, burn_in, thin), kept, shared)
     every = run(family, shard)
     due = np.array(sweeps, dtype=int) - 1
-    assert_same(Kept(*(array[:-1] for array in kept)), Kept(*(array[due] for array in every)))
-    after = Kept(*(array[-1:] for array in kept))
+    assert_same(
+        KeptDraws(*(array[:-1] for array in kept)), KeptDraws(*(array[due] for array in every))
+    )
+    after = KeptDraws(*(array[-1:] for array in kept))
     assert_same(after, unwritten(family, shard, 1))
 
 

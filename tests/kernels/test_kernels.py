@@ -13,9 +13,9 @@ from numpy.testing import assert_array_equal
 from scipy import stats
 
 from silomix.kernels import gibbs_sweep
-from silomix.kernels.layout import BLOCK, lay_out, make_workspace
+from silomix.kernels.layout import BLOCK, KeptDraws, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
-from silomix.model.families.categorical import Kept, part_bounds
+from silomix.model.families.categorical import part_bounds
 
 FALSE_ALARM = 1e-4
 
@@ -34,7 +34,7 @@ def random_codes(seed, rows, sizes, missing):
 
 
 def empty_kept(draws, rows, components, levels):
-    return Kept(
+    return KeptDraws(
         labels=np.zeros((draws, rows), np.uint8),
         weights=np.zeros((draws, components), np.float32),
         probabilities=np.zeros((draws, components, levels), np.float32),

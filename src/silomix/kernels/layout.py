@@ -209,6 +209,25 @@ def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspa
     )
 
 
+class KeptDraws(NamedTuple):
+    """Where one chain's kept draws go. Compiled code on disk names this class by its module.
+
+    Attributes
+    ----------
+    labels : (draw, row)
+    weights : (draw, component)
+    probabilities : (draw, component, column), the family's parameters.
+    log_likelihood : (draw,)
+    members : (draw, component), rows by component.
+    """
+
+    labels: NDArray[np.uint8]
+    weights: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    log_likelihood: Floats
+    members: Ints
+
+
 class Step(NamedTuple):
     """One variable more in a group.
 

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.kernels.compilation import watch_compilation
+from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws
-from silomix.model.families.categorical import Categorical, Kept, Sweeps
+from silomix.model.families.categorical import Categorical, Sweeps
 from silomix.silo.checkpoint import load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def _run_chains(
 def _run_chain(run: _Run, chain: int) -> NDArray[np.uint8]:
     job, schedule = run.job, run.job.schedule
     key, last = chain_key(job.seed, job.silo, chain), schedule.iterations
-    kept = Kept(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
+    kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
     saved = run.folder and load_chain(run.folder, chain)
     since = run.since and (run.since.schedule.iterations, run.since.last_labels[chain])
     sweep, labels = saved or since or (0, FAMILY.start(run.plan, key))

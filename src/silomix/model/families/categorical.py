@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_softmax
 
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.compilation import split_work
-from silomix.kernels.layout import BLOCK, Layout, lay_out, make_workspace
+from silomix.kernels.layout import BLOCK, KeptDraws, Layout, lay_out, make_workspace
 from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.random_numbers import fold
 from silomix.model.draws import MatchedDraws
@@ -43,25 +43,6 @@ if TYPE_CHECKING:
 SMALLEST_PROBABILITY = 1e-300
 # no global weight or probability is smaller: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
-
-
-class Kept(NamedTuple):
-    """Where one chain's kept draws go.
-
-    Attributes
-    ----------
-    labels : (draw, row)
-    weights : (draw, component)
-    probabilities : (draw, component, column), the family's parameters.
-    log_likelihood : (draw,)
-    members : (draw, component), rows by component.
-    """
-
-    labels: NDArray[np.uint8]
-    weights: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
-    log_likelihood: Floats
-    members: Ints
 
 
 @dataclass(frozen=True)
@@ -128,7 +109,7 @@ class Categorical:
         gibbs_sweep.count(work, chain.labels)
         return chain
 
-    def advance(self, chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor | None) -> None:
+    def advance(self, chain: Chain, sweeps: Sweeps, kept: KeptDraws, pool: Executor | None) -> None:
         """Run Gibbs sweeps on the chain in place and write the draws that are due into `kept`.
 
         Parameters given the labels, then labels given the parameters. With a `pool`, its threads
@@ -142,7 +123,7 @@ class Categorical:
         gibbs_sweep.run(key, *schedule, chain.work, alpha, beta, chain.labels, kept)
 
 
-def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: Kept, pool: Executor) -> None:
+def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: KeptDraws, pool: Executor) -> None:
     """Run the sweeps of `gibbs_sweep.run` with the rows of each split among a pool's threads.
 
     Randomness is keyed by row and the counts are integers, so the draws are the same.
