@@ -11,7 +11,7 @@ demo: .venv/.core
 	$(BIN)/silomix demo --out demo-output
 
 test: .venv/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 slow: .venv/.dev
 	$(BIN)/pytest -m slow
