@@ -148,6 +148,8 @@ class TestKeys:
 
         provisioned = public(key_of(papers.foreign / "north" / "startup" / "client.key"))
         assert provisioned in private_keys(papers.foreign / "authority")  # the other way
+
+    def test_nothing_that_is_sent_has_a_key(self, papers):
         for file in (papers.asked, papers.signed):
             assert not any(b"PRIVATE" in content for content in contents(file).values())
 

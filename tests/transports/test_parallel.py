@@ -284,8 +284,7 @@ class TestFit:
         assert here.silos == there.silos
 
     def test_transports_are_named(self, table):
-        message = r"transport is 'pigeon'; .*'in-process', 'joblib'"
-        with pytest.raises(SettingsError, match=message):
+        with pytest.raises(SettingsError, match="transport"):
             api.fit(table, transport="pigeon")
 
     def test_without_joblib(self, table, monkeypatch):
