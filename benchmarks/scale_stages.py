@@ -18,7 +18,7 @@ from silomix.coordinator.aggregation.objective import Objective, contingency, ev
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.layout import lay_out
+from silomix.kernels.layout import KeptDraws, lay_out
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws
@@ -30,7 +30,7 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.families.categorical import Categorical, Kept, Sweeps
+from silomix.model.families.categorical import Categorical, Sweeps
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
 from silomix.model.table import load
@@ -226,7 +226,7 @@ def sampling(folder: Path, size: Size) -> Work:
     chain = family.resume(plan, labels, 1)
     sweeps = max(10, 1_000_000 // size.rows)
     levels = shard.schema.offsets[-1]
-    kept = Kept(
+    kept = KeptDraws(
         np.zeros((1, size.rows), np.uint8),
         np.zeros((1, size.components), np.float32),
         np.zeros((1, size.components, levels), np.float32),
@@ -235,7 +235,7 @@ def sampling(folder: Path, size: Size) -> Work:
     )
     done = 0
 
-    def call() -> Kept:
+    def call() -> KeptDraws:
         nonlocal done
         # the last sweep of a call, and no other, is kept
         todo = Sweeps(key, done + 1, done + sweeps, burn_in=done, thin=sweeps)

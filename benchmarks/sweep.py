@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 from numba import njit
 
+from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical, Kept, Sweeps
+from silomix.model.families.categorical import Categorical, Sweeps
 from silomix.model.schema import Prior, Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from unit import sweep_twin as reference
+from cases import sweep_twin as reference
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"
 REPEATS = 9
@@ -122,8 +123,8 @@ def log_space_sweeps(codes, sizes, offsets, labels, components, alpha, beta, swe
             labels[i] = label
 
 
-def no_kept(rows: int, components: int, levels: int) -> Kept:
-    return Kept(
+def no_kept(rows: int, components: int, levels: int) -> KeptDraws:
+    return KeptDraws(
         np.zeros((0, rows), np.uint8),
         np.zeros((0, components), np.float32),
         np.zeros((0, components, levels), np.float32),
