@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import gzip
 import traceback
+from datetime import date
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from cases.ehr_cases import SMALL, counted, omop, write_database, written
 from typer.testing import CliRunner
 
 from silomix import cli, ehr
-from silomix.ehr.counting import REASONS
 from silomix.ehr.database import ADVICE, explain
 from silomix.errors import DataError
 
-SMALL = ehr.Engine(memory="200MB", threads=1)
 CODES = {"hypertension": ["I10"]}
 HEADER = "person,code,date\n"
 ROW = "ROWS,I10,2020-01-01\n"
 FORGED = '"SECRET\nInvalid Input Error: CSV Error on Line: 77\n  file = JOHN","I10"\n'
-KEYS = {words: key for key, (words, _) in REASONS.items()}
-
-
-def dropped(found):
-    """Events that were dropped, by the key of the reason."""
-    return {KEYS[row.reason]: row.events for row in found.dropped.itertuples()}
 
 
 def long(**columns):
     usual = {"person": "a", "code": "I10", "date": "2020-01-31"}
     return pd.DataFrame(usual | columns)
-
-
-def written(path, text):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def refusal_of(source, codes=CODES, **choices):
@@ -55,35 +43,26 @@ class TestRecordsAreNotQuoted:
         ("body", "said"),
         [
             (ROW * 4 + '"JOHN,I10,2020-01-01\n' + ROW * 2995, "line 6: a quote is opened"),
-            (ROW * 4 + '"JOHN" SECRET,I10,2020-01-01\n', "line 6: a quote is opened"),
-            ('"JOHN\nSECRET","I10"\n', "line 2: it has more or fewer cells"),
             ("JOHN,SECRET,I10,2020-01-01\n", "line 2: it has more or fewer cells"),
             (FORGED, "line 2: it has more or fewer cells"),
             ("JOHN" * 600_000 + ",I10,2020-01-01\n", "line 2: it is longer than 2 MB"),
             (ROW + "JOHN,I10,2020\r-01-01\r\n", "it is not valid CSV"),
             (ROW.encode() * 9000 + b"JOHN\xe9,I10,2020-01-01\n", "line 9002: it is not in UTF-8"),
         ],
-        ids=["stray", "inside", "newline", "many", "forged", "huge", "line ends", "latin"],
+        ids=["quote", "many", "forged", "huge", "line ends", "latin"],
     )
     def test_of_a_text_file(self, tmp_path, body, said):
         header = HEADER.encode() if isinstance(body, bytes) else HEADER
         path = written(tmp_path / "events.csv", header + body)
         assert refusal_of(path).startswith(f"{path}: cannot be read: {said}")
 
-    @pytest.mark.parametrize("more", [(), ("--debug",)])
-    def test_in_a_terminal(self, tmp_path, more):
+    def test_in_a_terminal(self, tmp_path):
         events = written(tmp_path / "events.csv", HEADER + '"JOHN\nSECRET","I10"\n')
         codes = written(tmp_path / "codes.csv", "condition,code\nhypertension,I10\n")
-        args = ["ehr", "long", events, "--codes", codes, "--out", tmp_path / "p.parquet", *more]
+        args = ["ehr", "long", events, "--codes", codes, "--out", tmp_path / "p.parquet", "--debug"]
         result = CliRunner().invoke(cli.app, [str(arg) for arg in args])
         assert "line 2: it has more or fewer cells" in result.stderr
-        assert "JOHN" not in result.output
-        assert "SECRET" not in result.output
-
-    def test_of_a_table_of_people(self, tmp_path):
-        people = written(tmp_path / "people.csv", 'person\n"JOHN\n')
-        said = refusal_of(long(person=["a"]), people=people)
-        assert said.startswith(f"{people}: cannot be read: line 2: a quote")
+        assert "JOHN" not in result.output + result.stderr
 
     @pytest.mark.parametrize(
         ("view", "said"),
@@ -104,10 +83,8 @@ class TestRecordsAreNotQuoted:
         ("name", "content", "said"),
         [
             ("a.csv", "JOHN,SECRET,john\n", "the first line must name the columns"),
-            ("a.csv", "", "the first line must name the columns"),
             ("a.csv", b"JOHN\xe9,code\n", "it is not in UTF-8"),
             ("a.csv.gz", "JOHN", "a damaged .gz file"),
-            ("a.csv.gz", gzip.compress(HEADER.encode())[:12] + b"JOHN" * 9, "a damaged .gz file"),
             ("a.csv.gz", gzip.compress(HEADER.encode() * 9)[:20], "a damaged .gz file"),
             ("a.parquet", "JOHN" * 9, "DuckDB refuses it"),
         ],
@@ -122,25 +99,18 @@ class TestRecordsAreNotQuoted:
         assert "JOHN" not in said
 
 
-def write_schema(path, schema, only=(), person=(1, 2), dies="2030-01-01"):
+def write_schema(path, schema, only=(), dies=date(2030, 1, 1)):
     """Write people who all have concept 10 and are dead after `dies`, into one schema."""
-    tables = {
-        "person": f"SELECT unnest({list(person)}) AS person_id",
-        "observation_period": (
-            f"SELECT unnest({list(person)}) AS person_id, DATE '2000-01-01' AS "
-            "observation_period_start_date, DATE '2040-01-01' AS observation_period_end_date"
-        ),
-        "condition_occurrence": (
-            f"SELECT unnest({list(person)}) AS person_id, 10 AS condition_concept_id, "
-            "DATE '2020-01-01' AS condition_start_date"
-        ),
-        "death": f"SELECT unnest({list(person)}) AS person_id, DATE '{dies}' AS death_date",
-        "concept_ancestor": "SELECT 9 AS ancestor_concept_id, 10 AS descendant_concept_id",
-    }
-    with duckdb.connect(str(path)) as connection:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        for name in only or tables:
-            connection.execute(f"CREATE TABLE {schema}.{name} AS {tables[name]}")
+    people, seen = [(p, 1, 1940, 1) for p in (1, 2)], date(2020, 1, 1)
+    periods = [(p, date(2000, 1, 1), date(2040, 1, 1)) for p in (1, 2)]
+    tables = omop(
+        people, periods, [(1, 10, seen), (2, 10, seen)], [(1, dies), (2, dies)], [(9, 10)]
+    )
+    write_database(path, {name: tables[name] for name in only or tables}, schema)
+
+
+def dropped(found):
+    return {key: events for key, (events, _) in counted(found).items()}
 
 
 ALIVE = ("person", "observation_period", "condition_occurrence")
@@ -150,18 +120,10 @@ class TestSchemas:
     def test_deaths_of_another_schema_are_of_other_people(self, tmp_path):
         path = tmp_path / "cdm.duckdb"
         write_schema(path, "cdm_a", ALIVE)
-        write_schema(path, "cdm_b", dies="2010-01-01")
+        write_schema(path, "cdm_b", dies=date(2010, 1, 1))
         found = ehr.read_omop(ehr.InDatabase(path, "cdm_a"), {"a": 10}, engine=SMALL)
         assert found.table["a"].tolist() == [1, 1]
         assert dropped(found) == {}
-
-    @pytest.mark.parametrize("table", ALIVE)
-    def test_a_table_of_another_schema_does_not_stand_in(self, tmp_path, table):
-        path = tmp_path / "cdm.duckdb"
-        write_schema(path, "cdm_a", [name for name in ALIVE if name != table])
-        write_schema(path, "cdm_b")
-        with pytest.raises(DataError, match=f"schema cdm_a: has no table '{table}'"):
-            ehr.read_omop(ehr.InDatabase(path, "cdm_a"), {"a": 10}, engine=SMALL)
 
     @pytest.mark.parametrize("table", ["death", "observation_period"])
     def test_without_a_schema_tables_are_not_mixed(self, tmp_path, table):
@@ -176,35 +138,24 @@ class TestSchemas:
         write_schema(path, "cdm_a", ALIVE)
         write_schema(path, "words", ["concept_ancestor"])
         below = ehr.CodeList("codes", (ehr.Code("a", "9", "line 2", include_descendants=True),))
-        with pytest.raises(DataError, match="schema new: has no table 'person'"):
-            ehr.read_omop(ehr.InDatabase(path, "new"), below, engine=SMALL)
         for cdm in (path, ehr.InDatabase(path, "CDM_a")):
             assert ehr.read_omop(cdm, below, engine=SMALL).table["a"].tolist() == [1, 1]
         write_schema(path, "words2", ["concept_ancestor"])
-        assert ehr.read_omop(path, {"a": 10}, engine=SMALL).people == 2  # nobody asks for it
         with pytest.raises(DataError, match=r"2 tables are called 'concept_ancestor'.+words2"):
             ehr.read_omop(path, below, engine=SMALL)
-        write_schema(path, "cdm_a", ["concept_ancestor"])
-        assert ehr.read_omop(path, below, engine=SMALL).table["a"].tolist() == [1, 1]
 
 
 DAYS = {
     "2020-01-31": "2020-01-31",
     "2020/1/31": "2020-01-31",
-    "2020-01-31Z": "2020-01-31",
     "2020-01-31+02:00": "2020-01-31",
-    "2020-01-31 23:30:00.000": "2020-01-31",
     "2020-01-31 11:30 PM": "2020-01-31",
-    "2020-01-31T23:30:00Z": "2020-01-31",
     "2020-01-31T23:30:00-05:00": "2020-02-01",
-    "2020-01-31 23:30:00 -0500": "2020-02-01",
     "2020-01-31T00:30+02": "2020-01-30",
     "2020-01-31 23:30 America/New_York": "2020-02-01",
     "2020-01-31 23:30 XYZ": None,
     "05-06-19": None,
-    "05-06-19 10:00:00+00": None,
     "0005-06-19": None,
-    "2020-01-311": None,
     "2020-02-30": None,
     "2020-01-31 or so": None,
     "infinity": None,
@@ -231,14 +182,6 @@ class TestDates:
         assert found.table["hypertension"].tolist() == read
         assert dropped(found) == {"bad-date": 1}
 
-    def test_a_format_may_have_a_zone(self):
-        events = long(person=["a", "b"], date=["31.01.2020 23:30 -0500", "31.01.2020 23:30 +0000"])
-        columns = ehr.LongColumns(date_format="%d.%m.%Y %H:%M %z")
-        found = ehr.read_long(
-            events, CODES, columns=columns, between=("2020-02-01", None), engine=SMALL
-        )
-        assert found.table["hypertension"].tolist() == [1, 0]
-
 
 def omop_folder(folder, person, events):
     folder.mkdir()
@@ -257,13 +200,6 @@ DECIMAL = pd.ArrowDtype(pa.decimal128(12, 2))
 
 
 class TestOmop:
-    def test_silos_may_be_words(self, tmp_path):
-        person = "person_id,care_site_id\n1,NORTH-1\n2,7.0\n3,NULL\n"
-        cdm = omop_folder(tmp_path / "cdm", person, "1,10,2020-01-01\n")
-        found = ehr.read_omop(cdm, {"a": 10}, silo="care_site", engine=SMALL)
-        assert found.table["care_site"].tolist() == ["NORTH-1", "7"]
-        assert found.dropped["reason"].tolist() == [REASONS["no-silo"][0]]
-
     @pytest.mark.parametrize("kind", [None, "float64", DECIMAL])
     def test_concepts_are_not_rounded(self, tmp_path, kind):
         events = "1,100.4,2020-01-01\n2,1e2,2020-01-01\n3,100.0,2020-01-01\n3,0,2020-01-01\n"
@@ -289,8 +225,6 @@ class TestTables:
         path = tmp_path / "events.csv"
         long(person=["a", "b"]).to_csv(path)
         assert ehr.read_long(path, CODES, engine=SMALL).table["person"].tolist() == ["a", "b"]
-        trailing = written(tmp_path / "trailing.csv", ",person,code,date,,\n1,a,I10,2020-01-31,,\n")
-        assert ehr.read_long(trailing, CODES, engine=SMALL).people == 1
 
     def test_mixed_columns_become_text(self):
         events = long(
@@ -304,56 +238,14 @@ class TestTables:
         assert dropped(found) == {"no-person": 1}
         pd.testing.assert_frame_equal(events, before)
 
-    def test_a_lone_code_is_a_code(self):
-        found = ehr.read_codes({"a": 317009, "b": np.int64(4), "c": "x", "d": [1, "2"]})
-        assert [code.code for code in found.codes] == ["317009", "4", "x", "1", "2"]
-
-    @pytest.mark.parametrize("ending", [".csv", ".parquet"])
-    def test_white_space_and_missing_words(self, tmp_path, ending):
+    def test_white_space_and_missing_words(self, tmp_path):
         events = long(
             person=["a\t", "\u00a0a", "NULL", " NULL ", "b"],
             code=["I10\t", "\nJ45\r", "I10", "I10", "NULL"],
         )
-        path = tmp_path / f"events{ending}"
-        events.to_csv(path, index=False) if ending == ".csv" else events.to_parquet(path)
-        found = ehr.read_long(path, CODES | {"asthma": "J45"}, engine=SMALL)
-        assert found.table.to_dict("list") == {
-            "person": ["a", "b"],
-            "hypertension": [1, 0],
-            "asthma": [1, 0],
-        }
-        assert dropped(found) == {"no-person": 2, "no-code": 1}
-
-    def test_every_white_space_of_python_is_taken_off(self):
-        white = [chr(sign) for sign in range(0x110000) if chr(sign).isspace()]
-        events = long(person=[f"{sign}a b{sign}" for sign in white])
-        assert ehr.read_long(events, CODES, engine=SMALL).table["person"].tolist() == ["a b"]
-
-    def test_no_vocabulary_is_its_own_reason(self):
-        events = long(person=list("abc"), code=["I10", "I10", None], system=["ICD10", " ", "ICD10"])
-        codes = ehr.CodeList("codes", (ehr.Code("a", "I10", "line 2", "ICD10"),))
-        columns = ehr.LongColumns(vocabulary="system")
-        found = ehr.read_long(events, codes, columns=columns, engine=SMALL)
-        assert dropped(found) == {"no-code": 1, "no-vocabulary": 1}
-
-
-PEOPLE = pd.DataFrame({"person": ["a", "b"]})
-
-
-@pytest.mark.parametrize(
-    ("events", "choices", "said"),
-    [
-        (long(person=[None, " "]), {}, "no event has a person id"),
-        (long(person=[None, ""]), {"people": PEOPLE}, "no event has a person id"),
-        (long(code=[None, "NA"]), {}, "no event has a code that can be used"),
-        (long(date=[None, ""]), {}, "none of the 2 listed events counts: 2 without a date"),
-        (
-            long(date=["2020-01-31", "", "x", "2019-01-01"]),
-            {"between": ("2021-01-01", None)},
-            "none of the 4 listed events counts: 1 without a date, 1 with .+ read, 2 before",
-        ),
-    ],
-)
-def test_a_table_of_zeros_is_refused(events, choices, said):
-    with pytest.raises(DataError, match=f"the events: {said}"):
-        ehr.read_long(events, CODES, **choices, engine=SMALL)
+        events.to_csv(tmp_path / "events.csv", index=False)
+        for source in (events, tmp_path / "events.csv"):
+            found = ehr.read_long(source, CODES | {"asthma": "J45"}, engine=SMALL)
+            assert found.table["person"].tolist() == ["a", "b"]
+            assert found.table[["hypertension", "asthma"]].to_numpy().tolist() == [[1, 1], [0, 0]]
+            assert dropped(found) == {"no-person": 2, "no-code": 1}
