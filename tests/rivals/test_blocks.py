@@ -10,13 +10,13 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from silomix.model.families.dirichlet import log_evidence, log_partition_prior
-from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps, blocks
-from silomix.rivals.blocks import Model, draw_group, group_blocks, least_squares, sample_groupings
+from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
+from silomix.rivals.blocks import Model, draw_group, group_blocks, sample_groupings
 from silomix.rivals.federation import Levels, sum_by
 
 OFFSETS = np.array([0, 2, 5])
 LEVELS = Levels(OFFSETS, 0.5)
-UNIFORMS = 200
+UNIFORMS = 100
 
 
 def _rng(seed):
@@ -96,7 +96,7 @@ def test_each_step_has_the_exact_conditional(seed, name):
 def test_a_chain_visits_partitions_in_proportion(seed):
     odds, log_prior = PRIORS["dp"]
     counts, sizes = some_blocks(seed)
-    model = Model(odds, LEVELS, Sweeps(20, 4000))
+    model = Model(odds, LEVELS, Sweeps(20, 2000))
     draws = sample_groupings(counts, sizes, model, _rng(seed))
     masses = np.array([log_mass(p, counts, sizes, log_prior) for p in partitions(4)])
     exact = np.exp(masses - logsumexp(masses))
@@ -106,7 +106,7 @@ def test_a_chain_visits_partitions_in_proportion(seed):
     # them: a false alarm in 10⁴ runs at most (15 · 2 P(t > 6), 19 degrees of freedom)
     batches = np.array([[(part == p).all(axis=1).mean() for p in partitions(4)]
                         for part in np.split(draws, 20)])  # fmt: skip
-    errors = np.maximum(batches.std(axis=0, ddof=1) / np.sqrt(20), 1 / 4000)
+    errors = np.maximum(batches.std(axis=0, ddof=1) / np.sqrt(20), 1 / 2000)
     assert (np.abs(seen - exact) < 6 * errors).all()
     uniform = np.full(15, 1 / 15)
     assert (np.abs(seen - uniform) > 6 * errors).any()
@@ -115,31 +115,6 @@ def test_a_chain_visits_partitions_in_proportion(seed):
 def test_the_masters_odds_are_those_of_one_row():
     rows = np.array([3.0, 9.0])
     np.testing.assert_allclose(MasterOdds(2.0).log_odds(rows, 50.0), np.log([4.0, 10.0, 2.0]))
-
-
-@pytest.mark.parametrize(("odds", "start"), [(MasterOdds(), [0, 0, 0, 0]), (PitmanYor(), range(4))])
-def test_only_the_master_starts_with_all_blocks_together(monkeypatch, odds, start):
-    monkeypatch.setattr(blocks, "draw_group", lambda _, own, *__: own)
-    draws = sample_groupings(*some_blocks(3), Model(odds, LEVELS, Sweeps(0, 1)), rng=_rng(3))
-    np.testing.assert_array_equal(draws, [start])
-
-
-def test_a_finite_mixture_runs_out_of_components(seed):
-    counts, sizes = some_blocks(seed, 8)
-    model = Model(FiniteDirichlet(2, 0.5), LEVELS, Sweeps(5, 50))
-    draws = sample_groupings(counts, sizes, model, _rng(seed))
-    assert draws.max() <= 1
-
-
-def test_least_squares_is_nearest_to_the_mean():
-    draws = np.array([[0, 0, 1], [0, 0, 1], [0, 1, 1], [0, 1, 2]])
-    sizes = np.array([2.0, 3.0, 1.0])
-    together = np.mean([groups[:, None] == groups for groups in draws], axis=0)
-    losses = [
-        (np.outer(sizes, sizes) * ((groups[:, None] == groups) - together) ** 2).sum()
-        for groups in draws
-    ]
-    np.testing.assert_array_equal(least_squares(draws, sizes), draws[np.argmin(losses)])
 
 
 WIDE = Levels(np.arange(7) * 3, 0.5)
@@ -163,13 +138,3 @@ def test_planted_groups_are_found_in_any_number_of_steps(seed, odds, budget):
     groups, steps = group_blocks(counts, sizes, model, _rng(seed))
     assert renumbered(groups) == renumbered(truth)
     assert (steps > 1) == (budget < 30)
-
-
-def test_steps_end_when_nothing_merges(seed):
-    # each block has its own level in at least three of the variables
-    counts = 500.0 * np.eye(3)[np.array([[0] * 6, [1] * 6, [2] * 6, [0] * 3 + [1] * 3])]
-    counts = counts.reshape(4, 18)
-    model = Model(DirichletProcess(), WIDE, Sweeps(5, 5, 2))
-    groups, steps = group_blocks(counts, np.full(4, 500.0), model, _rng(seed))
-    np.testing.assert_array_equal(groups, np.arange(4))
-    assert steps == 1

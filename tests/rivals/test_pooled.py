@@ -7,7 +7,6 @@ import pytest
 from scipy.optimize import minimize
 
 import silomix
-from silomix.errors import SettingsError
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import latent_classes
 from silomix.rivals.federation import Levels
@@ -47,13 +46,6 @@ def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
     assert -further.fun == pytest.approx(there.log_likelihood, abs=1e-4)
 
 
-def test_one_class_is_the_shares_of_the_levels(points, seed):
-    found = climb(points, *random_start(1, points.levels, np.random.default_rng(seed)))
-    counts = points.counts @ points.cells
-    np.testing.assert_allclose(found.probabilities[0, :2], counts[:2] / counts[:2].sum())
-    np.testing.assert_allclose(found.probabilities[0, 4:], counts[4:] / counts[4:].sum())
-
-
 def test_it_finds_what_was_planted_and_prefers_its_number(seed):
     table, truth = silomix.simulate("homogeneous", rows=1000, seed=seed)
     fits = [latent_classes(table, "silo", classes=k, starts=5, seed=seed) for k in (4, 5, 6)]
@@ -67,12 +59,3 @@ def test_it_finds_what_was_planted_and_prefers_its_number(seed):
     gaps = [np.abs(mean[list(p)] - truth.probabilities).max() for p in permutations(range(5))]
     # five standard errors of a share among the rows of a class
     assert min(gaps) < 5 * 0.5 / np.sqrt(200)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"classes": 0}, {"classes": 2, "starts": 0}, {"classes": 2, "components": 3}]
-)
-def test_wrong_settings_are_refused(wrong):
-    table, _ = silomix.simulate("nested", rows=100, seed=1)
-    with pytest.raises(SettingsError, match=list(wrong)[-1]):
-        latent_classes(table, "silo", **wrong)
