@@ -83,11 +83,12 @@ def test_each_step_has_the_exact_conditional(seed, name):
     possible = [p for p in partitions(4) if np.isfinite(log_mass(p, counts, sizes, log_prior))]
     for groups, block in product(possible, range(4)):
         sums = sum_by(groups, blocks, 4)
-        sums[groups[block]] -= blocks[block]
+        own, unknown = groups[block], np.full(4, np.nan)
+        sums[own] -= blocks[block]
         found = Counter()
         for uniform in (np.arange(UNIFORMS) + 0.5) / UNIFORMS:
             moved = groups.copy()
-            moved[block] = draw_group(sums, groups[block], blocks[block], model, uniform)
+            moved[block] = draw_group(sums, own, blocks[block], unknown, model, uniform)
             found[renumbered(moved)] += 1
         for key, probability in conditional(groups, block, counts, sizes, log_prior).items():
             assert abs(found[key] / UNIFORMS - probability) <= 1.001 / UNIFORMS

@@ -309,17 +309,26 @@ def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Generator
     # as many groups as blocks, many of them empty; sums of whole numbers stay exact in place
     blocks = np.column_stack([np.ones(n_blocks), sizes, counts])
     sums = sum_by(group, blocks, n_blocks)
+    gains = np.full((n_blocks, n_blocks), np.nan)  # (block, group); nan where a group has changed
     for sweep in range(-sweeps.burn_in, sweeps.kept):
         for block, uniform in enumerate(rng.random(n_blocks)):
-            sums[group[block]] -= blocks[block]
-            group[block] = draw_group(sums, group[block], blocks[block], model, uniform)
-            sums[group[block]] += blocks[block]
+            own = group[block]
+            sums[own] -= blocks[block]
+            drawn = draw_group(sums, own, blocks[block], gains[block], model, uniform)
+            sums[drawn] += blocks[block]
+            if drawn != own:
+                # its own gains are with the *other* blocks of a group, and stay as they are
+                known, group[block] = gains[block].copy(), drawn
+                gains[:, [own, drawn]] = np.nan
+                gains[block] = known
         if sweep >= 0:
             draws[sweep] = by_appearance(group)
     return draws
 
 
-def draw_group(sums: Floats, own: int, block: Floats, model: Model, uniform: float) -> int:
+def draw_group(
+    sums: Floats, own: int, block: Floats, gains: Floats, model: Model, uniform: float
+) -> int:
     """Draw the group of one block given all others': an occupied one, or an empty one.
 
     Parameters
@@ -327,15 +336,19 @@ def draw_group(sums: Floats, own: int, block: Floats, model: Model, uniform: flo
     sums : (group, 2 + level), blocks, rows and cells by level of each group, without this block.
     own : the group that the block was in.
     block : (2 + level,), the same of the block.
+    gains : (group,), g(n + n_b) − g(n), n those cells; those that are nan are filled in.
     uniform : a number from 0 to 1, which decides.
     """
     occupied = np.flatnonzero(sums[:, 0])
     choices = np.append(occupied[occupied != own], own)
     if sums[own, 0] > 0:
         choices = np.append(choices, sums[:, 0].argmin())
+    stale = choices[np.isnan(gains[choices])]
+    if len(stale):
+        counts = sums[stale, 2:]
+        joined, apart = model.levels.evidence(np.stack([counts + block[2:], counts]))
+        gains[stale] = joined - apart
     # the last one is empty: of groups without blocks, one stands for all
-    counts, rows = sums[choices, 2:], sums[choices[:-1], 1]
-    joined, apart = model.levels.evidence(np.stack([counts + block[2:], counts]))
-    scores = model.odds.log_odds(rows, block[1]) + (joined - apart)
+    scores = model.odds.log_odds(sums[choices[:-1], 1], block[1]) + gains[choices]
     masses = np.exp(scores - scores.max()).cumsum()
     return int(choices[masses.searchsorted(uniform * masses[-1], side="right")])
