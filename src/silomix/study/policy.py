@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field
 
 from silomix.errors import PolicyRefusal, SettingsError
 from silomix.model.sentences import did_you_mean
-from silomix.study.settings import describe
 from silomix.study.study_file import digest, read_toml, write_toml
 from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate
 
@@ -101,15 +100,26 @@ GIVES_AWAY: dict[str, str] = {
 
 
 class Limits(Record):
-    """What a study may ask of a silo: `[limits]`."""
+    """What a study may ask of a silo: `[limits]`.
 
-    components: Most = describe(100, "the most of the silo's sampler.")
-    sweeps: Most = describe(100_000, "the most of a chain.")
-    chains: Most = describe(8, "the most of the silo's sampler.")
-    kept_draws: Most = describe(5_000, "the most that a silo keeps over all its chains.")
-    points: Most = describe(100, "the most starting points of one question about gradients.")
-    smallest_prior: Concentration = describe(0.1, "lower bound of alpha and beta.")
-    largest_prior: Concentration = describe(1.0, "upper bound of alpha and beta.")
+    Attributes
+    ----------
+    components : the most of the silo's sampler.
+    sweeps : the most of a chain.
+    chains : the most of the silo's sampler.
+    kept_draws : the most that a silo keeps over all its chains.
+    points : the most starting points of one question about gradients.
+    smallest_prior : lower bound of alpha and beta.
+    largest_prior : upper bound of alpha and beta.
+    """
+
+    components: Most = 100
+    sweeps: Most = 100_000
+    chains: Most = 8
+    kept_draws: Most = 5_000
+    points: Most = 100
+    smallest_prior: Concentration = 0.1
+    largest_prior: Concentration = 1.0
 
 
 class Policy(Record):

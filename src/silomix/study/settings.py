@@ -1,7 +1,7 @@
 """Every setting of a study, declared once: name, type, default, the paper's value, what it is for.
 
 The keywords of `fit`, the tables of `study.toml`, the options of the commands and the tables of the
-documentation follow from these records.
+documentation follow from these records; what a setting is for is in the docstring of its record.
 """
 
 from __future__ import annotations
@@ -35,64 +35,56 @@ SiloName = Annotated[str, AfterValidator(check_silo)]
 SAMPLER, METHOD, OUTPUT = "The sampler", "The coordinator", "Output"
 
 
-def keyword(default: object, text: str, panel: str | None = None, **shown: object) -> Any:
-    """Declare a setting that is a keyword of `fit`.
+def keyword(default: object, panel: str | None = None, **shown: object) -> Any:
+    """Declare a setting that is a keyword of `fit`; its record's docstring says what it is for.
 
     Parameters
     ----------
     default : its value when it is left out.
-    text : which value to choose, and why.
     panel : of the commands' help pages, where it stands; None for no option.
     shown : `paper=`, its value under `preset="paper"` where that is not the default; `derived=True`
-        where `make_study` finds the value from others, and `text` says how.
+        where `make_study` finds the value from others, and its text says how.
     """
     extra: dict[str, Any] = {"panel": panel, **shown}
-    return Field(default, description=text, json_schema_extra=extra)
-
-
-def describe(default: object, text: str) -> Any:
-    """Declare a setting that only a record of options, or the study file, can change."""
-    return Field(default, description=text)
+    return Field(default, json_schema_extra=extra)
 
 
 class ModelSettings(Record):
-    """The mixture: `[model]`."""
+    """The mixture: `[model]`.
 
-    components: Annotated[int, Field(ge=1, le=255)] = keyword(
-        15, "More than the clusters you expect; spare ones stay empty.", SAMPLER
-    )
-    alpha: Positive = keyword(
-        Prior.alpha, "Prior of cluster sizes; less for fewer clusters.", SAMPLER
-    )
-    beta: Positive = keyword(
-        Prior.beta, "Prior of levels; 1 is uniform, more is smoother.", SAMPLER
-    )
-    fractionate: bool = keyword(
-        Prior.fractionate, "Whether each of S silos takes the prior to the power 1/S."
-    )
-    drift: Literal["learn", "none"] = keyword(
-        "learn", "learn how far the silos' profiles differ, or none.", SAMPLER, paper="none"
-    )
+    Attributes
+    ----------
+    components : More than the clusters you expect; spare ones stay empty.
+    alpha : Prior of cluster sizes; less for fewer clusters.
+    beta : Prior of levels; 1 is uniform, more is smoother.
+    fractionate : Whether each of S silos takes the prior to the power 1/S.
+    drift : learn how far the silos' profiles differ, or none.
+    """
+
+    components: Annotated[int, Field(ge=1, le=255)] = keyword(15, SAMPLER)
+    alpha: Positive = keyword(Prior.alpha, SAMPLER)
+    beta: Positive = keyword(Prior.beta, SAMPLER)
+    fractionate: bool = keyword(Prior.fractionate)
+    drift: Literal["learn", "none"] = keyword("learn", SAMPLER, paper="none")
 
 
 class ScheduleSettings(Record):
-    """How long each silo samples, and what it keeps: `[schedule]`."""
+    """How long each silo samples, and what it keeps: `[schedule]`.
 
-    iterations: Count = keyword(
-        Schedule.iterations, "Most sweeps a chain; more if the verdict asks.", SAMPLER, paper=50_000
-    )
-    burn_in: CountFromZero = keyword(
-        Schedule.burn_in, "Sweeps dropped at the start; half by default.", SAMPLER, derived=True
-    )
-    chains: Count = keyword(
-        Schedule.chains, "Chains per silo; one cannot detect missed modes.", SAMPLER, paper=1
-    )
-    thin: Count = keyword(
-        Schedule.thin, "Keep one sweep in N; by default about 2000 draws.", SAMPLER, derived=True
-    )
-    adaptive: bool = keyword(
-        True, "Whether a silo stops when its chains agree; not with burn_in or thin.", paper=False
-    )
+    Attributes
+    ----------
+    iterations : Most sweeps a chain; more if the verdict asks.
+    burn_in : Sweeps dropped at the start; half by default.
+    chains : Chains per silo; one cannot detect missed modes.
+    thin : Keep one sweep in N; by default about 2000 draws.
+    adaptive : Whether a silo stops when its chains agree; not with burn_in or thin.
+    """
+
+    iterations: Count = keyword(Schedule.iterations, SAMPLER, paper=50_000)
+    burn_in: CountFromZero = keyword(Schedule.burn_in, SAMPLER, derived=True)
+    chains: Count = keyword(Schedule.chains, SAMPLER, paper=1)
+    thin: Count = keyword(Schedule.thin, SAMPLER, derived=True)
+    adaptive: bool = keyword(True, paper=False)
 
     @model_validator(mode="after")
     def _check_sweeps(self) -> Self:
@@ -110,33 +102,36 @@ class ScheduleSettings(Record):
 
 
 class LocalSettings(Record):
-    """From a silo's draws to its clusters: `[local]`."""
+    """From a silo's draws to its clusters: `[local]`.
 
-    partition: Literal["linkage", "pam"] = keyword(
-        "linkage", "linkage, or pam, which needs the extra pam.", SAMPLER, paper="pam"
-    )
-    one_cluster: bool = keyword(
-        True, "Whether one cluster, which silhouettes cannot see, may be the answer.", paper=False
-    )
-    threshold: Count = keyword(10_000, "The most rows that are all partitioned directly.")
-    subsample: Annotated[int, Field(ge=3, le=LARGEST_WHOLE_NUMBER)] = keyword(
-        5_000, "Rows of a longer table that are; the others are placed by their components."
-    )
-    relabel: Literal["match", "average"] = keyword(
-        "match", "match, or average, whose intervals are too narrow.", SAMPLER, paper="average"
-    )
+    Attributes
+    ----------
+    partition : linkage, or pam, which needs the extra pam.
+    one_cluster : Whether one cluster, which silhouettes cannot see, may be the answer.
+    threshold : The most rows that are all partitioned directly.
+    subsample : Rows of a longer table that are; the others are placed by their components.
+    relabel : match, or average, whose intervals are too narrow.
+    """
+
+    partition: Literal["linkage", "pam"] = keyword("linkage", SAMPLER, paper="pam")
+    one_cluster: bool = keyword(True, paper=False)
+    threshold: Count = keyword(10_000)
+    subsample: Annotated[int, Field(ge=3, le=LARGEST_WHOLE_NUMBER)] = keyword(5_000)
+    relabel: Literal["match", "average"] = keyword("match", SAMPLER, paper="average")
 
 
 class MatchingSettings(Record):
-    """What every matching shares in `[matching]`."""
+    """What every matching shares in `[matching]`.
+
+    Attributes
+    ----------
+    absorb : Fold alike clusters only if they have fewer rows; 0 folds none.
+    refine : How often to match again with the aggregation's weights, and aggregate again.
+    """
 
     method: str
-    absorb: bool | CountFromZero = keyword(
-        True, "Fold alike clusters only if they have fewer rows; 0 folds none.", METHOD, paper=0
-    )
-    refine: CountFromZero = keyword(
-        0, "How often to match again with the aggregation's weights, and aggregate again."
-    )
+    absorb: bool | CountFromZero = keyword(True, METHOD, paper=0)
+    refine: CountFromZero = keyword(0)
 
 
 class Hungarian(MatchingSettings):
@@ -154,6 +149,12 @@ class Hungarian(MatchingSettings):
 class Divergence(MatchingSettings):
     """Match each silo in turn to a running reference, at a cost computed on its own rows.
 
+    Attributes
+    ----------
+    restarts : orders of the silos to try; the smallest divergence wins.
+    start : the silo to begin with.
+    reference : of the silos matched so far: their plain mean, or one weighted by precision.
+
     Examples
     --------
     >>> matching = silomix.Divergence(restarts=5)
@@ -162,15 +163,18 @@ class Divergence(MatchingSettings):
     """
 
     method: Literal["divergence"] = "divergence"
-    restarts: Count = describe(1, "orders of the silos to try; the smallest divergence wins.")
-    start: Literal["first", "most-informative"] = describe("first", "the silo to begin with.")
-    reference: Literal["mean", "precision"] = describe(
-        "mean", "of the silos matched so far: their plain mean, or one weighted by precision."
-    )
+    restarts: Count = 1
+    start: Literal["first", "most-informative"] = "first"
+    reference: Literal["mean", "precision"] = "mean"
 
 
 class Ball(MatchingSettings):
     """Connect clusters whose profiles are closer than a radius.
+
+    Attributes
+    ----------
+    exponent : of the radius (log n / n)^exponent, for n rows.
+    radius : one radius for every silo instead.
 
     Examples
     --------
@@ -179,8 +183,8 @@ class Ball(MatchingSettings):
     """
 
     method: Literal["ball"] = "ball"
-    exponent: Positive = describe(0.25, "of the radius (log n / n)^exponent, for n rows.")
-    radius: Positive | None = describe(None, "one radius for every silo instead.")
+    exponent: Positive = 0.25
+    radius: Positive | None = None
 
 
 class Evidence(MatchingSettings):
@@ -198,6 +202,12 @@ class Evidence(MatchingSettings):
 class Lbfgs(Record):
     """Quasi-Newton on the logarithms of the weights.
 
+    Attributes
+    ----------
+    starts : starting points; the best objective wins.
+    steps : the most steps from each.
+    tolerance : stop when a step raises the objective by less.
+
     Examples
     --------
     >>> silomix.Lbfgs(starts=1).steps
@@ -205,13 +215,19 @@ class Lbfgs(Record):
     """
 
     method: Literal["lbfgs"] = "lbfgs"
-    starts: Count = describe(3, "starting points; the best objective wins.")
-    steps: Count = describe(1000, "the most steps from each.")
-    tolerance: Positive = describe(1e-4, "stop when a step raises the objective by less.")
+    starts: Count = 3
+    steps: Count = 1000
+    tolerance: Positive = 1e-4
 
 
 class Psgd(Record):
     """Projected stochastic gradient, as in Fendler et al. (2026).
+
+    Attributes
+    ----------
+    starts : starting points; the best objective wins.
+    steps : the most steps from each.
+    tolerance : stop when a step raises the objective by less.
 
     Examples
     --------
@@ -220,13 +236,18 @@ class Psgd(Record):
     """
 
     method: Literal["psgd"] = "psgd"
-    starts: Count = describe(3, "starting points; the best objective wins.")
-    steps: Count = describe(1000, "the most steps from each.")
-    tolerance: Positive = describe(0.1, "stop when a step raises the objective by less.")
+    starts: Count = 3
+    steps: Count = 1000
+    tolerance: Positive = 0.1
 
 
 class FewRounds(Record):
     """Many starting points that travel together, for silos that can answer only a few times.
+
+    Attributes
+    ----------
+    rounds : the most exchanges with the silos.
+    starts : starting points in each; the best objective wins.
 
     Examples
     --------
@@ -236,8 +257,8 @@ class FewRounds(Record):
     """
 
     method: Literal["few-rounds"] = "few-rounds"
-    rounds: Count = describe(10, "the most exchanges with the silos.")
-    starts: Count = describe(300, "starting points in each; the best objective wins.")
+    rounds: Count = 10
+    starts: Count = 300
 
 
 Matching = Annotated[Hungarian | Divergence | Ball | Evidence, Field(discriminator="method")]
@@ -247,39 +268,43 @@ SOLVERS = {kind().method: kind() for kind in get_args(get_args(Solver)[0])}
 
 
 class Aggregation(Record):
-    """How the silos' draws become global draws: `[aggregation]`."""
+    """How the silos' draws become global draws: `[aggregation]`.
 
-    method: Literal["vcmc", "cmc", "uniform", "product"] = describe(
-        "vcmc", "vcmc maximises the relaxed ELBO; cmc: inverse variances; product: of densities."
-    )
-    oracle: Literal["federated", "contingency"] = keyword(
-        "contingency", "contingency sends distinct rows; federated sums only.", METHOD
-    )
-    draws: Count = describe(200, "draws in the objective, a fixed subsample.")
-    floor: Positive = describe(
-        1e-6, "smallest weight of a silo: without one the objective may have no maximum."
-    )
-    log_determinant: Literal["coordinates", "literal"] = keyword(
-        "coordinates", "coordinates counts those of silos that hold a cluster.", paper="literal"
-    )
-    solver: Solver = keyword(
-        Lbfgs(), "lbfgs; psgd; few-rounds for slow exchanges.", METHOD, paper="psgd"
-    )
+    Attributes
+    ----------
+    method : vcmc maximises the relaxed ELBO; cmc: inverse variances; product: of densities.
+    oracle : contingency sends distinct rows; federated sums only.
+    draws : draws in the objective, a fixed subsample.
+    floor : smallest weight of a silo: without one the objective may have no maximum.
+    log_determinant : coordinates counts those of silos that hold a cluster.
+    solver : lbfgs; psgd; few-rounds for slow exchanges.
+    """
+
+    method: Literal["vcmc", "cmc", "uniform", "product"] = "vcmc"
+    oracle: Literal["federated", "contingency"] = keyword("contingency", METHOD)
+    draws: Count = 200
+    floor: Positive = 1e-6
+    log_determinant: Literal["coordinates", "literal"] = keyword("coordinates", paper="literal")
+    solver: Solver = keyword(Lbfgs(), METHOD, paper="psgd")
 
 
 class Polish(Record):
-    """Exact Gibbs rounds over the silos, from the aggregated draws: `[polish]`."""
+    """Exact Gibbs rounds over the silos, from the aggregated draws: `[polish]`.
+
+    Attributes
+    ----------
+    rounds : how many; until the draws stop moving and are worth enough independent ones.
+    most : the most rounds under until; fewer where a silo would send much.
+    inner_sweeps : sweeps inside a silo in each round.
+    chains : parallel chains, at least. Many need fewer rounds, few send fewer bytes.
+    """
 
     main: ClassVar[str] = "rounds"
 
-    rounds: Literal["until"] | CountFromZero = describe(
-        "until", "how many; until the draws stop moving and are worth enough independent ones."
-    )
-    most: Count = describe(200, "the most rounds under until; fewer where a silo would send much.")
-    inner_sweeps: Count = describe(2, "sweeps inside a silo in each round.")
-    chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = describe(
-        64, "parallel chains, at least. Many need fewer rounds, few send fewer bytes."
-    )
+    rounds: Literal["until"] | CountFromZero = "until"
+    most: Count = 200
+    inner_sweeps: Count = 2
+    chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 
 
 class VariableSettings(Record):
@@ -295,39 +320,38 @@ def _tell_apart(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettin
 
 
 class Study(Record):
-    """Every setting of a federated study: one study gives one result on every machine."""
+    """Every setting of a federated study: one study gives one result on every machine.
 
-    format: Literal[1] = describe(FORMAT, "of the study file.")
-    title: Annotated[str, AfterValidator(check_writable)] | None = keyword(
-        None, "A line for people; not part of the digest.", OUTPUT
-    )
-    seed: CountFromZero = keyword(0, "A whole number; same seed, same result.", SAMPLER)
-    strategy: Literal["consensus", "exact"] = keyword(
-        "consensus", "consensus, or exact, with an exchange for every sweep.", METHOD
-    )
-    tier: Literal["summary", "draws"] = keyword(
-        "draws", "What a silo releases: draws, or a summary of them.", METHOD
-    )
-    assign: Literal["posterior", "matching"] = keyword(
-        "posterior", "Label rows by posterior, or by matching.", METHOD, paper="matching"
-    )
-    kept_draws: Annotated[int, Field(ge=1000, le=LARGEST_WHOLE_NUMBER)] = keyword(
-        1000, 'The fewest draws of the global posterior; "exact" keeps those of its schedule.'
-    )
-    missing: Missing = describe(Schema.missing, "what a missing cell means, as in `Schema`.")
+    Attributes
+    ----------
+    format : of the study file.
+    title : A line for people; not part of the digest.
+    seed : A whole number; same seed, same result.
+    strategy : consensus, or exact, with an exchange for every sweep.
+    tier : What a silo releases: draws, or a summary of them.
+    assign : Label rows by posterior, or by matching.
+    kept_draws : The fewest draws of the global posterior; "exact" keeps those of its schedule.
+    missing : what a missing cell means, as in `Schema`.
+    matching : evidence; ball; divergence; hungarian if a silo has all.
+    aggregation : vcmc; product by file under policies that round; cmc; uniform.
+    polish : until the draws settle, or a number of rounds; 0 for none.
+    """
+
+    format: Literal[1] = FORMAT
+    title: Annotated[str, AfterValidator(check_writable)] | None = keyword(None, OUTPUT)
+    seed: CountFromZero = keyword(0, SAMPLER)
+    strategy: Literal["consensus", "exact"] = keyword("consensus", METHOD)
+    tier: Literal["summary", "draws"] = keyword("draws", METHOD)
+    assign: Literal["posterior", "matching"] = keyword("posterior", METHOD, paper="matching")
+    kept_draws: Annotated[int, Field(ge=1000, le=LARGEST_WHOLE_NUMBER)] = keyword(1000)
+    missing: Missing = Schema.missing
     silos: Annotated[tuple[SiloName, ...], AfterValidator(check_roster)]
     model: ModelSettings = ModelSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     local: LocalSettings = LocalSettings()
-    matching: Matching = keyword(
-        Evidence(), "evidence; ball; divergence; hungarian if a silo has all.", METHOD, paper="ball"
-    )
-    aggregation: Aggregation = keyword(
-        Aggregation(), "vcmc; product by file under policies that round; cmc; uniform.", METHOD
-    )
-    polish: Polish = keyword(
-        Polish(), "until the draws settle, or a number of rounds; 0 for none.", METHOD, paper=0
-    )
+    matching: Matching = keyword(Evidence(), METHOD, paper="ball")
+    aggregation: Aggregation = keyword(Aggregation(), METHOD)
+    polish: Polish = keyword(Polish(), METHOD, paper=0)
     variables: Annotated[tuple[VariableSettings, ...], AfterValidator(_tell_apart)]
 
     @field_validator("aggregation")

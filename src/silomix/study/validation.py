@@ -6,6 +6,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
+from inspect import cleandoc
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ R = TypeVar("R", bound="Record")
 
 MOST_LISTED = 50
 LONGEST_QUOTE = 60
+# A setting in the docstring of its record, and what it is for.
+ATTRIBUTE = re.compile(r"^(\w+) : (.*(?:\n    .*)*)", re.MULTILINE)
 # Of the settings of all records, to guess what a misspelt one was meant to be.
 NAMES: set[str] = set()
 
@@ -77,14 +80,11 @@ class Record(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **unused: Any) -> None:
-        """Describe each setting in the docstring, from where it is declared."""
+        """Note what each setting is for, from the docstring: commands and documentation show it."""
         NAMES.update(cls.model_fields)
-        told = {name: field.description for name, field in cls.model_fields.items()}
-        lines = [f"    {name} : {text}" for name, text in told.items() if text]
-        if lines:
-            section = "\n".join(["    Attributes", "    ----------", *lines])
-            summary, _, examples = (cls.__doc__ or "").rstrip().partition("\n\n")
-            cls.__doc__ = "\n\n".join(filter(None, [summary, section, examples.rstrip()])) + "\n"
+        for name, text in ATTRIBUTE.findall(cleandoc(cls.__doc__ or "")):
+            if name in cls.model_fields:
+                cls.model_fields[name].description = " ".join(text.split())
 
     @model_validator(mode="before")
     @classmethod
