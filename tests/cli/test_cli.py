@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shlex
 import signal
@@ -22,7 +21,6 @@ from silomix.cli.demo import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import SettingsError
 from silomix.messages.progress import Progress
-from silomix.posterior.diagnosis import sentences
 from silomix.study.keywords import SETTINGS
 
 SHORT = ["--iterations", "400", "--threads", "1"]
@@ -30,8 +28,12 @@ NO_WARNING = ["--relabel", "average"]
 """The other relabelling may warn that so short a run draws from the prior."""
 
 
+COLOURING = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE")
+
+
 def run(*args):
-    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
+    plain = dict.fromkeys(COLOURING)
+    return CliRunner().invoke(cli.app, [str(arg) for arg in args], env=plain)
 
 
 def words(text):
@@ -243,11 +245,7 @@ def test_simulate_writes_the_table_and_the_truth(tmp_path, seed):
     assert on_disk["cluster"].tolist() == truth.labels.tolist()
     assert on_disk["silo"].tolist() == table["silo"].tolist()
     assert record["files"] == [str(out), str(tmp_path / "made.truth.csv")]
-    assert record["silos"] == ["silo 1", "silo 2", "silo 3"]
     assert (record["rows"], record["clusters"]) == (90, 6)
-    result = run("simulate", "homogeneous", "--rows", 40, "--out", out, "--force")
-    assert "homogeneous: 40 rows, 4 silos, 5 clusters" in result.stdout
-    assert result.stdout.endswith(f"Table: {out}\nTrue clusters: {out.with_suffix('.truth.csv')}\n")
 
 
 def test_simulate_writes_a_cohort(tmp_path, seed):
@@ -258,12 +256,9 @@ def test_simulate_writes_a_cohort(tmp_path, seed):
     assert pd.read_parquet(out)["Hypertension"].tolist() == people["Hypertension"].tolist()
     labels = pd.read_parquet(tmp_path / "cohort.truth.parquet")
     assert labels["cluster"].tolist() == truth.labels.tolist()
-    parameters = tmp_path / "cohort.truth.json"
-    assert record["files"] == [str(out), str(tmp_path / "cohort.truth.parquet"), str(parameters)]
+    names = ["cohort.parquet", "cohort.truth.parquet", "cohort.truth.json"]
+    assert record["files"] == [str(tmp_path / name) for name in names]
     assert (record["rows"], record["clusters"], len(record["conditions"])) == (60, 27, 94)
-    forced = run("simulate", "cohort", "--rows", 60, "--out", out, "--force")
-    assert forced.stdout.endswith(f"Their parameters: {parameters}\n")
-    assert "cohort: 60 rows, 94 conditions, 27 clusters" in forced.stdout
 
 
 def test_study_describes_what_it_wrote(tmp_path, table):
@@ -279,11 +274,7 @@ def test_study_describes_what_it_wrote(tmp_path, table):
     schedule = {"iterations": 900, "burn_in": 300, "chains": 2, "thin": 1, "adaptive": False}
     assert record["settings"]["schedule"] == schedule
     assert (study.model.components, study.model.alpha, study.matching.absorb) == (9, 0.1, False)
-    result = run(*common)
-    assert "2 silos: north, south" in result.stdout
-    assert re.search(r"x5 +1, 2, 3\b", result.stdout)
-    assert silomix.study.digest(study) in result.stdout
-    assert result.stdout.endswith(f"Study: {out}\n")
+    assert run(*common).stdout.endswith(f"Study: {out}\n")
 
 
 def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
@@ -301,19 +292,19 @@ def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
 
 
 def test_files_are_replaced_only_by_force(tmp_path, table):
-    study, folder = tmp_path / "study.toml", tmp_path / "results"
-    commands = [
-        ["study", table, "--silo", "silo", "--out", study],
+    for command in (
+        ["study", table, "--silo", "silo", "--out", tmp_path / "study.toml"],
         ["simulate", "nested", "--rows", 40, "--out", tmp_path / "again.csv"],
-        ["sample", table, *SHORT, "--out", folder],
-    ]
-    for command in commands:
+        ["sample", table, *SHORT, "--out", tmp_path / "results"],
+    ):
         assert run(*command).exit_code == 0
         refused = run(*command)
-        assert refused.exit_code == 4
-        assert refused.stdout == ""
-        assert "give --force to replace, or another --out" in refused.stderr
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert "--force" in refused.stderr
         assert run(*command, "--force").exit_code == 0
+    blocked = run("sample", table, *SHORT, "--out", tmp_path / "again.csv" / "folder")
+    assert blocked.exit_code == 4
+    assert "cannot be written: Not a directory" in blocked.stderr
 
 
 def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
@@ -334,9 +325,9 @@ def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
     assert list(zip(profile["variable"], profile["level"], strict=True)) == (
         posterior.levels * len(sizes)
     )
-    lower, upper = silomix.metrics.highest_density_interval(posterior.probabilities)
-    np.testing.assert_allclose(profile["lower_95_hdi"], lower.ravel(), rtol=1e-5)
-    np.testing.assert_allclose(profile["upper_95_hdi"], upper.ravel(), rtol=1e-5)
+    bounds = silomix.metrics.highest_density_interval(posterior.probabilities)
+    for column, bound in zip(("lower_95_hdi", "upper_95_hdi"), bounds, strict=True):
+        np.testing.assert_allclose(profile[column], bound.ravel(), rtol=1e-5)
     labels = pd.read_csv(out / "labels.csv")
     assert labels["cluster"].tolist() == posterior.partition.labels.tolist()
     with np.load(out / "draws.npz", allow_pickle=False) as kept:
@@ -344,10 +335,8 @@ def test_sample_writes_what_the_library_finds(tmp_path, table, seed):
             np.testing.assert_array_equal(kept[name], getattr(draws, name))
         assert [tuple(pair) for pair in kept["levels"]] == draws.levels
         assert kept["probabilities"].dtype == np.float32
-    summary = (out / "summary.txt").read_text(encoding="utf-8")
-    assert f"all rows: 400 rows, 3 variables, {len(sizes)} cluster" in summary
-    assert draws.diagnostics.verdict in " ".join(summary.split())
-    assert draws.diagnostics.verdict in " ".join(result.stdout.split())
+    for text in ((out / "summary.txt").read_text(encoding="utf-8"), result.stdout):
+        assert draws.diagnostics.verdict in " ".join(text.split())
     assert result.stdout.endswith(f"Results: {out}\n")
 
 
@@ -380,13 +369,6 @@ def test_sample_repeats_rows_and_its_json_has_no_nan(tmp_path):
     assert (record["partition"], record["relabel"]) == ("pam", "average")
     record = json.loads(run(*common, "--components", 1).stdout, parse_constant=pytest.fail)
     assert record["traces"]["occupied"] == {"rhat": None, "ess": None}
-
-
-def test_what_is_in_the_way(tmp_path, table):
-    (tmp_path / "file").write_text("in the way")
-    blocked = run("sample", table, *SHORT, "--out", tmp_path / "file" / "folder")
-    assert blocked.exit_code == 4
-    assert "cannot be written: Not a directory; choose another place" in blocked.stderr
 
 
 def test_mismatches(tmp_path, table):
@@ -464,15 +446,8 @@ def test_fit_writes_what_the_library_finds(fitted):
     assert labels["row"].tolist() == list(range(1, 401))
     assert labels["silo"].tolist() == pd.read_csv(table)["silo"].tolist()
     assert labels["cluster"].tolist() == found.labels.tolist()
-    np.testing.assert_allclose(
-        labels["probability"], found.assignment.membership.max(axis=1), rtol=1e-5
-    )
     assert " ".join(found.diagnostics.verdict.split()) in " ".join(result.stdout.split())
-    starts = {line[:20] for line in result.stdout.splitlines()}
-    assert all(sentence[:20] in starts for sentence in sentences(found.diagnostics))
     assert result.stdout.endswith(f"Results: {out}\n")
-    again = run("fit", table, "--silo", "silo", "--out", out)
-    assert f"{out} has results already, {len(RESULTS)} files; give --force" in again.stderr
 
 
 def test_fit_as_json(tmp_path, fitted, monkeypatch):
@@ -490,8 +465,6 @@ def test_fit_as_json(tmp_path, fitted, monkeypatch):
     assert [c["rows"] for c in record["clusters"]] == np.bincount(found.labels).tolist()
     assert record["verdict"] == found.diagnostics.verdict
     assert record["sent"] == {silo: dict(sent) for silo, sent in found.provenance.sent.items()}
-    assert record["study"] == found.provenance.study
-    assert sum(record["silo_weights"].values()) == pytest.approx(1)
     assert list(record["seconds"]) == ["sampling", "matching"]
     assert set(record["files"]) == {str(tmp_path / "r" / name) for name in RESULTS}
 
@@ -556,14 +529,10 @@ def test_assign_gives_old_rows_their_old_labels(tmp_path, fitted):
     saved = results / "posterior.silomix"
     result = run("assign", saved, table, "--silo", "silo", "--out", out)
     assert result.exit_code == 0, result.output
-    by_folder = run("assign", results, table, "--silo", "silo", "--out", tmp_path / "again.csv")
-    assert by_folder.exit_code == 0, by_folder.output
-    assert (tmp_path / "again.csv").read_bytes() == out.read_bytes()
     assert out.read_bytes() == (results / "labels.csv").read_bytes()
     assert result.stdout.endswith(f"Labels: {out}\n")
-    refused = run("assign", saved, table, "--silo", "silo", "--out", out)
+    refused = run("assign", results, table, "--silo", "silo", "--out", out)
     assert refused.exit_code == 4
-    assert "already; give --force to replace" in refused.stderr
 
 
 def test_assign_new_rows(tmp_path, fitted, seed):
@@ -585,26 +554,16 @@ def test_assign_new_rows(tmp_path, fitted, seed):
         assert labels["cluster"].tolist() == membership.argmax(axis=1).tolist()
         assert labels["silo"].astype(object).where(labels["silo"].notna(), None).tolist() == names
         assert record["rows_of_other_silos"] == strangers
-        assert record["sizes"] == np.bincount(labels["cluster"], minlength=6).tolist()
-        assert record["files"] == [str(out)]
-    told = run("assign", saved, table, "--silo", "silo", "--out", tmp_path / "t.csv").stdout
-    assert "Rows of no silo of the study, to which its overall weights apply: 10." in told
     without = run("assign", saved, fitted[0], "--out", tmp_path / "w.csv")
     assert "to use their own, give --silo 'silo'" in without.stderr
 
 
 def test_assign_refuses_other_tables(tmp_path, fitted):
     table, results, _ = fitted
-    out = tmp_path / "labels.csv"
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
-    for line, complaint in [
-        ((table, "--silo", "sillo"), "'sillo' is neither a column of the table that"),
-        ((tmp_path / "other.csv",), "the table has no column"),
-    ]:
-        refused = run("assign", results, *line, "--out", out)
-        assert refused.exit_code == 3
-        assert complaint in refused.stderr
-    assert not out.exists()
+    for line in ((table, "--silo", "sillo"), (tmp_path / "other.csv",)):
+        assert run("assign", results, *line, "--out", tmp_path / "labels.csv").exit_code == 3
+    assert not (tmp_path / "labels.csv").exists()
 
 
 @pytest.fixture(scope="module")
@@ -648,12 +607,8 @@ def test_demo_tells_and_writes(demo):
     for text in (report, result.stdout):
         told = " ".join(text.split())
         assert f"planted clusters: {found.agreement:.3f}" in told
-        assert f"parameters would give {found.best:.3f}" in told
         assert "hospital 4 1,000 2 2 clusters 0 1" in told
-        # the weight of the paper's cluster 6 is a fifth of one hospital in four
-        assert "5 5.0% " in told
         assert found.posterior.diagnostics.verdict in told
-    assert "What left each silo, in bytes" in report
 
 
 def test_demo_as_json_with_a_cluster_that_was_not_found(demo, monkeypatch):
@@ -666,36 +621,27 @@ def test_demo_as_json_with_a_cluster_that_was_not_found(demo, monkeypatch):
     fewer = compare(posterior, table, truth, folder / "comparison.txt")
     assert fewer.planted["found"].isna().sum() == 1
     monkeypatch.setattr(whole, "run_demo", lambda out, progress: fewer)
-    assert silomix.read_study(folder / "study.toml") == found.posterior.study
-    assert pd.read_csv(folder / "labels.csv")["silo"].tolist() == table["hospital"].tolist()
     assert "not found" in run("demo", "--out", folder).stdout
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert None in [planted["share"] for planted in record["planted"]]
-    assert record["planted"][5]["weight"] == pytest.approx(0.05)
     assert record["hospitals"][3]["clusters"] == [0, 1]
-    assert record["report"] == str(folder / "report.html")
-
-
-COLOURING = {"FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE"}
-PLAIN = {name: value for name, value in os.environ.items() if name not in COLOURING}
 
 
 def start(*args, **options):
     command = [sys.executable, "-m", "silomix", *map(str, args)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=PLAIN, **options
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 
 
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]])
 def test_piped_output_is_plain(tmp_path, table, quiet):
-    process = start("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r", *quiet)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    assert set(err.splitlines()) <= (set() if quiet else {"compiling", "sampling"})
-    assert ("sampling" in err) != bool(quiet)
-    assert "\x1b" not in out
-    assert out.endswith(f"Results: {tmp_path / 'r'}\n")
+    result = run("sample", table, *SHORT, *NO_WARNING, "--out", tmp_path / "r", *quiet)
+    assert result.exit_code == 0, result.output
+    assert set(result.stderr.splitlines()) <= (set() if quiet else {"compiling", "sampling"})
+    assert ("sampling" in result.stderr) != bool(quiet)
+    assert "\x1b" not in result.output
+    assert result.stdout.endswith(f"Results: {tmp_path / 'r'}\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes")

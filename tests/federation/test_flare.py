@@ -28,7 +28,7 @@ from federation.flare_cases import (
 
 from silomix.errors import SiloError
 from silomix.posterior import load
-from silomix.study import Psgd
+from silomix.study import FewRounds, Psgd
 from silomix.transports.flare.session import connected, run_live, wait_for
 from silomix.transports.flare.startup_kit import provision
 
@@ -73,7 +73,8 @@ def replayed(out):
 
 
 def test_the_same_result_as_in_one_process(federation, tmp_path):
-    study = study_of(federation.table, NAMES[:2], polish=2, **FEDERATED)
+    solver = FewRounds(rounds=2, starts=3)
+    study = study_of(federation.table, NAMES[:2], polish=1, solver=solver, **FEDERATED)
     federation.restart_sites(study, NAMES[:2])
     posterior, outcome = run_live(study, federation.admin)
     posterior.save(tmp_path / "posterior.silomix")

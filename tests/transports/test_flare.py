@@ -9,7 +9,6 @@ import stat
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +23,6 @@ from silomix import cli
 from silomix.errors import (
     FileError,
     MessageError,
-    MissingDependency,
     SettingsError,
     SiloError,
     StudyMismatch,
@@ -167,14 +165,15 @@ def test_a_job_carries_the_study_and_no_code(tmp_path):
 @pytest.fixture
 def kit(tmp_path):
     """A site's kit, as far as we look at it."""
-    startup, local = tmp_path / "north" / "startup", tmp_path / "north" / "local"
-    startup.mkdir(parents=True)
-    local.mkdir()
-    (startup / "fed_client.json").write_text(json.dumps({"client": {"fqsn": "north"}}))
-    streamer = {"id": "site_log_streamer"}
-    resources = {"class_allow_list": ["nvflare"], "components": [streamer, {"id": "launcher"}]}
-    (local / "resources.json.default").write_text(json.dumps(resources))
-    (local / "authorization.json.default").write_text(json.dumps({"format_version": "1.0"}))
+    components = [{"id": "site_log_streamer"}, {"id": "launcher"}]
+    for name, content in {
+        "startup/fed_client.json": {"client": {"fqsn": "north"}},
+        "local/resources.json.default": {"class_allow_list": ["all"], "components": components},
+        "local/authorization.json.default": {"format_version": "1.0"},
+    }.items():
+        path = tmp_path / "north" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
     return tmp_path / "north"
 
 
@@ -186,22 +185,16 @@ def site(tmp_path):
     table.to_csv(tmp_path / "table.csv", index=False)
     schema = load(table.drop(columns="silo")).schema
     study = make_study(schema, ["north", "south"], iterations=40, seed=1)
-    paths = {name: str(tmp_path / name) for name in ("table.csv", "study.toml", "store")}
     write_study(study, tmp_path / "study.toml")
-    return SiteSettings(
-        paths["table.csv"], paths["study.toml"], "open", paths["store"], silo_column="silo"
-    )
+    data, file, store = (str(tmp_path / name) for name in ("table.csv", "study.toml", "store"))
+    return SiteSettings(data, file, "open", store, silo_column="silo")
 
 
 class TestKit:
-    @pytest.mark.parametrize("kind", ["server", "admin"])
-    def test_another_folder_is_no_kit(self, kit, kind):
-        with pytest.raises(FileError, match=f"start-up kit of a FLARE {kind}"):
-            startup_kit.read_startup(kit, kind)
-
     def test_a_site_builds_our_class_only_and_shows_no_files(self, kit, site):
-        command = site_command(kit, site)
-        assert "uid=north" in command
+        assert "uid=north" in site_command(kit, site)
+        with pytest.raises(FileError, match="start-up kit of a FLARE server"):
+            startup_kit.read_startup(kit, "server")
         resources = read_json(kit / "local" / "resources.json")
         assert resources["class_allow_list"] == ["silomix.transports.flare.executor.SiloExecutor"]
         assert resources["allow_log_streaming"] is False
@@ -273,56 +266,23 @@ class TestCommands:
         assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
         assert len(started) == 1
 
-    def test_wrong_settings(self, site, tmp_path):
-        wrong = {"run": ["--admin", tmp_path, "--without", "east"], "provision": []}
-        for command, code, words in (("run", 5, "no silo 'east'"), ("provision", 4, "not empty")):
-            out = tmp_path if command == "provision" else tmp_path / "out"
-            failed = self.run(command, site.study, *wrong[command], "--out", out)
-            assert failed.exit_code == code
-            assert words in failed.output
-
-    def test_without_flare_the_extra_is_named(self, site, tmp_path, monkeypatch):
+    def test_wrong_settings_or_no_flare(self, site, tmp_path, monkeypatch):
+        wrong = ["--admin", tmp_path, "--without", "east", "--out", tmp_path / "out"]
+        assert self.run("run", site.study, *wrong).exit_code == 5
+        in_use = self.run("provision", site.study, "--out", tmp_path)
+        assert in_use.exit_code == 4
+        assert "not empty" in in_use.output
         monkeypatch.setattr(startup_kit, "find_spec", lambda _: None)
         failed = self.run("provision", site.study, "--out", tmp_path / "kits")
         assert failed.exit_code == 4
         assert "silomix[flare]" in failed.output
-        with pytest.raises(MissingDependency), session.connected(tmp_path):
-            pass
 
 
 def fail(*_, **__):
     raise ConnectionError
 
 
-class FinishedSession:
-    """A server on which every job is finished, and leaves one file."""
-
-    def __init__(self, name, content):
-        self.name, self.content = name, content
-
-    def submit_job(self, folder):
-        assert Path(folder, "meta.json").exists()
-        return "job"
-
-    def get_job_meta(self, job):
-        return {"status": "FINISHED:COMPLETED"}
-
-    def download_job_result(self, job, folder):
-        path = Path(folder, "workspace", self.name)
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(self.content))
-        return folder
-
-
 class TestSession:
-    def test_what_a_run_leaves(self):
-        content = {"code": "away", "asked": [{"number": 1}]}
-        ended = FinishedSession("outcome.json", content)
-        found = session._run_once(ended, STUDY, 60.0, None)
-        assert found == (Outcome("away", asked=[{"number": 1}]), None)
-        ended = FinishedSession("log.json", {})
-        assert session._run_once(ended, STUDY, 60.0, None)[0].code == "stopped"
-
     def run(self, monkeypatch, ends, retries=2):
         """Run a study whose submissions end like this, one after the other."""
         ends = iter(ends)

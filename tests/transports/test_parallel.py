@@ -6,9 +6,7 @@ import os
 import signal
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import joblib
@@ -16,11 +14,9 @@ import numpy as np
 import pytest
 from distributed import Client
 from numpy.testing import assert_array_equal
-from typer.testing import CliRunner
 
 import silomix
-from silomix import api, cli
-from silomix.cli import whole
+from silomix import api
 from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError, SiloError
 from silomix.kernels.layout import lay_out
 from silomix.messages import (
@@ -38,7 +34,7 @@ from silomix.silo.answer import answer
 from silomix.silo.local import Silo
 from silomix.silo.store import Kept
 from silomix.study import make_study
-from silomix.study.policy import OPEN, PRESETS, write_policy
+from silomix.study.policy import PRESETS, write_policy
 from silomix.transports import parallel
 from silomix.transports.parallel import Joblib, own, workers
 
@@ -112,17 +108,6 @@ class TestWhatTravels:
         assert sent[LogLikelihood]["matched"] is first
         assert all(other is first for other in others)
 
-    def test_the_rows_are_brought_into_form_once(self):
-        silos = make_silos()
-        asked = Joblib(silos)
-        asked.ask(POLISH)
-        layouts = [silo.store.layout for silo in silos]
-        asked.ask(POLISH)
-        assert all(silo.store.layout is layouts[silo.place] for silo in silos)
-        counted = asked.ask(CountDistinctRows())["silo 0"]
-        assert counted.counts.sum() == silos[0].shard.rows
-        assert asked.ask(CountDistinctRows())["silo 0"].codes is silos[0].store.rows.codes
-
     def test_a_cluster_gets_the_rows_once(self, sent, monkeypatch):
         scattered = []
 
@@ -138,19 +123,6 @@ class TestWhatTravels:
         asked.ask(ASSIGN)
         assert [item is silo.shard.codes for item in scattered] == [True]
         assert sent[SampleLocally]["codes"] == sent[AssignRows]["codes"] == "future 1"
-
-    def test_a_checkpoint_is_found_from_any_folder(self, monkeypatch, tmp_path):
-        known = []
-
-        def note(bare, *_, **__):
-            known.append(bare.keywords["checkpoint"])
-            return reply_at_once(bare)
-
-        monkeypatch.setattr(parallel, "work", note)
-        monkeypatch.chdir(tmp_path)
-        for folder in (tmp_path / "kept", Path("kept")):
-            Joblib([replace(make_silos(1)[0], checkpoint=folder)]).ask(SampleLocally())
-        assert known == [tmp_path / "kept"] * 2
 
 
 def test_arrays_of_others_become_plain_ones_wherever_they_are(tmp_path):
@@ -178,18 +150,16 @@ class TestWorkers:
             with joblib.parallel_config(**config):
                 assert workers(3).n_jobs == jobs
 
-    @pytest.mark.parametrize("entered", [True, False])
-    def test_an_error_is_the_one_that_was_raised(self, monkeypatch, entered):
+    def test_an_error_is_the_one_that_was_raised(self, monkeypatch):
         def fail(bare, *_, **__):
             raise DataError(f"{bare.keywords['name']}: row 7 is wrong")
 
         monkeypatch.setattr(parallel, "work", fail)
         asked = Joblib(make_silos())
-        with joblib.parallel_config(backend="threading", n_jobs=2), ExitStack() as stack:
-            if entered:
-                stack.enter_context(asked)
-            with pytest.raises(DataError, match="row 7 is wrong"):
-                asked.ask(ASSIGN)
+        with joblib.parallel_config(backend="threading", n_jobs=2):
+            for context in (asked, nullcontext()):
+                with pytest.raises(DataError, match="row 7 is wrong"), context:
+                    asked.ask(ASSIGN)
 
     def test_a_question_out_of_order(self):
         query = LogLikelihood("key", 0, 1, np.ones((1, 3)), np.ones((1, 3, 1)))
@@ -221,12 +191,14 @@ class TestWorkers:
 
 class TestALostWorker:
     @pytest.mark.parametrize("lost", [BrokenProcessPool, CancelledError])
-    def test_costs_one_repetition_of_what_is_not_answered(self, monkeypatch, lost):
-        asked = []
+    def test_costs_one_repetition_of_what_is_not_answered_and_twice_is_an_error(
+        self, monkeypatch, lost
+    ):
+        asked, deaths = [], 1
 
         def work(bare, *_, **__):
             asked.append(bare.keywords["name"])
-            if asked.count("silo 1") == 1 and asked[-1] == "silo 1":
+            if asked[-1] == "silo 1" and asked.count("silo 1") <= deaths:
                 raise lost("a worker died")
             return reply_at_once(bare)
 
@@ -234,15 +206,8 @@ class TestALostWorker:
         replies = Joblib(make_silos()).ask(ASSIGN)
         assert list(replies) == ["silo 0", "silo 1", "silo 2"]
         assert asked == ["silo 0", "silo 1", "silo 1", "silo 2"]
-
-    def test_twice_is_an_error(self, monkeypatch):
-        def work(bare, *_, **__):
-            if bare.keywords["name"] != "silo 0":
-                raise BrokenProcessPool("a worker died")
-            return reply_at_once(bare)
-
-        monkeypatch.setattr(parallel, "work", work)
-        with pytest.raises(SiloError, match=r"^silo 1, silo 2: the worker died, and so did the"):
+        asked, deaths = [], 2
+        with pytest.raises(SiloError, match=r"silo 1, silo 2: the worker died"):
             Joblib(make_silos()).ask(ASSIGN)
 
     @pytest.mark.slow
@@ -293,36 +258,15 @@ class TestFit:
             api.fit(table, silo="silo", transport="joblib")
 
     def test_a_policy_by_word_by_file_or_as_it_is(self, table, tmp_path, monkeypatch):
-        seen = []
-
         def note(study, silos, **_):
-            seen.append(silos.silos[0].policy)
-            raise SiloError("enough")
+            raise SiloError(silos.silos[0].policy.name)
 
         monkeypatch.setattr(api, "run_study", note)
         path = write_policy(PRESETS["omop"], tmp_path / "own.toml")
-        for policy in (None, "ukllc", path, str(path), PRESETS["pcornet"]):
+        given = {None: "open", "ukllc": "ukllc", path: "omop", PRESETS["pcornet"]: "pcornet"}
+        for policy, name in given.items():
             for transport in api.TRANSPORTS:
-                with pytest.raises(SiloError, match="enough"):
+                with pytest.raises(SiloError, match=name):
                     api.fit(table, silo="silo", policy=policy, transport=transport)
-        expected = ["open", "ukllc", "omop", "omop", "pcornet"]
-        assert [policy.name for policy in seen[::2]] == expected
-        assert seen[::2] == seen[1::2]
-        assert seen[0] is OPEN
         with pytest.raises(SettingsError, match="there is no policy 'ukllk'"):
             api.fit(table, silo="silo", policy="ukllk")
-
-
-def test_the_command_hands_both_on(tmp_path, table, monkeypatch):
-    seen = {}
-
-    def note(table, silo, **settings):
-        assert callable(settings.pop("progress"))
-        seen.update(settings)
-        raise silomix.SilomixError("enough")
-
-    monkeypatch.setattr(whole, "fit", note)
-    table.to_csv(tmp_path / "t.csv", index=False)
-    words = ["--transport", "joblib", "--policy", "open", "--out", str(tmp_path / "r")]
-    CliRunner().invoke(cli.app, ["fit", str(tmp_path / "t.csv"), *words])
-    assert seen == {"transport": "joblib", "policy": "open"}
