@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from silomix.cli.whole import report_command
 from silomix.errors import FileError, SettingsError
+from silomix.model import sentences
 from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior import PolishTrace
@@ -338,12 +339,12 @@ def test_text_on_every_colour_can_be_read(theme):
 
 
 def test_colours_are_clipped_and_numbers_are_written_for_people():
-    assert [display.share_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
-    assert [display.difference_class(d, 2.0) for d in (-9.0, 0.0, 1.0)] == ["d0", "d10", "d15"]
-    shares = [display.percent(share) for share in (0.3214, 0.0004, np.nan)]
+    assert [display.heat_class(share) for share in (-0.1, 0.5, 1.2)] == ["p0", "p10", "p20"]
+    assert [display.heat_class(d, "d") for d in (-1.75, 0.5, 0.75)] == ["d0", "d10", "d15"]
+    shares = [sentences.percent(share) for share in (0.3214, 0.0004, np.nan)]
     assert shares == ["32.1%", "0.04%", "–"]
-    assert [display.number(np.inf), display.number(-0.5, "+.2f")] == ["–", "−0.50"]
-    surest = [display.probability(*pair) for pair in ((1.0, 1000), (0.0, 50), (0.953, 1000))]
+    assert [sentences.number(np.inf), sentences.number(-0.5, "+.2f")] == ["–", "−0.50"]
+    surest = [sentences.probability(*pair) for pair in ((1.0, 1000), (0.0, 50), (0.953, 1000))]
     assert surest == ["> 0.999", "< 0.02", "0.953"]
 
 

@@ -4,6 +4,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -58,6 +59,8 @@ TEXTS = {
 }
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
+# Options on where a silo's rows are, and what left is counted, as `silo.local.open_site` has them.
+WHERE = {"silo_column": str, "frequency": str, "ledger": Path, "table_name": str}
 # What a shell offers to complete a value with.
 WORDS: dict[str, Sequence[str]] = {
     "preset": tuple(PRESETS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.text import Text
 
 from silomix.api import fit
+from silomix.cli.terminal import Shown
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.table import load
@@ -30,34 +31,9 @@ if TYPE_CHECKING:
 
 DESIGN, SEPARABILITY, SEED = "non-nested", "easy", 1
 COLUMN = "hospital"
-COMPARISON = "comparison.txt"
 
 
-class Demo(NamedTuple):
-    """The outcome.
-
-    Attributes
-    ----------
-    planted : a line for each planted cluster: its weight in the design of Fendler et al. (2026),
-        table 1, the rows drawn from it, and the cluster found that shares most rows with it, with
-        its posterior share and interval; nan where there is none.
-    hospitals : a line for each: its rows, in how many clusters they were planted, how many it
-        found on its own rows, what those are among the clusters of all hospitals, and the adjusted
-        Rand index of its rows' final labels and the planted ones.
-    agreement, best : adjusted Rand index of the labels found, and of those that the true
-        parameters would give.
-    comparison : the file with all this.
-    """
-
-    posterior: Posterior
-    planted: pd.DataFrame
-    hospitals: pd.DataFrame
-    agreement: float
-    best: float
-    comparison: Path
-
-
-def run_demo(folder: Path, **settings: Any) -> Demo:
+def run_demo(folder: Path, **settings: Any) -> Shown:
     """Simulate the hospitals, fit, compare, and write everything to `folder`.
 
     `settings` go to `silomix.fit`.
@@ -69,22 +45,44 @@ def run_demo(folder: Path, **settings: Any) -> Demo:
         folder.mkdir(parents=True, exist_ok=True)
     write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
-    found = compare(posterior, table, truth, folder / COMPARISON)
-    write_posterior(folder, posterior)
-    view = Group(demo_view(found), posterior_view(posterior))
-    write_text(as_text(view), found.comparison)
-    return found
-
-
-def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, text: Path) -> Demo:
-    """Compare a fit with what its table was drawn from; `text` is where that will stand."""
-    found = adjusted_rand_index(truth.labels, posterior.labels)
+    planted, hospitals = _planted(posterior, truth), _hospitals(posterior, table, truth)
+    # of the labels found, and of those that the true parameters would give
+    agreement = adjusted_rand_index(truth.labels, posterior.labels)
     best = adjusted_rand_index(truth.labels, best_labels(table, truth))
-    hospitals = _hospitals(posterior, table, truth)
-    return Demo(posterior, _planted(posterior, truth), hospitals, found, best, text)
+    view = Group(
+        Text(
+            f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}) and {len(planted)} "
+            "clusters; no hospital has them all. Each sampled its own rows; the coordinator "
+            f"matched and combined what they released, and found {posterior.n_clusters} clusters."
+        ),
+        Text(
+            f"Adjusted Rand index with the planted clusters: {agreement:.3f}; the true parameters "
+            f"would give {best:.3f} (1 is equal, 0 is chance)."
+        ),
+        *_views(planted, hospitals),
+        verdict_view(posterior.diagnostics),
+    )
+    write_posterior(folder, posterior)
+    comparison, page = folder / "comparison.txt", folder / PAGE
+    write_text(as_text(Group(view, posterior_view(posterior))), comparison)
+    record = posterior_record(posterior) | {
+        "ari": agreement,
+        "best_ari": best,
+        "planted": json_lines(planted),
+        "hospitals": json_lines(hospitals),
+        "comparison": comparison,
+        "report": page,
+    }
+    return Shown(record, view, f"Against the truth: {comparison}\nReport: {page}")
 
 
 def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
+    """Return a line for each planted cluster.
+
+    Its weight in the design of Fendler et al. (2026), table 1, the rows drawn from it, and the
+    cluster found that shares most rows with it, with its posterior share and interval; nan where
+    there is none.
+    """
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
     lower, upper = highest_density_interval(posterior.weights)
@@ -97,6 +95,12 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
 
 
 def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> pd.DataFrame:
+    """Return a line for each hospital.
+
+    Its rows, in how many clusters they were planted, how many it found on its own rows, what those
+    are among the clusters of all hospitals, and the adjusted Rand index of its rows' final labels
+    and the planted ones.
+    """
     lines = []
     groups = posterior.correspondence.groups if posterior.correspondence else ()
     for name, own in zip(posterior.silos, groups, strict=False):
@@ -126,41 +130,14 @@ def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     return labels
 
 
-def demo_record(demo: Demo) -> dict[str, Any]:
-    """Return the outcome for a program."""
-    return posterior_record(demo.posterior) | {
-        "ari": demo.agreement,
-        "best_ari": demo.best,
-        "planted": json_lines(demo.planted),
-        "hospitals": json_lines(demo.hospitals),
-        "comparison": demo.comparison,
-        "report": demo.comparison.with_name(PAGE),
-    }
-
-
-def demo_view(demo: Demo) -> RenderableType:
-    """Return the outcome for a person."""
-    found = ["not found" if pd.isna(c) else f"cluster {c}" for c in demo.planted["found"]]
+def _views(planted: pd.DataFrame, hospitals: pd.DataFrame) -> tuple[RenderableType, ...]:
+    """Return the two tables for a person."""
+    found = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
+    which = ["clusters " + " ".join(map(str, own)) for own in hospitals["clusters"]]
+    agreement = hospitals["agreement"].map("{:.3f}".format)
     heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
     heads |= {"lower": "95% from", "upper": "to"}
-    planted = demo.planted.assign(found=found).rename(columns=heads)
-    which = ["clusters " + " ".join(map(str, own)) for own in demo.hospitals["clusters"]]
-    agreement = demo.hospitals["agreement"].map("{:.3f}".format)
-    hospitals = demo.hospitals.assign(clusters=which, agreement=agreement)
+    shown = planted.assign(found=found).rename(columns=heads).rename_axis("planted")
     heads = {"name": COLUMN, "clusters": "which are", "agreement": "ARI"}
-    what = (
-        f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}) and {len(demo.planted)} "
-        "clusters; no hospital has them all. Each sampled its own rows; the coordinator matched "
-        f"and combined what they released, and found {demo.posterior.n_clusters} clusters."
-    )
-    how_well = (
-        f"Adjusted Rand index with the planted clusters: {demo.agreement:.3f}; the true "
-        f"parameters would give {demo.best:.3f} (1 is equal, 0 is chance)."
-    )
-    return Group(
-        Text(what),
-        Text(how_well),
-        frame_view(planted.rename_axis("planted").reset_index()),
-        frame_view(hospitals.rename(columns=heads), left=["which are"]),
-        verdict_view(demo.posterior.diagnostics),
-    )
+    of_each = hospitals.assign(clusters=which, agreement=agreement).rename(columns=heads)
+    return frame_view(shown.reset_index()), frame_view(of_each, left=["which are"])

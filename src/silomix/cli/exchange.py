@@ -4,7 +4,7 @@
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -129,14 +129,14 @@ def answer_command(
         "ledger": account and account.path,
         "table": account and account.table,
     }
-    last = [
-        f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}",
-        f"Stays here: {home}",
-    ]
-    last += [f"Counted in: {record['ledger']}"]
-    last += [f"Clusters of the rows, which stay here too: {labels}"] if labels else []
+    last = (
+        f"To the coordinator: {exchange / exchange_folder.ANSWERS / own}\nStays here: {home}\n"
+        f"Counted in: {record['ledger']}"
+    )
+    if labels:
+        last += f"\nClusters of the rows, which stay here too: {labels}"
     code = exit_code(SiloError()) if any(item.refused for item in done) else 0
-    return Shown(record, _answers_view(asked, done, given=policy), "\n".join(last), code)
+    return Shown(record, _answers_view(asked, done, given=policy), last, code)
 
 
 def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
@@ -155,12 +155,10 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
             "nobody has agreed to the study above: give --study and the file that was agreed to, "
             "or --yes to follow this one"
         )
-    try:
-        agreed = typer.confirm(f"Follow it as {silo!r}?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise PolicyRefusal(f"{silo!r} does not follow this study; nothing was read or answered")
+    with suppress(typer.Abort):
+        if typer.confirm(f"Follow it as {silo!r}?", err=True):
+            return
+    raise PolicyRefusal(f"{silo!r} does not follow this study; nothing was read or answered")
 
 
 def _at_a_terminal() -> bool:
@@ -172,7 +170,7 @@ def _about(plan: Study, exchange: Path, silo: str) -> str:
     """Return what a study is and asks of a silo, for people."""
     questions = exchange_folder.expected_questions(plan)
     asks = f"at most {questions}" if questions else "as many as it takes"
-    lines = [
+    lines = (
         f"No --study was given. {silo!r} is about to follow the study of {exchange}:",
         f"  title: {printable(plan.title or 'none')}",
         f"  digest: {digest(plan)}",
@@ -180,7 +178,7 @@ def _about(plan: Study, exchange: Path, silo: str) -> str:
         f"  variables: {listing([variable.name for variable in plan.variables])}",
         f"  questions: {asks}. As far as the policy allows, it asks for",
         *(f"    - {line}" for line in exchange_folder.asked_for(plan)),
-    ]
+    )
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from silomix.cli.command import command
+from silomix.cli.command import WHERE, command
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import showing
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
@@ -141,6 +141,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
 
 
 @command(
+    settings=WHERE | {"without": list[str], "threads": int},
     kit=KIT,
     store="Folder of what it keeps; in KIT by default.",
     silo_column="Column that says whose row it is; the kit has the silo's name.",
@@ -153,12 +154,7 @@ def site_command(
     study: Path,
     policy: str | None = None,
     store: Path | None = None,
-    silo_column: str | None = None,
-    frequency: str | None = None,
-    ledger: Path | None = None,
-    table_name: str | None = None,
-    without: list[str] | None = None,
-    threads: int | None = None,
+    **where: Any,
 ) -> None:
     """Run a silo's site, until it is stopped: it answers the questions of this one study.
 
@@ -166,19 +162,12 @@ def site_command(
     --------
     silomix flare site kits/north --data north.csv --study study.toml
     """
-    rules = policy or "default"
-    settings = startup_kit.SiteSettings(
-        data=str(data.resolve()),
-        study=str(study.resolve()),
-        policy=str(Path(rules).resolve()) if Path(rules).suffix else rules,
-        store=str((store or kit / "store").resolve()),
-        silo_column=silo_column,
-        frequency=frequency,
-        without=without or (),
-        threads=threads,
-        ledger=str(ledger.resolve()) if ledger else None,
-        table_name=table_name,
-    )
+    rules = Path(policy or "default")
+    where |= {"data": data, "study": study, "store": store or kit / "store"}
+    where["policy"] = rules if rules.suffix else str(rules)  # a file, or the name of a preset
+    # the site runs in a folder of its own
+    paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
+    settings = startup_kit.SiteSettings(**where | paths)
     silo, _ = open_own_silo(settings, startup_kit.read_startup(kit, "client")["fqsn"])
     about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
     typer.echo(f"{silo.name}: {about}", err=True)
@@ -186,7 +175,7 @@ def site_command(
 
 
 @command(
-    settings={"deadline": float, "retries": int, "wait": float},
+    settings={"without": list[str], "deadline": float, "retries": int, "wait": float},
     study=STUDY,
     admin=ADMIN,
     deadline="Seconds for each question (default 3600); sampling is one.",
@@ -195,14 +184,7 @@ def site_command(
     wait="Seconds to wait for the silos to be connected (default 120).",
 )
 def run_command(
-    study: Path,
-    *,
-    admin: Path,
-    out: Path,
-    without: list[str] | None = None,
-    force: bool = False,
-    quiet: bool = False,
-    **asking: Any,
+    study: Path, *, admin: Path, out: Path, force: bool = False, quiet: bool = False, **asking: Any
 ) -> Shown:
     """Run a study over the connected sites, and write its results.
 
@@ -213,9 +195,9 @@ def run_command(
     check_free([*posterior_files(out), out / RUN_FILE], force=force)
     plan = read_study(study)
     with showing(quiet=quiet) as report:
-        posterior, outcome = session.run_live(
-            plan, admin, left_out=without or (), report=report, **asking
-        )
+        left_out = asking.pop("without", ())
+        found = session.run_live(plan, admin, left_out=left_out, report=report, **asking)
+    posterior, outcome = found
     files = [*write_posterior(out, posterior), out / RUN_FILE]
     startup_kit.write_json(out / RUN_FILE, asdict(outcome))
     record = posterior_record(posterior) | {"files": files}

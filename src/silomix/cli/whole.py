@@ -8,14 +8,14 @@ import typer
 
 from silomix.api import fit
 from silomix.cli.command import columns_to_use, command, given, settings_of, split
-from silomix.cli.demo import demo_record, demo_view, run_demo
+from silomix.cli.demo import run_demo
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.reading import read_table
-from silomix.model.sentences import plural
+from silomix.model.sentences import one_of, plural
 from silomix.model.table import expand
 from silomix.posterior import load
-from silomix.posterior.outside import Outside, check_method, compare_outside, read_outside
+from silomix.posterior.outside import AGAINST, Outside, compare_outside, read_outside
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
 
@@ -33,10 +33,7 @@ def demo_command(*, out: Path, quiet: bool = False) -> Shown:
     silomix demo --out demo-output
     """
     with showing(quiet=quiet) as report:
-        found = run_demo(out, progress=report or False)
-    record = demo_record(found)
-    last = f"Against the truth: {record['comparison']}\nReport: {record['report']}"
-    return Shown(record, demo_view(found), last)
+        return run_demo(out, progress=report or False)
 
 
 @command(
@@ -187,7 +184,7 @@ def _outside_columns(outside: str | None, method: str | None) -> dict[str, Any]:
     if method is not None:
         if outside is None:
             raise typer.BadParameter("--outside-method needs --outside: say which columns")
-        check_method(method)
+        one_of("method", method, AGAINST)
     parts = [name.rpartition("=") for name in split(outside) or []]
     return {name if sign else kind: kind if sign else None for name, sign, kind in parts}
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
 
+# Share of the draws inside the intervals that people are shown.
+INTERVAL = 0.95
+
 
 def adjusted_rand_index(a: ArrayLike, b: ArrayLike) -> float:
     """Return the adjusted Rand index of two partitions of the same rows.

@@ -1,8 +1,9 @@
-"""Words for messages: counts and lists, what a misspelt name meant, refusals of one argument."""
+"""Words for messages: counts, lists, numbers, what a misspelt name meant, refusals of an argument."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 MOST_LISTED = 10
+# Stands where there is no number.
+ABSENT = "–"
 
 
 def plural(count: int, noun: str) -> str:
@@ -29,6 +32,34 @@ def listing(names: Sequence[str], most: int = MOST_LISTED) -> str:
 def quoted(names: Sequence[str], most: int = MOST_LISTED) -> str:
     """Return names as `listing` does, each in quotes."""
     return listing([repr(name) for name in names], most)
+
+
+def number(value: float, form: str = ".2f") -> str:
+    """Return a formatted number, with a true minus; ABSENT where it is not finite."""
+    return format(value, form).replace("-", "−") if math.isfinite(value) else ABSENT
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage: "32.1%", "0.04%"."""
+    return number(share, ".2%" if 0 < share < 0.001 else ".1%")
+
+
+def span(lower: float, upper: float, form: str) -> str:
+    """Return an interval; ABSENT where there is none."""
+    return f"{lower:{form}} to {upper:{form}}" if math.isfinite(lower) else ABSENT
+
+
+def amount(value: float) -> str:
+    """Return a number of any size with about four digits, or whole where it has more."""
+    return number(value, ",.4g" if abs(value) < 1e4 else ",.0f")
+
+
+def probability(share: float, draws: int) -> str:
+    """Return a probability no surer than so many draws can tell."""
+    edge = max(1 / draws, 0.001)
+    if share > 1 - edge:
+        return f"> {1 - edge:.3g}"
+    return f"< {edge:.3g}" if share < edge else number(share, ".3f")
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

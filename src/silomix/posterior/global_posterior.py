@@ -260,7 +260,11 @@ class Posterior:
         (130, 8)
         """
         one_of("layout", layout, get_args(Layout))
-        draws = self.probabilities if silo is None else self._profiles_of(str(silo))
+        draws = self.probabilities
+        if silo is not None:
+            one_of("silo", str(silo), self.silos)
+            if self.silo_profiles is not None:
+                draws = self.silo_profiles.probabilities[:, self.silos.index(str(silo))]
         if layout == "tidy":
             columns = _by_cluster(self, self.levels) | estimates(draws, level)
         else:
@@ -269,12 +273,6 @@ class Posterior:
             columns = {"variable": variables, "level_name": names}
             columns |= {f"cluster {cluster}": mean for cluster, mean in means}
         return make_frame(columns, frame_like, self)
-
-    def _profiles_of(self, silo: str) -> NDArray[np.floating]:
-        """Return the draws of a silo's own profiles: (draw, cluster, level)."""
-        one_of("silo", silo, self.silos)
-        own = self.silo_profiles
-        return self.probabilities if own is None else own.probabilities[:, self.silos.index(silo)]
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of how much the silos differ in each variable, the largest first.
@@ -409,12 +407,9 @@ class Posterior:
     def __repr__(self) -> str:
         """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
         study, made = self.study, self.provenance
-        lower, upper = highest_density_interval(self.weights, 0.95)
         means = self.weights.mean(axis=0, dtype=np.float64)
-        sizes = [
-            f"{mean:.1%} ({low:.1%} to {high:.1%})"
-            for mean, low, high in zip(means, lower, upper, strict=True)
-        ]
+        sized = zip(means, *highest_density_interval(self.weights, 0.95), strict=True)
+        sizes = [f"{mean:.1%} ({low:.1%} to {high:.1%})" for mean, low, high in sized]
         counts = (
             f"Posterior of {plural(self.n_clusters, 'cluster')} in "
             f"{plural(len(self.silos), 'silo')}: {plural(self.n_draws, 'draw')}, "

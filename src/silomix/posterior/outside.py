@@ -11,7 +11,7 @@ import numpy as np
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
-from silomix.model.sentences import at_least, one_of, plural
+from silomix.model.sentences import ABSENT, at_least, number, one_of, plural
 from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
@@ -24,12 +24,12 @@ from silomix.posterior.outside_estimates import (
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import narwhals as nw
     from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Bools, Ints
+    from silomix.kernels.arrays import Bools
     from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
@@ -189,21 +189,27 @@ def compare_outside(
     >>> found.frame("wide").columns.tolist()
     ['cluster', 'age', 'age, p value']
     """
-    check_method(method)
+    one_of("method", method, AGAINST)
     if not 0 < level < 1:
         raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
     if labels is not None and method != "labels":
         raise SettingsError('labels are for method="labels"; leave them out, or give it')
     if method == "averaged" and posterior.n_draws < 2:
         raise SettingsError('averaging needs two draws or more; give method="labels"')
-    frame, used = read_table(table), 0
+    frame, used, clusters = read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns)
-    _check_outside(posterior, {target.variable for target in targets}, silo)
+    missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
+    _check_outside(posterior, missing, silo)
     if method == "labels":
         if labels is None:
             labels = posterior.membership(frame, silo, threads=threads).argmax(axis=1)
-        given = _check_labels(labels, len(frame), posterior.n_clusters)
-        found = [compare_labels(target, given, posterior.n_clusters, level) for target in targets]
+        given = cluster_numbers("labels", labels)
+        if len(given) != len(frame) or given.max() >= clusters:
+            raise DataError(
+                f"labels has {len(given)} rows and goes up to {given.max()}; give one for each of "
+                f"the table's {len(frame)} rows, from 0 to {clusters - 1}"
+            )
+        found = [compare_labels(target, given, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         chosen = np.linspace(0, posterior.n_draws - 1, used).round().astype(np.int64)
@@ -220,38 +226,23 @@ def compare_outside(
         method=method,
         level=level,
         rows=len(frame),
-        missing={target.variable: int(np.isnan(target.values).sum()) for target in targets},
+        missing=missing,
         draws=used,
     )
 
 
-def check_method(method: str) -> None:
-    """Refuse a word that is no method."""
-    one_of("method", method, get_args(Method))
-
-
-def _check_outside(posterior: Posterior, names: set[str], silo: str | None) -> None:
-    clustered = sorted(names & {variable.name for variable in posterior.study.variables})
-    if clustered:
-        raise SettingsError(
-            f"column {clustered[0]!r} was clustered, so its clusters differ by construction; "
-            "leave it out here: posterior.profiles() describes it"
-        )
+def _check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:
+    for variable in posterior.study.variables:
+        if variable.name in names:
+            raise SettingsError(
+                f"column {variable.name!r} was clustered, so its clusters differ by construction; "
+                "leave it out here: posterior.profiles() describes it"
+            )
     if silo in names:
         raise SettingsError(
             f"column {silo!r} names the silos, whose weights decide the memberships; compare it "
             "without silo=, or leave it out"
         )
-
-
-def _check_labels(labels: ArrayLike, rows: int, clusters: int) -> Ints:
-    found = cluster_numbers("labels", labels)
-    if len(found) != rows or found.max() >= clusters:
-        raise DataError(
-            f"labels has {len(found)} rows and goes up to {found.max()}; give one for each of the "
-            f"table's {rows} rows, from 0 to {clusters - 1}"
-        )
-    return found
 
 
 def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
@@ -265,11 +256,11 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     frame : a row per unit.
     columns : names, or names with "mean" or "levels" to say so; None leaves it to the values.
     """
-    names = [columns] if isinstance(columns, str) else list(columns)
-    if not names:
+    names = [columns] if isinstance(columns, str) else columns
+    kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
+    if not kinds:
         raise SettingsError("columns is empty; name at least one column to compare")
-    kinds = columns if isinstance(columns, Mapping) else dict.fromkeys(names)
-    return [target for name in names for target in _read_column(frame, name, kinds[name])]
+    return [target for name in kinds for target in _read_column(frame, name, kinds[name])]
 
 
 def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
@@ -312,11 +303,15 @@ def _describe(outside: Outside) -> Iterator[str]:
     if outside.method == "averaged":
         way = f"memberships averaged over {plural(outside.draws, 'draw')}"
     yield f"Outside variables of {plural(outside.posterior.n_clusters, 'cluster')}, {way}"
+    against, interval = f"minus {AGAINST[outside.method]}", f"{100 * outside.level:g}% interval"
     for one in outside.comparisons[:MOST_SHOWN]:
         left_out = outside.missing[one.variable]
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
         yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
-        yield from _lines(outside, one)
+        yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
+        for cluster, (rows, mean, change, span, p, differs) in enumerate(texts(outside, one)):
+            star = " *" if differs else ""
+            yield f"{cluster:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"
@@ -325,15 +320,6 @@ def _describe(outside: Outside) -> Iterator[str]:
         f"keeps the chance of any false alarm in {plural(outside.tests, 'test')} at "
         f"{100 * outside.error:g}% (Bonferroni)"
     )
-
-
-def _lines(outside: Outside, one: Comparison) -> Iterator[str]:
-    against = f"minus {AGAINST[outside.method]}"
-    interval = f"{100 * outside.level:g}% interval"
-    yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
-    for cluster, (rows, mean, change, span, p, differs) in enumerate(texts(outside, one)):
-        star = " *" if differs else ""
-        yield f"{cluster:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
 
 
 def texts(outside: Outside, one: Comparison) -> Iterator[tuple[str, str, str, str, str, bool]]:
@@ -346,21 +332,19 @@ def texts(outside: Outside, one: Comparison) -> Iterator[tuple[str, str, str, st
         change, lower, upper = (
             value(part[cluster], one, "+") for part in (one.difference, one.lower, one.upper)
         )
-        rare = "–" if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
+        rare = ABSENT if np.isnan(p) else "<0.0001" if p < 0.0001 else f"{p:.4f}"
         rows, estimate = f"{one.rows[cluster]:,.0f}", value(one.estimate[cluster], one)
         yield rows, estimate, change, f"{lower} to {upper}", rare, p <= outside.threshold
 
 
-def value(number: float, one: Comparison, sign: str = "") -> str:
+def value(found: float, one: Comparison, sign: str = "") -> str:
     """Return a mean with about four digits, or a share in percent; "–" for nan.
 
     With the sign "+" it is a difference: of shares, in percentage points.
     """
-    if not np.isfinite(number):
-        return "–"
     if one.level is not None:
-        return f"{100 * number:{sign}.1f}{'' if sign else '%'}".replace("-", "−")
+        return number(100 * found, f"{sign}.1f") if sign else number(found, ".1%")
     numbers = np.abs([one.whole, *one.difference])
     largest = np.max(numbers, initial=0.0, where=np.isfinite(numbers))
     decimals = int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest > 0 else 0
-    return f"{number:{sign},.{decimals}f}".replace("-", "−")
+    return number(found, f"{sign},.{decimals}f")

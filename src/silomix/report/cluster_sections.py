@@ -8,24 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.metrics import highest_density_interval
+from silomix.model.metrics import INTERVAL, highest_density_interval
+from silomix.model.sentences import number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside import AGAINST, texts, value
-from silomix.report.display import (
-    INTERVAL,
-    STEPS,
-    Cell,
-    Picture,
-    Table,
-    bar,
-    difference_class,
-    make_table,
-    map_chart,
-    number,
-    percent,
-    probability,
-    share_class,
-)
+from silomix.report.display import Cell, Picture, Table, bar, heat_class, make_table, map_chart
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -131,7 +118,7 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
             "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
             "whole": _short(contrast.whole[column]),
             "cells": [
-                (_short(mean), f"{share_class(mean)} {difference_class(scaled, largest)}")
+                (_short(mean), f"{heat_class(mean)} {heat_class((scaled / largest + 1) / 2, 'd')}")
                 for mean, scaled in both
             ],
         }
@@ -139,7 +126,6 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
     return {
         "lines": [line(column) for column in shown],
         "largest": largest,
-        "steps": STEPS,
         "data": {
             "draws": posterior.n_draws,
             "rows": None if silo_rows is None else _rounded(weights, sum(silo_rows)),

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -21,6 +20,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
+
+from silomix.model.sentences import amount
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats
     from silomix.posterior.characterise import ClusterMap
 
-INTERVAL = 0.95
-# Stands where there is no number.
-ABSENT = "–"
 # Characters in a line of text.
 WIDTH = 88
 
@@ -62,8 +60,7 @@ SQUARE = 330
 ELLIPSE = 2.4477
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A cell of a table.
 
     Attributes
@@ -80,8 +77,7 @@ class Cell:
     folded: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table whose first column names the lines.
 
     Attributes
@@ -98,8 +94,7 @@ class Table:
     left: Collection[int]
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A drawing, what it shows, and the same in numbers."""
 
     drawing: Markup
@@ -109,30 +104,18 @@ class Picture:
 
 def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
     """Return a table from its columns by heading: iterables of values, some of them `Cell`s."""
-    rows = tuple(
-        tuple(value if isinstance(value, Cell) else Cell(value) for value in line)
-        for line in zip(*columns.values(), strict=True)
-    )
+    lines = zip(*columns.values(), strict=True)
+    rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
     return Table(caption, tuple(columns), rows, left)
-
-
-def table_view(*heads: str, left: Collection[str] = ()) -> TerminalTable:
-    """Return an empty table for the terminal: numbers to the right, few lines.
-
-    The first column, and those named in `left`, hold text.
-    """
-    view = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, head in enumerate(heads):
-        text = position == 0 or head in left
-        view.add_column(head, justify="left" if text else "right", overflow="fold")
-    return view
 
 
 def as_view(table: Table, most: int | None = None) -> TerminalTable:
     """Return the first lines of a table for the terminal, without its drawings and small print."""
+    view = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False)
     shown = [position for position, head in enumerate(table.heads) if head]
-    left = [table.heads[position] for position in table.left]
-    view = table_view(*(table.heads[position] for position in shown), left=left)
+    for position in shown:
+        justify: Literal["left", "right"] = "left" if position in table.left else "right"
+        view.add_column(table.heads[position], justify=justify, overflow="fold")
     for row in table.rows[:most]:
         view.add_row(*(Text(str(row[position].text)) for position in shown))
     if most is not None and len(table.rows) > most:
@@ -145,10 +128,8 @@ def frame_view(frame: pd.DataFrame, left: Collection[str] = ()) -> TerminalTable
 
     The first column, and those named in `left`, hold text.
     """
-    view = table_view(*frame.columns, left=left)
-    for row in frame.itertuples(index=False):
-        view.add_row(*(Text(_cell(value)) for value in row))
-    return view
+    text = {0, *map(list(frame.columns).index, left)}
+    return as_view(make_table("", {str(name): map(_cell, frame[name]) for name in frame}, text))
 
 
 def _cell(value: object) -> str:
@@ -169,43 +150,9 @@ def as_text(view: RenderableType) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
-def number(value: float, form: str = ".2f") -> str:
-    """Return a formatted number, with a true minus; ABSENT where it is not finite."""
-    return format(value, form).replace("-", "−") if np.isfinite(value) else ABSENT
-
-
-def percent(share: float) -> str:
-    """Return a share as a percentage: "32.1%", "0.04%"."""
-    return number(share, ".2%" if 0 < share < 0.001 else ".1%")
-
-
-def span(lower: float, upper: float, form: str) -> str:
-    """Return an interval; ABSENT where there is none."""
-    return f"{lower:{form}} to {upper:{form}}" if np.isfinite(lower) else ABSENT
-
-
-def amount(value: float) -> str:
-    """Return a number of any size with about four digits, or whole where it has more."""
-    return number(value, ",.4g" if abs(value) < 1e4 else ",.0f")
-
-
-def probability(share: float, draws: int) -> str:
-    """Return a probability no surer than so many draws can tell."""
-    edge = max(1 / draws, 0.001)
-    if share > 1 - edge:
-        return f"> {1 - edge:.3g}"
-    return f"< {edge:.3g}" if share < edge else number(share, ".3f")
-
-
-def share_class(share: float) -> str:
-    """Return the class of a share from 0 to 1."""
-    return f"p{round(STEPS * float(np.clip(share, 0.0, 1.0)))}"
-
-
-def difference_class(difference: float, largest: float) -> str:
-    """Return the class of a difference from −largest to largest; more than that is clipped."""
-    position = (np.clip(difference / largest, -1.0, 1.0) + 1.0) / 2.0
-    return f"d{round(STEPS * float(position))}"
+def heat_class(share: float, view: str = "p") -> str:
+    """Return the class of a place from 0 to 1 on a scale of the page; beyond, it is clipped."""
+    return f"{view}{round(STEPS * float(np.clip(share, 0.0, 1.0)))}"
 
 
 def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:

@@ -16,7 +16,7 @@ from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
 from silomix.posterior.diagnosis import sentences
 from silomix.report import cluster_sections, run_sections
-from silomix.report.display import DARK, LIGHT, heat_rules
+from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior
@@ -60,6 +60,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
         clusters=cluster_sections,
         run=run_sections,
         sentences=sentences,
+        steps=STEPS,
         margin=MARGIN,
         probability=PROBABILITY,
         contrast=contrast(posterior.weights, posterior.probabilities),

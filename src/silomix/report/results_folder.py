@@ -10,12 +10,13 @@ import pandas as pd
 
 from silomix.errors import SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
+from silomix.model.metrics import INTERVAL
 from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
 from silomix.report.cluster_sections import sizes_frame
-from silomix.report.display import INTERVAL, as_text
+from silomix.report.display import as_text
 from silomix.report.page import write_report
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study

@@ -12,25 +12,11 @@ import numpy as np
 import pandas as pd
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
-from silomix.model.sentences import listing, plural
+from silomix.model.metrics import INTERVAL
+from silomix.model.sentences import ABSENT, amount, listing, number, percent, plural, probability
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
-from silomix.report.display import (
-    ABSENT,
-    INTERVAL,
-    Cell,
-    Picture,
-    Table,
-    amount,
-    bar,
-    line_chart,
-    make_table,
-    number,
-    percent,
-    probability,
-    share_class,
-    span,
-)
+from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,11 +90,8 @@ SMALLEST = 0.005
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     """Yield what was done, in order: a name, a sentence, and what its words mean."""
-    study, schedule, rounds = (
-        posterior.study,
-        posterior.study.schedule,
-        posterior.diagnostics.rounds,
-    )
+    study, rounds = posterior.study, posterior.diagnostics.rounds
+    schedule = study.schedule
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
     sampled = (
         f"{study.model.components} components, {plural(schedule.chains, 'chain')} of "
@@ -247,7 +230,7 @@ def holders_table(posterior: Posterior) -> Table:
             found = sure.get((silo, cluster))
             note = "not found" if found is None else f"sure {found:.2f}" if found < SURE else ""
         # a mean of draws that never quite reach zero tells no finer
-        return Cell("<0.1%" if share < 0.001 else percent(share), share_class(share), note)
+        return Cell("<0.1%" if share < 0.001 else percent(share), heat_class(share), note)
 
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
     columns: dict[str, Any] = {"silo": posterior.silos}
@@ -285,7 +268,7 @@ def influence_table(found: SiloWeights) -> Table:
     columns: dict[str, Any] = {"silo": found.silos}
     for cluster, shares in enumerate(found.profiles.T):
         columns[str(cluster)] = [
-            Cell(f"{share:.2f}", share_class(share)) if share > 0 else ABSENT for share in shares
+            Cell(f"{share:.2f}", heat_class(share)) if share > 0 else ABSENT for share in shares
         ]
     return make_table(
         "μ: each silo's influence on each cluster's profile; a column sums to one", columns
@@ -381,11 +364,13 @@ def drift_table(posterior: Posterior) -> Table:
         else ABSENT
         for line in frame.to_dict("records")
     ]
+    ends = zip(near, far, strict=True)
+    interval = [f"{a:.1f} to {b:.1f}" if np.isfinite(a) else ABSENT for a, b in ends]
     columns = {
         "variable": frame["variable"],
         "silos alike": [probability(same, draws) for same in frame["same"]],
         "spread, points": [Cell(f"{m:.1f}", note=k) for m, k in zip(middle, kappa, strict=True)],
-        f"{INTERVAL:.0%} interval": [span(*ends, ".1f") for ends in zip(near, far, strict=True)],
+        f"{INTERVAL:.0%} interval": interval,
         "": map(bar, middle / scale, near / scale, far / scale),
         "largest difference between two silos": largest,
     }

@@ -11,12 +11,12 @@ from rich.console import Group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
-from silomix.model.metrics import highest_density_interval
-from silomix.model.sentences import listing, plural
+from silomix.model.metrics import INTERVAL, highest_density_interval
+from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.diagnosis import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
-from silomix.report.display import INTERVAL, as_view, make_table, number, span, table_view
+from silomix.report.display import as_view, frame_view, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,17 +109,14 @@ def verdict_view(diagnostics: PosteriorDiagnostics) -> Text:
 
 def _holders_view(posterior: Posterior) -> TerminalTable:
     """Return who holds which cluster; `sure` is the least sure of its matches."""
-    view = table_view("cluster", "silos", "sure", "found by", left=["found by"])
+    lines = []
     for cluster, found in run.match_confidence(posterior).groupby("cluster"):
-        names = found.index.get_level_values("silo")
-        named = [
-            silo if not sure < run.SURE else f"{silo} ({sure:.2f})"
-            for silo, sure in zip(names, found, strict=True)
-        ]
-        known = "" if found.isna().all() else f"{found.min():.2f}"
-        many = f"{len(named)} of {len(posterior.silos)}"
-        view.add_row(str(cluster), many, known, Text(listing(named, MOST_NAMES)))
-    return view
+        silos = zip(found.index.get_level_values("silo"), found, strict=True)
+        named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
+        known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
+        lines.append((cluster, f"{len(named)} of {many}", known, listing(named, MOST_NAMES)))
+    frame = pd.DataFrame(lines, columns=["cluster", "silos", "sure", "found by"])
+    return frame_view(frame, left=["found by"])
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
