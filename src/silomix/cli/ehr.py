@@ -125,19 +125,16 @@ def _account(found: EhrTable, out: Path) -> Shown:
     """Write what was dropped beside the table, and return the account."""
     beside = out.with_suffix(DROPPED)
     write_table(found.dropped, beside)
-    frames = {name: getattr(found, name) for name in ("conditions", "dropped", "unlisted")}
     record = {
         "people": found.people,
         "people_without_condition": found.zeros,
         "events_read": found.events_read,
         "events_kept": found.events_kept,
-        **{name: json_lines(frame) for name, frame in frames.items()},
+        "conditions": json_lines(found.conditions),
+        "dropped": json_lines(found.dropped),
+        "unlisted": json_lines(found.unlisted),
         "files": [out, beside],
     }
-    return Shown(record, _view(found), f"People: {out}\nDropped: {beside}")
-
-
-def _view(found: EhrTable) -> RenderableType:
     kept = (
         f"{found.people:,} people, {found.zeros:,} of them without any condition; "
         f"{found.events_kept:,} of {found.events_read:,} events kept"
@@ -150,4 +147,4 @@ def _view(found: EhrTable) -> RenderableType:
         pairs = (f"{code} ({events:,})" for code, events in found.unlisted.itertuples(index=False))
         frequent = f"Most frequent codes that are not in the list: {', '.join(pairs)}"
         parts.append(Text(printable(frequent)))
-    return Group(*parts)
+    return Shown(record, Group(*parts), f"People: {out}\nDropped: {beside}")

@@ -147,7 +147,18 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
     PolicyRefusal
         When the answer is no.
     """
-    typer.echo(_about(plan, exchange, silo), err=True)
+    questions = exchange_folder.expected_questions(plan)
+    asks = f"at most {questions}" if questions else "as many as it takes"
+    lines = (
+        f"No --study was given. {silo!r} is about to follow the study of {exchange}:",
+        f"  title: {printable(plan.title or 'none')}",
+        f"  digest: {digest(plan)}",
+        f"  silos: {', '.join(plan.silos)}",
+        f"  variables: {listing([variable.name for variable in plan.variables])}",
+        f"  questions: {asks}. As far as the policy allows, it asks for",
+        *(f"    - {line}" for line in exchange_folder.asked_for(plan)),
+    )
+    typer.echo("\n".join(lines), err=True)
     if yes:
         return
     if not _at_a_terminal():
@@ -164,22 +175,6 @@ def _agree(plan: Study, exchange: Path, silo: str, *, yes: bool) -> None:
 def _at_a_terminal() -> bool:
     """Tell whether somebody can read a question and answer it."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def _about(plan: Study, exchange: Path, silo: str) -> str:
-    """Return what a study is and asks of a silo, for people."""
-    questions = exchange_folder.expected_questions(plan)
-    asks = f"at most {questions}" if questions else "as many as it takes"
-    lines = (
-        f"No --study was given. {silo!r} is about to follow the study of {exchange}:",
-        f"  title: {printable(plan.title or 'none')}",
-        f"  digest: {digest(plan)}",
-        f"  silos: {', '.join(plan.silos)}",
-        f"  variables: {listing([variable.name for variable in plan.variables])}",
-        f"  questions: {asks}. As far as the policy allows, it asks for",
-        *(f"    - {line}" for line in exchange_folder.asked_for(plan)),
-    )
-    return "\n".join(lines)
 
 
 def _check_outside(exchange: Path, **paths: Path | None) -> None:

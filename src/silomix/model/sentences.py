@@ -1,4 +1,4 @@
-"""Words for messages: counts, lists, numbers, what a misspelt name meant, refusals of an argument."""
+"""Words for messages: counts, lists, numbers, what a misspelt name meant, refusals of a value."""
 
 from __future__ import annotations
 

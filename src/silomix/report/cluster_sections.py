@@ -16,7 +16,7 @@ from silomix.report.display import Cell, Picture, Table, bar, heat_class, make_t
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
@@ -159,9 +159,8 @@ def number_table(posterior: Posterior) -> Table:
 def pairs_table(posterior: Posterior) -> Table:
     """Return the pairs of clusters that may be one."""
     offsets = posterior.study.table_schema.offsets
-    pairs = characterise.nearly_same(posterior.correspondence, posterior.probabilities, offsets)[
-        :MOST_DOUBTS
-    ]
+    found = characterise.nearly_same(posterior.correspondence, posterior.probabilities, offsets)
+    pairs = found[:MOST_DOUBTS]
     columns = {
         "clusters": [f"{pair.a} and {pair.b}" for pair in pairs],
         "probability that they are one": [number(pair.probability) for pair in pairs],
@@ -226,7 +225,7 @@ def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:
 
 
 def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
-    """Return the table of a variable's mean, or of its levels one after the other."""
+    """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
     heads = (
@@ -239,17 +238,14 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
         "p value",
         f"differs from the {against}",
     )
-    lines = [line for one in levels for line in _compared(found, one)]
+    lines: list[tuple[object, ...]] = []
+    for one in levels:
+        for cluster, (*shown, differs) in enumerate(texts(found, one)):
+            lines.append((cluster, one.level, *shown, "yes" if differs else ""))
+        known = f"{found.rows - missing:,}"
+        lines.append(("all", one.level, known, value(one.whole, one), "", "", "", ""))
     columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
     if is_mean:
         del columns["level"]
     left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
     return make_table(first.variable + left_out, columns, left=(0,) if is_mean else (0, 1))
-
-
-def _compared(found: Outside, one: Comparison) -> Iterator[tuple[object, ...]]:
-    """Yield a line of the table for each cluster, and one for all rows with a value."""
-    for cluster, (*shown, differs) in enumerate(texts(found, one)):
-        yield (cluster, one.level, *shown, "yes" if differs else "")
-    known = f"{found.rows - found.missing[one.variable]:,}"
-    yield "all", one.level, known, value(one.whole, one), "", "", "", ""
