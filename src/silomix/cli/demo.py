@@ -45,6 +45,15 @@ def run_demo(folder: Path, **settings: Any) -> Shown:
         folder.mkdir(parents=True, exist_ok=True)
     write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
+    found = compare(posterior, table, truth, folder)
+    write_posterior(folder, posterior)
+    whole = Group(found.view, posterior_view(posterior))
+    write_text(as_text(whole), found.record["comparison"])
+    return found
+
+
+def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> Shown:
+    """Compare a fit with what its table was drawn from; `folder` is where that will stand."""
     planted, hospitals = _planted(posterior, truth), _hospitals(posterior, table, truth)
     # of the labels found, and of those that the true parameters would give
     agreement = adjusted_rand_index(truth.labels, posterior.labels)
@@ -62,9 +71,7 @@ def run_demo(folder: Path, **settings: Any) -> Shown:
         *_views(planted, hospitals),
         verdict_view(posterior.diagnostics),
     )
-    write_posterior(folder, posterior)
     comparison, page = folder / "comparison.txt", folder / PAGE
-    write_text(as_text(Group(view, posterior_view(posterior))), comparison)
     record = posterior_record(posterior) | {
         "ari": agreement,
         "best_ari": best,
