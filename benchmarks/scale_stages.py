@@ -290,7 +290,7 @@ def evaluating(folder: Path, size: Size) -> Work:
     rows = distinct_rows(shard.codes)
     table = row_table(rows.codes, rows.counts, sizes)
     matched = matched_draws(
-        planted.releases, planted.correspondence.groups, size.draws, PRIOR, planted.offsets, SEED
+        planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
     objective = Objective(matched, of_rows(table, 1), PRIOR, sizes)
     point = size_weights(planted.rows, planted.correspondence)[None]
@@ -329,7 +329,7 @@ def polishing(folder: Path, size: Size) -> Work:
         silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
     silos = InProcess(planted.silos)
     matched = matched_draws(
-        planted.releases, planted.correspondence.groups, size.draws, PRIOR, planted.offsets, SEED
+        planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
     holders = matched.held / matched.held.sum(axis=0)
     profiles = np.einsum("sc,stcl->tcl", holders, matched.probabilities)

@@ -47,7 +47,7 @@ def objective_of(design, seed):
     schema = study.table_schema
     model = PooledModel(study.prior, schema.offsets, seed)
     found, _ = match(releases, study.matching, silos, model)
-    matched = matched_draws(releases, found.groups, 1000, *model)
+    matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation
     return Objective(
         matched=some_draws(matched, 0, settings.draws),

@@ -52,7 +52,7 @@ class Case:
 
     def matched(self, draws, seed):
         groups = self.correspondence.groups
-        return matched_draws(self.releases, groups, draws, self.prior, self.offsets, seed)
+        return matched_draws(self.releases, groups, draws, self.model(seed))
 
     def pooled(self, threads=1):
         """The oracle of all rows, at hand."""
@@ -88,7 +88,7 @@ class FakeSilos:
     def _log_likelihood(self, query, codes):
         assert query.shared == self.shared.key
         # made already, by whoever shared the releases, under a seed that nobody here knows
-        known = shared_draws(self.shared, self.case.prior, self.case.offsets, seed=-1)
+        known = shared_draws(self.shared, self.case.model(-1))
         some = some_draws(known, query.first, query.last)
         table = row_table(*distinct_rows(codes), self.case.sizes)
         return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
@@ -150,7 +150,7 @@ def case_of(rng, codes, labels, holds, sizes, prior, draws):
 def share_of(case, draws, seed):
     """What the silos of a case are shown before they are asked about points, and its draws."""
     share = ShareReleases(tuple(case.releases), case.correspondence.groups, draws)
-    return share, shared_draws(share, case.prior, case.offsets, seed)
+    return share, shared_draws(share, case.model(seed))
 
 
 def level_counts(codes, sizes):

@@ -10,7 +10,7 @@ from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, rele
 from silomix.coordinator.matching.evidence import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said
@@ -172,15 +172,8 @@ class RowSilos:
         return {name: DivergenceReply(self.cost(name, each)) for name, each in query.items()}
 
     def reference(self, query):
-        return make_reference(
-            query.releases,
-            query.groups,
-            self.say,
-            silos=len(self.names),
-            prior=PRIOR,
-            offsets=self.offsets,
-            seed=0,
-        )
+        model = PooledModel(PRIOR, self.offsets, 0)
+        return make_reference(query.releases, query.groups, self.say, model, len(self.names))
 
     def cost(self, name, query):
         release = self.releases[name]

@@ -22,6 +22,7 @@ from silomix.messages.released_draws import (
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST, mix, one_hot, some_draws
+from silomix.model.schema import PooledModel
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
 
@@ -34,7 +35,7 @@ def case(seed):
 def match(case, count=30, seed=7, releases=None, groups=None):
     releases = case.releases if releases is None else releases
     groups = case.correspondence.groups if groups is None else groups
-    return matched_draws(releases, groups, count, case.prior, case.offsets, seed)
+    return matched_draws(releases, groups, count, case.model(seed))
 
 
 def rows_of(array):
@@ -218,12 +219,9 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed, infl
     rng = np.random.default_rng(seed)
     releases = [make_release(rng.integers(1, 60, (2, 7)), place=place) for place in range(3)]
     groups = [np.array([0, 1]), np.array([1, 2]), np.array([1, 0])]
-    given = {"prior": PRIOR, "offsets": OFFSETS, "seed": 7}
-    own = [
-        make_reference([release], [np.arange(2)], influence, silos=3, **given)
-        for release in releases
-    ]
-    found = make_reference(releases, groups, influence, silos=3, **given)
+    model = PooledModel(PRIOR, OFFSETS, 7)
+    own = [make_reference([each], [np.arange(2)], influence, model, 3) for each in releases]
+    found = make_reference(releases, groups, influence, model, 3)
     for cluster, parts in enumerate([[(0, 0), (2, 1)], [(0, 1), (1, 0), (2, 0)], [(1, 1)]]):
         worth = [own[s].influence[c] for s, c in parts]
         draws = [own[s].probabilities[:, c] for s, c in parts]

@@ -17,6 +17,7 @@ from silomix.kernels.rounded_counts import draw_behind, release_units
 from silomix.messages.rounding import own_draws, with_own_counts
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
+from silomix.model.schema import PooledModel
 from silomix.silo.release import make_release
 from silomix.study.policy import find_policy
 
@@ -152,10 +153,10 @@ def test_own_counts_take_the_place_of_the_released_ones(seed):
     codes = np.stack([np.zeros(200, int), np.arange(200) % 2], axis=1)
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")
-    shared = own_draws(release, 2000, PRIOR, 3, OFFSETS, rng)
+    shared = own_draws(release, 2000, PooledModel(PRIOR, OFFSETS, seed), 3, rng)
     shared = np.concatenate([shared, shared], axis=1)
-    settings = {"prior": PRIOR, "silos": 3, "offsets": OFFSETS, "seed": seed}
-    found = with_own_counts(shared, release, local.probabilities, np.array([1]), **settings)
+    model = PooledModel(PRIOR, OFFSETS, seed)
+    found = with_own_counts(shared, release, local.probabilities, np.array([1]), model, 3)
     assert found.shape == shared.shape
     assert_allclose(found.sum(axis=2), 2.0)
     assert_array_equal(found[:, 0], shared[:, 0])
@@ -171,10 +172,8 @@ def test_own_counts_add_to_those_of_others(seed):
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")
     twice = draw_levels(PRIOR.beta + np.full((1, 4), 200.0), OFFSETS, rng, 4000)
-    found = with_own_counts(
-        twice, release, local.probabilities, np.array([0]), prior=PRIOR, silos=3, offsets=OFFSETS,
-        seed=seed,
-    )  # fmt: skip
+    model = PooledModel(PRIOR, OFFSETS, seed)
+    found = with_own_counts(twice, release, local.probabilities, np.array([0]), model, 3)
     _, concentration = fit_dirichlet(found, OFFSETS)
     assert_allclose(concentration, 401, rtol=0.15)
 

@@ -18,6 +18,7 @@ from silomix.model.families.dirichlet import (
     shares_of,
     without_prior,
 )
+from silomix.model.schema import PooledModel
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded
 from silomix.study.policy import OPEN, PRESETS, Policy, echo
@@ -193,7 +194,7 @@ class TestPolicy:
     def test_draws_of_a_summary_spread_as_released(self, seed):
         rng = np.random.default_rng(seed)
         release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
-        drawn = release_draws(release, 4000, PRIOR, 3, np.array([0, 2, 5]), rng)
+        drawn = release_draws(release, 4000, PooledModel(PRIOR, np.array([0, 2, 5]), 0), 3, rng)
         shapes = weight_shapes(release, PRIOR.share(3)[0])
         with_prior = release.effective_counts + PRIOR.share(3)[1]
         sums = np.repeat(np.add.reduceat(with_prior, [0, 2], axis=1), [2, 3], axis=1)

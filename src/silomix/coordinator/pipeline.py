@@ -19,7 +19,6 @@ from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import discount
-from silomix.model.schema import PooledModel
 from silomix.posterior import (
     Parts,
     Posterior,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import AssignReply, Query, Release, Silos
     from silomix.model.draws import Correspondence, SiloWeights
+    from silomix.model.schema import PooledModel
     from silomix.study import Study
 
 # bytes that a silo may send: the larger of a megabyte and fifty times its own table
@@ -63,15 +63,12 @@ def run_study(
 
     asked = CountingSilos(silos)
     releases: list[Release] = []
-    model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
+    model = study.pooled_model
     if study.strategy == "exact":
         found, diagnostics = find_pooled_posterior(study, asked, model, partial(say, "sampling"))
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
-        releases = [
-            allow_for_rounding(replies[name], study.prior, len(replies), model.offsets, model.seed)
-            for name in silos.names
-        ]
+        releases = [allow_for_rounding(replies[s], model, len(replies)) for s in silos.names]
         found, diagnostics = find_consensus(study, releases, asked, model, threads, say)
 
     parts = ordered(found)

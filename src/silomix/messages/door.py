@@ -21,7 +21,7 @@ from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
@@ -48,26 +48,23 @@ class Terms(NamedTuple):
     silo: str
 
     @property
-    def lengths(self) -> dict[str, int]:
-        """The axes whose lengths the study says."""
-        offsets = self.study.table_schema.offsets
-        levels, silos = int(offsets[-1]), len(self.study.silos)
-        return {"level": levels, "variable": len(offsets) - 1, "silo": silos}
-
-    @property
-    def most(self) -> dict[str, int]:
-        """The most entries that other axes have: no honest coordinator asks about more at once."""
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """The least and the most entries that axes have: no honest coordinator asks about more."""
         study, solver = self.study, self.study.aggregation.solver
         schedule, components = study.sampling, study.model.components
+        offsets, silos = study.table_schema.offsets, len(study.silos)
         chains = max(study.polish.chains, study.kept_draws)
         return {
+            "level": (int(offsets[-1]),) * 2,
+            "variable": (len(offsets) - 1,) * 2,
+            "silo": (silos, silos),
             # every silo's clusters may all be its own
-            "cluster": components * len(study.silos),
-            "local_cluster": components,
-            "draw": max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains),
-            "chain": schedule.chains if study.strategy == "exact" else chains,
+            "cluster": (1, components * silos),
+            "local_cluster": (1, components),
+            "draw": (1, max(MOST_DRAWS, study.kept_draws, schedule.kept * schedule.chains)),
+            "chain": (1, schedule.chains if study.strategy == "exact" else chains),
             # each point is an answer of its own
-            "start": 1 if isinstance(solver, Lbfgs) else solver.starts,
+            "start": (1, 1 if isinstance(solver, Lbfgs) else solver.starts),
         }
 
 
@@ -88,18 +85,15 @@ def check_envelope(
     for word, found, wanted in (
         ("study", envelope.study, digest(study)),
         ("silo", envelope.silo, silo),
-        ("question", envelope.number, number),
+        ("number", envelope.number, number),
+        (f"question {number}", envelope.answers, "" if query is None else digest_question(query)),
     ):
         if found != wanted:
             raise MessageError(
-                f"{silo}: the {envelope.kind} is of {word} {found!r} and not of {wanted!r}; put "
-                f"the message of the right {word} in its place"
+                f"{silo}: the {envelope.kind} is of another {word} than is asked now, {found!r} "
+                f"and not {wanted!r}; put the right message in its place, or delete it, and have "
+                "the silo answer again"
             )
-    if envelope.answers != ("" if query is None else digest_question(query)):
-        raise MessageError(
-            f"{silo}: the {envelope.kind} answers another question {number} than is asked now; "
-            "delete it, and have the silo answer again"
-        )
 
 
 def check_query(query: Any, study: Study, silo: str) -> None:
@@ -110,13 +104,10 @@ def check_query(query: Any, study: Study, silo: str) -> None:
     MessageError
         Naming the silo, the kind of question, and what to do.
     """
-    kind = type(query).__name__
-    if type(query) not in CHECKS:
-        raise MessageError(f"{silo}: a {kind} is no question; have the coordinator ask one")
-    for problem in _query_problems(query, _terms(study, silo)):
+    for problem in _query_problems(query, Terms(study, silo)):
         raise MessageError(
-            f"{silo}: the question {kind} {problem}; make sure that the coordinator has the same "
-            "study file, and have it ask again"
+            f"{silo}: the question {type(query).__name__} {problem}; make sure that the "
+            "coordinator has the same study file, and have it ask again"
         )
 
 
@@ -130,24 +121,28 @@ def check_reply(reply: Any, query: messages.Query, study: Study, silo: str) -> N
     MessageError
         Naming the silo, the kind of answer, and what to do.
     """
-    for problem in _reply_problems(reply, query, _terms(study, silo)):
+    for problem in _reply_problems(reply, query, Terms(study, silo)):
         raise MessageError(
             f"{silo}: the answer {type(reply).__name__} to {type(query).__name__} {problem}; have "
             "the silo answer this question again, with the same study file"
         )
 
 
-def _terms(study: Study, silo: str) -> Terms:
-    if silo not in study.silos:
-        raise MessageError(
-            f"{silo}: no silo of this study has that name; its silos are {', '.join(study.silos)}"
-        )
-    return Terms(study, silo)
-
-
 def _query_problems(query: Any, terms: Terms) -> Problems:
-    for setting in _settings_against(type(query), terms.study):
-        yield f"is not asked in a study with {setting}"
+    study = terms.study
+    if type(query) not in CHECKS:
+        yield "is no question"
+    if terms.silo not in study.silos:
+        yield f"is for no silo of this study, which has {', '.join(study.silos)}"
+    settings = {
+        "strategy": study.strategy,
+        "matching": study.matching.method,
+        "aggregation": study.aggregation.method,
+        "oracle": study.aggregation.oracle,
+    }
+    for name, wanted in ASKED_WITH.get(type(query), {}).items():
+        if settings[name] != wanted:
+            yield f'is not asked in a study with {name} = "{settings[name]}"'
     yield from CHECKS[type(query)][0](query, terms)
 
 
@@ -162,44 +157,28 @@ def _reply_problems(reply: Any, query: messages.Query, terms: Terms) -> Problems
         yield from CHECKS[type(query)][1](reply, query, terms)
 
 
-def _settings_against(kind: type, study: Study) -> Problems:
-    """Yield the settings under which a study does not ask this question, as far as it has them."""
-    weighing, matching = study.aggregation, study.matching.method
-    exact = study.strategy == "exact"
-    if kind is messages.PolishRound and not exact and study.polish.rounds == 0:
-        yield "polish = 0"
-    if kind not in (messages.PolishRound, messages.AssignRows) and exact:
-        yield 'strategy = "exact"'
-    if kind is messages.DivergenceCost and matching != "divergence":
-        yield f'matching = "{matching}"'
-    if kind in ORACLES and weighing.method != "vcmc":
-        yield f'aggregation = "{weighing.method}"'
-    if kind in ORACLES and weighing.oracle != ORACLES[kind]:
-        yield f'oracle = "{weighing.oracle}"'
-
-
-# Which oracle asks what.
-ORACLES: dict[type, str] = {
-    messages.ShareReleases: "federated",
-    messages.LogLikelihood: "federated",
-    messages.CountDistinctRows: "contingency",
+CONSENSUS = {"strategy": "consensus"}
+FEDERATED = CONSENSUS | {"aggregation": "vcmc", "oracle": "federated"}
+# The settings with which a study asks a question, where it does not always.
+ASKED_WITH: dict[type, dict[str, str]] = {
+    messages.SampleLocally: CONSENSUS,
+    messages.DivergenceCost: CONSENSUS | {"matching": "divergence"},
+    messages.ShareReleases: FEDERATED,
+    messages.LogLikelihood: FEDERATED,
+    messages.CountDistinctRows: FEDERATED | {"oracle": "contingency"},
 }
 
 
-def _fits(
-    record: Any, terms: Terms, known: Mapping[str, int] | None = None, **most: int
-) -> Problems:
+def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
     """Yield which axes do not have the lengths they must have, and what does not sum to one.
 
     Parameters
     ----------
-    known : lengths of axes that the question says; those that the study says when left out.
-    most : the largest lengths of others, where they are not those of the terms.
+    bounds : the least and the largest lengths of axes, where they are not those of the terms.
     """
-    known, most = known or terms.lengths, terms.most | most
+    bounds = terms.bounds | bounds
     for axis, length in axis_lengths(record).items():
-        least, largest = (known[axis],) * 2 if axis in known else (1, most.get(axis, MOST_ROWS))
-        yield from _range(f"{axis}s", length, least, largest)
+        yield from _range(f"{axis}s", length, *bounds.get(axis, (1, MOST_ROWS)))
     yield from odd_sums(record, terms.study.table_schema.offsets)
 
 
@@ -219,9 +198,8 @@ def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     known = 0
     for group in query.groups:
         new = np.sort(group[group >= known])
-        if len(np.unique(group)) < len(group) or not np.array_equal(
-            new, known + np.arange(len(new))
-        ):
+        due = known + np.arange(len(new))
+        if len(np.unique(group)) < len(group) or not np.array_equal(new, due):
             yield "has groups with two clusters of one silo, or with no cluster"
         known += len(new)
     restarts = getattr(terms.study.matching, "restarts", 1)
@@ -236,7 +214,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
         for problem in _release(release, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
-        yield from _range("groups", group.max(), 0, terms.most["cluster"] - 1)
+        yield from _range("groups", group.max(), 0, terms.bounds["cluster"][1] - 1)
 
 
 def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
@@ -248,14 +226,14 @@ def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
     clusters = int(together.max()) + 1
     if len(np.unique(together)) < clusters:
         yield f"has {clusters} groups, and some of them have no cluster"
-    yield from _range("draws", query.draws, 1, terms.most["draw"])
-    numbers = len(terms.study.silos) * query.draws * clusters * terms.lengths["level"]
+    yield from _range("draws", query.draws, *terms.bounds["draw"])
+    numbers = len(names) * query.draws * clusters * terms.bounds["level"][1]
     yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
 
 
 def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Problems:
     yield from _fits(query, terms)
-    yield from _range("last", query.last, 1, terms.most["draw"])
+    yield from _range("last", query.last, *terms.bounds["draw"])
     yield from _range("first", query.first, 0, query.last - 1)
 
 
@@ -265,7 +243,7 @@ def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
     sweeps, exact = polish.inner_sweeps, study.strategy == "exact"
     if exact:
         rounds, sweeps = study.sampling.iterations, 1
-    yield from _fits(query, terms, cluster=min(terms.most["cluster"], MOST_LABELS))
+    yield from _fits(query, terms, cluster=(1, min(terms.bounds["cluster"][1], MOST_LABELS)))
     yield from _range("round", query.round, 1, rounds)
     yield from _range("inner_sweeps", query.inner_sweeps, 1, sweeps)
     if exact != (query.alpha is None):
@@ -294,7 +272,7 @@ def _release(reply: Release, terms: Terms) -> Problems:
     ):
         if found != wanted:
             yield f"is of {word} {found!r:.70} instead of {wanted!r}"
-    yield from _fits(reply, terms, cluster=study.model.components)
+    yield from _fits(reply, terms, cluster=(1, study.model.components))
     yield from _contradictions(reply)
 
 
@@ -318,13 +296,8 @@ def release_problems(release: Release, offsets: Ints) -> Problems:
 
 
 def _own_breaches(release: Release, offsets: Ints) -> Problems:
-    """Yield where a release is not such as its own policy lets out, as the end of a sentence."""
-    policy = Policy(**release.policy)
-    if release.tier not in policy.tiers:
-        yield f"is of tier {release.tier!r}, which its own policy forbids"
-    if policy.has_rules:
-        for problem in _broken_rules(release, policy, offsets):
-            yield f"{problem}, which its own policy does not let out"
+    for problem in _broken_rules(release, Policy(**release.policy), offsets):
+        yield f"{problem}, which its own policy does not let out"
 
 
 def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
@@ -337,23 +310,22 @@ def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
     says. A stricter policy's releases pass: their profiles are rounded counts of their clusters,
     or the pool of those that are, or uniform.
     """
-    if release.tier not in policy.tiers:
-        yield f"is of tier {release.tier!r}"
+    yield from _broken_rules(release, policy, offsets)
     if policy.has_rules:
         if release.weights is not None or release.probabilities is not None:
             yield "has draws, which no rule can be held against"
-        yield from _broken_rules(release, policy, offsets)
         if (release.concentration > release.sizes[:, None] * (1 + SAME)).any():
             yield "is surer of a profile than its rows can make it"
 
 
 def _broken_rules(release: Release, policy: Policy, offsets: Ints) -> Problems:
-    base, least = policy.round_to, least_units(policy) * policy.round_to
-    sizes = release.sizes
-    if sizes.min() < least:
-        yield f"has a cluster of {sizes.min():,} rows, under {least:,}"
-    if (sizes % base).any():
-        yield f"has a cluster of {sizes[sizes % base > 0][0]:,} rows, no multiple of {base:,}"
+    if release.tier not in policy.tiers:
+        yield f"is of tier {release.tier!r}"
+    if not policy.has_rules:
+        return
+    base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
+    for size in sizes[(sizes < least) | (sizes % base > 0)]:
+        yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
     for variable, (start, end) in enumerate(pairwise(offsets)):
         if not _could_leave(release.mean[:, start:end], sizes, policy):
             yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
@@ -375,11 +347,12 @@ def _divergence_reply(
 ) -> Problems:
     size, known = len(reply.cost), query.clusters
     yield from _range("clusters", size, known + 1, max(known, terms.study.model.components) + 1)
-    yield from _fits(reply, terms, {"local_cluster": size, "reference_cluster": size})
+    yield from _fits(reply, terms, local_cluster=(size, size), reference_cluster=(size, size))
 
 
 def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
-    yield from _fits(reply, terms, axis_lengths(query))
+    asked = {axis: (length, length) for axis, length in axis_lengths(query).items()}
+    yield from _fits(reply, terms, **asked)
 
 
 def _distinct_reply(

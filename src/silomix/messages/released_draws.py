@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, ShareReleases
-    from silomix.model.schema import Prior, Shard
+    from silomix.model.schema import PooledModel, Shard
 
 # set the draws of the two apart from each other, and from other draws of the same seed
 MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
@@ -63,7 +63,7 @@ def release_medians(
 
 
 def release_draws(
-    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
@@ -77,14 +77,12 @@ def release_draws(
     """
     if release.weights is not None and release.probabilities is not None:
         order = random_order(len(release.weights), count, rng)
-        return (
-            release.weights[order].astype(np.float64),
-            release.probabilities[order].astype(np.float64),
-        )
-    alpha, beta = prior.share(silos)
+        weights, probabilities = release.weights[order], release.probabilities[order]
+        return weights.astype(np.float64), probabilities.astype(np.float64)
+    alpha, beta = model.prior.share(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
-    shapes = beta + effective_counts(release.mean, release.concentration, offsets)
-    return weights, draw_levels(shapes, offsets, rng, count)
+    shapes = beta + effective_counts(release.mean, release.concentration, model.offsets)
+    return weights, draw_levels(shapes, model.offsets, rng, count)
 
 
 def weight_shapes(release: Release, alpha: float) -> Floats:
@@ -127,25 +125,18 @@ def same_draws(one: Release, other: Release) -> bool:
 _SHARED: WeakKeyDictionary[ShareReleases, MatchedDraws] = WeakKeyDictionary()
 
 
-def shared_draws(share: ShareReleases, prior: Prior, offsets: Ints, seed: int) -> MatchedDraws:
-    """Return the matched draws of what a silo is shown; parameters as in `matched_draws`.
+def shared_draws(share: ShareReleases, model: PooledModel) -> MatchedDraws:
+    """Return the matched draws of what a silo is shown.
 
     They are made once of each sharing: where asker and silos share a memory, one copy serves all.
     """
     if share not in _SHARED:
-        _SHARED[share] = matched_draws(
-            share.releases, share.groups, share.draws, prior, offsets, seed
-        )
+        _SHARED[share] = matched_draws(share.releases, share.groups, share.draws, model)
     return _SHARED[share]
 
 
 def matched_draws(
-    releases: Sequence[Release],
-    groups: Sequence[Ints],
-    count: int,
-    prior: Prior,
-    offsets: Ints,
-    seed: int,
+    releases: Sequence[Release], groups: Sequence[Ints], count: int, model: PooledModel
 ) -> MatchedDraws:
     """Return `count` draws of each silo in the global clusters' terms, in random order.
 
@@ -157,18 +148,16 @@ def matched_draws(
     ----------
     releases : one of each silo.
     groups : for each of them (local cluster,), the global cluster of each.
-    prior : of the pooled model.
-    offsets : (variable + 1,), where each variable's levels start.
     """
     silos, clusters = len(releases), 1 + max(int(group.max()) for group in groups)
     held = np.zeros((silos, clusters), dtype=bool)
     weights = np.zeros((silos, count, clusters))
-    probabilities = np.zeros((silos, count, clusters, int(offsets[-1])))
+    probabilities = np.zeros((silos, count, clusters, int(model.offsets[-1])))
     for s, (release, group) in enumerate(zip(releases, groups, strict=True)):
-        rng = np.random.default_rng([seed, release.place, MATCHED_STREAM])
-        local_weights, profiles = release_draws(release, count, prior, silos, offsets, rng)
+        rng = np.random.default_rng([model.seed, release.place, MATCHED_STREAM])
+        local_weights, profiles = release_draws(release, count, model, silos, rng)
         if has_rules(release):
-            profiles = own_draws(release, count, prior, silos, offsets, rng)
+            profiles = own_draws(release, count, model, silos, rng)
         for c in np.unique(group):
             members = np.flatnonzero(group == c)
             shares = local_weights[:, members]
@@ -206,11 +195,8 @@ def make_reference(
     releases: Sequence[Release],
     groups: Sequence[Ints],
     influence: str,
-    *,
+    model: PooledModel,
     silos: int,
-    prior: Prior,
-    offsets: Ints,
-    seed: int,
 ) -> Reference:
     """Return the running mean of the silos matched so far, cluster by cluster.
 
@@ -219,14 +205,13 @@ def make_reference(
     groups : for each release (local cluster,), its cluster of the reference.
     influence : "mean" or "precision": how much each silo's clusters count.
     silos : how many the study has.
-    prior : of the pooled model.
     """
-    empty = np.zeros((REFERENCE_DRAWS, 0, int(offsets[-1])))
+    empty = np.zeros((REFERENCE_DRAWS, 0, int(model.offsets[-1])))
     reference = Reference(np.zeros(0), empty, np.zeros(0))
     for release, group in zip(releases, groups, strict=True):
-        rng = np.random.default_rng([seed, release.place, REFERENCE_STREAM])
-        weights, draws = release_draws(release, REFERENCE_DRAWS, prior, silos, offsets, rng)
-        own = precision(release, offsets) if influence == "precision" else np.ones(len(group))
+        rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
+        weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
+        own = precision(release, model.offsets) if influence == "precision" else np.ones(len(group))
         reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
     return reference
 

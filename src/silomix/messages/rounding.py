@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
-    from silomix.model.schema import Prior
+    from silomix.model.schema import PooledModel
 
 # Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25
@@ -221,21 +221,19 @@ def draw_profile(
 
 
 def own_draws(
-    release: Release, count: int, prior: Prior, silos: int, offsets: Ints, rng: np.random.Generator
+    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
 ) -> Floats:
     """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
-    _, beta = prior.share(silos)
-    sources = read_sources(release, offsets)
+    _, beta = model.prior.share(silos)
+    sources = read_sources(release, model.offsets)
     each = [
-        draw_profile(sources.of(np.array([c])), beta, offsets, count, rng)
+        draw_profile(sources.of(np.array([c])), beta, model.offsets, count, rng)
         for c in range(release.clusters)
     ]
     return np.stack(each, axis=1)
 
 
-def allow_for_rounding(
-    release: Release, prior: Prior, silos: int, offsets: Ints, seed: int
-) -> Release:
+def allow_for_rounding(release: Release, model: PooledModel, silos: int) -> Release:
     """Return a release whose effective counts know what rounding hides.
 
     They are those of a Dirichlet with the moments of the draws behind the release, so that a floor
@@ -243,11 +241,16 @@ def allow_for_rounding(
     """
     if not has_rules(release):
         return release
-    rng = np.random.default_rng([seed, STREAM, release.place])
-    drawn = own_draws(release, OWN_DRAWS, prior, silos, offsets, rng)
-    _, beta = prior.share(silos)
-    mean, concentration = without_prior(*fit_dirichlet(drawn, offsets), offsets, beta)
-    return replace(release, effective_counts=effective_counts(mean, concentration, offsets))
+    rng = np.random.default_rng([model.seed, STREAM, release.place])
+    drawn = own_draws(release, OWN_DRAWS, model, silos, rng)
+    return replace(release, effective_counts=_worth(drawn, model, silos))
+
+
+def _worth(draws: NDArray[np.floating], model: PooledModel, silos: int) -> Floats:
+    """Return the counts without the prior of Dirichlets with the moments of a silo's draws."""
+    _, beta = model.prior.share(silos)
+    fitted = fit_dirichlet(draws, model.offsets)
+    return effective_counts(*without_prior(*fitted, model.offsets, beta), model.offsets)
 
 
 def with_own_counts(
@@ -255,11 +258,8 @@ def with_own_counts(
     release: Release,
     own: NDArray[np.floating],
     groups: Ints,
-    *,
-    prior: Prior,
+    model: PooledModel,
     silos: int,
-    offsets: Ints,
-    seed: int,
 ) -> Floats:
     """Return profiles that know a silo's own counts, where others know its release alone.
 
@@ -272,16 +272,15 @@ def with_own_counts(
     release : the silo's own.
     own : (draw, local cluster, level), its own draws, which no rule has changed.
     groups : (local cluster,), the global cluster of each.
-    silos, seed : of the study.
+    silos : how many the study has.
     """
-    _, beta = prior.share(silos)
-    said = allow_for_rounding(release, prior, silos, offsets, seed).effective_counts
-    known = effective_counts(*without_prior(*fit_dirichlet(own, offsets), offsets, beta), offsets)
+    prior, offsets, seed = model
+    said = allow_for_rounding(release, model, silos).effective_counts
     mean, concentration = fit_dirichlet(probabilities, offsets)
     others = effective_counts(mean, concentration, offsets) - prior.beta
     np.subtract.at(others, groups, said)
     shapes = prior.beta + np.maximum(others, 0.0)
-    np.add.at(shapes, groups, known)
+    np.add.at(shapes, groups, _worth(own, model, silos))
     rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
     drawn = draw_levels(shapes, offsets, rng, len(probabilities))
     held = np.isin(np.arange(len(shapes)), groups)

@@ -21,7 +21,6 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
-from silomix.model.schema import PooledModel
 from silomix.model.sentences import one_of
 from silomix.posterior import Parts, ordered
 from silomix.rivals.federation import Levels, open_silos
@@ -153,14 +152,14 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     """Sample, match, combine, assign."""
     study, silos = federation.study, federation.tally
     count = study.kept_draws
-    model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
+    model = study.pooled_model
     with federation.stage("sample"):
         releases: list[Release] = federation.ask(question)
     with federation.stage("match"):
         found, _ = match(releases, study.matching, silos, model)
     with federation.stage("combine"):
         if method == "covariance":
-            matched = matched_draws(releases, found.groups, count, *model)
+            matched = matched_draws(releases, found.groups, count, model)
             weights, probabilities, notes = consensus_draws(matched, releases, model.offsets)
         else:
             settings = study.aggregation.model_copy(update={"method": method})

@@ -198,11 +198,9 @@ def counted_rows(silo: Silo) -> messages.DistinctRows:
 
 def shown_draws(silo: Silo) -> MatchedDraws:
     """Return the matched draws of the releases that the silo was shown, made once."""
-    store, study = silo.store, silo.study
+    store = silo.store
     if store.matched is None and store.shared is not None:
-        store.matched = shared_draws(
-            store.shared, study.prior, study.table_schema.offsets, study.seed
-        )
+        store.matched = shared_draws(store.shared, silo.study.pooled_model)
     assert store.matched is not None  # `permit` refused questions about others
     return store.matched
 
@@ -217,13 +215,7 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     kept, study = kept_posterior(silo), silo.study
     influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
     known = make_reference(
-        query.releases,
-        query.groups,
-        influence,
-        silos=len(study.silos),
-        prior=study.prior,
-        offsets=study.table_schema.offsets,
-        seed=study.seed,
+        query.releases, query.groups, influence, study.pooled_model, len(study.silos)
     )
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     mean = kept.weights.mean(axis=0)
@@ -318,10 +310,8 @@ def _own_profiles(
         kept.release,
         kept.probabilities,
         rows.argmax(axis=1),
-        prior=study.prior,
-        silos=len(study.silos),
-        offsets=study.table_schema.offsets,
-        seed=study.seed,
+        study.pooled_model,
+        len(study.silos),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from silomix.model.draws import Schedule
-from silomix.model.schema import Missing, Prior, Schema, Variable
+from silomix.model.schema import Missing, PooledModel, Prior, Schema, Variable
 from silomix.study.validation import (
     Record,
     check_distinct,
@@ -368,6 +368,11 @@ class Study(Record):
         """The variables, their levels, and what a missing cell means."""
         variables = tuple(Variable(v.name, v.levels) for v in self.variables)
         return Schema(variables, self.missing)
+
+    @property
+    def pooled_model(self) -> PooledModel:
+        """What is assumed of all silos' rows together, and the seed."""
+        return PooledModel(self.prior, self.table_schema.offsets, self.seed)
 
     @property
     def prior(self) -> Prior:

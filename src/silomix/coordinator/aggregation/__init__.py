@@ -94,7 +94,7 @@ def aggregate(
     """
     names = correspondence.silos
     share = ShareReleases(tuple(releases), correspondence.groups, count)
-    matched = shared_draws(share, *model)
+    matched = shared_draws(share, model)
     rows = np.array([release.rows for release in releases], dtype=np.int64)
     trace: Floats | None = None
     notes: tuple[str, ...] = ()
