@@ -35,12 +35,11 @@ from silomix.model.table import load
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.flare import session, startup_kit
-from silomix.transports.flare.controller import NoAnswer, RemoteSilos
+from silomix.transports.flare.controller import Journal, NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor
 from silomix.transports.flare.session import Outcome, without, write_job
 from silomix.transports.flare.startup_kit import SiteSettings, check_names, read_json, site_command
 from silomix.transports.flare.worker import open_own_silo, respond
-from silomix.transports.journal import Journal
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], title="Both", seed=1)
@@ -122,7 +121,7 @@ class TestAsking:
     def test_an_answer_that_does_not_fit_is_refused(self, tmp_path, answer):
         with pytest.raises(MessageError):
             ask(tmp_path, north=[answer], south=[reply(ROWS, "south")])
-        assert not list(tmp_path.glob("*-0-*.reply"))
+        assert not list(tmp_path.glob("*-0.reply"))
 
 
 @pytest.mark.parametrize(

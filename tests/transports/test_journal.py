@@ -7,13 +7,15 @@ import sys
 import numpy as np
 import pytest
 
+pytest.importorskip("nvflare", reason="the extra flare is not installed")
+
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
 from silomix.messages.container import Envelope, encode
 from silomix.messages.container import digest as digest_question
 from silomix.model.schema import Schema, Variable
 from silomix.study import digest, make_study
-from silomix.transports.journal import Journal
+from silomix.transports.flare.controller import Journal
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], seed=1)
@@ -36,7 +38,7 @@ def careless():
 def test_answers_are_found_by_question_and_silo(tmp_path, careless):
     journal = Journal(tmp_path / "journal", STUDY)
     assert journal.find(1, "north", QUERY) is None
-    journal.keep(1, "north", QUERY, reply_of("north"))
+    journal.keep(1, "north", reply_of("north"))
     again = Journal(tmp_path / "journal", STUDY)
     assert again.find(1, "north", QUERY).sizes.tolist() == [7]
     assert again.find(1, "south", QUERY) is None
@@ -51,10 +53,10 @@ def test_answers_are_found_by_question_and_silo(tmp_path, careless):
 
 def test_a_changed_question_is_refused_by_name(tmp_path):
     journal = Journal(tmp_path, STUDY)
-    journal.keep(3, "south", QUERY, reply_of("south", 3))
+    journal.keep(3, "south", reply_of("south", 3))
     other = PolishRound(1, np.ones((1, 1)), np.ones((1, 1, 5)), None, 1)
     for changed in (SampleLocally(), other):
-        with pytest.raises(CheckpointError, match=r"question 3 to south is not the one that .*"):
+        with pytest.raises(CheckpointError, match="question 3 to south"):
             journal.find(3, "south", changed)
     assert journal.find(3, "north", SampleLocally()) is None
 
@@ -73,6 +75,6 @@ def test_a_changed_question_is_refused_by_name(tmp_path):
 )
 def test_a_file_that_is_not_the_answer_is_refused_by_name(tmp_path, content):
     journal = Journal(tmp_path, STUDY)
-    journal.keep(1, "south", QUERY, content)
-    with pytest.raises(CheckpointError, match=r"000001-1-\w+\.reply is not the answer it should"):
+    journal.keep(1, "south", content)
+    with pytest.raises(CheckpointError, match=r"000001-1\.reply does not answer"):
         journal.find(1, "south", QUERY)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray  # noqa: TC002
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from silomix.kernels.arrays import Floats, Ints
@@ -99,8 +99,10 @@ class Check:
     inside: Annotated[str, Field(max_length=0)] = ""
 
 
-def _check_policy(values: dict[str, Any]) -> dict[str, Any]:
-    return echo(Policy(**values))
+Unsigned = NDArray[np.unsignedinteger]
+Weights = Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")]
+Profiles = Annotated[NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")]
+EchoedPolicy = Annotated[dict[str, Any], AfterValidator(lambda values: echo(Policy(**values)))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +138,11 @@ class Release:
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
     effective_counts: Annotated[Floats, Array("cluster level", least=0, most=MOST_ROWS)]
     tier: Tier
-    weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")] | None
-    probabilities: (
-        Annotated[NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")] | None
-    )
+    weights: Weights | None
+    probabilities: Profiles | None
     diagnostics: ReleasedDiagnostics
     study: Text
-    policy: Annotated[dict[str, Any], AfterValidator(_check_policy)] = field(
-        default_factory=lambda: echo(OPEN)
-    )
+    policy: EchoedPolicy = field(default_factory=lambda: echo(OPEN))
     checks: tuple[Check, ...] = ()
 
     @property
@@ -279,7 +277,7 @@ class DistinctRows:
     counts : (distinct row,)
     """
 
-    codes: Annotated[NDArray[np.unsignedinteger], Array("distinct_row variable", CODES)]
+    codes: Annotated[Unsigned, Array("distinct_row variable", CODES)]
     counts: Annotated[Ints, Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
 
 
@@ -319,11 +317,9 @@ class PolishReply:
     log_likelihood : (chain,), of the silo's rows at the parameters received.
     """
 
-    least: Annotated[NDArray[np.unsignedinteger], Array("cluster level", COUNTS, 0, MOST_ROWS)]
-    above: Annotated[
-        NDArray[np.unsignedinteger], Array("chain cluster level", COUNTS, 0, MOST_ROWS)
-    ]
-    members: Annotated[NDArray[np.unsignedinteger], Array("chain cluster", COUNTS, 0, MOST_ROWS)]
+    least: Annotated[Unsigned, Array("cluster level", COUNTS, 0, MOST_ROWS)]
+    above: Annotated[Unsigned, Array("chain cluster level", COUNTS, 0, MOST_ROWS)]
+    members: Annotated[Unsigned, Array("chain cluster", COUNTS, 0, MOST_ROWS)]
     weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
     log_likelihood: Annotated[Floats, Array("chain")]
 
@@ -338,17 +334,11 @@ class PolishReply:
     ) -> PolishReply:
         """Return the reply with whole numbers in the fewest bytes that hold them."""
         least = counts.min(axis=0)
-        return cls(
-            _in_few_bytes(least),
-            _in_few_bytes(counts - least),
-            _in_few_bytes(members),
-            weights,
-            log_likelihood,
+        fewest, above, held = (
+            values.astype(np.min_scalar_type(int(values.max(initial=0))))
+            for values in (least, counts - least, members)
         )
-
-
-def _in_few_bytes(values: Ints) -> NDArray[np.unsignedinteger]:
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+        return cls(fewest, above, held, weights, log_likelihood)
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,10 +353,8 @@ class AssignRows:
         local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """
 
-    weights: Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")]
-    probabilities: Annotated[
-        NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")
-    ]
+    weights: Weights
+    probabilities: Profiles
     groups: Annotated[Ints, Array("local_cluster", INTEGERS, 0, MOST_ROWS)] | None = None
 
 

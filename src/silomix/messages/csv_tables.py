@@ -134,26 +134,24 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
 
 
 def _profile_rows(release: Release, schema: Schema) -> Iterator[tuple[object, ...]]:
-    policy = Policy(**release.policy)
+    policy, sizes = Policy(**release.policy), schema.sizes
     basis, of, concentration = (
-        np.repeat(values, schema.sizes, axis=1)
+        np.repeat(values, sizes, axis=1)
         for values in (
-            profile_basis(release.sizes, schema.sizes, policy),
-            profile_rows(release.sizes, schema.sizes, policy),
+            profile_basis(release.sizes, sizes, policy),
+            profile_rows(release.sizes, sizes, policy),
             release.concentration,
         )
     )
-    for cluster in range(release.clusters):
-        for column, (variable, level) in enumerate(schema.levels):
-            at = cluster, column
-            uniform = basis[at] == UNIFORM
-            counted = policy.has_rules and not uniform
-            yield (
-                *(cluster, variable, level, BASES[basis[at]]),
-                round(release.mean[at] * of[at]) if counted else "",
-                "" if uniform else int(of[at]),
-                *(float(part[at]) for part in (release.mean, concentration, release.medians)),
-            )
+    for at in np.ndindex(*release.mean.shape):
+        uniform = basis[at] == UNIFORM
+        counted = policy.has_rules and not uniform
+        yield (
+            *(at[0], *schema.levels[at[1]], BASES[basis[at]]),
+            round(float(release.mean[at] * of[at])) if counted else "",
+            "" if uniform else int(of[at]),
+            *(float(part[at]) for part in (release.mean, concentration, release.medians)),
+        )
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
@@ -169,13 +167,8 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     numbers = np.array([[float(cell) for cell in row[6:]] for row in profile])
     mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
     concentration = concentration[:, schema.offsets[:-1]]
-    arrays = {
-        "sizes": sizes,
-        "mean": mean,
-        "concentration": concentration,
-        "medians": medians,
-        "effective_counts": effective_counts(mean, concentration, schema.offsets),
-    }
+    arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
+    arrays["effective_counts"] = effective_counts(mean, concentration, schema.offsets)
     if "weights.csv" in files:
         weights = _read_numbers(files, "weights", 1).astype(np.float32)
         drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)

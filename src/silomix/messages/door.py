@@ -82,17 +82,17 @@ def check_envelope(
     MessageError
         Saying whose message it is.
     """
+    answers = "" if query is None else digest_question(query)
     for word, found, wanted in (
         ("study", envelope.study, digest(study)),
         ("silo", envelope.silo, silo),
-        ("number", envelope.number, number),
-        (f"question {number}", envelope.answers, "" if query is None else digest_question(query)),
+        ("question", envelope.number, number),
+        (f"another question {number} than is asked now,", envelope.answers, answers),
     ):
         if found != wanted:
             raise MessageError(
-                f"{silo}: the {envelope.kind} is of another {word} than is asked now, {found!r} "
-                f"and not {wanted!r}; put the right message in its place, or delete it, and have "
-                "the silo answer again"
+                f"{silo}: the {envelope.kind} is of {word} {found!r} and not of {wanted!r}; put "
+                "the right message in its place, or delete it, and have the silo answer again"
             )
 
 
@@ -189,11 +189,9 @@ def _range(name: str, value: float, least: float, most: float) -> Problems:
 
 def _divergence_query(query: messages.DivergenceCost, terms: Terms) -> Problems:
     names = [release.silo for release in query.releases]
-    yield from _range("releases", len(names), 1, len(terms.study.silos) - 1)
-    if len(set(names)) < len(names) or not set(names) < set(terms.study.silos):
-        yield "shows releases of one silo twice, or of silos that are not the study's"
-    if terms.silo in names:
-        yield "shows the silo its own release, which is not part of the reference yet"
+    others = {*terms.study.silos} - {terms.silo}
+    if not names or len(set(names)) < len(names) or not others.issuperset(names):
+        yield "shows no releases, one twice, the silo's own, or of silos that are not the study's"
     yield from _shown(query, terms)
     known = 0
     for group in query.groups:
@@ -246,10 +244,12 @@ def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
     yield from _fits(query, terms, cluster=(1, min(terms.bounds["cluster"][1], MOST_LABELS)))
     yield from _range("round", query.round, 1, rounds)
     yield from _range("inner_sweeps", query.inner_sweeps, 1, sweeps)
-    if exact != (query.alpha is None):
-        yield f"has alpha {query.alpha} in a study with strategy {study.strategy!r}"
-    if query.alpha is not None and not 0.0 < query.alpha <= study.model.alpha:
-        yield f"has alpha {query.alpha:g}; it must be above 0 and at most {study.model.alpha:g}"
+    fits = query.alpha is None if exact else 0.0 < (query.alpha or 0.0) <= study.model.alpha
+    if not fits:
+        yield (
+            f"has alpha {query.alpha}; it must be above 0 and at most {study.model.alpha:g}, and "
+            'None with strategy = "exact"'
+        )
 
 
 def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
@@ -264,14 +264,11 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
 
 def _release(reply: Release, terms: Terms) -> Problems:
     study = terms.study
-    for word, found, wanted in (
-        ("silo", reply.silo, terms.silo),
-        ("place", reply.place, study.silos.index(terms.silo)),
-        ("study", reply.study, digest(study)),
-        ("tier", reply.tier, study.tier),
-    ):
-        if found != wanted:
-            yield f"is of {word} {found!r:.70} instead of {wanted!r}"
+    place = study.silos.index(terms.silo)
+    due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
+    for word, wanted in due.items():
+        if getattr(reply, word) != wanted:
+            yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
     yield from _contradictions(reply)
 
@@ -355,9 +352,7 @@ def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms, **asked)
 
 
-def _distinct_reply(
-    reply: messages.DistinctRows, _: messages.CountDistinctRows, terms: Terms
-) -> Problems:
+def _distinct_reply(reply: messages.DistinctRows, _: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms)
     yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
     levels = np.diff(terms.study.table_schema.offsets)

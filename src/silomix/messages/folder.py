@@ -18,27 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.errors import FileError, MessageError
-from silomix.messages import Release, SampleLocally
-from silomix.messages.container import (
-    HEAD,
-    LARGEST_MESSAGE,
-    Envelope,
-    digest,
-    read_json,
-    seal,
-    shorten,
-    unseal,
-    write_json,
-)
-from silomix.messages.csv_tables import (
-    array_tables,
-    read_arrays,
-    read_release_arrays,
-    release_tables,
-)
+from silomix.messages import Release, SampleLocally, container, csv_tables
+from silomix.messages.container import HEAD, LARGEST_MESSAGE, Envelope, shorten
 from silomix.messages.door import release_problems
 from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
-from silomix.model.files import read_file
+from silomix.model.files import read_file, replace_file, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,13 +79,14 @@ def write_release(
 
 def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
     """Return the files of a release folder: those of the answer to the first question."""
-    envelope = Envelope(release.study, release.silo, 1, Release.__name__, digest(SampleLocally()))
+    asked = container.digest(SampleLocally())
+    envelope = Envelope(release.study, release.silo, 1, Release.__name__, asked)
     return message_files(envelope, release, schema)
 
 
 def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, bytes]:
     """Return the files of a message: their contents by name, the same every time."""
-    head, arrays = seal(envelope, record)
+    head, arrays = container.seal(envelope, record)
     files = _tables(record, arrays, schema)
     if isinstance(record, Release):
         picture = draw_profiles(record.mean, record.sizes, schema)
@@ -111,13 +96,13 @@ def message_files(envelope: Envelope, record: Any, schema: Schema) -> dict[str, 
         arrays = {}
     head["arrays"] = {path: (array.dtype.name, array.shape) for path, array in arrays.items()}
     head["files"] = {name: _sha256(content) for name, content in sorted(files.items())}
-    return files | {HEAD: write_json(head, indent=1) + b"\n"}
+    return files | {HEAD: container.write_json(head, indent=1) + b"\n"}
 
 
 def _tables(record: Any, arrays: Arrays, schema: Schema | None) -> dict[str, bytes]:
     if isinstance(record, Release) and schema is not None:
-        return release_tables(record, schema)
-    return array_tables(type(record), arrays)
+        return csv_tables.release_tables(record, schema)
+    return csv_tables.array_tables(type(record), arrays)
 
 
 def _sha256(content: bytes) -> str:
@@ -132,11 +117,9 @@ def check_target(target: Path, *, force: bool = False) -> None:
     FileError
         When it is taken, or cannot be looked at.
     """
-    try:
+    with writing(target, FileError):
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
         replaceable = taken and (target / HEAD).is_file()
-    except OSError as error:
-        raise FileError(f"{target} cannot be read: {error.strerror}") from None
     if taken and not (force and replaceable):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
         raise FileError(f"{target} exists already; {advice}")
@@ -159,21 +142,13 @@ def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:
     scratch = target.with_name(f".{target.name}.partial")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        scratch.mkdir(parents=True)  # a link in its place is not followed
-        for name, content in files:
-            path = scratch / name
-            path.parent.mkdir(exist_ok=True)
-            with path.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        shutil.rmtree(target, ignore_errors=True)
-        scratch.rename(target)
-    except OSError as error:
-        raise FileError(
-            f"{target} cannot be written: {error.strerror}; choose another folder, with enough "
-            "space"
-        ) from None
+        with writing(target, FileError):
+            scratch.mkdir(parents=True)  # a link in its place is not followed
+            for name, content in files:
+                (scratch / name).parent.mkdir(exist_ok=True)
+                replace_file(scratch / name, content)
+            shutil.rmtree(target, ignore_errors=True)
+            scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -248,7 +223,7 @@ def _read_folder(source: Path) -> dict[str, bytes]:
 
 
 def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None]:
-    head = read_json(files.pop(HEAD))
+    head = container.read_json(files.pop(HEAD))
     try:
         listed = FILES.validate_python(head.pop("files", None))
         shapes = SHAPES.validate_python(head.pop("arrays", None))
@@ -260,12 +235,11 @@ def _read_message(files: dict[str, bytes]) -> tuple[Envelope, Any, Schema | None
             raise MessageError(f"{shorten(name)} {state}")
         if _sha256(files[name]) != listed[name]:
             raise MessageError(f"{shorten(name)} was changed after it was written")
-    schema = None
     if head.get("kind") == Release.__name__:
-        arrays, schema = read_release_arrays(files)
+        arrays, schema = csv_tables.read_release_arrays(files)
     else:
-        arrays = read_arrays(files, shapes)
-    envelope, record = unseal(head, arrays)
+        arrays, schema = csv_tables.read_arrays(files, shapes), None
+    envelope, record = container.unseal(head, arrays)
     # the tables say this, and nothing else or otherwise
     tables = _tables(record, arrays, schema)
     for_people = {README, NOT_INCLUDED, PICTURE} if schema is not None else set()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
 
@@ -73,7 +72,7 @@ def reporting(progress: Report | bool | None) -> Iterator[Report | None]:  # noq
 def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:
     """Return what a command hands down: a display on a terminal, lines off it, None if quiet."""
     if quiet:
-        return reporting(False)  # noqa: FBT003
+        return nullcontext()
     return reporting(None if sys.stderr.isatty() else PlainLines())
 
 
@@ -102,9 +101,7 @@ class PlainLines:
             if at.stage not in self._reached:
                 self._write(at.stage)
                 self._reached.add(at.stage)
-        if at.total <= 0 or at.done <= 0:
-            return
-        tenth = 10 * at.done // at.total
+        tenth = 10 * at.done // max(at.total, 1)
         spent = self._now() - self._since
         if self._tenth < tenth < 10 and spent * at.total / at.done >= SLOW:
             left = _duration(spent * (at.total - at.done) / at.done)
@@ -160,6 +157,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
 
 @contextmanager
 def _display() -> Iterator[Report]:
+    """Show every stage that was reached; all but the current one are done."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -172,39 +170,31 @@ def _display() -> Iterator[Report]:
         TextColumn("{task.fields[count]:<24}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Bar(*columns, console=console) as bar:
-        bars = _Bars(bar)
-        yield bars
-        bars.finish()
+    tasks: dict[str, TaskID] = {}
+    last: Progress | None = None
 
-
-class _Bars:
-    """Shows every stage that was reached; all but the current one are done."""
-
-    def __init__(self, bar: Bar) -> None:
-        self.bar = bar
-        self.tasks: dict[str, TaskID] = {}
-        self.at: Progress | None = None
-
-    def __call__(self, at: Progress) -> None:
-        if self.at is None or self.at.stage != at.stage:
-            self.finish()
-            if at.stage not in self.tasks:
-                self.tasks[at.stage] = self.bar.add_task(at.stage, total=None, count="")
-            self.bar.reset(self.tasks[at.stage], total=None, count="")
-        self.at = at
+    def show(at: Progress) -> None:
+        nonlocal last
+        if last is None or last.stage != at.stage:
+            tick()
+            if at.stage not in tasks:
+                tasks[at.stage] = bar.add_task(at.stage, total=None, count="")
+            bar.reset(tasks[at.stage], total=None, count="")
+        last = at
         if at.stage in UNITS and at.total:
             count = f"{at.done}/{at.total} {UNITS[at.stage]}"
             count += " at most" if at.stage in AT_MOST else ""
             count += f", {at.chains_done}/{at.chains} chains" if at.chains > 1 else ""
-            task = self.tasks[at.stage]
-            self.bar.update(task, completed=at.done, total=at.total, count=count)
+            bar.update(tasks[at.stage], completed=at.done, total=at.total, count=count)
 
-    def finish(self) -> None:
+    def tick() -> None:
         """Tick the current stage; it may have needed fewer rounds than there could be."""
-        if self.at is None:
-            return
-        done = self.at.total if self.at.stage == "sampling" else self.at.done
-        count = f"{done} {UNITS[self.at.stage]}" if self.at.stage in UNITS and done else ""
-        total = max(done, 1)
-        self.bar.update(self.tasks[self.at.stage], total=total, completed=total, count=count)
+        if last is not None:
+            done = last.total if last.stage == "sampling" else last.done
+            count = f"{done} {UNITS[last.stage]}" if last.stage in UNITS and done else ""
+            total = max(done, 1)
+            bar.update(tasks[last.stage], total=total, completed=total, count=count)
+
+    with Bar(*columns, console=console) as bar:
+        yield show
+        tick()

@@ -117,9 +117,8 @@ def what_rules_did(release: Release) -> list[str]:
         return ["Nothing: the policy has no rule, and every number leaves as it is."]
     return [
         f"{check.rule} ({check.where}, threshold {check.threshold}, {check.cells} numbers): "
-        + check.result
-        + (f", {check.changed} times" if check.changed else "")
-        + (f"; {check.inside}" if check.inside else "")
+        f"{check.result}{f', {check.changed} times' if check.changed else ''}"
+        f"{f'; {check.inside}' if check.inside else ''}"
         for check in release.checks
     ]
 
@@ -127,32 +126,24 @@ def what_rules_did(release: Release) -> list[str]:
 def inferences(policy: Policy, tier: str) -> list[str]:
     """Return what someone who holds the folder could work out from it."""
     base, least = policy.round_to, least_units(policy) * policy.round_to
-    found = []
-    if tier == "draws":
-        found.append(
-            "The count behind every probability, usually to within one: the mean of many draws "
-            "times the cluster's size is the number of its rows with that level. Rounded sizes "
-            "do not prevent this."
+    width = f"to the nearest {base}" if base > 1 else "exactly"
+    counts = (
+        f"How many rows of a cluster have each level, {width}: mean times size. The size of each "
+        "cluster likewise."
+    )
+    if tier == "draws" or not policy.has_rules:
+        counts = (
+            "The count behind every probability, usually to within one: its mean times the "
+            "cluster's size is the number of rows with that level. Small counts can point to "
+            "persons. Rounded sizes do not prevent this where the draws are there."
         )
-    elif not policy.has_rules:
-        found.append(
-            "The count behind every probability, usually to within one: mean times size is the "
-            "number of the cluster's rows with that level. Small counts can point to persons."
-        )
-    else:
-        width = f"to the nearest {base}" if base > 1 else "exactly"
-        found.append(
-            f"How many rows of a cluster have each level, {width}: mean times size. The size of "
-            "each cluster likewise."
-        )
-    if tier == "summary" and least:
-        found.append(
-            f"That a level shown with the smallest possible count has few rows in the cluster: "
-            f"anything from none to about {least + base // 2}. Which of these, the folder does "
-            "not say."
-        )
+    smallest = (
+        "That a level shown with the smallest possible count has few rows in the cluster: anything "
+        f"from none to about {least + base // 2}. Which of these, the folder does not say."
+    )
     return [
-        *found,
+        counts,
+        *([smallest] if tier == "summary" and least else []),
         "Which values go together: what each cluster is like, and which are common in the silo.",
         PERSONS,
         COMPARING,

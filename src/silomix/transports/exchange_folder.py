@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from silomix.errors import FileError, MessageError, SettingsError, StudyMismatch
 from silomix.messages.container import LARGEST_HEAD, read_json
-from silomix.model.files import read_file, replace_file
+from silomix.model.files import read_file, replace_file, writing
 from silomix.study import FewRounds, Study, digest
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def open_exchange(folder: Path, study: Study) -> None:
             f"{folder} is not empty and has no {STUDY}, so it is no exchange; give an empty or a "
             "new folder"
         )
-    try:
+    with writing(folder, FileError):
         folder.mkdir(parents=True, exist_ok=True)
         # the study first: it is what makes the folder an exchange, and the rest is made again
         if is_new:
@@ -172,20 +172,12 @@ def open_exchange(folder: Path, study: Study) -> None:
             replace_file(folder / README, readme(study).encode(), alone=True)
         for part in (QUESTIONS, ANSWERS):
             (folder / part).mkdir(exist_ok=True)
-    except OSError as error:
-        raise FileError(
-            f"{folder} cannot be written: {error.strerror}; choose another place, with enough space"
-        ) from None
 
 
 def _study_text(study: Study) -> bytes:
-    document = {
-        "format": FORMAT,
-        "silomix": metadata.version("silomix"),
-        "digest": digest(study),
-        "study": study.model_dump(mode="json", exclude_none=True),
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False).encode()
+    settings = study.model_dump(mode="json", exclude_none=True)
+    head = {"format": FORMAT, "silomix": metadata.version("silomix"), "digest": digest(study)}
+    return json.dumps(head | {"study": settings}, indent=1, ensure_ascii=False).encode()
 
 
 def read_exchange(folder: Path) -> Study:

@@ -21,14 +21,7 @@ from silomix.messages.released_draws import same_draws
 from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows
 from silomix.study import digest
-from silomix.transports.exchange_folder import (
-    ANSWERS,
-    find_questions,
-    inner_folder,
-    question_folder,
-    question_to,
-    silo_folder,
-)
+from silomix.transports import exchange_folder
 from silomix.transports.file_exchange import EVERYONE, read_reply
 
 if TYPE_CHECKING:
@@ -74,12 +67,12 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     StudyMismatch
         When the silo's release in the folder is not the one that its store has.
     """
-    place = silo_folder(silo.study.silos, silo.name)
-    own = inner_folder(folder, ANSWERS, place)
+    place = exchange_folder.silo_folder(silo.study.silos, silo.name)
+    own = exchange_folder.inner_folder(folder, exchange_folder.ANSWERS, place)
     is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
     earlier: list[_Question] = []
-    for number, posed in find_questions(folder).items():
-        source, target = question_to(place, posed), own / posed.name
+    for number, posed in exchange_folder.find_questions(folder).items():
+        source, target = exchange_folder.question_to(place, posed), own / posed.name
         if source is None:
             continue
         question = _Question(number, source, target, silo, for_all=source == posed)
@@ -108,7 +101,7 @@ class _Question:
     for_all: bool
 
     def asks(self, kind: type) -> bool:
-        return self.target.name == question_folder(self.number, kind.__name__)
+        return self.target.name == exchange_folder.question_folder(self.number, kind.__name__)
 
     def read(self) -> Query:
         """Return the question; refuse one that is not what its folder says."""
@@ -138,10 +131,8 @@ class _Question:
 
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
-        study, kind = self.silo.study, type(reply).__name__
-        envelope = Envelope(
-            digest(study), self.silo.name, self.number, kind, digest_question(query)
-        )
+        study, kind, asked = self.silo.study, type(reply).__name__, digest_question(query)
+        envelope = Envelope(digest(study), self.silo.name, self.number, kind, asked)
         shutil.rmtree(self.target, ignore_errors=True)
         write(self.target, envelope, reply, study=study)
         size = sum(path.stat().st_size for path in self.target.iterdir())

@@ -14,25 +14,15 @@ from typing import TYPE_CHECKING, Any
 from silomix.errors import MessageError, OpenQuestion
 from silomix.messages import REFUSALS, Received, Refused, ShareReleases
 from silomix.messages.container import Envelope
-from silomix.messages.container import digest as digest_record
 from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.folder import message_files, read, write_folder
+from silomix.model.files import read_file
 from silomix.study import digest
-from silomix.transports.exchange_folder import (
-    ANSWERS,
-    FOR,
-    QUESTIONS,
-    expected_questions,
-    find_questions,
-    inner_folder,
-    open_exchange,
-    question_folder,
-    silo_folder,
-    spelled,
-)
+from silomix.transports import exchange_folder
+from silomix.transports.exchange_folder import ANSWERS, FOR, QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from silomix.messages import Query
     from silomix.study import Study
@@ -81,7 +71,7 @@ class Unanswered(OpenQuestion):
     def heading(self) -> str:
         """Which question it is, of about how many."""
         of = f" of about {self.about}" if self.about else ""
-        return f"question {self.number}{of}: {spelled(self.kind)}"
+        return f"question {self.number}{of}: {exchange_folder.spelled(self.kind)}"
 
     def todo(self) -> dict[str, tuple[str, str]]:
         """Return for each silo that must do something how it stands, and what to do."""
@@ -109,8 +99,8 @@ class FileExchange:
         self.folder = Path(folder)
         self.study = study
         self.asked = 0
-        inner_folder(self.folder, QUESTIONS)
-        open_exchange(self.folder, study)
+        exchange_folder.inner_folder(self.folder, QUESTIONS)
+        exchange_folder.open_exchange(self.folder, study)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,12 +121,13 @@ class FileExchange:
         asked: Mapping[str, Query]
         asked = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
         kind = type(next(iter(asked.values()))).__name__
-        name = question_folder(self.asked, kind)
+        name = exchange_folder.question_folder(self.asked, kind)
         self._pose(name, query)
         replies: dict[str, Any] = {}
-        found = Unanswered(self.asked, kind, expected_questions(self.study), self.folder)
+        about = exchange_folder.expected_questions(self.study)
+        found = Unanswered(self.asked, kind, about, self.folder)
         for silo, own in asked.items():
-            place = silo_folder(self.names, silo)
+            place = exchange_folder.silo_folder(self.names, silo)
             path = self.folder / ANSWERS / place / name
             if path.exists():
                 replies[silo] = self._answer(path, silo, own)
@@ -152,48 +143,30 @@ class FileExchange:
         return replies
 
     def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
-        """Write the question, or check that it is there already."""
-        parts = {"": (EVERYONE, query)}
-        if isinstance(query, Mapping):
-            parts = {f"{FOR}{silo_folder(self.names, s)}/": (s, own) for s, own in query.items()}
-        known = find_questions(self.folder).get(self.asked)
+        """Write the question, or check that it is there already, to the last byte."""
+        known = exchange_folder.find_questions(self.folder).get(self.asked)
         if known is None:
             # a question to some silos becomes visible to all of them at once
-            files = (
-                (f"{part}{file}", content)
-                for part, (silo, record) in parts.items()
-                for file, content in self._files(silo, record)
-            )
-            write_folder(self.folder / QUESTIONS / name, files)
+            write_folder(self.folder / QUESTIONS / name, self._files(query))
             return
-        for part, (silo, record) in parts.items():
-            self._check_posed(known, part, silo, record)
-        if known.name != name:
-            raise self._other(known)
+        for file, content in self._files(query):
+            if known.name != name or not _holds(known / file, content):
+                raise MessageError(
+                    f"{known} is not question {self.asked} of this study as it stands: {file} was "
+                    "changed or is damaged, or an earlier answer was replaced, or another version "
+                    "of silomix made it. If it is damaged, delete it: it is written again. To go "
+                    f"on from the answers as they are now, delete the folders {self.asked:04}-... "
+                    f"and later of {QUESTIONS}, and of every silo in {ANSWERS}, and let the silos "
+                    "answer again"
+                )
 
-    def _files(self, silo: str, record: Any) -> Iterable[tuple[str, bytes]]:
-        schema = self.study.table_schema
-        return message_files(self._envelope(silo, record), record, schema).items()
-
-    def _check_posed(self, path: Path, part: str, silo: str, record: Any) -> None:
-        try:
-            envelope, found = read(path / part, study=self.study)
-        except MessageError as error:
-            raise MessageError(
-                f"question {self.asked} in {path} was changed or is damaged ({error}); delete its "
-                "folder: it is written again"
-            ) from None
-        same = digest_record(found) == digest_record(record)
-        if envelope != self._envelope(silo, record) or not same:
-            raise self._other(path)
-
-    def _other(self, path: Path) -> MessageError:
-        return MessageError(
-            f"{path} is not question {self.asked} of this study as it stands: an earlier answer "
-            "was replaced, or it was made by another version of silomix. To go on from the "
-            f"answers as they are now, delete the folders {self.asked:04}-... and later of "
-            f"{QUESTIONS}, and of every silo in {ANSWERS}, and let the silos answer again"
-        )
+    def _files(self, query: Query | Mapping[str, Query]) -> Iterator[tuple[str, bytes]]:
+        """Yield the files of a question, paths and contents; the same question's are the same."""
+        for silo, own in (query if isinstance(query, Mapping) else {EVERYONE: query}).items():
+            part = f"{FOR}{exchange_folder.silo_folder(self.names, silo)}/" if silo else ""
+            envelope = Envelope(digest(self.study), silo, self.asked, type(own).__name__)
+            for file, content in message_files(envelope, own, self.study.table_schema).items():
+                yield f"{part}{file}", content
 
     def _answer(self, path: Path, silo: str, query: Query) -> Any:
         try:
@@ -207,8 +180,12 @@ class FileExchange:
             ) from None
         return reply
 
-    def _envelope(self, silo: str, record: Any) -> Envelope:
-        return Envelope(digest(self.study), silo, self.asked, type(record).__name__)
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_file(path, len(content) + 1) == content
+    except OSError:
+        return False
 
 
 def read_reply(folder: Path, study: Study, silo: str, number: int, query: Query) -> Any:

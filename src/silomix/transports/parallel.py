@@ -17,16 +17,8 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from joblib.parallel import get_active_backend
 
+from silomix import messages
 from silomix.errors import SiloError
-from silomix.messages import (
-    AssignRows,
-    CountDistinctRows,
-    DivergenceCost,
-    LogLikelihood,
-    PolishRound,
-    SampleLocally,
-    ShareReleases,
-)
 from silomix.messages.progress import Progress
 from silomix.model.schema import Shard
 from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, permit, shown_draws
@@ -34,7 +26,7 @@ from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Self
 
     from silomix.messages import Query
@@ -46,12 +38,12 @@ CHANCES = 2
 
 # what each question takes along: the codes of the rows, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
-    SampleLocally: ("codes",),
-    DivergenceCost: ("codes", "kept"),
-    LogLikelihood: ("rows", "matched"),
-    CountDistinctRows: ("codes",),
-    PolishRound: ("layout",),
-    AssignRows: ("codes", "kept"),
+    messages.SampleLocally: ("codes",),
+    messages.DivergenceCost: ("codes", "kept"),
+    messages.LogLikelihood: ("rows", "matched"),
+    messages.CountDistinctRows: ("codes",),
+    messages.PolishRound: ("layout",),
+    messages.AssignRows: ("codes", "kept"),
 }
 # how the asker comes by it
 TAKE: dict[str, Callable[[Silo], object]] = {
@@ -102,8 +94,7 @@ class Joblib:
         for name, silo in asked.items():
             permit(queries[name], silo)
         away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
-        report = [self._tell] if isinstance(query, SampleLocally) else []
-        found = self._run(lambda name: self._job(queries[name], asked[name]), away, *report)
+        found = self._run(queries, {name: asked[name] for name in away})
         for name, (_, added) in found.items():
             vars(asked[name].store).update(added)
         return {
@@ -141,23 +132,21 @@ class Joblib:
         return self._scattered[id(value)][1]
 
     def _run(
-        self,
-        job: Callable[[str], Any],
-        names: Iterable[str],
-        report: Callable[[int], None] = lambda _: None,
+        self, queries: Mapping[str, Query], silos: Mapping[str, Silo]
     ) -> dict[str, tuple[Any, dict[str, Any]]]:
-        """Run one job for each name; once more for those whose worker died."""
+        """Let a worker answer each silo's question; another, where it died."""
         found: dict[str, Any] = {}
-        left, lost = list(names), None
+        left, lost = list(silos), None
         for _ in range(CHANCES):
             if not left:
                 break
-            report(len(found))
-            results = (self._parallel or workers(self._jobs))([job(name) for name in left])
+            self._tell(queries[left[0]], len(found))
+            jobs = [self._job(queries[name], silos[name]) for name in left]
+            results = (self._parallel or workers(self._jobs))(jobs)
             try:
                 for name, reply, added in results:
                     found[name] = own(reply), own(added)
-                    report(len(found))
+                    self._tell(queries[name], len(found))
             except LOST as error:
                 lost = error
                 self._scattered.clear()
@@ -173,8 +162,8 @@ class Joblib:
             ) from lost
         return found
 
-    def _tell(self, finished: int) -> None:
-        if self._report is not None:
+    def _tell(self, query: Query, finished: int) -> None:
+        if self._report is not None and isinstance(query, messages.SampleLocally):
             schedule = self.silos[0].study.sampling
             silos = finished + sum(silo.store.kept is not None for silo in self.silos)
             done, chains = silos * schedule.chains, len(self.silos) * schedule.chains
@@ -195,8 +184,8 @@ def workers(jobs: int) -> Any:
 
 def at_hand(query: Query, silo: Silo) -> bool:
     """Tell whether the answer needs no worker: there is nothing left to compute."""
-    known = {SampleLocally: silo.store.kept, CountDistinctRows: silo.store.rows}
-    return isinstance(query, ShareReleases) or known.get(type(query)) is not None
+    known = {messages.SampleLocally: silo.store.kept, messages.CountDistinctRows: silo.store.rows}
+    return isinstance(query, messages.ShareReleases) or known.get(type(query)) is not None
 
 
 def work(

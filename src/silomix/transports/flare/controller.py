@@ -17,16 +17,16 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
 from silomix.coordinator.pipeline import run_study
-from silomix.errors import SiloError, SilomixError
+from silomix.errors import CheckpointError, MessageError, SiloError, SilomixError
 from silomix.messages import REFUSALS, Refused
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.progress import Progress
+from silomix.model.files import private_folder, replace_file, writing
 from silomix.study import digest, read_study
 from silomix.study.validation import cores
 from silomix.transports.flare import session
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
-from silomix.transports.journal import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +65,49 @@ class NoAnswer(SiloError):
             "more. What was answered is kept: the same command goes on from there, and --without "
             f"{silo} goes on without it"
         )
+
+
+class Journal:
+    """Answers on disk by question, so that a coordinator that was killed asks nobody twice.
+
+    The coordinator is deterministic: started again it asks the same questions in the same order. A
+    journal is a folder of messages, which only their owner may open: ``000007-2.reply`` is what
+    the silo at place 2 of the roster answered to question 7, whose digest is in it.
+    """
+
+    def __init__(self, folder: Path, study: Study) -> None:
+        self.folder, self._study = folder, study
+        with writing(folder, CheckpointError):
+            private_folder(folder)
+
+    def find(self, number: int, silo: str, query: Query) -> Any:
+        """Return a silo's answer to a question, or None where there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When the question is not the one that was answered, or the file is damaged.
+        """
+        path = self._path(number, silo)
+        if not path.exists():
+            return None
+        try:
+            envelope, record = decode(path.read_bytes())
+            check_envelope(envelope, self._study, silo, number, query)
+        except MessageError as error:
+            raise CheckpointError(
+                f"{path} does not answer question {number} to {silo}, which may be asked by "
+                f"another version of silomix or of a package ({error}); go on with that version, "
+                f"or delete {self.folder} to ask everything again"
+            ) from None
+        return record
+
+    def keep(self, number: int, silo: str, content: bytes) -> None:
+        """Write a silo's encoded answer, whole or not at all."""
+        replace_file(self._path(number, silo), content, alone=True, private=True)
+
+    def _path(self, number: int, silo: str) -> Path:
+        return self.folder / f"{number:06}-{self._study.silos.index(silo)}.reply"
 
 
 @dataclass(frozen=True)
@@ -126,7 +169,7 @@ class RemoteSilos:
             check_envelope(envelope, self.study, name, number, query)
             check_reply(reply, query, self.study, name)
             if not isinstance(reply, Refused):
-                self.journal.keep(number, name, query, answer)
+                self.journal.keep(number, name, answer)
                 return reply
             answer = reply.code
         raise NoAnswer(name, answer, f"{number} ({type(query).__name__})")

@@ -86,32 +86,32 @@ def without(study: Study, silos: Sequence[str]) -> Study:
 
 def write_job(folder: Path, study: Study, deadline: float) -> Path:
     """Write the job of a study into a new folder, as FLARE reads it."""
-    meta = {
-        "name": TASK,
-        "resource_spec": {},
-        # the coordinator itself decides what a missing silo means
-        "min_clients": 1,
-        "deploy_map": {"coordinator": ["server"], "silo": list(study.silos)},
+    server = {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY}
+    files = {
+        "meta.json": {
+            "name": TASK,
+            "resource_spec": {},
+            # the coordinator itself decides what a missing silo means
+            "min_clients": 1,
+            "deploy_map": {"coordinator": ["server"], "silo": list(study.silos)},
+        },
+        "coordinator/config/config_fed_server.json": {
+            "format_version": 2,
+            "server": server,
+            "workflows": [{"id": "study", "path": CONTROLLER, "args": {"deadline": deadline}}],
+        },
+        "silo/config/config_fed_client.json": {
+            "format_version": 2,
+            "default_task_fetch_interval": FETCH_EVERY,
+            "get_task_timeout": TRANSFER_WITHIN,
+            "submit_task_result_timeout": TRANSFER_WITHIN,
+            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+        },
     }
-    server = {
-        "format_version": 2,
-        "server": {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY},
-        "workflows": [{"id": "study", "path": CONTROLLER, "args": {"deadline": deadline}}],
-    }
-    site = {
-        "format_version": 2,
-        "default_task_fetch_interval": FETCH_EVERY,
-        "get_task_timeout": TRANSFER_WITHIN,
-        "submit_task_result_timeout": TRANSFER_WITHIN,
-        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
-    }
-    coordinator, silo = folder / "coordinator" / "config", folder / "silo" / "config"
-    coordinator.mkdir(parents=True)
-    silo.mkdir(parents=True)
-    write_json(folder / "meta.json", meta)
-    write_json(coordinator / "config_fed_server.json", server)
-    write_json(silo / "config_fed_client.json", site)
-    write_study(study, coordinator / STUDY_FILE)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True)
+        write_json(folder / name, content)
+    write_study(study, folder / "coordinator" / "config" / STUDY_FILE)
     return folder
 
 
@@ -152,14 +152,10 @@ def wait_for(session: Any, silos: Sequence[str], seconds: float) -> None:
         When some are not, after `seconds`.
     """
     latest = time.monotonic() + seconds
-    while True:
-        present = {client.name for client in session.get_connected_client_list()}
-        absent = [name for name in silos if name not in present]
-        if not absent:
-            return
+    while absent := set(silos) - {each.name for each in session.get_connected_client_list()}:
         if time.monotonic() >= latest:
             raise SiloError(
-                f"not connected after {seconds:g} s: {', '.join(absent)}; start "
+                f"not connected after {seconds:g} s: {', '.join(sorted(absent))}; start "
                 "`silomix flare site` there, or decide to go on --without"
             )
         time.sleep(LOOK_EVERY)
@@ -203,8 +199,8 @@ def run_live(
             if left_out:
                 note = f"By decision of the coordinator without {', '.join(left_out)}."
                 found = posterior.diagnostics
-                noted = replace(found, notes=(*found.notes, note))
-                posterior = replace(posterior, diagnostics=noted)
+                found = replace(found, notes=(*found.notes, note))
+                posterior = replace(posterior, diagnostics=found)
             return posterior, outcome
         if outcome.code not in PASSING:
             break

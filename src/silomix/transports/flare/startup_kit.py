@@ -125,13 +125,8 @@ def provision(
     check_new(out)
     authority = out.resolve() / AUTHORITY
     authority.mkdir(parents=True, mode=0o700)  # the key that signs everyone's certificate
-    profile = {
-        "name": PROJECT,
-        "server": {"host": host, "fed_learn_port": port},
-        "scheme": SCHEME,
-        "connection_security": "mtls",
-    }
-    write_json(authority / PROFILE, profile)
+    profile = {"name": PROJECT, "scheme": SCHEME, "connection_security": "mtls"}
+    write_json(authority / PROFILE, profile | {"server": {"host": host, "fed_learn_port": port}})
     folders = {host: SERVER, USER: ADMIN} | ({} if by_request else {name: name for name in silos})
     try:
         where = ("--profile", authority / PROFILE, "--output-dir", authority)
@@ -417,9 +412,7 @@ def write_json(path: Path, content: dict[str, Any], *, private: bool = False) ->
 
 def _close(folder: Path) -> Path:
     """Keep everybody else out of a kit: it has a private key, logs and settings."""
-    with contextlib.suppress(
-        PermissionError
-    ):  # one that somebody shared stays as its owner made it
+    with contextlib.suppress(PermissionError):  # one that is shared stays as its owner made it
         folder.chmod(OWNERS_FOLDER)
     for log in filter(Path.is_file, folder.glob("*log*")):
         private_file(log)
