@@ -32,7 +32,6 @@ from silomix.study.roster import read_roster
 from silomix.transports.file_answers import answer_questions
 from silomix.transports.file_exchange import FileExchange, Unanswered
 from silomix.transports.in_process import InProcess
-from silomix.transports.journal import Journal
 from silomix.transports.parallel import Joblib
 
 pytestmark = pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
@@ -143,7 +142,7 @@ def on_flare(use, silos, folder):
     from nvflare.apis.utils.decomposers import flare_decomposers
     from nvflare.fuel.utils import fobs
 
-    from silomix.transports.flare.controller import RemoteSilos, StudyController
+    from silomix.transports.flare.controller import Journal, RemoteSilos, StudyController
     from silomix.transports.flare.executor import SiloExecutor
 
     flare_decomposers.register()

@@ -8,6 +8,7 @@ store: what a silo must know of an earlier round comes with the question.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
@@ -33,7 +34,7 @@ from silomix.messages.container import (
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from silomix.model.draws import Diagnostics
 
@@ -421,6 +422,11 @@ REPLIES: dict[type, type] = {
 
 # Every record that travels, by its name. Nothing else does.
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (*REPLIES, *REPLIES.values(), Refused)}
+
+
+def by_silo(query: Query | Mapping[str, Query], names: Iterable[str]) -> Mapping[str, Query]:
+    """Return what each silo is asked: all of them the one query, or each of the named its own."""
+    return query if isinstance(query, Mapping) else dict.fromkeys(names, query)
 
 
 class Silos(Protocol):

@@ -147,7 +147,7 @@ def _profile_rows(release: Release, schema: Schema) -> Iterator[tuple[object, ..
         uniform = basis[at] == UNIFORM
         counted = policy.has_rules and not uniform
         yield (
-            *(at[0], *schema.levels[at[1]], BASES[basis[at]]),
+            *(at[0], *schema.levels[at[1]], BASES[int(basis[at])]),
             round(float(release.mean[at] * of[at])) if counted else "",
             "" if uniform else int(of[at]),
             *(float(part[at]) for part in (release.mean, concentration, release.medians)),

@@ -195,15 +195,12 @@ def read_exchange(folder: Path) -> Study:
         if (document["format"], document["digest"]) == (FORMAT, digest(study)):
             return study
         problem = f"its digest does not fit, or it is no {FORMAT}"
-    except OSError as error:
-        raise FileError(
-            f"{path} cannot be read: {error.strerror}; give the folder that the coordinator made"
-        ) from None
-    except (MessageError, SettingsError, KeyError, TypeError) as error:
+    except (OSError, MessageError, SettingsError, KeyError, TypeError) as error:
         problem = f"{error}"
     raise FileError(
-        f"{path} is damaged, or was changed: {problem}\nbring {STUDY} from the coordinator again, "
-        "unchanged, and use the same silomix on both sides"
+        f"{path} cannot be read, is damaged, or was changed: {problem}\ngive the folder that the "
+        f"coordinator made, bring its {STUDY} again, unchanged, and use the same silomix on both "
+        "sides"
     )
 
 
@@ -229,10 +226,9 @@ def expected_questions(study: Study) -> int | None:
 def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
     """Yield what a study asks of a silo, and in how many questions."""
     exact, passes = study.strategy == "exact", 1 + study.matching.refine
-    rounds, most = study.polish.rounds, f"{study.polish.rounds}"
-    if exact:
-        rounds, most = study.sampling.iterations, f"{study.sampling.iterations}"
-    elif rounds == "until":
+    rounds = study.sampling.iterations if exact else study.polish.rounds
+    most = f"{rounds}"
+    if rounds == "until":
         rounds, most = study.polish.most, f"at most {study.polish.most}"
     if not exact:
         drawn = "posterior draws of the sizes and profiles"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError, OpenQuestion
-from silomix.messages import REFUSALS, Received, Refused, ShareReleases
+from silomix.messages import REFUSALS, Received, Refused, ShareReleases, by_silo
 from silomix.messages.container import Envelope
 from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.folder import message_files, read, write_folder
@@ -118,8 +118,7 @@ class FileExchange:
             When a question or an answer in the folder is not what it should be.
         """
         self.asked += 1
-        asked: Mapping[str, Query]
-        asked = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        asked = by_silo(query, self.names)
         kind = type(next(iter(asked.values()))).__name__
         name = exchange_folder.question_folder(self.asked, kind)
         self._pose(name, query)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from silomix.messages import SampleLocally
+from silomix.messages import SampleLocally, by_silo
 from silomix.messages.progress import Progress
 from silomix.silo.answer import answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from silomix.messages import Query
     from silomix.silo.local import Silo
@@ -48,8 +47,7 @@ class InProcess:
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own."""
-        queries: Mapping[str, Query]
-        queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        queries = by_silo(query, self.names)
         asked = [silo for silo in self.silos if silo.name in queries]
         if self._threads == 1 and not isinstance(query, SampleLocally):
             return {silo.name: self._answer(queries[silo.name], silo) for silo in asked}

@@ -7,7 +7,6 @@ Workers keep nothing, so any of them can answer anything, and one that dies cost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -26,7 +25,7 @@ from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Self
 
     from silomix.messages import Query
@@ -88,8 +87,7 @@ class Joblib:
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own."""
-        queries: Mapping[str, Query]
-        queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        queries = messages.by_silo(query, self.names)
         asked = {silo.name: silo for silo in self.silos if silo.name in queries}
         for name, silo in asked.items():
             permit(queries[name], silo)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import CheckpointError, MessageError, SiloError, SilomixError
-from silomix.messages import REFUSALS, Refused
+from silomix.messages import REFUSALS, Refused, by_silo
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.progress import Progress
@@ -29,7 +28,7 @@ from silomix.transports.flare import session
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
@@ -140,7 +139,7 @@ class RemoteSilos:
             When a silo does not answer. What others have answered by then is in the journal.
         """
         start, number, about = time.monotonic(), len(self.log) + 1, digest(self.study)
-        queries = query if isinstance(query, Mapping) else dict.fromkeys(self.names, query)
+        queries = by_silo(query, self.names)
         replies = {name: self.journal.find(number, name, one) for name, one in queries.items()}
         questions = {
             name: encode(Envelope(about, name, number, type(one).__name__), one)
