@@ -94,12 +94,6 @@ def test_many_silos_are_named_once():
     assert "\nsilo 2: agreement of its chains 0.41, R-hat" in repr(diagnostics)
 
 
-def test_nothing_judged_is_not_trusted():
-    diagnostics = PosteriorDiagnostics({})
-    assert diagnostics.level == "care"
-    assert diagnostics.verdict == "Cannot tell whether to trust it: no run was judged."
-
-
 def test_printed_it_is_words():
     notes = make_diagnostics(silos={"a": TRUSTED, "b": DOUBTED}, confidence=0.95)
     assert str(notes) == repr(notes)

@@ -1,4 +1,4 @@
-"""P(cluster | row): the kernel against its definition, and the definition against a loop."""
+"""P(cluster | row): the kernel against its definition."""
 
 from __future__ import annotations
 
@@ -30,34 +30,10 @@ def compute(codes, sizes, weights, probabilities, threads=1):
     return share_rows(codes, steps, log_weights(weights), threads)
 
 
-def naive(codes, sizes, weights, probabilities):
-    """One row, one draw, one cluster, one cell at a time, in plain probabilities."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    draws, clusters = weights.shape
-    membership, density = np.zeros((len(codes), clusters)), np.zeros(len(codes))
-    for row, cells in enumerate(codes):
-        for draw in range(draws):
-            masses = []
-            for cluster in range(clusters):
-                mass = weights[draw, cluster]
-                for variable, code in enumerate(cells):
-                    if code < sizes[variable]:
-                        mass *= probabilities[draw, cluster, offsets[variable] + code]
-                masses.append(mass)
-            membership[row] += np.array(masses) / sum(masses) / draws
-            density[row] += sum(masses) / draws
-    return membership, np.log(density)
-
-
 def assert_same(found, expected):
     # a score is a sum of a few logarithms, each good to a few units in the last place
     assert_allclose(found[0], expected[0], rtol=1e-10, atol=1e-12)
     assert_allclose(found[1], expected[1], rtol=1e-12, atol=1e-12)
-
-
-def test_the_definition_is_the_loop(seed):
-    case = random_case(np.random.default_rng(seed), draws=7)
-    assert_same(membership_definition(*case), naive(*case))
 
 
 @pytest.mark.parametrize("draws", [1, TILE - 1, TILE, TILE + 1, 3 * TILE])
@@ -86,13 +62,6 @@ def test_codes_of_two_bytes_and_float32_draws(seed):
     codes = rng.integers(0, sizes + 1, codes.shape).astype(np.uint16)
     case = (codes, sizes, weights.astype(np.float32), probabilities.astype(np.float32))
     assert_same(compute(*case), membership_definition(*case))
-
-
-def test_a_row_that_is_missing_in_full_gets_the_mean_weights(seed):
-    _, sizes, weights, probabilities = random_case(np.random.default_rng(seed))
-    found = compute(np.tile(sizes.astype(np.uint8), (3, 1)), sizes, weights, probabilities)
-    assert_allclose(found.membership, np.tile(weights.mean(axis=0), (3, 1)), rtol=1e-12)
-    assert_allclose(found.log_density, 0.0, atol=1e-12)
 
 
 def test_a_silo_that_lacks_a_cluster_never_gets_it(seed):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,12 +16,9 @@ from silomix.cli.whole import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Variable
-from silomix.model.table import encode
-from silomix.posterior import outside_estimates
-from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
-from silomix.posterior.outside import compare_outside, read_outside, value
+from silomix.posterior.membership import ELSEWHERE, encoded_membership
+from silomix.posterior.outside import compare_outside, read_outside
 from silomix.posterior.outside_estimates import (
-    Comparison,
     Target,
     compare_labels,
     compare_memberships,
@@ -163,24 +158,6 @@ def test_the_estimate_is_that_of_bolck_croon_and_hagenaars(rng):
     np.testing.assert_allclose(found.estimate @ sizes / 400, values.mean())
 
 
-def test_the_standard_error_is_that_of_a_jackknife(rng, monkeypatch):
-    """Leaving out rows one by one divides by (1 − leverage)² instead of 1 − leverage."""
-    monkeypatch.setattr(outside_estimates, "BLOCK", 150)
-    shares = soft(rng)
-    values = rng.normal(shares @ [0.0, 1.0, 3.0])
-    found = regress(shares, mean_of(values))
-
-    def without(row):
-        return regress(np.delete(shares, row, axis=0), mean_of(np.delete(values, row))).difference
-
-    left = np.array([without(row) for row in range(400)])
-    jackknife = 399 / 400 * ((left - left.mean(axis=0)) ** 2).sum(axis=0)
-    leverage = np.einsum("rc,cd,rd->r", shares, np.linalg.inv(shares.T @ shares), shares).max()
-    ratio = jackknife / found.error
-    assert (1 - leverage < ratio).all()
-    assert (ratio < 1 / (1 - leverage)).all()
-
-
 def test_draws_are_pooled_by_rubin_s_rules(rng):
     memberships = [soft(rng) for _ in range(4)]
     values = rng.normal(size=400)
@@ -198,17 +175,6 @@ def test_draws_are_pooled_by_rubin_s_rules(rng):
         assert found.difference[cluster] == pytest.approx(ours.mean())
         half = stats.t.ppf(0.975, freedom) * np.sqrt(total)
         assert found.upper[cluster] - found.difference[cluster] == pytest.approx(half)
-
-
-def test_memberships_of_all_draws_average_to_those_of_the_posterior(rng):
-    posterior = make_posterior(rng, draws=6)
-    table = random_rows(rng, SCHEMA, 50).assign(silo=rng.choice([*SILOS, "east"], 50))
-    frame = read_table(table)
-    places = silo_places(frame, "silo", posterior)
-    assert set(places) == {0, 1, ELSEWHERE}
-    codes = encode(frame, SCHEMA).codes
-    made = [encoded_membership(posterior, codes, places, 1, draw).membership for draw in range(6)]
-    np.testing.assert_allclose(np.mean(made, axis=0), posterior.membership(table, "silo"))
 
 
 def random_rows(rng, schema, rows):
@@ -367,10 +333,6 @@ def test_frames_are_tidy_or_wide(table, posterior):
     wide = found.frame("wide", frame_like="polars")
     assert wide.columns == ["cluster", "age", "age, p value", "died = 1", "died = 1, p value"]
     assert wide["age"].to_list() == tidy["estimate"][:3].tolist()
-    by_label = compare_outside(posterior, table, "age", "silo", method="labels").frame()
-    assert {*tidy["against"], *by_label["against"], *by_label["method"]} == {
-        *("rest", "whole", "labels"),
-    }
 
 
 def test_it_prints_what_it_found(table, posterior, rng):
@@ -378,31 +340,18 @@ def test_it_prints_what_it_found(table, posterior, rng):
     labels = np.arange(40) % 2
     text = repr(compare_outside(posterior, sure, "age", method="labels", labels=labels))
     assert text.count("<0.0001 *") == 2
-    assert "* differs from the whole: p at most 0.025" in text
     eight = table.assign(ward=list("abcdefgh") * 5)
     many = compare_outside(posterior, eight, "ward", "silo", level=0.9)
     assert (many.tests, many.threshold) == (24, pytest.approx(0.1 / 24))
-    assert "memberships averaged over 25 draws" in repr(many)
     assert "... and 2 more: see .frame()" in repr(many)
 
 
-def test_numbers_have_about_four_digits():
-    parts = ("rows", "estimate", "difference", "lower", "upper", "p_value")
-    none = dict.fromkeys(parts, np.zeros(1))
-    for level, whole, number, written, changed in (
-        (None, 84.2, 85.0, "85.00", "+85.00"),
-        (None, 23_456.0, 30_000.2, "30,000", "+30,000"),
-        (None, 0.0042, -0.001, "−0.001000", "−0.001000"),
-        (None, 0.0, 0.0, "0", "+0"),
-        ("yes", 0.5, 0.123, "12.3%", "+12.3"),
-        ("yes", 0.5, float("nan"), "–", "–"),
-    ):
-        one = Comparison(variable="y", level=level, whole=whole, **none)
-        assert (value(number, one), value(number, one, "+")) == (written, changed)
+WARDS = pd.Series([f"n{place % 60}" for place in range(80)])
 
 
-def test_settings_that_cannot_be(table, posterior):
-    for columns, settings, word in (
+@pytest.mark.parametrize(
+    ("columns", "settings", "word"),
+    [
         ([], {}, "columns is empty"),
         ({"age": "median"}, {}, "median"),
         (["smoker"], {}, "'smoker' was clustered"),
@@ -411,31 +360,21 @@ def test_settings_that_cannot_be(table, posterior):
         (["age"], {"level": 95}, "level"),
         (["age"], {"draws": 1}, "draws"),
         (["age"], {"labels": [0]}, "labels"),
-    ):
-        with pytest.raises(SettingsError, match=word):
-            compare_outside(posterior, table, columns, **settings)
-    with pytest.raises(SettingsError, match="two draws"):
-        compare_outside(replace(posterior, weights=posterior.weights[:1]), table, "age")
-
-
-def test_columns_that_cannot_be_compared(table, posterior):
-    table = pd.concat([table, table], ignore_index=True)
-    table = table.assign(none=None, same=7, name=[f"n{place % 60}" for place in range(80)])
-    for columns, word in (
-        (["Age"], r"'Age' to compare \(did you mean 'age'\?\)"),
-        (["none"], "no value at all"),
-        (["name"], "60 levels, more than the 50"),
-        (["same"], "the one value '7'"),
-        ({"region": "mean"}, r"'\w+' in data row \d+"),
-    ):
-        with pytest.raises(DataError, match=word):
-            compare_outside(posterior, table, columns)
-
-
-def test_labels_that_cannot_be(table, posterior):
-    for labels in ([0, 1], [3] * 40, [-1] * 40, [0.7] * 40, ["one"] * 40):
-        with pytest.raises(DataError, match="labels "):
-            compare_outside(posterior, table, "age", method="labels", labels=labels)
+        *[
+            (["age"], {"method": "labels", "labels": labels}, "labels ")
+            for labels in ([0, 1], [3] * 80, [-1] * 80, [0.7] * 80, ["one"] * 80)
+        ],
+        (["Age"], {}, r"'Age' to compare \(did you mean 'age'\?\)"),
+        (["none"], {}, "no value at all"),
+        (["name"], {}, "60 levels, more than the 50"),
+        (["same"], {}, "the one value '7'"),
+        ({"region": "mean"}, {}, r"'\w+' in data row \d+"),
+    ],
+)
+def test_what_cannot_be_compared(table, posterior, columns, settings, word):
+    table = pd.concat([table, table], ignore_index=True).assign(none=None, same=7, name=WARDS)
+    with pytest.raises((SettingsError, DataError), match=word):
+        compare_outside(posterior, table, columns, **settings)
 
 
 def run_fit(*args):
@@ -459,17 +398,14 @@ SHORT = ("--silo", "silo", "--frequency", "n", "--iterations", "200", "--polish"
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
     out = tmp_path / "results"
-    for method in ("averaged", "labels"):
-        asked = ["--outside", "age,ward", "--outside-method", method, "--exclude", "x1", "--force"]
-        shown = run_fit(on_disk, *SHORT, *asked, "--out", out)
-        assert shown.exit_code == 0, shown.output
-        lines = pd.read_csv(out / "outside.csv")
-        assert (set(lines["variable"]), set(lines["method"])) == ({"age", "ward"}, {method})
-        rows = lines.groupby("variable")["rows"].sum().tolist()
-        assert rows == pytest.approx([180, 180], abs=1e-3)
-        assert "Outside variables" in (out / "report.html").read_text(encoding="utf-8")
-        tests, differ = lines["p_value"].notna().sum(), lines["significant"].sum()
-        assert f"Outside variables: {differ} of {tests} comparisons" in shown.stdout
+    asked = ["--outside", "age,ward", "--outside-method", "labels", "--exclude", "x1"]
+    shown = run_fit(on_disk, *SHORT, *asked, "--out", out)
+    assert shown.exit_code == 0, shown.output
+    lines = pd.read_csv(out / "outside.csv")
+    assert (set(lines["variable"]), set(lines["method"])) == ({"age", "ward"}, {"labels"})
+    rows = lines.groupby("variable")["rows"].sum().tolist()
+    assert rows == pytest.approx([180, 180], abs=1e-3)
+    assert "Outside variables" in (out / "report.html").read_text(encoding="utf-8")
     posterior = silomix.load(out / "posterior.silomix")
     assert [v.name for v in posterior.study.variables] == [f"x{q}" for q in range(2, 11)]
     again = run_fit(on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
