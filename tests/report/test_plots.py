@@ -12,10 +12,10 @@ from cases.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drif
 from matplotlib.figure import Figure
 
 from silomix import plots
-from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import cluster_map
-from silomix.report.display import COLOURS, LIGHT
+from silomix.report.display import LIGHT
 
 STUDY_FIGURES = {"agreement", "coverage"}
 OWN = [name for name, f in inspect.getmembers(plots, inspect.isfunction) if name[0] != "_"]
@@ -81,13 +81,6 @@ def test_a_name_is_no_formula(seed, tmp_path):
     plots.save_figure(ax, tmp_path / "figure.png")
 
 
-def test_what_a_silo_found_is_marked(posterior):
-    marks = plots.silo_clusters(posterior).collections[0].get_offsets()
-    assert len(marks) == posterior.correspondence.held.sum()
-    unmatched = replace(posterior, correspondence=None)
-    assert len(plots.silo_clusters(unmatched).collections) == 0
-
-
 def test_rows_lie_at_the_mean_of_their_levels(posterior):
     table = pd.DataFrame({"smoker": ["no", None], "stage": ["II", "II"], "sex": ["m", None]})
     ax = plots.mca_map(posterior, table=table)
@@ -107,8 +100,6 @@ def test_the_variable_in_which_silos_differ_most_is_at_the_top(drifting):
     # κ was infinite in a tenth of the draws
     np.testing.assert_allclose(dots.get_array(), [0.1, 0.0, 1.0])
     np.testing.assert_allclose([path[0, 0] for path in intervals.get_segments()], expected)
-    wide = plots.drift(drifting).collections[0].get_segments()
-    np.testing.assert_allclose(wide[0][:, 0], [0.0, expected[0]])
     own = drifting.silo_profiles
     point = replace(drifting, silo_profiles=replace(own, kappa=own.kappa[-1:]))
     assert len(plots.drift(point).collections) == 1  # no interval, no probability
@@ -130,17 +121,6 @@ def test_a_trace_is_named(posterior):
     np.testing.assert_allclose(values, np.arange(8.0))
     with pytest.raises(SettingsError, match=r"which is 'rhat'; .* 'elbo', 'log_likelihood'"):
         plots.trace(posterior, which="rhat")
-
-
-def test_methods_differ_by_colour_and_marker(study):
-    first, second = (box[0] for box in plots.agreement(study).containers)
-    assert (first.get_color(), second.get_color()) == COLOURS[:2]
-    assert first.get_marker() != second.get_marker()
-    np.testing.assert_allclose(first.get_ydata(), [0.96, 0.66])
-    lines = plots.coverage(study, level=0.9).get_lines()
-    assert any(list(line.get_ydata()) == [0.9, 0.9] for line in lines)
-    with pytest.raises(DataError, match="has no column 'p0', 'p0 se'; it needs 'cell'"):
-        plots.coverage(study, parameter="p0")
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
