@@ -10,13 +10,12 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import KBinsDiscretizer
 from sklearn.utils.estimator_checks import check_estimator
 
 from silomix import api, simulate
-from silomix.errors import DataError, SettingsError
+from silomix.errors import SettingsError
 from silomix.estimator import PASSED_ON, FederatedMixture
 from silomix.model.metrics import adjusted_rand_index
 from silomix.study import Divergence
@@ -41,7 +40,7 @@ def fitted(table):
 
 
 def test_checks_of_scikit_learn():
-    estimator = FederatedMixture(components=4, iterations=60, chains=1, polish=0)
+    estimator = FederatedMixture(components=3, iterations=20, chains=1, polish=0)
     results = check_estimator(
         estimator, expected_failed_checks=DOES_NOT_APPLY, on_skip=None, on_fail="raise"
     )
@@ -71,11 +70,14 @@ def test_methods_are_those_of_the_posterior(fitted, table):
     assert fitted.score(table[0]) == density.mean()
 
 
-def test_score_prefers_the_table_it_was_fitted_to(fitted, table):
-    rng = np.random.default_rng(0)
-    variables = table[0].columns.drop("silo")
-    shuffled = table[0].assign(**{name: rng.permutation(table[0][name]) for name in variables})
-    assert fitted.score(table[0]) > fitted.score(shuffled)
+def test_a_polars_frame_gives_the_same_fit(fitted, table):
+    frame = pl.from_pandas(table[0])
+    other = clone(fitted).fit(frame)
+    assert_array_equal(other.posterior_.weights, fitted.posterior_.weights)
+    assert_array_equal(other.posterior_.probabilities, fitted.posterior_.probabilities)
+    assert_array_equal(other.labels_, fitted.labels_)
+    assert_array_equal(other.predict(frame), fitted.labels_)
+    assert isinstance(other.posterior_.summary(), pl.DataFrame)
 
 
 def test_feature_names_and_output(fitted, table):
@@ -97,14 +99,6 @@ def test_arrays_take_the_silo_by_its_index(fitted, table):
     assert not hasattr(other, "feature_names_in_")
 
 
-def test_polars(fitted, table):
-    frame = pl.from_pandas(table[0])
-    other = clone(fitted).fit(frame)
-    assert_array_equal(other.labels_, fitted.labels_)
-    assert_array_equal(other.predict(frame), fitted.labels_)
-    assert isinstance(other.posterior_.summary(), pl.DataFrame)
-
-
 def test_numbers_strings_and_missing_cells():
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, 2, (40, 3)).astype(float)
@@ -116,12 +110,6 @@ def test_numbers_strings_and_missing_cells():
     assert_array_equal(of_numbers.predict_proba(numbers), of_texts.predict_proba(texts))
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform", "score"])
-def test_not_fitted(table, method):
-    with pytest.raises(NotFittedError):
-        getattr(FederatedMixture(**SHORT), method)(table[0])
-
-
 def test_works_in_a_pipeline():
     rng = np.random.default_rng(0)
     centres = rng.choice([-4.0, 4.0], (3, 6))
@@ -131,18 +119,6 @@ def test_works_in_a_pipeline():
     steps.fit(centres[truth] + rng.normal(size=(120, 6)))
     assert adjusted_rand_index(steps[-1].labels_, truth) > 0.8
     assert steps.get_feature_names_out()[0] == "cluster0"
-
-
-def test_continuous_columns_are_refused():
-    with pytest.raises(DataError, match=r"'x0' has 60 distinct numbers.*looks continuous: bin"):
-        FederatedMixture(**SHORT).fit(np.random.default_rng(0).normal(size=(60, 2)))
-
-
-def test_a_level_that_fit_has_not_seen_is_refused(fitted, table):
-    strange = table[0].copy()
-    strange[strange.columns[-1]] = "strange"
-    with pytest.raises(DataError, match="'strange' in data row 1, not in its schema"):
-        fitted.predict(strange)
 
 
 @pytest.mark.parametrize("silo", ["silo", 9, -1, 1.0])

@@ -29,7 +29,7 @@ def test_nothing_slow_is_imported_at_the_start(start):
     code = (
         f"{start}\n"
         "import sys\n"
-        "slow = {'numba', 'pandas', 'pydantic', 'scipy', 'silomix.api'} & set(sys.modules)\n"
+        "slow = {'numba', 'pandas', 'pydantic', 'sklearn', 'silomix.api'} & set(sys.modules)\n"
         "assert not slow, slow\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -37,13 +37,9 @@ def test_nothing_slow_is_imported_at_the_start(start):
 
 def test_what_is_imported_late_looks_as_if_it_were_there():
     code = (
-        "import sys, silomix\n"
+        "import silomix, silomix.simulate\n"
         "assert set(dir(silomix)) >= set(silomix.__all__)\n"
-        "assert 'sklearn' not in sys.modules\n"
-        "assert silomix.FederatedMixture.__name__ == 'FederatedMixture'\n"
         "assert silomix.load.__module__ == 'silomix.posterior.saved_file'\n"
-        "assert silomix.study.digest.__module__ == 'silomix.study.study_file'\n"
-        "import silomix.simulate\n"
         "assert silomix.simulate.__name__ == 'simulate'\n"  # the function, not the module
     )
     subprocess.run([sys.executable, "-c", code], check=True)

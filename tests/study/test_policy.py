@@ -14,12 +14,10 @@ from silomix.study.policy import (
     GIVES_AWAY,
     OPEN,
     PRESETS,
-    UNLIMITED,
     Exchanges,
     Limits,
     Policy,
     check_study,
-    echo,
     find_policy,
     policy_digest,
     read_policy,
@@ -51,13 +49,6 @@ def test_presets_release_rounded_summaries_alone(word, minimum, base):
     assert (policy.tiers, policy.studies) == (("summary",), 1)
     asked = policy.exchanges.model_dump()
     assert (asked.pop("assign"), set(asked.values())) == (1, {0})
-
-
-def test_open_allows_everything():
-    assert not OPEN.has_rules
-    assert set(OPEN.tiers) == {"summary", "draws"}
-    assert {OPEN.studies, *OPEN.exchanges.model_dump().values()} == {UNLIMITED}
-    assert Policy(**echo(OPEN)) == OPEN
 
 
 @pytest.mark.parametrize("word", PRESETS)
@@ -110,10 +101,8 @@ def test_a_file_without_preset_states_everything(tmp_path):
     ("text", "complaint"),
     [
         ('preset = "strict"', r"preset is 'strict'; it must be one of 'default', 'opensafely'"),
-        ("preset = 3", "preset is 3; it must be one of"),
         ('preset = "default"\nminimum = 3', "minimum is not a setting .*'minimum_count'"),
         ('preset = "default"\nminimum_count = -1', "minimum_count is -1; it must be at least 0"),
-        ('preset = "default"\nround_to = 0', "round_to is 0; it must be at least 1"),
         ('preset = "default"\ntiers = []', "tiers is empty"),
         ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
         ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
@@ -121,7 +110,6 @@ def test_a_file_without_preset_states_everything(tmp_path):
         ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
         (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
         (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),
-        (f"# {'x' * 100_000}", "is larger than 100 kB"),
     ],
 )
 def test_a_wrong_file_is_refused_in_its_own_words(tmp_path, text, complaint):

@@ -7,19 +7,13 @@ import pytest
 from silomix.errors import DataError, DataWarning
 from silomix.model.table import infer_schema
 from silomix.study import make_study
-from silomix.study.roster import Roster, natural, own_rows, read_roster, warn_tiny
+from silomix.study.roster import Roster, own_rows, read_roster, warn_tiny
 
 
 @pytest.fixture
 def study():
     table = pd.DataFrame({"a": list("wxyz"), "b": list("pqpq")})
     return make_study(infer_schema(table), ["north", "south"], seed=1)
-
-
-def test_names_come_in_natural_order():
-    names = ["site 10", "site 2", "2", "b", "site 2a", "10", "a", "site 02"]
-    expected = ["2", "10", "a", "b", "site 02", "site 2", "site 2a", "site 10"]
-    assert sorted(names, key=natural) == expected
 
 
 def test_roster_places_every_row(study):

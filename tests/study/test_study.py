@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from silomix.errors import SettingsError
 from silomix.model.draws import Schedule
-from silomix.model.schema import Prior, Schema, Variable
+from silomix.model.schema import Schema, Variable
 from silomix.study import (
     Aggregation,
     Ball,
@@ -155,7 +155,7 @@ def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_p
     assert len(set(digests)) == len(digests) >= 30
 
 
-def test_digest_changes_with_silos_variables_and_methods_and_not_with_the_title(
+def test_digest_changes_with_silos_variables_and_methods_and_not_with_title_or_layout(
     study, document, tmp_path
 ):
     changed = [
@@ -173,20 +173,8 @@ def test_digest_changes_with_silos_variables_and_methods_and_not_with_the_title(
     assert len(set(digests)) == len(digests) - 2
     for title in ("Another", None):
         assert digest(read(put(document, ("title",), title), tmp_path)) == digest(study)
-
-
-def test_digest_ignores_the_order_and_the_layout_of_the_file(study, document, tmp_path):
-    def backwards(table):
-        return {
-            key: backwards(value) if isinstance(value, dict) else value
-            for key, value in reversed(table.items())
-        }
-
-    shuffled = tomli_w.dumps(backwards(document))
-    assert digest(read(shuffled, tmp_path)) == digest(study)
-    assert digest(read("\ufeff" + shuffled.replace("\n", "\r\n"), tmp_path)) == digest(study)
-    whole, decimal = (read(put(document, ("model", "alpha"), a), tmp_path) for a in (1, 1.0))
-    assert digest(whole) == digest(decimal)
+    backwards = tomli_w.dumps(dict(reversed(document.items()))).replace("\n", "\r\n")
+    assert digest(read("\ufeff" + backwards, tmp_path)) == digest(study)
 
 
 @pytest.mark.golden
@@ -209,17 +197,6 @@ def test_the_file_is_laid_out_for_a_reader(study, tmp_path):
     assert text.startswith("# A silomix study: every setting")
     assert '\nsilos = ["cambridge", "leeds", "york"]\n\n[model]\ncomponents = 15\n' in text
     assert text.endswith('\n[[variables]]\nname = "bmi"\nlevels = ["low", "mid", "high"]\n')
-    wards = Variable("ward", tuple(f"ward {i:03}" for i in range(50)))
-    long = write_study(make_study(Schema((wards,)), ["a", "b"]), tmp_path / "l.toml").read_text()
-    assert '\nlevels = [\n    "ward 000",\n' in long
-    assert max(map(len, long.split("\n"))) <= 96
-
-
-def test_the_properties_give_the_nouns_of_the_method(study):
-    assert (study.prior, study.sampling) == (Prior(), Schedule(adaptive=True))
-    other = make(alpha=1, beta=2.5, fractionate=False, thin=7)
-    assert other.prior == Prior(1.0, 2.5, fractionate=False)
-    assert other.sampling == Schedule(thin=7)
 
 
 def test_folding_may_be_on_off_or_a_number_of_rows(document, tmp_path):
@@ -236,8 +213,6 @@ NO_SILO_NAMES = ["", " ", "a/b", "a\\b", "a\tb", "..", "leeds ", "x" * 61, "Nul.
 WRONG = {
     ("seed",): ["x", -1, True, 2**63, 10**70],
     ("title",): [3, "a\x1b[2J"],
-    ("format",): [0],
-    ("strategy",): ["exat"],
     ("kept_draws",): [999],
     ("silos",): [[], "leeds", ["a", "b", "a"], ["Leeds", "leeds"], ["Zoë", "Zoe\u0308"]],
     ("silos", 1): NO_SILO_NAMES,
@@ -246,22 +221,16 @@ WRONG = {
     ("model", "alpha"): [0, "0.5"],
     ("model", "beta"): [float("inf")],
     ("model", "fractionate"): [1],
-    ("schedule",): [[{}]],
     ("schedule", "burn_in"): [20_000],
     ("schedule", "thin"): [10_001, [1], {"a": 1}],
-    ("local", "relabel"): ["y" * 99],
     ("matching",): [3],
-    ("matching", "method"): ["bal"],
-    ("matching", "absorb"): [-1],
     ("aggregation", "floor"): [0.4],
     ("aggregation", "solver", "method"): ["adam"],
-    ("aggregation", "solver", "starts"): [0],
     ("polish", "rounds"): [-1, "untl"],
     ("variables",): [{"name": 1}, []],
     ("variables", 1): [5],
     ("variables", 1, "name"): ["", "b\x1b[2J"],
     ("variables", 1, "levels"): [["a", "a"], []],
-    ("variables", 1, "levels", 2): [3],
     ("variables", 1, "levels", 0): ["\t", "a\tb"],
 }
 
@@ -277,7 +246,6 @@ def test_a_wrong_value_is_named_by_its_place(document, tmp_path, path):
 SENTENCES = [
     (("seed",), True, "seed is true; it must be a whole number"),
     (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact' (did you mean 'exact'?)"),
-    (("silos", 1), " ", "silos entry 2 is ' '; it must not be blank, or begin"),
     (("model", "alpha"), 0, "[model] alpha is 0; it must be greater than 0"),
     (("schedule", "thin"), {"a": 1}, "[schedule] thin is a table; it must be a whole number"),
     (("local", "relabel"), "y" * 99, f"relabel is '{'y' * 60}...'; it must be 'match' or"),
@@ -288,7 +256,6 @@ SENTENCES = [
     (("a key",), 1, "'a key' is not a setting"),
     (("schedule", "burnin"), 1, "[schedule] burnin is not a setting (did you mean 'burn_in'?)"),
     (("matching", "exponent"), 1, "[matching] exponent is not a setting here"),
-    (("matching", "method"), None, "[matching] method is missing"),
     (("aggregation", "solver"), None, "solver is missing; add the table [aggregation.solver]"),
     (("model", "fractionate"), None, "fractionate is missing; the default is fractionate = true"),
 ]
@@ -366,7 +333,6 @@ UNREADABLE = {
     "dotted": (b"a" + b".a" * 1_000_000 + b" = 1", "nests tables or lists too deeply"),
     "quoted": (b"['a'" + b" . 'a'" * 500_000 + b"]", "nests tables or lists too deeply"),
     "lists": (b"a = " + b"[" * 1_000_000, "nests tables or lists too deeply"),
-    "tables": (b"a = " + b"{a = " * 500_000, "nests tables or lists too deeply"),
     "format": (b"format = 2", "is a study file of format 2, and this silomix reads format 1; use"),
     "huge": (b"#" * 5_000_001, "is larger than 5,000 kB; is it really a study file?"),
 }
@@ -382,16 +348,6 @@ def test_a_file_that_is_no_study_file_is_refused(tmp_path, content, line):
     for absent in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(SettingsError, match=r"cannot be read: (No such file|Is a directory)"):
             read_study(absent)
-
-
-def test_dots_in_text_and_in_comments_are_no_nesting(document, tmp_path):
-    dotted = "1.2.3.4.5.6.7.8.9.10.11"
-    document["title"] = f'"{dotted}" \\ \n {dotted}'
-    document["variables"][0]["levels"] = [dotted, f"'{dotted}'", f'a"{dotted}']
-    text = tomli_w.dumps(document)
-    spread = f'format = 1\ntitle = """\n{dotted} \\""" """\n'
-    assert read(f"# {dotted}\n" + text, tmp_path).variables[0].levels[0] == dotted
-    assert read(spread + text.split("\n", 2)[2], tmp_path).title.startswith(dotted)
 
 
 def test_a_file_is_written_whole_or_not_at_all(study, tmp_path, monkeypatch):
@@ -474,14 +430,6 @@ def test_the_aggregation_is_exact_where_nothing_follows():
     assert (asked.aggregation.solver.starts, asked.aggregation.draws) == (2, 7)
 
 
-def test_what_makes_a_schedule_fixed():
-    assert make().schedule.adaptive
-    for fixed in ({"burn_in": 100}, {"thin": 3}, {"strategy": "exact"}, {"preset": "paper"}):
-        assert not make(**fixed).schedule.adaptive
-    with pytest.raises(SettingsError, match="adaptive is true; then burn_in must be half"):
-        make(burn_in=100, adaptive=True)
-
-
 @pytest.mark.parametrize("iterations", [999, 1999, 2000, 2001, 12_345, 20_000])
 def test_blocks_of_a_schedule_double_and_drop_what_came_before(iterations):
     whole = make(iterations=iterations).sampling
@@ -492,15 +440,6 @@ def test_blocks_of_a_schedule_double_and_drop_what_came_before(iterations):
         assert longer.burn_in == shorter.iterations == longer.iterations // 2
     assert all(block.kept >= min(whole.kept, block.iterations // 2) for block in blocks)
     assert blocks[-1].blocks == blocks[-1:]
-
-
-def test_burn_in_and_thin_follow_the_number_of_iterations():
-    assert make(iterations=1_000).sampling == Schedule(1_000, 500, 2, 1, adaptive=True)
-    assert make(iterations=1, adaptive=False).sampling == Schedule(1, 0, 2, 1)
-    long = make(iterations=100_000, burn_in=0, chains=4, kept=1_000)
-    assert long.sampling == Schedule(100_000, 0, 4, 400)
-    assert make(preset="paper", iterations=100).sampling.burn_in == 50
-    assert make(preset="paper", thin=1).sampling.kept == 25_000
 
 
 @given(
@@ -533,24 +472,16 @@ WRONG_CALLS = [
     ({"missing": "level"}, "missing is part of the schema; make the schema with it"),
     ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files' or 'network'"),
     ({"iterations": -5}, "iterations is -5; it must be at least 1"),
-    ({"iterations": "many"}, "iterations is 'many'; it must be a whole number"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),
-    ({"burn_in": "half"}, "burn_in is 'half'; it must be a whole number"),
-    ({"chains": 0}, "chains is 0; it must be at least 1"),
+    ({"burn_in": 100, "adaptive": True}, "adaptive is true; then burn_in must be half"),
     ({"matching": "bal"}, "matching is 'bal'; it must be one of 'hungarian', 'divergence'"),
-    ({"matching": Psgd()}, "matching is 'psgd'; it must be one of 'hungarian'"),
     ({"solver": 3}, "solver is '3'; it must be one of 'lbfgs', 'psgd', 'few-rounds'"),
     ({"aggregation": Aggregation(floor=1 / 3)}, "[aggregation] floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
-    ({"components": Ball()}, "components is method='ball'"),
     ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
     ({"thin": 1, "kept": 5}, "thin and kept both say what a silo keeps; give one of them"),
     ({"kept": 2.5}, "kept is 2.5; it must be a whole number, at least 1"),
     ({"matching": Ball(absorb=3), "absorb": 4}, "absorb is given twice, as 3 and 4"),
-    (
-        {"aggregation": Aggregation(solver=Psgd()), "solver": "lbfgs"},
-        "solver is given twice, as 'psgd' and 'lbfgs'",
-    ),
 ]
 
 
@@ -561,14 +492,6 @@ def test_a_wrong_keyword_is_named_as_the_caller_wrote_it(keywords, line):
     (found,) = str(caught.value).removeprefix("these settings cannot be used:\n  - ").splitlines()
     assert found.startswith(line)
     assert not any(word in found for word in JARGON)
-
-
-def test_silos_must_be_an_ordered_list_of_names():
-    for silos in ("leeds", {"leeds", "york"}):
-        with pytest.raises(SettingsError, match=r"silos is .*; it must be a list"):
-            make_study(SCHEMA, silos)
-    with pytest.raises(SettingsError, match="silos entry 2 is 2; it must be text in quotes"):
-        make_study(SCHEMA, ["a", 2])
 
 
 def test_a_record_refuses_wrong_options_and_any_change(study):
