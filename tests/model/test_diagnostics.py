@@ -141,16 +141,6 @@ def test_chains_that_disagree_are_not_trusted(name, seed):
     assert re.search(f"the 2 chains disagree on the {words} .R-hat {rhat:.2f}", diagnostics.verdict)
 
 
-def test_chains_stuck_apart_are_not_trusted(seed):
-    """Each constant, at different numbers of components: the R-hat is infinite."""
-    log_likelihood, members, weights = make_run(np.random.default_rng(seed))
-    members[0] = [20, 20, 20, 0]
-    members[1] = [15, 15, 15, 15]
-    diagnostics = diagnose(log_likelihood, members, weights)
-    assert not diagnostics.trusted
-    assert "occupied components (R-hat over 100, limit 1.05)" in diagnostics.verdict
-
-
 def test_a_chain_that_drifts_is_not_trusted(seed):
     log_likelihood = np.random.default_rng(seed).normal(size=(1, 600)) + np.linspace(0, 9, 600)
     diagnostics = diagnose(*still(log_likelihood))

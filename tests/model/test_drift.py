@@ -23,10 +23,8 @@ from silomix.model.families.drift import (
     Shared,
     discount,
     draw_kappa,
-    draw_shared,
     draw_silo_profiles,
     exchange_clusters,
-    log_level_terms,
     log_remainder,
 )
 
@@ -65,20 +63,6 @@ def test_log_probability_is_its_twin(seed, kappa, most):
             wanted = twins.log_probability(counts[:, chain], mean, first, last, kappa)
             # a sum over three silos and two clusters
             assert told == pytest.approx(wanted, rel=1e-12, abs=6e-9)
-
-
-def test_log_probability_of_sequences_is_one_in_total():
-    """All sequences of four cells, one silo and one cluster; the limit of large κ is ∞."""
-    mean = np.array([[0.2, 0.5, 0.3]])
-    for kappa in (3.0, 3000.0, SAME):
-        total = 0.0
-        for cells in product(range(3), repeat=4):
-            counts = np.bincount(cells, minlength=3)[None, None]
-            total += np.exp(kernels.log_probability(counts, mean, 0, 3, kappa))
-        assert total == pytest.approx(1.0)
-    counts = np.array([[[3, 1, 0]]])
-    limit = kernels.log_probability(counts, mean, 0, 3, 1e9)
-    assert limit == pytest.approx(kernels.log_probability(counts, mean, 0, 3, SAME), rel=1e-6)
 
 
 SHAPES = [1e-300, 1e-9, 1e-3, 0.05, 0.4, 3.0, 40.0, 2500.0]
@@ -157,25 +141,16 @@ def grid_p_value(start, steps, log_odds, seed, *, factor=0.0):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("log_odds", [-1.0, 0.0, 2.0])
+@pytest.mark.parametrize("log_odds", [-1.0, 2.0])
 def test_a_few_points_of_the_grid_leave_the_law_on_all_of_it(log_odds, seed):
     rng = np.random.default_rng(seed)
     target = twins.grid_masses(*one_variable(), GRID, log_odds)
     assert 0.1 < target[-1] < 0.9
-    start = rng.choice(len(GRID), 30_000, p=target)
+    start = rng.choice(len(GRID), 15_000, p=target)
     assert grid_p_value(start, 1, log_odds, seed) > FALSE_ALARM
     # without the factor for sets drawn from infinity the finite points would count as tried
     wrong = np.log(TRIED / (len(GRID) - 1))
     assert grid_p_value(start, 1, log_odds, seed, factor=wrong) < FALSE_ALARM
-
-
-@pytest.mark.statistical
-def test_a_draw_from_the_grid_forgets_its_start(seed):
-    for place in (0, 12, len(GRID) - 1):
-        start = np.full(10_000, place)
-        assert grid_p_value(start, 30, 0.0, seed) > FALSE_ALARM
-        if place < len(GRID) - 1:  # from infinity every finite point is as near as the next
-            assert grid_p_value(start, 1, 0.0, seed) < FALSE_ALARM
 
 
 def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(seed):
@@ -196,17 +171,6 @@ def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(s
         assert p_value(np.bincount(seen, minlength=4) * 1.0, law.pmf(range(4))) > FALSE_ALARM
 
 
-def test_shared_draws_do_not_change_what_they_are_given(seed):
-    counts, shared = random_case(seed)
-    before = [counts.copy(), shared.mean.copy(), shared.kappa.copy()]
-    rng = np.random.default_rng(seed)
-    drawn = draw_shared(counts, shared, 0.5, OFFSETS, rng)
-    draw_silo_profiles(counts, drawn, OFFSETS, rng)
-    exchange_clusters(counts, np.full((3, 5, 2), 0.5), shared, OFFSETS, rng)
-    for old, now in zip(before, (counts, *shared[:2]), strict=True):
-        assert_array_equal(old, now)
-
-
 def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
     chains = 4000
     counts, shared = random_case(seed, chains=1)
@@ -224,46 +188,6 @@ def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
         z = (drawn - law.mean()) / (law.std() / np.sqrt(chains))
         smallest = min(smallest, stats.norm.sf(np.abs(z)).min() * 2 * 42)
     assert smallest > FALSE_ALARM
-
-
-def test_level_terms_and_totals_are_the_log_probability(seed):
-    counts, shared = random_case(seed)
-    kappa = np.repeat(shared.kappa, np.diff(OFFSETS), axis=1)[:, None]
-    terms = log_level_terms(counts, shared.mean, kappa)
-    for (chain, variable), size in np.ndenumerate(shared.kappa):
-        levels = slice(*OFFSETS[variable : variable + 2])
-        own = counts[:, chain, :, levels]
-        total = 0.0 if np.isinf(size) else twins.log_rising(size, own.sum(axis=-1)).sum()
-        wanted = twins.log_probability(
-            counts[:, chain], shared.mean[chain], levels.start, levels.stop, size
-        )
-        assert terms[:, chain, :, levels].sum() - total == pytest.approx(wanted, abs=1e-8)
-
-
-def test_a_silo_whose_clusters_were_crossed_changes_over(seed):
-    rng = np.random.default_rng(seed)
-    variables = 12
-    mean = np.tile([[[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]]], variables)
-    straight = np.tile([[90, 10], [20, 80], [50, 50]], variables)
-    counts = np.stack([straight, straight[[1, 0, 2]], straight])[:, None]
-    weights = rng.dirichlet(np.ones(3), (3, 1))
-    for kappa in (10.0, SAME):
-        now, held = counts, weights
-        shared = Shared(mean, np.full((1, variables), kappa))
-        for _ in range(60):
-            now, held = exchange_clusters(now, held, shared, np.arange(0, 25, 2), rng)
-        assert_array_equal(now, np.stack([straight] * 3)[:, None])
-        # weights go with their rows, and nothing else moves
-        assert_array_equal(held[1, 0], weights[1, 0, [1, 0, 2]])
-        assert_array_equal(held[[0, 2]], weights[[0, 2]])
-
-
-def test_one_cluster_has_nothing_to_exchange(seed):
-    counts, shared = random_case(seed, clusters=1)
-    weights = np.ones((3, 5, 1))
-    found = exchange_clusters(counts, weights, shared, OFFSETS, np.random.default_rng(seed))
-    assert_array_equal(found[0], counts)
-    assert_array_equal(found[1], weights)
 
 
 ROWS = np.array([[1, 0, 1, 0], [1, 0, 1, 0], [0, 1, 1, 0], [0, 1, 0, 1], [1, 0, 0, 0]])
@@ -340,14 +264,6 @@ def test_discounted_counts_are_between_none_and_all(counts, kappa):
     assert_array_equal(found[2:5], counts[2:5])
 
 
-def test_at_infinity_counts_are_what_they_are():
-    counts = np.array([[3.0, 4.5, 0.0], [1.0, 0.0, 7.0]])
-    same, offsets = np.array([SAME]), np.array([0, 3])
-    assert_array_equal(discount(counts, same, offsets), counts)
-    assert_array_equal(log_remainder(counts, same, offsets), [0.0, 0.0])
-    assert_allclose(discount(counts, np.array([1e7]), offsets), counts, rtol=1e-3)
-
-
 def test_every_variable_is_discounted_at_its_own_kappa(seed):
     counts = random_case(seed)[0].astype(np.float64)
     kappa = np.array([20.0, SAME, 300.0])
@@ -362,17 +278,7 @@ def test_every_variable_is_discounted_at_its_own_kappa(seed):
     assert_allclose(log_remainder(counts, kappa, OFFSETS), left_out, atol=1e-8)
 
 
-@pytest.mark.parametrize("kappa", [10.0, 50.0, 300.0, 2000.0])
-@pytest.mark.parametrize("n", [40, 400, 4000])
-def test_in_the_middle_counts_weigh_as_their_variance_says(kappa, n):
-    """Var(n_k/n) = m(1 − m)(n + κ)/(n(κ + 1)): as that many rows without drift."""
-    two, three = np.array([0.4, 0.6]) * n, np.array([0.3, 0.3, 0.4]) * n
-    worth, kappa = (kappa + 1) / (n + kappa), np.array([kappa])
-    assert_allclose(discount(two, kappa, np.array([0, 2])), two * worth, rtol=0.12)
-    assert_allclose(discount(three, kappa, np.array([0, 3])), three * worth, rtol=0.12)
-
-
-def discount_errors(seed, discounted, cases=200):
+def discount_errors(seed, discounted, cases=100):
     """Gains of joining two clusters of one m, and single evidence, less the exact integrals."""
     rng, exact, offsets = np.random.default_rng(seed), twins.TwoLevels(), np.array([0, 2])
     gains, singles = [], []
@@ -401,10 +307,3 @@ def test_joining_discounted_counts_gains_what_the_exact_integral_does(seed):
 
     undiscounted = discount_errors(seed, lambda counts, *_: counts)[0]
     assert np.quantile(undiscounted, 0.95) > 0.25
-
-
-def test_without_drift_the_remainder_and_the_evidence_are_the_exact_integral():
-    exact, offsets = twins.TwoLevels(), np.array([0, 2])
-    for counts in ([3.0, 0.0], [40.0, 17.0], [0.0, 500.0]):
-        integral = exact.log_integral(exact.log_likelihood(counts, SAME))
-        assert log_evidence(counts, offsets, 0.5) == pytest.approx(integral, abs=1e-4)

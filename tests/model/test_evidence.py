@@ -81,13 +81,3 @@ def test_partition_prior_adds_up_the_labelled_allocations(components, alpha):
     for partition, mass in expected.items():
         found = log_partition_prior(np.bincount(partition), components, alpha)
         assert_allclose(found, np.log(mass), rtol=1e-10)
-
-
-@pytest.mark.parametrize("components", [2, 5, 9])
-def test_partition_prior_sums_to_one_over_all_partitions_of_five_rows(components):
-    partitions = {blocks(allocation) for allocation in product(range(5), repeat=5)}
-    assert len(partitions) == 52  # the fifth Bell number
-    masses = [np.exp(log_partition_prior(np.bincount(p), components, 0.6)) for p in partitions]
-    assert_allclose(sum(masses), 1, rtol=1e-12)
-    possible = [p for p in partitions if max(p) < components]
-    assert np.count_nonzero(masses) == len(possible)

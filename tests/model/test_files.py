@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from silomix.model.files import private_file, private_folder, read_file, replace_file, whole_file
+from silomix.model.files import private_folder, read_file, replace_file, whole_file
 
 
 @pytest.fixture(autouse=True)
@@ -45,15 +45,6 @@ def test_a_private_folder(tmp_path):
     (tmp_path / "shared").mkdir()
     private_folder(tmp_path / "shared")
     assert mode(tmp_path / "shared") == 0o755
-
-
-@posix
-def test_a_private_file_keeps_what_it_has(tmp_path):
-    private_file(tmp_path / "new")
-    assert (mode(tmp_path / "new"), (tmp_path / "new").read_bytes()) == (0o600, b"")
-    (tmp_path / "old").write_bytes(b"lines")
-    private_file(tmp_path / "old")
-    assert (mode(tmp_path / "old"), (tmp_path / "old").read_bytes()) == (0o600, b"lines")
 
 
 def test_a_link_in_the_place_of_the_scratch_is_not_followed(tmp_path):

@@ -73,30 +73,6 @@ def test_other_texts_and_numbers_stay_as_they_are(text):
     assert from_spreadsheet(text) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("=1+1", "'=1+1"),
-        ("a;=1+1", "a;'=1+1"),
-        ("=1;=2", "'=1;'=2"),
-        ("\t=1", "'\t'=1"),
-        ("'=1", "''=1"),
-        ("'-1", "''-1"),
-        ("yes, -ve", "yes,' -ve"),
-    ],
-)
-def test_where_the_apostrophes_stand(text, written):
-    assert for_spreadsheet(text) == written
-    assert from_spreadsheet(text) == text or text.startswith("'")  # what was never guarded
-
-
-def test_a_line_does_not_begin_with_a_sign():
-    """Else "-1" and "5+cmd|..." are -1,5+cmd|... to a spreadsheet that splits at semicolons."""
-    assert for_spreadsheet("-1", first=True) == "'-1"
-    assert for_spreadsheet("+", first=True) == "'+"
-    assert for_spreadsheet("1", first=True) == "1"
-
-
 @settings(max_examples=600)
 @given(TEXTS)
 @example("'\t'=1")
