@@ -124,14 +124,7 @@ def sample(
     )
     if silo >= silos:
         raise SettingsError(f"silo is {silo}; with {silos} silos it must be 0 to {silos - 1}")
-    job = Job(
-        components=study.model.components,
-        prior=study.prior,
-        schedule=study.sampling,
-        silos=silos,
-        silo=silo,
-        seed=study.seed,
-    )
+    job = Job(study.model.components, study.prior, study.sampling, silos, silo, study.seed)
     with reporting(progress) as report:
         return sample_shard(
             shard,
@@ -211,24 +204,15 @@ def fit(
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
-        parts = [
-            Silo(
-                name=name,
-                place=place,
-                shard=Shard(shard.schema, shard.codes[roster.places == place]),
-                study=study,
-                policy=policy,
-                checkpoint=Path(checkpoint, name) if checkpoint is not None else None,
-            )
-            for place, name in enumerate(roster.names)
-        ]
+        parts = []
+        for place, name in enumerate(roster.names):
+            own = Shard(shard.schema, shard.codes[roster.places == place])
+            folder = None if checkpoint is None else Path(checkpoint, name)
+            parts.append(Silo(name, place, own, study, policy=policy, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
-    return replace(
-        posterior,
-        assignment=gather_assignment(silos.silos, roster.places),
-        backend=backend_of(table),
-    )
+    assignment = gather_assignment(silos.silos, roster.places)
+    return replace(posterior, assignment=assignment, backend=backend_of(table))
 
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:
@@ -237,35 +221,25 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
     one_of("transport", transport, TRANSPORTS)
     default = "pam" if preset == "paper" else "linkage"
     if settings.get("partition", default) == "pam" and find_spec("kmedoids") is None:
-        raise MissingDependency(
-            "{partition}, also part of {preset}, needs the package kmedoids",
-            extra="pam",
-            partition="pam",
-            preset="paper",
-        )
+        text = "{partition}, also part of {preset}, needs the package kmedoids"
+        raise MissingDependency(text, "pam", partition="pam", preset="paper")
     if transport == "joblib" and find_spec("joblib") is None:
-        raise MissingDependency(
-            "{transport} needs the package joblib", extra="parallel", transport=transport
-        )
+        raise MissingDependency("{transport} needs joblib", "parallel", transport=transport)
 
 
 def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roster:
     """Return the silos' names and the place of each row's silo."""
     if silo is not None and shards is not None:
-        raise SettingsError(
-            "{silo} and {shards} both say how to split the table; give one of them",
-            silo=None,
-            shards=None,
-        )
+        text = "{silo} and {shards} both say how to split the table; give one of them"
+        raise SettingsError(text, silo=None, shards=None)
     if silo is not None:
         roster = read_roster(frame, silo)
         warn_tiny(roster)
         return roster
     if shards is not None:
         if at_least("shards", shards, 1) > len(frame):
-            raise SettingsError(
-                f"{{shards}} is {shards}, more than the {len(frame)} rows of the table", shards=None
-            )
+            text = f"{{shards}} is {shards}, more than the {len(frame)} rows of the table"
+            raise SettingsError(text, shards=None)
         return random_shards(len(frame), shards, seed)
     likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
     if likely:

@@ -102,7 +102,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         X : a frame, with the silo column if there is one, or a two-dimensional array.
         y : ignored.
         """
-        table, silo = _as_table(self, X, reset=True), _silo_column(self, X)
+        table, silo = _read(self, X, reset=True)
         given = {name: getattr(self, name) for name in PASSED_ON}
         self.posterior_ = api.fit(
             table,
@@ -119,7 +119,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     def predict_proba(self, X: Any) -> Floats:
         """Return P(cluster | row), averaged over draws: (row, cluster)."""
         check_is_fitted(self)
-        table, silo = _as_table(self, X, reset=False), _silo_column(self, X)
+        table, silo = _read(self, X, reset=False)
         return self.posterior_.membership(table, silo, threads=self.threads)
 
     def predict(self, X: Any) -> Ints:
@@ -133,7 +133,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     def score(self, X: Any, y: ArrayLike | None = None) -> float:  # noqa: ARG002
         """Return the mean over rows of the log predictive density."""
         check_is_fitted(self)
-        table, silo = _as_table(self, X, reset=False), _silo_column(self, X)
+        table, silo = _read(self, X, reset=False)
         density = self.posterior_.log_predictive_density(table, silo, threads=self.threads)
         return float(density.mean())
 
@@ -154,46 +154,24 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         return tags
 
 
-def _is_frame(X: Any) -> bool:
-    return nw.dependencies.is_into_dataframe(X)
-
-
-def _as_table(estimator: FederatedMixture, X: Any, *, reset: bool) -> Any:
-    """Check the columns of X as scikit-learn does, and return a frame."""
-    if _is_frame(X):
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
-        return X
-    array = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        dtype=None,
-        ensure_all_finite="allow-nan",
-        ensure_min_samples=2 if reset else 1,
-    )
-    return pd.DataFrame({_array_column(place): array[:, place] for place in range(array.shape[1])})
-
-
-def _array_column(place: int) -> str:
-    return f"x{place}"
-
-
-def _silo_column(estimator: FederatedMixture, X: Any) -> str | None:
-    """Return the name of the silo column in the frame that `_as_table` makes."""
+def _read(estimator: FederatedMixture, X: Any, *, reset: bool) -> tuple[Any, str | None]:
+    """Check the columns of X as scikit-learn does; return a frame, and its silo column if any."""
     silo = estimator.silo
-    if silo is None:
-        return None
-    if _is_frame(X):
-        if isinstance(silo, str):
-            return silo
+    if nw.dependencies.is_into_dataframe(X):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if silo is None or isinstance(silo, str):
+            return X, silo
         raise SettingsError(f"silo is {silo!r} and X is a frame: give the column's name")
-    columns = estimator.n_features_in_
-    if not isinstance(silo, Integral) or not 0 <= silo < columns:
-        raise SettingsError(
-            f"silo is {silo!r} and X is an array of {columns} columns: give the index of one, "
-            f"0 to {columns - 1}"
-        )
-    return _array_column(int(silo))
+    least = 2 if reset else 1
+    allowed: Any = {"dtype": None, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
+    array = validate_data(estimator, X, reset=reset, **allowed)
+    table = pd.DataFrame({f"x{place}": column for place, column in enumerate(array.T)})
+    if silo is None:
+        return table, None
+    n = len(table.columns)
+    if isinstance(silo, Integral) and 0 <= silo < n:
+        return table, f"x{int(silo)}"
+    raise SettingsError(f"silo is {silo!r} and X is an array of {n} columns: give the index of one")
 
 
 def _seed(random_state: int | np.random.RandomState | None) -> int:

@@ -191,13 +191,11 @@ class Request:
             raise SettingsError(f"the first date {self.first} is after the last date {self.last}")
         if whole_at_least("at_least", self.at_least, 0) > len(conditions):
             raise SettingsError(
-                f"at_least is {self.at_least}; ask for at most the {len(conditions)} conditions"
+                f"at_least is {self.at_least}; there are {len(conditions)} conditions"
             )
         self.file = None if self.out is None else Path(self.out)
         if self.file and not (self.file.suffix == ".parquet" and self.file.parent.is_dir()):
-            raise SettingsError(
-                f"out is {self.out}; name a file that ends in .parquet, in a folder that exists"
-            )
+            raise SettingsError(f"out is {self.out}; name a .parquet file in a folder that exists")
 
 
 def set_codes(
@@ -212,15 +210,12 @@ def set_codes(
     more : SQL that adds to `given`, the table of condition, code and below (its descendants too).
     """
     positions = {name: n for n, name in enumerate(codes.conditions)}
+    conditions = [positions[code.condition] for code in codes.codes]
     connection.execute(
         "CREATE TEMP TABLE codes AS WITH given AS (SELECT unnest($1::INTEGER[]) AS condition, "
         f"unnest($2::{kind}[]) AS code, unnest($3::BOOLEAN[]) AS below) "
         f"SELECT DISTINCT condition, code FROM given {more}",
-        [
-            [positions[code.condition] for code in codes.codes],
-            spelled,
-            [code.include_descendants for code in codes.codes],
-        ],
+        [conditions, spelled, [code.include_descendants for code in codes.codes]],
     )
 
 
@@ -233,9 +228,7 @@ def set_people(connection: Connection, query: str, where: str) -> None:
     ).fetchone()
     if wrong:
         who = "no person id that can be read" if wrong[0] is None else f"the person id {wrong[0]!r}"
-        raise DataError(
-            f"{where}: {wrong[1]:,} of its rows have {who}; each person needs an id and one row"
-        )
+        raise DataError(f"{where}: {wrong[1]:,} of its rows have {who}; each person needs one row")
 
 
 def count(
@@ -349,9 +342,8 @@ def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:
         return connection.execute(query).df()
     try:
         with whole_file(request.file) as file:
-            connection.execute(
-                f"COPY ({query}) TO $1 (FORMAT parquet, USE_TMP_FILE false)", [str(file.name)]
-            )
+            options = "(FORMAT parquet, USE_TMP_FILE false)"
+            connection.execute(f"COPY ({query}) TO $1 {options}", [str(file.name)])
     except (OSError, load_duckdb().IOException) as error:
         why = getattr(error, "strerror", None) or "DuckDB does not succeed"
         raise SettingsError(f"{request.file} cannot be written: {why}; choose another") from None

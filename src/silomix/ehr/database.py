@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from silomix.errors import DataError, MissingDependency, SettingsError
-from silomix.model.reading import SEPARATORS, read_table
-from silomix.model.sentences import did_you_mean
+from silomix.model.reading import SEPARATORS, no_column, read_table
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
@@ -144,10 +143,7 @@ class Records:
         for column, kind in self.columns.items():
             if column.casefold() == name.casefold():
                 return quote(column), kind
-        raise DataError(
-            f"{self.where}: has no column {name!r}{did_you_mean(name, self.columns)}; its columns "
-            f"are {', '.join(map(repr, self.columns))}"
-        )
+        raise no_column(name, self.columns, f"{self.where}:")
 
 
 def load_duckdb() -> ModuleType:
@@ -155,9 +151,7 @@ def load_duckdb() -> ModuleType:
     try:
         duckdb, _ = import_module("duckdb"), import_module("pyarrow")
     except ImportError:
-        raise MissingDependency(
-            "reading health records needs duckdb and pyarrow", extra="data"
-        ) from None
+        raise MissingDependency("health records need duckdb and pyarrow", extra="data") from None
     return duckdb
 
 
@@ -192,10 +186,8 @@ def opened(engine: Engine, source: str) -> Iterator[Connection]:
         try:
             yield connection
         except duckdb.OutOfMemoryException:
-            raise SettingsError(
-                f"{source}: {engine.memory} of memory, or the space in {folder}, is not enough; "
-                "allow more memory, or another folder"
-            ) from None
+            room = f"{engine.memory} of memory, or the space in {folder}, is not enough"
+            raise SettingsError(f"{source}: {room}; allow more, or another folder") from None
         except duckdb.Error as error:
             # what DuckDB says may quote the records: not even a traceback shows it
             raise DataError(explain(error, source)) from None
@@ -256,10 +248,9 @@ def tables_in(connection: Connection, file: str | Path) -> dict[str, str]:
         raise DataError(f"{file}: no such file; check the path of the database")
     catalog = quote(str(file))
     connection.execute(f"ATTACH IF NOT EXISTS $1 AS {catalog} (READ_ONLY)", [str(file)])
-    query = (
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = $1"
-    )
-    rows = connection.execute(f"{query} ORDER BY ALL", [str(file)]).fetchall()
+    columns, where = "table_schema, table_name", "WHERE table_catalog = $1 ORDER BY ALL"
+    query = f"SELECT {columns} FROM information_schema.tables {where}"
+    rows = connection.execute(query, [str(file)]).fetchall()
     return {f"{schema}.{name}": f"{catalog}.{quote(schema)}.{quote(name)}" for schema, name in rows}
 
 
@@ -322,9 +313,7 @@ def _read_header(path: Path) -> tuple[list[str], str]:
     columns = [name or f"(column {n})" for n, name in enumerate(cells, start=1)]
     if not columns or len({name.casefold() for name in columns}) < len(columns):
         # a file without header has a record there, which is not shown
-        raise DataError(
-            f"{path}: the first line must name the columns, each once (capitals do not count)"
-        )
+        raise DataError(f"{path}: the first line must name the columns, each once in any capitals")
     return columns, separator
 
 

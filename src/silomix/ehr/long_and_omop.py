@@ -43,14 +43,13 @@ SILOS = {"care_site": "care_site_id", "location": "location_id"}
 ANCESTORS = "concept_ancestor"
 # The columns that are read of each table; only `death` may be missing, and `concept_ancestor` where
 # no code asks for its descendants.
+PERIOD = "observation_period"
 CLINICAL = {
     "person": [PERSON],
-    "observation_period": [
-        PERSON, "observation_period_start_date", "observation_period_end_date",
-    ],
+    PERIOD: [PERSON, f"{PERIOD}_start_date", f"{PERIOD}_end_date"],
     "condition_occurrence": [PERSON, "condition_concept_id", "condition_start_date"],
     "death": [PERSON, "death_date"],
-}  # fmt: skip
+}
 CONCEPT = re.compile(r"0*[1-9][0-9]*")
 ANY_AGE = 10_000
 
@@ -85,13 +84,9 @@ SELECT p.*, CASE {reasons} END AS reason FROM (SELECT {cells} FROM source_person
     FROM periods WHERE usable GROUP BY person
 ) o ON o.person = p.person
 """
-TESTS = {
-    "outside-observation": "NOT EXISTS (SELECT 1 FROM periods o WHERE o.person = e.person "
-    "AND o.usable AND e.date BETWEEN o.first AND o.last)",
-}
-DEATH_TEST = {
-    "after-death": "e.date > (SELECT min(d.date) FROM deaths d WHERE d.person = e.person)",
-}
+OBSERVED = """EXISTS (SELECT 1 FROM periods o
+    WHERE o.person = e.person AND o.usable AND e.date BETWEEN o.first AND o.last)"""
+DEAD = "e.date > (SELECT min(d.date) FROM deaths d WHERE d.person = e.person)"
 UNUSABLE = "UNION ALL SELECT 'bad-period', person, 0 FROM periods WHERE NOT usable"
 
 
@@ -200,11 +195,9 @@ def read_long(
             if kind != own_kind and not ("INT" in kind and "INT" in own_kind):
                 # ids of different types are compared as text
                 person, own = f"{person}::VARCHAR", f"{own}::VARCHAR"
-            carried = "".join(
-                f", {table.find(name)[0]} AS carried_{n}" for n, name in enumerate(carry)
-            )
-            query = f"SELECT {own} AS person, NULL::VARCHAR AS reason{carried} FROM {table.view}"
-            set_people(connection, query, table.where)
+            cells = [f"{own} AS person", "NULL::VARCHAR AS reason"]
+            cells += [f"{table.find(name)[0]} AS carried_{n}" for n, name in enumerate(carry)]
+            set_people(connection, f"SELECT {', '.join(cells)} FROM {table.view}", table.where)
         _set_events(connection, source, person, columns)
         return count(connection, request, where, tests={})
 
@@ -218,18 +211,15 @@ def _check_settings(codes: CodeList, columns: LongColumns, between: tuple[object
     if columns.vocabulary is not None:
         refuse_codes(codes, without, "has no vocabulary, as the events have; fill it in")
     elif len(without) < len(codes.codes):
-        raise SettingsError(
-            f"{codes.source} names vocabularies; name the column of them too, or drop them"
-        )
+        raise SettingsError(f"{codes.source} names vocabularies; name their column, or drop them")
 
 
 def _check_format(connection: Connection, date_format: str | None) -> None:
     try:
         connection.execute("SELECT try_strptime('', coalesce($1, '%Y'))", [date_format])
     except load_duckdb().InvalidInputException:
-        raise SettingsError(
-            f"the date format is {date_format!r}; write it as '%d/%m/%Y' for day, month and year"
-        ) from None
+        why = f"the date format is {date_format!r}; write %d for the day, %m the month, %Y the year"
+        raise SettingsError(why) from None
 
 
 def _people_of_events(
@@ -357,10 +347,10 @@ def read_omop(
         more = DESCENDANTS if ANCESTORS in tables else ""
         set_codes(connection, listed, "BIGINT", [code.code for code in listed.codes], more)
         connection.execute(PERIODS)
-        tests = TESTS
+        tests = {"outside-observation": f"NOT {OBSERVED}"}
         if "death" in tables:
             connection.execute(DEATHS)
-            tests = TESTS | DEATH_TEST
+            tests["after-death"] = DEAD
         limits = None if ages == (None, None) else (youngest, oldest)
         _read_people(connection, tables["person"], request, silo, limits)
         connection.execute(OMOP_EVENTS)

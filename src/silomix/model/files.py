@@ -69,10 +69,8 @@ def writing(path: Path, kind: type[SilomixError] = SettingsError) -> Iterator[No
     try:
         yield
     except OSError as error:
-        raise kind(
-            f"{path} cannot be written: {error.strerror or error}; choose another place, with "
-            "enough space"
-        ) from error
+        why = f"{error.strerror or error}; choose another place, with enough space"
+        raise kind(f"{path} cannot be written: {why}") from error
 
 
 def read_file(path: Path, most: int) -> bytes:

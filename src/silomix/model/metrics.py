@@ -131,10 +131,8 @@ def coverage(true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     true, lower, upper = np.broadcast_arrays(true, lower, upper)
     swapped = int(np.count_nonzero(lower > upper))
     if swapped:
-        raise DataError(
-            f"lower is above upper in {swapped} of {lower.size} intervals; "
-            "check the order of the arguments: true, lower, upper"
-        )
+        found = f"lower is above upper in {swapped} of {lower.size} intervals"
+        raise DataError(f"{found}; check the order of the arguments: true, lower, upper")
     inside = (lower <= true) & (true <= upper)
     return float(inside.mean()) if inside.size else float("nan")
 
@@ -246,10 +244,10 @@ def _codes(name: str, labels: ArrayLike) -> Ints:
     codes = pd.factorize(_column(name, labels))[0].astype(np.int64)
     missing = np.flatnonzero(codes < 0)
     if missing.size:
-        raise DataError(
-            f"{name} has no label in {missing.size} of {len(codes)} rows, the first of them "
-            f"row {missing[0]} (from 0); drop those rows from both partitions"
+        where = (
+            f"in {missing.size} of {len(codes)} rows, the first of them row {missing[0]} (from 0)"
         )
+        raise DataError(f"{name} has no label {where}; drop those rows from both partitions")
     return codes
 
 
@@ -273,10 +271,8 @@ def cluster_numbers(name: str, labels: ArrayLike) -> Ints:
     """
     column = _column(name, labels)
     if not pd.api.types.is_integer_dtype(column.dtype) or column.hasnans:
-        raise DataError(
-            f"{name} has dtype {column.dtype}; give each row a whole number, "
-            "the place of its cluster in the arrays of parameters"
-        )
+        number = "a whole number, the place of its cluster in the arrays of parameters"
+        raise DataError(f"{name} has dtype {column.dtype}; give each row {number}")
     if column.min() < 0:
         raise DataError(f"{name} goes down to {column.min()}; number the clusters from 0 on")
     return column.to_numpy(dtype=np.int64)
@@ -290,10 +286,8 @@ def _column(name: str, labels: ArrayLike) -> pd.Series:
 
 def _check_lengths(rows_a: int, rows_b: int) -> None:
     if rows_a != rows_b:
-        raise DataError(
-            f"the two partitions have {rows_a} and {rows_b} rows; "
-            "give labels of the same rows, in the same order"
-        )
+        found = f"the two partitions have {rows_a} and {rows_b} rows"
+        raise DataError(f"{found}; give labels of the same rows, in the same order")
 
 
 def _checked_draws(draws: ArrayLike, level: float, axis: int) -> Floats:

@@ -11,7 +11,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -110,14 +110,10 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
             **rules,
         ) as blocks:
             packed = [block.astype("category") for block in blocks]
-    frame = pd.DataFrame(
-        {
-            from_spreadsheet(name): _unguarded(
-                pd.api.types.union_categoricals([block[name] for block in packed])
-            )
-            for name in packed[0].columns
-        }
-    )
+    frame = pd.DataFrame()
+    for name in packed[0].columns:
+        column = pd.api.types.union_categoricals([block[name] for block in packed])
+        frame[from_spreadsheet(name)] = _unguarded(column)
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
 
@@ -135,9 +131,8 @@ def _unguarded(column: pd.Categorical[Any]) -> pd.Categorical[Any]:
 def _check_header(header: list[str], separator: str) -> None:
     for sign, advice in OTHER_SEPARATORS.items():
         if len(header) == 1 and sign != separator and sign in header[0]:
-            raise DataError(
-                f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}: {advice}"
-            )
+            found = f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}"
+            raise DataError(f"{found}: {advice}")
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
         raise DataError(f"column names {repeated} stand more than once; rename or drop the others")
@@ -147,9 +142,8 @@ def _read_parquet(path: Path) -> nw.DataFrame[Any]:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise MissingDependency(
-            f"{path}: a Parquet file, unlike a CSV, needs pyarrow", extra="data"
-        ) from None
+        text = f"{path}: a Parquet file, unlike a CSV, needs pyarrow"
+        raise MissingDependency(text, extra="data") from None
     return read_table(parquet.read_table(path))
 
 
@@ -193,14 +187,16 @@ def find_column(
     purpose : what it is wanted for, as "to tell the silos apart".
     where : what the message calls the table.
     """
-    name, columns = str(name), frame.columns
-    if name in columns:
-        return frame.get_column(name)
-    wanted = f"{name!r} {purpose}".rstrip()
-    raise DataError(
-        f"{where} has no column {wanted}{did_you_mean(name, columns)}; its columns are "
-        f"{quoted(columns)}: correct the name or add the column"
-    )
+    if str(name) in frame.columns:
+        return frame.get_column(str(name))
+    raise no_column(str(name), frame.columns, where, purpose)
+
+
+def no_column(name: str, columns: Collection[str], where: str, purpose: str = "") -> DataError:
+    """Return the error that says which columns there are; arguments as for `find_column`."""
+    wanted = f"{name!r} {purpose}".rstrip() + did_you_mean(name, columns)
+    advice = f"its columns are {quoted(list(columns))}: correct the name or add the column"
+    return DataError(f"{where} has no column {wanted}; {advice}")
 
 
 def read_cells(column: nw.Series[Any], label: str) -> Cells:

@@ -82,10 +82,8 @@ def expand(table: Table, frequency: str | None, *, where: str = "the table") -> 
     if wrong.size:
         code = cells.codes[wrong[0]]
         found = "a missing cell" if code < 0 else repr(cells.texts[code])
-        raise DataError(
-            f"{label} has {found} in data row {wrong[0] + 1}; a count of rows is whole, zero or "
-            "more: correct it or remove the row"
-        )
+        advice = "a count of rows is whole, zero or more: correct it or remove the row"
+        raise DataError(f"{label} has {found} in data row {wrong[0] + 1}; {advice}")
     # a number of any length is read; cut short, the sum cannot overflow
     counts = np.array([min(int(text), MOST_ROWS + 1) for text in cells.texts], dtype=np.int64)
     repeats = counts[cells.codes]
@@ -169,8 +167,7 @@ def _choose_variables(
         raise DataError(f"{where}: no variables to use; name at least one column")
     if apart in names:
         raise DataError(
-            f"column {apart!r} names the silos and is among the variables too; leave it out of "
-            "one of them"
+            f"column {apart!r} names the silos and is among the variables; leave it out"
         )
     for name in names:
         find_column(frame, name, where=where)
@@ -224,11 +221,9 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
     if len(frame) == 0:
         raise DataError(f"{where} has no rows; give a table with one row per unit")
     if len(frame) < least:
-        raise DataError(
-            f"{where} has a single row, and clusters need at least {least} to learn from; give "
-            "more rows, or a {schema} if this is one silo of a study",
-            schema=None,
-        )
+        text = f"{where} has a single row, and clusters need at least {least} to learn from"
+        advice = "give more rows, or a {schema} if this is one silo of a study"
+        raise DataError(f"{text}; {advice}", schema=None)
 
 
 def _check_countable(cells: Cells, label: str) -> None:
@@ -251,10 +246,10 @@ def _check_spaces(levels: Sequence[str], label: str) -> None:
     for level in levels:
         twin = trimmed.setdefault(level.strip(), level)
         if twin != level or not level:
-            raise DataError(
-                f"{label} has the level {level!r}, which differs from {twin!r} only in white "
-                "space; trim it, or make these cells missing"
+            text = (
+                f"{label} has the level {level!r}, which differs from {twin!r} only in white space"
             )
+            raise DataError(f"{text}; trim it, or make these cells missing")
 
 
 def _warn(text: str, **settings: object) -> None:
@@ -262,20 +257,15 @@ def _warn(text: str, **settings: object) -> None:
 
 
 def _warn_missing_in_full(label: str) -> None:
-    _warn(
-        f"{label} is missing in every row and tells nothing about the clusters; check that this "
-        "is meant, or leave it out"
-    )
+    _warn(f"{label} is missing in every row and tells nothing; leave it out unless this is meant")
 
 
 def _warn_like_missing(cells: Cells, label: str) -> None:
     for text in LIKE_MISSING:
         if text in cells.texts and not (text == "-" and "+" in cells.texts):
             rows = np.count_nonzero(cells.codes == cells.texts.index(text))
-            _warn(
-                f"{label} has the level {text!r}, in {rows} of {len(cells.codes)} rows; if it "
-                "stands for a missing cell, leave these cells empty"
-            )
+            found = f"{label} has the level {text!r}, in {rows} of {len(cells.codes)} rows"
+            _warn(f"{found}; if it stands for a missing cell, leave these cells empty")
 
 
 def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) -> None:
@@ -283,8 +273,6 @@ def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) 
     found = dict(zip(names, levels, strict=True))
     constant = [name for name, of_it in found.items() if len(of_it) == 1 and of_it not in missing]
     if constant:
-        _warn(
-            f"{where}: only one value in {quoted(constant)}, which tells nothing about the "
-            "clusters; check that this is meant, or leave it out with {variables}",
-            variables=...,
-        )
+        same = f"only one value in {quoted(constant)}, which tells nothing about the clusters"
+        advice = "check that this is meant, or leave it out with {variables}"
+        _warn(f"{where}: {same}; {advice}", variables=...)

@@ -21,9 +21,10 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
+from silomix.model.families.dirichlet import level_totals
 from silomix.model.sentences import one_of
 from silomix.posterior import Parts, ordered
-from silomix.rivals.federation import Levels, open_silos
+from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
@@ -208,11 +209,8 @@ def average_weights(matched: MatchedDraws, rows: Ints) -> Floats:
     """
     overall = (rows @ matched.weights.mean(axis=1) / rows.sum())[:-1]
     known = np.diag(overall) - np.outer(overall, overall)
-    free = matched.weights[:, :, :-1]
-    covariances = [
-        at_least(covariance(draws), known / (count + 1.0))
-        for draws, count in zip(free, rows, strict=True)
-    ]
+    free, least = matched.weights[:, :, :-1], known / (rows + 1.0)[:, None, None]
+    covariances = list(map(at_least, map(covariance, free), least))
     averaged = average(free, np.array(covariances))
     return np.append(averaged, 1.0 - averaged.sum(axis=1, keepdims=True), axis=1)
 
@@ -265,4 +263,4 @@ def average(draws: Floats, covariances: Floats) -> Floats:
 def onto_simplex(values: Floats, offsets: Ints) -> Floats:
     """Lift what is below zero, and make each variable's levels sum to one again: (..., level)."""
     positive = np.maximum(values, SMALLEST)
-    return positive / Levels(offsets).totals(positive)
+    return positive / level_totals(positive, offsets)

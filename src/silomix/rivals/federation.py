@@ -14,7 +14,7 @@ from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
 from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import draw_levels, log_evidence
+from silomix.model.families.dirichlet import draw_levels, level_totals, log_evidence
 from silomix.model.reading import read_table
 from silomix.model.schema import Shard
 from silomix.model.table import load
@@ -236,15 +236,11 @@ class Levels:
         """Concentration of each level: (level,)."""
         if self.beta is not None:
             return np.full(int(self.offsets[-1]), self.beta)
-        return self.spread(1.0 / self.n_levels)
-
-    def spread(self, by_variable: Floats) -> Floats:
-        """Repeat (..., variable) for each level of the variable: (..., level)."""
-        return np.repeat(by_variable, self.n_levels, axis=-1)
+        return np.repeat(1.0 / self.n_levels, self.n_levels)
 
     def totals(self, by_level: Floats) -> Floats:
         """Add up the levels of each variable, for each of its levels: (..., level)."""
-        return self.spread(np.add.reduceat(by_level, self.offsets[:-1], axis=-1))
+        return level_totals(by_level, self.offsets)
 
     def evidence(self, counts: Floats) -> Floats:
         """Return g = ln p(cells), probabilities integrated out: (...,) from (..., level)."""

@@ -127,7 +127,7 @@ def cluster_modes(
     codes = np.concatenate([part.modes for part in found])
     if not len(codes):
         raise SettingsError(
-            f"no silo has a mode of at least {FEWEST} rows; ask for fewer than {clusters} clusters"
+            f"no silo has {FEWEST} rows in one of {clusters} clusters; ask for fewer"
         )
     points = levels.points(codes, np.concatenate([part.sizes for part in found]))
     tried = [k_modes(points, clusters, SERVER_PASSES, rng)[1] for _ in range(restarts)]

@@ -119,10 +119,8 @@ def latent_classes(
     levels = Levels(study.table_schema.offsets)
     points = levels.points(*distinct_rows(codes))
     with federation.stage("local"):
-        found = [
-            climb(points, *random_start(classes, levels, rng))
-            for rng in np.random.default_rng(study.seed).spawn(starts)
-        ]
+        streams = np.random.default_rng(study.seed).spawn(starts)
+        found = [climb(points, *random_start(classes, levels, rng)) for rng in streams]
     best = max(found, key=lambda maximum: maximum.log_likelihood)
     order = np.argsort(-best.weights, kind="stable")
     weights, probabilities = best.weights[order], best.probabilities[order]

@@ -17,8 +17,8 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.special import expit, gammainc, logit
 
-from silomix.errors import DataError, FileError, MissingDependency, SettingsError
-from silomix.model.files import replace_file, whole_file
+from silomix.errors import FileError, MissingDependency, SettingsError
+from silomix.model.files import replace_file, whole_file, writing
 from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import at_least
 from silomix.model.table import encode
@@ -176,15 +176,13 @@ def write_cohort(
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise MissingDependency(
-            "a Parquet file, unlike simulate_cohort, which draws in memory, needs pyarrow", "data"
-        ) from None
+        raise MissingDependency("a Parquet file, unlike a frame, needs pyarrow", "data") from None
     labels, truth = truth_files(target)
     kind, drawn = pa.Table.from_pandas(draw_people(0, 1, seed)[0]).schema, []
     content = {"rows": rows, "seed": seed, "conditions": CONDITIONS}
     for name in ("weights", "at_least_two", "chances", "prevalence"):
         content[name] = getattr(planted(), name).tolist()
-    try:
+    with writing(target, FileError):
         with whole_file(target) as file, parquet.ParquetWriter(file, kind) as writer:
             for start in range(0, rows, chunk):
                 stop = min(start + chunk, rows)
@@ -198,9 +196,6 @@ def write_cohort(
             parquet.write_table(pa.table({"cluster": np.concatenate(drawn)}), file)
         text = json.dumps(content, ensure_ascii=False, indent=1) + "\n"
         replace_file(truth, text.encode())
-    except OSError as error:
-        why = f"{error.strerror or error}; choose a folder that exists, with enough space"
-        raise FileError(f"{target} cannot be written: {why}") from None
     return target, labels, truth
 
 
@@ -224,13 +219,9 @@ def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> Ints:
     """
     if isinstance(rows, np.ndarray):
         rows = pd.DataFrame(rows, columns=list(truth.conditions))
-    schema = Schema(tuple(Variable(name, ("0", "1")) for name in truth.conditions))
+    # a missing cell is refused: as a level, it is none of the two
+    schema = Schema(tuple(Variable(name, ("0", "1")) for name in truth.conditions), "level")
     cells = encode(rows, schema).codes
-    empty = np.argwhere(cells > 1)
-    if empty.size:
-        row, q = empty[0]
-        name = truth.conditions[q]
-        raise DataError(f"column {name!r} has a missing cell in data row {row + 1}; give 0 or 1")
     odds = np.log(truth.chances) - np.log1p(-truth.chances)
     start = np.log(truth.weights / truth.at_least_two) + np.log1p(-truth.chances).sum(axis=1)
     batches = (cells[first : first + BATCH] for first in range(0, len(cells), BATCH))

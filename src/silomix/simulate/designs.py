@@ -34,9 +34,7 @@ _PRESENT: Mapping[str, tuple[range, ...]] = {
 DESIGNS = (*_PRESENT, "appendix-b")
 
 _DRIFT_STREAM = 0x647266
-_VARIABLES = Schema(
-    tuple(Variable(f"x{q}", ("1", "2") if q <= 4 else ("1", "2", "3")) for q in range(1, 11))
-)
+_VARIABLES = Schema(tuple(Variable(f"x{q}", tuple("123")[: 2 + (q > 4)]) for q in range(1, 11)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +117,8 @@ def simulate(
     one_of("design", design, DESIGNS)
     appendix, word = design == "appendix-b", separability or "easy"
     if appendix and separability is not None:
-        raise SettingsError(
-            "{separability}: the design 'appendix-b' has its own; leave it out",
-            separability=separability,
-        )
+        text = "{separability}: the design 'appendix-b' has its own; leave it out"
+        raise SettingsError(text, separability=separability)
     one_of("separability", word, SEPARABILITIES)
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos

@@ -188,9 +188,8 @@ def make_study(
     check_keywords(preset, settings, SETTINGS)
     stated = _state({"seed": seed, **settings})
     if stated.keys() >= {PATHS["thin"], PATHS["kept"]}:
-        raise SettingsError(
-            "{thin} and {kept} both say what a silo keeps; give one of them", thin=None, kept=None
-        )
+        text = "{thin} and {kept} both say what a silo keeps; give one of them"
+        raise SettingsError(text, thin=None, kept=None)
     methods = _state({"matching": Evidence(), "solver": Lbfgs()})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {

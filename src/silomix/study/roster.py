@@ -54,10 +54,8 @@ def read_roster(table: Table, column: str | None) -> Roster:
     found = find_column(frame, column, "to tell the silos apart")
     cells = read_cells(found, f"the silo column {column!r}")
     if cells.missing.any():
-        raise DataError(
-            f"the silo column {column!r} is empty in data row {np.argmax(cells.missing) + 1}; "
-            "say whose row it is, or remove it"
-        )
+        row = np.argmax(cells.missing) + 1
+        raise DataError(f"the silo column {column!r} is empty in data row {row}; fill or remove it")
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
@@ -70,13 +68,9 @@ def warn_tiny(roster: Roster) -> None:
     for place in np.flatnonzero(tiny):
         name = roster.names[place]
         others = [roster.names[other] for other in np.flatnonzero(~tiny)]
-        warnings.warn(
-            f"silo {name!r} has only {plural(int(sizes[place]), 'row')}"
-            f"{did_you_mean(name, others)}; it adds little but errors of its own: join it with "
-            "another, or correct its name",
-            DataWarning,
-            stacklevel=4,
-        )
+        rows = plural(int(sizes[place]), "row") + did_you_mean(name, others)
+        advice = "it adds little but errors of its own: join it with another, or correct its name"
+        warnings.warn(f"silo {name!r} has only {rows}; {advice}", DataWarning, stacklevel=4)
 
 
 def random_shards(rows: int, shards: int, seed: int) -> Roster:
@@ -103,13 +97,10 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
     variables = {variable.name for variable in study.variables}
     for name, found in silo_columns(frame, study.silos, variables).items():
         if len(found) > 1:
-            warnings.warn(
-                f"all {len(frame)} rows are taken for those of {silo!r}, though the column "
-                f"{name!r} names {len(found)} silos of the study; if they are not, name the column "
-                "that tells the silos apart (--silo-column)",
-                DataWarning,
-                stacklevel=2,
-            )
+            taken = f"all {len(frame)} rows are taken for those of {silo!r}"
+            but = f"though the column {name!r} names {len(found)} silos of the study"
+            advice = "if they are not, name the column that tells the silos apart (--silo-column)"
+            warnings.warn(f"{taken}, {but}; {advice}", DataWarning, stacklevel=2)
     return frame
 
 

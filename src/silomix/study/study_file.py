@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from silomix.errors import SettingsError
-from silomix.model.files import read_file, replace_file
+from silomix.model.files import read_file, replace_file, writing
 from silomix.study.settings import FORMAT, Study
 from silomix.study.validation import Record, quote, validate
 
@@ -87,20 +87,17 @@ def read_study(path: str | Path) -> Study:
     document = read_toml(path, "a study file", LARGEST_FILE)
     version = document.get("format")
     if isinstance(version, int) and version > FORMAT:
-        raise SettingsError(
-            f"{path} is a study file of format {quote(version)}, and this silomix reads "
-            f"format {FORMAT}; use the version of silomix that the study was made with"
-        )
+        found = f"{path} is a study file of format {quote(version)}"
+        advice = "use the version of silomix that the study was made with"
+        raise SettingsError(f"{found}, and this silomix reads format {FORMAT}; {advice}")
     return validate(Study, document, source=str(path), complete=True)
 
 
 def write_toml(path: str | Path, text: str) -> Path:
     """Write a file of settings, whole or not at all."""
     target = Path(path)
-    try:
+    with writing(target):
         replace_file(target, text.encode())
-    except OSError as error:
-        raise SettingsError(f"{target} cannot be written: {error.strerror}") from None
     return target
 
 
@@ -124,10 +121,8 @@ def read_toml(path: str | Path, what: str, largest: int) -> dict[str, Any]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise SettingsError(
-            f"{path} is not UTF-8 text: line {line} has the byte 0x{content[error.start]:02x}; "
-            "save it with the encoding UTF-8"
-        ) from None
+        byte = f"line {line} has the byte 0x{content[error.start]:02x}"
+        raise SettingsError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
     too_deep = f"{path} nests tables or lists too deeply for {what}"
     # tomllib takes time and memory quadratic in the parts of a dotted key
     if DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)):

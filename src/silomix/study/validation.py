@@ -174,10 +174,8 @@ def _unstated(record: Record, path: KeyPath) -> Iterator[Problem]:
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
     """Return what the validator said, one problem for each setting."""
     details = error.errors(include_url=False)
-    return [
-        Problem(path, _predicate(list(about)))
-        for path, about in groupby(details, key=lambda detail: _path(detail, data))
-    ]
+    by_path = groupby(details, key=lambda detail: _path(detail, data))
+    return [Problem(path, _predicate(list(about))) for path, about in by_path]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:

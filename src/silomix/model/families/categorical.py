@@ -190,18 +190,10 @@ def draw_given_parameters(
     probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
     def draw(first: int, last: int) -> None:
-        gibbs_sweep.draw_given_parameters(
-            np.uint64(key),
-            first,
-            last,
-            make_workspace(layout, clusters),
-            np.zeros(len(layout.codes), np.uint8),
-            float(alpha),
-            inner_sweeps,
-            weights,
-            probabilities,
-            (counts, members, log_likelihood),
-        )
+        work, labels = make_workspace(layout, clusters), np.zeros(len(layout.codes), np.uint8)
+        given = np.uint64(key), first, last, work, labels, float(alpha), inner_sweeps
+        out = counts, members, log_likelihood
+        gibbs_sweep.draw_given_parameters(*given, weights, probabilities, out)
 
     split_work(chains, threads, draw)
     return counts, members, weights, log_likelihood
@@ -226,10 +218,8 @@ def log_responsibilities(present: Floats, weights: Floats, probabilities: Floats
     probabilities : (draw, component, level)
     """
     logs = np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
-    scores = np.tensordot(present, logs, axes=(1, 2)) + np.log(
-        np.maximum(weights, SMALLEST_PROBABILITY)
-    )
-    return log_softmax(scores, axis=2)
+    log_weights = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
+    return log_softmax(np.tensordot(present, logs, axes=(1, 2)) + log_weights, axis=2)
 
 
 def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:

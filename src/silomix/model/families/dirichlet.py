@@ -15,7 +15,7 @@ bound; steps of coordinate ascent bring it closer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import digamma, gammaln, xlogy
@@ -39,6 +39,12 @@ STEPS = 10
 SMALLEST_GAIN = 0.01
 
 
+def level_totals(by_level: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+    """Add up the levels of each variable, for each of its levels: (..., level)."""
+    totals = np.add.reduceat(by_level, offsets[:-1], axis=-1)
+    return np.repeat(totals, np.diff(offsets), axis=-1)
+
+
 def draw_levels(
     shapes: NDArray[np.floating], offsets: Ints, rng: np.random.Generator, draws: int | None = None
 ) -> Floats:
@@ -56,8 +62,7 @@ def draw_levels(
     """
     size = None if draws is None else (draws, *shapes.shape)
     gammas = np.maximum(rng.standard_gamma(shapes, size=size), SMALLEST_GAMMA)
-    totals = np.add.reduceat(gammas, offsets[:-1], axis=-1)
-    return np.asarray(gammas / np.repeat(totals, np.diff(offsets), axis=-1))
+    return np.asarray(gammas / level_totals(gammas, offsets))
 
 
 def fit_dirichlet(probabilities: NDArray[np.floating], offsets: Ints) -> tuple[Floats, Floats]:
@@ -105,10 +110,9 @@ def without_prior(
 
 def shares_of(counts: Floats, offsets: Ints) -> Floats:
     """Return each level's share of its variable's counts; equal shares of none."""
-    sizes = np.diff(offsets)
-    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
-    equal = np.broadcast_to(1.0 / np.repeat(sizes, sizes), counts.shape)
-    return np.divide(counts, totals, out=equal.copy(), where=totals > 0)
+    totals = level_totals(counts, offsets)
+    equal = 1.0 / level_totals(np.ones_like(counts), offsets)
+    return np.divide(counts, totals, out=equal, where=totals > 0)
 
 
 def effective_counts(mean: Floats, concentration: Floats, offsets: Ints) -> Floats:
@@ -215,13 +219,11 @@ def log_bound(
 def _sum_cells(rows: RowCounts, offsets: Ints, shares: Floats) -> Floats:
     """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level)."""
     weighted = (shares * rows.counts[:, None]).T
-    return np.concatenate(
-        [
-            [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in weighted]
-            for column, size in zip(rows.codes.T, np.diff(offsets), strict=True)
-        ],
-        axis=1,
-    )
+    cells = [
+        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in weighted]
+        for column, size in zip(rows.codes.T, np.diff(offsets), strict=True)
+    ]
+    return np.concatenate(cells, axis=1)
 
 
 def _responsibilities(

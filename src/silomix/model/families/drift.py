@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import digamma, gammaln, zeta
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels
+from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels, level_totals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,8 +83,7 @@ def draw_silo_profiles(
     # most variables do not drift, and gamma variables are what takes the time
     shapes = np.broadcast_to(kappa * shared.mean, counts.shape)[drifts] + counts[drifts]
     own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
-    totals = np.add.reduceat(own, offsets[:-1], axis=-1)
-    return np.where(drifts, own / np.repeat(totals, np.diff(offsets), axis=-1), own)
+    return np.where(drifts, own / level_totals(own, offsets), own)
 
 
 def exchange_clusters(
@@ -154,7 +153,7 @@ def discount(counts: Floats, kappa: Floats, offsets: Ints, beta: float = 0.5) ->
     if np.isinf(kappa).all():
         return counts
     sizes = np.diff(offsets)
-    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=-1), sizes, axis=-1)
+    totals = level_totals(counts, offsets)
     rest = totals - counts
     m = (counts + beta) / (totals + beta * np.repeat(sizes, sizes))
     drifts = np.repeat(np.isfinite(kappa), sizes)
