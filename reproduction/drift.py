@@ -49,7 +49,7 @@ from silomix import rivals
 from silomix.coordinator.polish import Start, polish
 from silomix.model.schema import PooledModel, Shard
 from silomix.model.table import load
-from silomix.posterior import row_membership
+from silomix.posterior.membership import row_membership
 from silomix.silo.local import Silo
 from silomix.study import Polish, make_study
 from silomix.transports.in_process import InProcess

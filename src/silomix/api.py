@@ -18,7 +18,7 @@ from silomix.messages.progress import reporting
 from silomix.model.schema import Shard
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
-from silomix.posterior import Assignment, backend_of
+from silomix.posterior.global_posterior import Assignment, backend_of
 from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study

@@ -22,7 +22,7 @@ from silomix.model.draws import MatchedDraws, SiloWeights
 from silomix.model.metrics import adjusted_rand_index
 from silomix.model.schema import MISSING_LEVEL, Schema, Shard, Variable
 from silomix.model.table import load
-from silomix.posterior import Parts
+from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import Silo
 from silomix.study import make_study

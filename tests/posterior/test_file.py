@@ -22,8 +22,9 @@ from cases.posteriors import (
 from numpy.testing import assert_array_equal, assert_equal
 
 from silomix.errors import FileError
-from silomix.posterior import PolishTrace, PosteriorDiagnostics, load, make_provenance, saved_file
-from silomix.posterior.saved_file import ARRAYS, SHARED
+from silomix.posterior import saved_file
+from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, make_provenance
+from silomix.posterior.saved_file import ARRAYS, SHARED, load
 from silomix.study import make_study
 
 OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}

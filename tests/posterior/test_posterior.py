@@ -27,15 +27,8 @@ from silomix.errors import DataError, DataWarning, MissingDependency, SettingsEr
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode
-from silomix.posterior import (
-    Parts,
-    PolishTrace,
-    backend_of,
-    count_bytes,
-    make_provenance,
-    ordered,
-)
-from silomix.posterior.diagnosis import fingerprint
+from silomix.posterior.diagnosis import PolishTrace, count_bytes, fingerprint, make_provenance
+from silomix.posterior.global_posterior import Parts, backend_of, ordered
 from silomix.study import digest, make_study
 
 

@@ -14,7 +14,7 @@ from silomix.cli.terminal import Shown
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.table import load
-from silomix.posterior import row_membership
+from silomix.posterior.membership import row_membership
 from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text
 from silomix.report.summary import json_lines, posterior_record, posterior_view, verdict_view

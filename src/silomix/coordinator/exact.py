@@ -25,7 +25,8 @@ from silomix.model.diagnostics import diagnose
 from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import Shared
-from silomix.posterior import Parts, PosteriorDiagnostics
+from silomix.posterior.diagnosis import PosteriorDiagnostics
+from silomix.posterior.global_posterior import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

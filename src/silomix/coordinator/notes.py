@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Ints
     from silomix.messages import Release
-    from silomix.posterior import Parts
+    from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
 
 

@@ -19,14 +19,8 @@ from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import SiloProfiles
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import discount
-from silomix.posterior import (
-    Parts,
-    Posterior,
-    PosteriorDiagnostics,
-    count_bytes,
-    make_provenance,
-    ordered,
-)
+from silomix.posterior.diagnosis import PosteriorDiagnostics, count_bytes, make_provenance
+from silomix.posterior.global_posterior import Parts, Posterior, ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -36,7 +36,7 @@ from silomix.model.families.drift import (
     draw_silo_profiles,
     exchange_clusters,
 )
-from silomix.posterior import PolishTrace, count_bytes
+from silomix.posterior.diagnosis import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

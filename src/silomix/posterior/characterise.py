@@ -124,15 +124,10 @@ def traits(found: Contrast, offsets: Ints) -> list[tuple[Ints, Ints]]:
     offsets : (variable + 1,), where each variable's levels start.
     """
     shown = shown_columns(offsets)
-
-    def clearest(scaled: Floats, probability: Floats) -> Ints:
-        columns = np.flatnonzero(shown & (probability >= PROBABILITY))
-        return columns[np.argsort(-np.abs(scaled[columns]), kind="stable")]
-
-    return [
-        (clearest(scaled, high), clearest(scaled, low))
-        for scaled, high, low in zip(found.scaled, found.high, found.low, strict=True)
-    ]
+    clearest = np.argsort(-np.abs(found.scaled), axis=1, kind="stable")
+    high, low = (shown & (probability >= PROBABILITY) for probability in (found.high, found.low))
+    both = zip(clearest, high, low, strict=True)
+    return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
 def number_of_clusters(
@@ -166,13 +161,11 @@ def least_confidence(correspondence: Correspondence) -> Floats | None:
     if correspondence.confidence is None:
         return None
     groups = np.concatenate(correspondence.groups)
-    least = np.full(correspondence.clusters, np.nan)
-    for cluster in range(correspondence.clusters):
-        members = np.flatnonzero(groups == cluster)
-        if len(members) > 1:
-            block = correspondence.confidence[np.ix_(members, members)]
-            least[cluster] = block[np.triu_indices(len(members), k=1)].min()
-    return least
+    one, other = np.triu_indices(len(groups), k=1)
+    same = groups[one] == groups[other]
+    least = np.full(correspondence.clusters, np.inf)
+    np.minimum.at(least, groups[one[same]], correspondence.confidence[one[same], other[same]])
+    return np.where(np.isinf(least), np.nan, least)
 
 
 def cluster_map(

@@ -24,7 +24,7 @@ from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.model.sentences import one_of
-from silomix.posterior import Parts
+from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import Levels, Options, largest_first, open_silos, sum_by
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive

@@ -23,7 +23,7 @@ from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
 from silomix.model.families.dirichlet import level_totals
 from silomix.model.sentences import one_of
-from silomix.posterior import Parts, ordered
+from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior

@@ -33,7 +33,7 @@ from silomix.model.families.categorical import (
     some_draws,
 )
 from silomix.model.sentences import plural
-from silomix.posterior import row_membership, to_four_decimals
+from silomix.posterior.membership import row_membership, to_four_decimals
 from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
