@@ -10,7 +10,6 @@ from cases.posteriors import SILOS, make_diagnostics, make_posterior, with_drift
 
 import silomix
 from silomix.errors import SettingsError
-from silomix.model.draws import Correspondence
 from silomix.report import results_folder as files
 from silomix.report import summary
 from silomix.report.display import as_text
@@ -105,18 +104,6 @@ def test_who_holds_what_and_how_sure_it_is(whole):
     assert "2 1 of 2 1.00 south" in text
     changed = replace(whole, correspondence=replace(matched, confidence=None))
     assert "0 2 of 2 north, south" in told_of(changed)
-
-
-def test_many_silos_are_summed_up(whole):
-    names = tuple(f"site {n}" for n in range(25))
-    sent = {name: {"Release": 100 + n} for n, name in enumerate(names)}
-    groups, sizes = (np.array([0, 1, 2]),) * 25, (np.array([4, 4, 4]),) * 25
-    told = {"provenance": replace(whole.provenance, silos=names, sent=sent), "silo_weights": None}
-    told["correspondence"] = Correspondence(names, groups, sizes, "evidence")
-    text = told_of(replace(whole, assignment=None, **told))
-    assert ("site 19" in text, "site 20" in text) == (True, False)
-    assert "5 more, at most 124 124" in text
-    assert "site 6, site 7 and 17 more" in text
 
 
 def test_the_folder_of_the_whole_result(tmp_path, whole):

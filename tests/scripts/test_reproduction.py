@@ -98,17 +98,6 @@ def test_every_method_runs_and_is_collected(tmp_path):
         assert set(re.findall(r"tables/([\w-]+)\.md", text)) <= pages.keys()
 
 
-def test_shared_sampling_changes_nothing_and_counts_the_time(seed):
-    study = load("study")
-    case, names = ("nested", "easy", seed), ("cmc-independent", "product")
-    alone = [study.run_group(*case, (name,), 200, 200)[0] for name in names]
-    together = study.run_group(*case, names, 200, 200)
-    frames = [without_times(pd.DataFrame(lines)) for lines in (alone, together)]
-    pd.testing.assert_frame_equal(*frames)
-    # what product did not sample again counts as if it had
-    assert together[1]["seconds_sample"] > 0.5 * together[0]["seconds_sample"]
-
-
 def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path, capsys):
     running = load("running")
 
@@ -121,19 +110,6 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path, capsys):
         running.run_cases(path, columns, invert, [(2,), (0,), (4,)], 1)
     assert "(0,) failed: ZeroDivisionError: division by zero" in capsys.readouterr().out
     assert running.done_cases(path, columns, ["value"]) == {(2,), (4,)}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--methods=best", "'best' is not known; choose from"),
-        ("--rows=200", "--rows 200: the lines in .* are of 4000; give another folder"),
-    ],
-)
-def test_unknown_words_and_runs_of_another_size_are_refused(words, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(load("running"), "RESULTS", tmp_path)
-    with pytest.raises(SystemExit, match=message):
-        load("study").main([words, "--datasets=0", f"--results={tmp_path}"])
 
 
 def test_judging_follows_the_conventions_of_the_paper(seed):

@@ -228,15 +228,6 @@ def test_appendix_b_has_its_own_size_and_the_same_rows_for_any_number_of_silos()
     assert_array_equal(truth.labels, finer_truth.labels)
 
 
-def test_the_table_declares_its_levels_and_is_ordered_by_silo():
-    table, truth = simulate("non-nested", separability="poor", rows=40, seed=1)
-    levels = {f"x{q}": ["1", "2"] if q <= 4 else ["1", "2", "3"] for q in range(1, 11)}
-    assert {name: list(table[name].cat.categories) for name in table.columns[1:]} == levels
-    assert truth.levels == [(name, level) for name, its in levels.items() for level in its]
-    assert truth.silos == ("silo 1", "silo 2", "silo 3", "silo 4")
-    assert_array_equal(silo_number(table, truth), np.repeat(np.arange(4), 10))
-
-
 @pytest.mark.parametrize(("rows", "silos"), [(1000, 1), (1000, 7), (3, 3)])
 @pytest.mark.parametrize("design", TABLE_1)
 def test_other_numbers_of_silos_repeat_the_four_in_order(design, rows, silos):
