@@ -202,8 +202,7 @@ def encode(envelope: Envelope, record: Any) -> bytes:
     MessageError
         When the record is not one that travels, or not of the envelope's kind.
     """
-    head, arrays = seal(envelope, record)
-    return _contain(head, arrays)
+    return _contain(*seal(envelope, record))
 
 
 def decode(data: bytes) -> tuple[Envelope, Any]:
@@ -236,19 +235,16 @@ def seal(envelope: Envelope, record: Any) -> tuple[dict[str, Any], Arrays]:
     if envelope.kind != kind:
         raise MessageError(f"a {kind} cannot be sent as a {shorten(envelope.kind)}")
     plain, arrays = pack(record)
-    known = asdict(_validate(ENVELOPE, asdict(envelope)))
-    content = _digest(kind, plain, arrays)
-    head = {"format": FORMAT, "version": VERSION, **known, "content": content, "fields": plain}
-    return head, arrays
+    head = {"format": FORMAT, "version": VERSION} | asdict(_validate(ENVELOPE, asdict(envelope)))
+    return head | {"content": _digest(kind, plain, arrays), "fields": plain}, arrays
 
 
 def unseal(head: dict[str, Any], arrays: Arrays) -> tuple[Envelope, Any]:
     """Return the envelope and the record; undoes `seal`."""
-    if (head.pop("format", None), head.get("version")) != (FORMAT, VERSION):
+    if (head.pop("format", None), head.pop("version", None)) != (FORMAT, VERSION):
         raise MessageError(
             f"it is no {FORMAT} of version {VERSION}; use the same silomix on both sides"
         )
-    del head["version"]
     plain, content = head.pop("fields", None), head.pop("content", None)
     envelope = _validate(ENVELOPE, head)
     record = unpack(envelope.kind, plain, arrays)
@@ -335,8 +331,7 @@ def _digest(kind: str, plain: Any, arrays: Arrays) -> str:
 
 
 def _contain(head: dict[str, Any], arrays: Arrays) -> bytes:
-    text = write_json(head)
-    return save(arrays | {HEAD: np.frombuffer(text, np.uint8)})
+    return save(arrays | {HEAD: np.frombuffer(write_json(head), np.uint8)})
 
 
 def write_json(head: Any, indent: int | None = None) -> bytes:

@@ -79,16 +79,14 @@ def read_arrays(files: Files, shapes: Shapes) -> Arrays:
         whole = all(not shapes[path][0].startswith("float") for path in paths)
         lead = len(_places(paths[0])) + len(_with_columns(shapes[paths[0]][1])) - 1
         numbers = _read_numbers(files, name, lead, whole=whole)
-        start = 0
         for path in paths:
             dtype, shape = shapes[path]
             *others, columns = _with_columns(shape)
-            end = start + math.prod(others)
+            here, numbers = np.split(numbers, [math.prod(others)])
             # each column has a heading: whoever claims more wants to fill our memory
-            if end > len(numbers) or columns > len(files[_part(name, 1)]):
-                raise MessageError(f"{name}.csv has fewer rows or columns than {path} needs")
-            arrays[path] = numbers[start:end, :columns].astype(dtype).reshape(shape)
-            start = end
+            if columns > len(files[_part(name, 1)]):
+                raise MessageError(f"{name}.csv has fewer columns than {path} needs")
+            arrays[path] = here[:, :columns].astype(dtype).reshape(shape)
     return arrays
 
 

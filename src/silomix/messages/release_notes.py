@@ -94,11 +94,9 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
 
 
 def _what(release: Release, schema: Schema, policy: Policy) -> list[str]:
-    held = (
-        "posterior draws of the clusters' shares and profiles, and summaries of them"
-        if release.tier == "draws"
-        else "the size and the profile of each cluster, and how sure they are"
-    )
+    held = "the size and the profile of each cluster, and how sure they are"
+    if release.tier == "draws":
+        held = "posterior draws of the clusters' shares and profiles, and summaries of them"
     rounded = ", rounded" if policy.round_to > 1 else ""
     variables = plural(len(schema.variables), "variable")
     called = f"policy {policy.name!r}, digest {policy_digest(policy)}"

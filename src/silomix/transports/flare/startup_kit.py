@@ -380,9 +380,8 @@ def site_command(kit: Path, settings: SiteSettings) -> list[str]:
     resources = read_json(local / "resources.json.default")
     resources["class_allow_list"] = [EXECUTOR]
     resources["allow_log_streaming"] = False
-    resources["components"] = [
-        part for part in resources["components"] if part["id"] != "site_log_streamer"
-    ]
+    parts = resources["components"]
+    resources["components"] = [part for part in parts if part["id"] != "site_log_streamer"]
     write_json(local / "resources.json", resources)
     rules = read_json(local / "authorization.json.default")
     rules["permissions"] = {"project_admin": AT_A_SITE}
