@@ -6,12 +6,19 @@ DuckDB and out of core. Nothing is left out in silence: each record says what wa
 
 from __future__ import annotations
 
-from silomix.ehr.code_list import Code as Code
-from silomix.ehr.code_list import CodeList as CodeList
-from silomix.ehr.code_list import read_codes as read_codes
-from silomix.ehr.counting import EhrTable as EhrTable
-from silomix.ehr.database import Engine as Engine
-from silomix.ehr.database import InDatabase as InDatabase
-from silomix.ehr.long_and_omop import LongColumns as LongColumns
-from silomix.ehr.long_and_omop import read_long as read_long
-from silomix.ehr.long_and_omop import read_omop as read_omop
+from silomix.ehr.code_list import Code, CodeList, read_codes
+from silomix.ehr.counting import EhrTable
+from silomix.ehr.database import Engine, InDatabase
+from silomix.ehr.long_and_omop import LongColumns, read_long, read_omop
+
+__all__ = [
+    "Code",
+    "CodeList",
+    "EhrTable",
+    "Engine",
+    "InDatabase",
+    "LongColumns",
+    "read_codes",
+    "read_long",
+    "read_omop",
+]

@@ -7,20 +7,36 @@ of their own questions with them.
 
 from __future__ import annotations
 
-from silomix.rivals.blocks import DirichletProcess as DirichletProcess
-from silomix.rivals.blocks import FiniteDirichlet as FiniteDirichlet
-from silomix.rivals.blocks import MasterOdds as MasterOdds
-from silomix.rivals.blocks import PitmanYor as PitmanYor
-from silomix.rivals.blocks import Sweeps as Sweeps
-from silomix.rivals.blocks import block_gibbs as block_gibbs
-from silomix.rivals.consensus import cmc as cmc
-from silomix.rivals.consensus import product as product
-from silomix.rivals.consensus import rabinovich as rabinovich
-from silomix.rivals.federation import RivalResult as RivalResult
-from silomix.rivals.kmodes import fed_kmodes as fed_kmodes
-from silomix.rivals.merdel import Merging as Merging
-from silomix.rivals.merdel import Search as Search
-from silomix.rivals.merdel import fedmerdel as fedmerdel
-from silomix.rivals.pooled import LatentClasses as LatentClasses
-from silomix.rivals.pooled import latent_classes as latent_classes
-from silomix.rivals.pooled import pooled_mcmc as pooled_mcmc
+from silomix.rivals.blocks import (
+    DirichletProcess,
+    FiniteDirichlet,
+    MasterOdds,
+    PitmanYor,
+    Sweeps,
+    block_gibbs,
+)
+from silomix.rivals.consensus import cmc, product, rabinovich
+from silomix.rivals.federation import RivalResult
+from silomix.rivals.kmodes import fed_kmodes
+from silomix.rivals.merdel import Merging, Search, fedmerdel
+from silomix.rivals.pooled import LatentClasses, latent_classes, pooled_mcmc
+
+__all__ = [
+    "DirichletProcess",
+    "FiniteDirichlet",
+    "LatentClasses",
+    "MasterOdds",
+    "Merging",
+    "PitmanYor",
+    "RivalResult",
+    "Search",
+    "Sweeps",
+    "block_gibbs",
+    "cmc",
+    "fed_kmodes",
+    "fedmerdel",
+    "latent_classes",
+    "pooled_mcmc",
+    "product",
+    "rabinovich",
+]
