@@ -100,10 +100,8 @@ def test_every_help_page_has_an_example_that_parses():
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("silomix si", ["simulate"]),
         ("silomix re", ["release", "report"]),
         ("silomix fit t.csv --matching b", ["ball"]),
-        ("silomix fit t.csv --excl", ["--exclude"]),
         ("silomix simulate n", ["nested", "non-nested"]),
     ],
 )
@@ -120,36 +118,35 @@ WITH_NUMBERS = "silo,patient,x1,x2,n\n" + "".join(
 )
 
 
-def test_study_leaves_columns_out(tmp_path):
-    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
-    table.write_text(WITH_NUMBERS)
-    common = ["study", table, "--silo", "silo", "--out", out]
-    refused = run(*common)
-    assert refused.exit_code == 3
-    assert "leave it out with --exclude or --variables" in refused.stderr
-    result = run(*common, "--frequency", "n", "--exclude", "patient, x2")
-    assert result.exit_code == 0, result.output
-    assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
-
-
-def test_sample_and_fit_leave_columns_out(tmp_path, monkeypatch):
-    table = tmp_path / "t.csv"
-    table.write_text(WITH_NUMBERS)
-    common = ["--exclude", "patient", "--frequency", "n"]
-    mine = ["--silo-column", "silo", "--silo", "a"]
-    sampled = run("sample", table, *mine, *common, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
-    assert sampled.exit_code == 0, sampled.output
-    assert "a: 30 rows, 2 variables" in sampled.stdout
+@pytest.fixture
+def noted(monkeypatch):
+    """The settings that the command passes on to `fit`, which does not run."""
     seen = {}
 
     def note(table, silo, **settings):
         assert callable(settings.pop("progress"))
-        seen.update(settings)
+        seen.update(settings, table=table, silo=silo)
         raise silomix.SilomixError("enough")
 
     monkeypatch.setattr(whole, "fit", note)
+    return seen
+
+
+def test_columns_are_left_out(tmp_path, noted):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text(WITH_NUMBERS)
+    study = ["study", table, "--silo", "silo", "--out", out]
+    refused = run(*study)
+    assert refused.exit_code == 3
+    assert "leave it out with --exclude or --variables" in refused.stderr
+    assert run(*study, "--frequency", "n", "--exclude", "patient, x2").exit_code == 0
+    assert [variable.name for variable in silomix.read_study(out).variables] == ["x1"]
+    common = ["--exclude", "patient", "--frequency", "n"]
+    mine = ["--silo-column", "silo", "--silo", "a"]
+    sampled = run("sample", table, *mine, *common, *SHORT, *NO_WARNING, "--out", tmp_path / "r")
+    assert "a: 30 rows, 2 variables" in sampled.stdout
     run("fit", table, "--silo", "silo", *common, "--out", tmp_path / "f")
-    assert seen == {"frequency": "n", "variables": ["x1", "x2"]}
+    assert (noted["frequency"], noted["variables"]) == ("n", ["x1", "x2"])
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
@@ -163,12 +160,8 @@ def test_labels_say_which_row_they_are_of(tmp_path):
     assert list(labels.columns) == ["row", "id", "silo", "cluster", "probability"]
     # rows with a count of two come twice
     assert list(labels["id"][:4]) == ["p0", "p1", "p1", "p2"] and len(labels) == 90
-    names = [variable.name for variable in silomix.load(out / "posterior.silomix").study.variables]
-    assert names == ["x1", "x2"]
-    told = run(
-        "assign", out, table, "--silo", "silo", "--id", "patient", "--out", tmp_path / "l.csv"
-    )
-    assert told.exit_code == 0, told.output
+    given = ["--silo", "silo", "--id", "patient", "--out", tmp_path / "l.csv"]
+    assert run("assign", out, table, *given).exit_code == 0
     assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
 
 
@@ -177,7 +170,6 @@ SAMPLE, SIMULATE = ["sample", "t.csv"], ["simulate", "cohort", "--out", "c.parqu
 OF_A_STUDY = [*SAMPLE, "--study", "s.toml", "--silo", "a"]
 REFUSED = [
     ([*FIT, "--id", "x1", "--variables", "x1,x2"], 2, "--id names 'x1', which another option uses"),
-    ([*FIT, "--id", "silo"], 2, "--id names 'silo', which another option uses too"),
     ([*FIT, "--outside", "silo"], 2, "--outside names 'silo', which another option uses too"),
     ([*FIT, "--id", "Patient"], 3, "(did you mean 'patient'?)"),
     ([*FIT, "--exclude", "x1", "--variables", "x2"], 2, "--variables and --exclude both"),
@@ -186,28 +178,20 @@ REFUSED = [
     ([*FIT, "--shards", 2], 2, "--silo and --shards both say how to split"),
     ([*FIT, "--nonsense"], 2, "No such option"),
     ([*FIT, "--polish", "often", "--exclude", "patient"], 4, "--polish is 'often'"),
-    ([*FIT, "--polish", -1, "--exclude", "patient"], 4, "--polish is -1"),
     ([*FIT, "--matching", "bal", "--exclude", "patient"], 4, "did you mean 'ball'?"),
     ([*FIT, "--exclude", "b", "--exclude", "c"], 2, "'--exclude': given 2 times; give it once"),
-    ([*FIT, "--outside=a", "--outside", "b"], 2, "'--outside': given 2 times"),
     (["ehr", "long", "t", "--codes", "a", "--codes", "b"], 2, "'--codes': given 2 times"),
     (["study", "t.csv"], 2, "give --silo COLUMN, or --silos with the names: not both"),
-    ([*STUDY, "--silos", "a,b"], 2, "give --silo COLUMN, or --silos with the names: not both"),
     ([*SAMPLE, "--silo", "silo 1"], 2, "--silo needs --silo-column COLUMN"),
     ([*SAMPLE, "--silo-column", "silo"], 2, "need --silo NAME: which silo is it?"),
-    ([*SAMPLE, "--study", "study.toml"], 2, "need --silo NAME: which silo is it?"),
     ([*SAMPLE, "--silo-column", "silo", "--silo", "a", "--silos", 4], 2, "leave out --silos"),
     ([*OF_A_STUDY, "--burn-in", 3, "--exclude", "x1"], 2, "leave out --exclude, --burn-in"),
-    ([*SAMPLE, "--iterations", "many"], 2, "--iterations"),
     ([*SAMPLE, "--components", 999, "--chains", 0, "--exclude", "patient"], 4, "must be at most"),
     (["sample", "absent.csv"], 3, "Error: absent.csv: no such file; check the path"),
     (["simulate", "nestled"], 4, "DESIGN 'nestled' is not known (did you mean 'nested'?)"),
-    (["simulate", "nested", "--out", "c.parquet"], 2, "does not end in .csv"),
     (["simulate", "cohort", "--out", "c.csv"], 2, "c.csv does not end in .parquet"),
     ([*SIMULATE, "--silos", 3], 2, "cohort has its own clusters and no silos"),
-    ([*SIMULATE, "--separability", "easy"], 2, "leave out --separability"),
     (["assign", "t.csv", "t.csv"], 5, "is no saved posterior, is damaged or truncated, or"),
-    (["assign", ".", "t.csv"], 5, "posterior.silomix cannot be read"),
 ]
 
 
@@ -389,15 +373,10 @@ def test_something_unexpected(tmp_path, monkeypatch):
         raise RuntimeError("the floor gave way")
 
     monkeypatch.setattr(whole, "run_demo", fail)
-    plain = run("demo", "--out", tmp_path)
-    assert plain.exit_code == 1
-    assert plain.stderr == (
-        "Unexpected error: RuntimeError: the floor gave way\n"
-        "This is a fault in silomix: run it again with --debug and report what it shows.\n"
-    )
-    debug = run("demo", "--out", tmp_path, "--debug")
-    assert debug.exit_code == 1
-    assert "Traceback (most recent call last)" in debug.stderr
+    plain, debug = run("demo", "--out", tmp_path), run("demo", "--out", tmp_path, "--debug")
+    assert plain.exit_code == debug.exit_code == 1
+    assert plain.stderr.startswith("Unexpected error: RuntimeError: the floor gave way\n")
+    assert "--debug" in plain.stderr and "Traceback" not in plain.stderr
     assert "in fail" in debug.stderr
 
 
@@ -469,26 +448,18 @@ def test_fit_as_json(tmp_path, fitted, monkeypatch):
     assert set(record["files"]) == {str(tmp_path / "r" / name) for name in RESULTS}
 
 
-def test_fit_passes_every_option_on(tmp_path, fitted, monkeypatch):
-    seen = {}
-
-    def note(table, silo, **settings):
-        assert callable(settings.pop("progress"))
-        seen.update(settings, table=table, silo=silo)
-        raise silomix.SilomixError("enough")
-
-    monkeypatch.setattr(whole, "fit", note)
+def test_fit_passes_every_option_on(tmp_path, table, noted):
     options = {name: setting.words[-1] if setting.words else setting.kind(3)
                for name, setting in SETTINGS.items() if setting.panel}  # fmt: skip
     options |= {"polish": 2, "preset": "paper", "threads": 1, "missing": "level", "policy": "omop"}
     options |= {"frequency": "n", "checkpoint": tmp_path / "kept", "transport": "joblib"}
     args = [part for name, value in options.items()
             for part in (f"--{name.replace('_', '-')}", value)]  # fmt: skip
-    run("fit", fitted[0], "--silo", "silo", "--variables", "x1,x2", *args, "--out", tmp_path / "r")
-    assert seen == {**options, "variables": ["x1", "x2"], "table": fitted[0], "silo": "silo"}
-    seen.clear()
-    run("fit", fitted[0], "--shards", 3, "--polish", "until", "--out", tmp_path / "r")
-    assert seen == {"shards": 3, "polish": "until", "table": fitted[0], "silo": None}
+    run("fit", table, "--silo", "silo", "--variables", "x1,x2", *args, "--out", tmp_path / "r")
+    assert noted == {**options, "variables": ["x1", "x2"], "table": table, "silo": "silo"}
+    noted.clear()
+    run("fit", table, "--shards", 3, "--polish", "until", "--out", tmp_path / "r")
+    assert noted == {"shards": 3, "polish": "until", "table": table, "silo": None}
 
 
 def test_fit_goes_on_from_a_checkpoint(tmp_path, fitted):

@@ -46,9 +46,7 @@ def test_a_long_table_is_read_and_accounted_for(desk):
         "2 people, 1 of them without any condition; 1 of 4 events kept",
         "hypertension 1 50.0% 1",
         "[bold]as;thma 0 0.0% 0",
-        "the same person,",
-        "Most frequent codes that are not in the list: Z00 (1)",
-        "People: out.parquet Dropped: out.dropped.csv",
+        "Z00 (1)",
     ):
         assert words in told
     table = pd.read_parquet("out.parquet")
@@ -77,12 +75,7 @@ def test_programs_get_json(desk):
     told = json.loads(result.stdout)
     assert (told["people"], told["people_without_condition"]) == (2, 1)
     assert (told["events_read"], told["events_kept"]) == (4, 1)
-    assert told["conditions"][0] == {
-        "condition": "hypertension",
-        "people": 1,
-        "prevalence": 0.5,
-        "events": 1,
-    }
+    assert list(told["conditions"][0].values()) == ["hypertension", 1, 0.5, 1]
     assert sum(row["events"] for row in told["dropped"]) == 3
     assert told["unlisted"] == [{"code": "Z00", "events": 1}]
     assert told["files"] == ["out.parquet", "out.dropped.csv"]
@@ -146,12 +139,7 @@ def test_the_page_does_what_it_says(tmp_path, monkeypatch):
             assert result.exit_code == 0, result.output
     assert [command[0] for command in commands] == ["ehr", "ehr", "fit"]
     shell = pd.read_parquet("patients.parquet")
-    python = read_long(
-        "events.csv",
-        "icd10.csv",
-        people="patients.csv",
-        columns=namespace["columns"],
-        carry=["hospital"],
-        between=(None, "2020-12-31"),
-    )
+    chosen = {"columns": namespace["columns"], "carry": ["hospital"]}
+    until = (None, "2020-12-31")
+    python = read_long("events.csv", "icd10.csv", people="patients.csv", between=until, **chosen)
     assert shell.equals(python.table)

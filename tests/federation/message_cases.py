@@ -111,12 +111,11 @@ def exchanges(seed=0) -> dict[str, Exchange]:
     federated = study_with(oracle="federated", solver=FewRounds(rounds=3, starts=4))
     exact = study_with(strategy="exact")
     matched = study_with(assign="matching")
-    shared = tuple(make_release(federated, place, seed) for place in range(3))
-    shared_summary = tuple(
-        make_release(study_with(oracle="federated", tier="summary"), place, seed)
-        for place in range(3)
+    by_summary = study_with(oracle="federated", tier="summary")
+    share, share_summary = (
+        ShareReleases(tuple(make_release(study, place, seed) for place in range(3)), GROUPS, 20)
+        for study in (federated, by_summary)
     )
-    share = ShareReleases(shared, GROUPS, 20)
     points = rng.dirichlet(np.ones(3), (4, CLUSTERS)).transpose(0, 2, 1)
     draws = dirichlet_levels(rng, np.ones((CLUSTERS, 7)), SIZES, 5)
     rows = 30
@@ -143,11 +142,7 @@ def exchanges(seed=0) -> dict[str, Exchange]:
             DivergenceReply(rng.normal(size=(5, 5))),
         ),
         "share": Exchange(federated, share, Received()),
-        "share, summary": Exchange(
-            study_with(oracle="federated", tier="summary"),
-            ShareReleases(shared_summary, GROUPS, 20),
-            Received(),
-        ),
+        "share, summary": Exchange(by_summary, share_summary, Received()),
         "gradients": Exchange(
             federated,
             LogLikelihood(share.key, 0, 10, draw_shares(rng, 4, 3), points),

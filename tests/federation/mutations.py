@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -34,6 +35,7 @@ CELLS = [
     "9" * 5000, "=1+1", '"1"', "1,1", "1\n1", "1.5", "-0.0", "1e308", "\u0661", "None", "\x00",
 ]  # fmt: skip
 NUMBERS = [np.nan, np.inf, -np.inf, -1.0, 0.0, 2.0, 1e300, -0.0, 1e-320]
+KINDS = ["<f4", "<f8", "<i8", "<i4", "|u1", "<u2", "<u8", "|b1", "<f2", "<c8"]
 WHOLE = [-1, 0, 1, 2, 2**31, 2**53, 2**62, 2**63 - 1, -(2**63)]
 
 
@@ -201,30 +203,31 @@ def _places(document):
             yield from _places(value)
 
 
+def wrong_array(array, rng):
+    """Return an array with a number that no reader likes, of another order, type or shape."""
+    array = np.array(array, ndmin=1)
+    with np.errstate(all="ignore"):
+        if array.size:
+            odd = np.array(pick(rng, NUMBERS if array.dtype.kind == "f" else WHOLE))
+            array.flat[int(rng.integers(array.size))] = odd.astype(array.dtype)
+        cast = array.astype(pick(rng, KINDS))
+    shapes = [array.T, array[None], array[..., :0], array[:1], np.concatenate([array, array])]
+    return np.ascontiguousarray(pick(rng, [array, array, array, np.roll(array, 1), cast, *shapes]))
+
+
 def edit_arrays(data, others, rng):
-    """Change numbers: those that no reader likes, any bits, their order, type, shape or name."""
+    """Change arrays, swap two of them, or have one more or one less."""
     head, arrays = split_message(data)
     if not arrays:
         return edit_head(data, others, rng)
     name, other = pick(rng, list(arrays)), pick(rng, list(arrays))
-    array = arrays[name]
-    if array.size:
-        place = np.unravel_index(int(rng.integers(array.size)), array.shape)
-        numbers = NUMBERS if array.dtype.kind == "f" else WHOLE
-        with np.errstate(all="ignore"):
-            array[place] = np.array(pick(rng, numbers)).astype(array.dtype)
-    kinds = ["<f4", "<f8", "<i8", "<i4", "|u1", "<u2", "<u8", "|b1", "<f2", "<c8"]
-    with np.errstate(all="ignore"):
-        cast = array.astype(pick(rng, kinds), copy=True)
-    arrays[name] = pick(
-        rng,
-        [array, array, array, np.roll(array, 1), cast, array.T, array[None], array[..., :0],
-         array[:1], np.concatenate([array, array])],
-    )  # fmt: skip
+    arrays[name] = wrong_array(arrays[name], rng)
     if rng.random() < 0.2:
         arrays[name], arrays[other] = arrays[other], arrays[name]
     if rng.random() < 0.2:
-        arrays[pick(rng, ["more", "", ".", "silo", "policy.x", "releases.-1.mean", "é"])] = array
+        arrays[pick(rng, ["more", "", ".", "silo", "policy.x", "releases.-1.mean", "é"])] = arrays[
+            name
+        ]
     if rng.random() < 0.2:
         del arrays[name]
     return seal_message(json.loads(head), arrays)
@@ -255,10 +258,6 @@ def change_file(folder, others, rng):
     path.write_bytes(change(content, [d for d in donors if d], rng) if content else b"x")
 
 
-def remove_file(folder, _, rng):
-    pick(rng, files_in(folder)).unlink()
-
-
 def add_file(folder, others, rng):
     name = pick(rng, ["notes.txt", "weights.csv", "weights_2.csv", ".hidden", "é\n.csv", "x" * 200])
     (folder / name).write_bytes(pick(rng, files_in(pick(rng, others))).read_bytes())
@@ -269,20 +268,15 @@ def add_odd(folder, _, rng):
     path = pick(rng, [folder / "odd", pick(rng, files_in(folder))])
     if path.exists():
         path.unlink()
-    action = int(rng.integers(4))
-    if action == 0:
-        path.mkdir()
-    elif action == 1:
-        path.symlink_to("/dev/zero")
-    elif action == 2:
-        os.mkfifo(path)
-    else:
-        path.symlink_to(folder)
+    make = [os.mkdir, os.mkfifo, partial(os.symlink, "/dev/zero"), partial(os.symlink, folder)]
+    pick(rng, make)(path)
 
 
-def rename_file(folder, _, rng):
+def lose_file(folder, _, rng):
+    """Remove a file, or give it another name."""
     path = pick(rng, files_in(folder))
-    path.rename(path.with_name(pick(rng, ["other.csv", "MESSAGE.JSON", path.name + ".csv"])))
+    name = pick(rng, ["", "other.csv", "MESSAGE.JSON", path.name + ".csv"])
+    path.rename(path.with_name(name)) if name else path.unlink()
 
 
 def swap_file(folder, others, rng):
@@ -290,7 +284,7 @@ def swap_file(folder, others, rng):
     shutil.copyfile(pick(rng, files_in(pick(rng, others))), path)
 
 
-RAW_FOLDER = [change_file, remove_file, add_file, add_odd, rename_file, swap_file]
+RAW_FOLDER = [change_file, lose_file, lose_file, add_file, add_odd, swap_file]
 
 
 def seal_folder(folder, document, *, content=False):

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.federation
 def processes():
     """Processes that start from a server which has imported everything, and nothing else."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["silomix.cli.exchange"])
+    context.set_forkserver_preload(["silomix.cli.exchange", "matplotlib.figure"])
     return context
 
 

@@ -20,7 +20,6 @@ import tomli_w
 from cases.posteriors import SCHEMA, SILOS, make_posterior, pack, unpack, with_drift
 from federation.mutations import (
     CELLS,
-    NUMBERS,
     edit_csv,
     edit_tree,
     extend,
@@ -29,6 +28,7 @@ from federation.mutations import (
     splice,
     time_limit,
     truncate,
+    wrong_array,
 )
 
 from silomix.errors import DataError, FileError, SettingsError
@@ -103,12 +103,7 @@ def wrong_settings(document, text, rng):
 
 @cache
 def good_studies():
-    settings = [
-        {},
-        {"preset": "paper"},
-        {"preset": "files"},
-        {"strategy": "exact", "title": "Zoë's"},
-    ]
+    settings = [{}, {"preset": "files"}, {"strategy": "exact", "title": "Zoë's"}]
     return [make_study(SCHEMA, SILOS, seed=3, **some) for some in settings]
 
 
@@ -147,8 +142,7 @@ def good_posteriors():
 def wrong_content(document, arrays, rng):
     """Return the document and the arrays of a saved posterior made wrong in one of them."""
     name = pick(rng, list(arrays))
-    kind = int(rng.integers(4))
-    if kind == 0:
+    if (kind := int(rng.integers(4))) == 0:
         edit_tree(document, rng)
     elif kind == 1:
         arrays[name] = wrong_array(arrays[name], rng)
@@ -160,22 +154,6 @@ def wrong_content(document, arrays, rng):
     return json.dumps(document), arrays
 
 
-def wrong_array(array, rng):
-    """Return an array of another type, another shape, or with numbers that nobody likes."""
-    kind = int(rng.integers(4))
-    if kind == 0 and array.size:
-        array = array.astype(np.float64)
-        array.flat[int(rng.integers(array.size))] = pick(rng, [*NUMBERS, 1e39, 1e308])
-    elif kind == 1:
-        array = array.astype(pick(rng, ["<f8", "<f4", "<i8", "|u1", "|b1"]))
-    elif kind == 2:
-        array = pick(rng, [array[:0], array[None], array.ravel(), array.T, array[..., :1]])
-    else:
-        array = array[()] if array.ndim == 0 else array[rng.integers(0, len(array) + 1) :]
-    return np.ascontiguousarray(array)
-
-
-@np.errstate(invalid="ignore", over="ignore")  # a cast of what nobody likes
 def attack_posterior(folder, number):
     rng = np.random.default_rng([number, 7])
     path = pick(rng, good_posteriors()).save(folder / "posterior.silomix")
@@ -282,8 +260,8 @@ def attack(kind, first, last, folder):
 @pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_a_few_hundred(kind, tmp_path):
-    taken = attack(kind, 0, 300, tmp_path)
-    assert 0 < taken < 250
+    taken = attack(kind, 0, 200, tmp_path)
+    assert 0 < taken < 170
 
 
 @pytest.mark.slow

@@ -7,14 +7,16 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from federation.message_cases import CLUSTERS, SILOS, exchanges, make_release, study_with
+from federation.message_cases import CLUSTERS, exchanges, study_with
 
 from silomix.errors import MessageError
 from silomix.messages import (
     REFUSALS,
     REPLIES,
     AssignReply,
+    AssignRows,
     CountDistinctRows,
+    LogLikelihood,
     Query,
     Received,
     Refused,
@@ -28,17 +30,22 @@ EXCHANGES = exchanges()
 each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list(EXCHANGES))
 
 
+def check(exchange, record, study=None):
+    """Let a question, or else an answer, travel, and check it as its receiver would."""
+    record, study = travelled(exchange, record), study or exchange.study
+    if type(record) is type(exchange.query):
+        check_query(record, study, exchange.silo)
+    else:
+        check_reply(record, exchange.query, study, exchange.silo)
+
+
+def refused(name, record, study=None):
+    with pytest.raises(MessageError):
+        check(EXCHANGES[name], record, study)
+
+
 def query_refused(name, *, study=None, **changes):
-    exchange = EXCHANGES[name]
-    with pytest.raises(MessageError):
-        query = travelled(exchange, replace(exchange.query, **changes))
-        check_query(query, study or exchange.study, exchange.silo)
-
-
-def reply_refused(name, reply):
-    exchange = EXCHANGES[name]
-    with pytest.raises(MessageError):
-        check_reply(travelled(exchange, reply), exchange.query, exchange.study, exchange.silo)
+    refused(name, replace(EXCHANGES[name].query, **changes), study)
 
 
 def travelled(exchange, record):
@@ -67,6 +74,21 @@ def test_question_and_answer_pass(exchange):
         check_reply(reply, exchange.query, exchange.study, exchange.silo)
 
 
+@each_exchange
+def test_no_array_is_shorter_along_an_axis_and_no_number_infinite(exchange):
+    for record in exchange.records:
+        arrays = {k: v for k, v in vars(record).items() if isinstance(v, np.ndarray)}
+        for name, array in arrays.items():
+            wrong = [np.delete(array, -1, axis) for axis in range(array.ndim)]
+            if (type(record), name) in {(LogLikelihood, "profiles"), (AssignRows, "groups")}:
+                wrong.pop()  # the silo knows how many clusters there are, the door does not
+            if array.dtype.kind == "f":
+                wrong.append(put(array, (0,) * array.ndim, np.inf))
+            for other in wrong:
+                with pytest.raises(MessageError):
+                    check(exchange, replace(record, **{name: other}))
+
+
 def test_every_question_has_its_checks():
     assert set(CHECKS) == set(REPLIES) == set(get_args(Query))
 
@@ -79,31 +101,20 @@ def test_missing_cells():
         check_reply(exchange.reply, exchange.query, level, exchange.silo)
 
 
-class TestEnvelope:
-    def test_the_right_one(self):
-        exchange = EXCHANGES["polish"]
-        check_envelope(exchange.envelope(exchange.query), exchange.study, exchange.silo, 7)
-        said = exchange.envelope(exchange.reply)
-        check_envelope(said, exchange.study, exchange.silo, 7, exchange.query)
-
-    def test_an_answer_to_what_is_not_asked_any_more(self):
-        exchange = EXCHANGES["polish"]
-        said = exchange.envelope(exchange.reply)
-        for envelope, query in (
-            (said, replace(exchange.query, inner_sweeps=1)),
-            (replace(said, answers=""), exchange.query),
-            (said, None),
-            (exchange.envelope(exchange.query), exchange.query),
-        ):
-            with pytest.raises(MessageError, match="another question 7"):
-                check_envelope(envelope, exchange.study, "süd", 7, query)
-
-    @pytest.mark.parametrize("changes", [{"study": "0" * 64}, {"silo": "north"}, {"number": 6}])
-    def test_another(self, changes):
-        exchange = EXCHANGES["polish"]
-        envelope = replace(exchange.envelope(exchange.query), **changes)
+def test_envelopes():
+    exchange = EXCHANGES["polish"]
+    asked, said = map(exchange.envelope, exchange.records)
+    check_envelope(asked, exchange.study, exchange.silo, 7)
+    check_envelope(said, exchange.study, exchange.silo, 7, exchange.query)
+    for envelope, query in (
+        *((replace(asked, **c), None) for c in ({"study": "0" * 64}, {"silo": "x"}, {"number": 6})),
+        (said, replace(exchange.query, inner_sweeps=1)),  # which is not asked any more
+        (replace(said, answers=""), exchange.query),
+        (said, None),
+        (asked, exchange.query),
+    ):
         with pytest.raises(MessageError):
-            check_envelope(envelope, exchange.study, exchange.silo, 7)
+            check_envelope(envelope, exchange.study, exchange.silo, 7, query)
 
 
 @pytest.mark.parametrize(
@@ -144,31 +155,23 @@ class TestQuestions:
                 {"releases": DIVERGENCE.releases[:1] * 2},
                 {"releases": (replace(DIVERGENCE.releases[0], silo="x"), DIVERGENCE.releases[1])},
                 {"releases": (replace(DIVERGENCE.releases[0], silo="süd"),)},
-                {"groups": DIVERGENCE.groups[:1]},
                 {"releases": (replace(DIVERGENCE.releases[0], place=1), DIVERGENCE.releases[1])},
                 {"groups": (np.array([0, 1, 2]), DIVERGENCE.groups[1])},
                 {"groups": (np.array([0, 1]), np.array([-1, 0]))},
-                {"groups": (np.array([0, 1]), np.array([2, 12]))},
                 {"groups": (np.array([0, 1]), np.array([0, 0]))},
                 {"groups": (np.array([0, 1]), np.array([0, 3]))},
-                {"groups": (np.array([1, 2]), np.array([0, 3]))},
                 {"round": 4},
             ],
             "share": [
                 {"releases": SHARE.releases[:2]},
-                {"releases": SHARE.releases[::-1]},
                 {"groups": SHARE.groups[:2]},
                 {"releases": (SHARE.releases[0], MISPLACED, SHARE.releases[2])},
-                {"groups": (np.array([0, 1, 2]), *SHARE.groups[1:])},
                 {"groups": (np.array([0, 12]), *SHARE.groups[1:])},
-                {"groups": (np.array([-1, 0]), *SHARE.groups[1:])},
                 {"groups": (np.array([0, 5]), *SHARE.groups[1:])},
                 {"draws": 0},
                 {"draws": 100001},
             ],
             "gradients": [
-                {"weights": GRADIENTS.weights[:, :2]},
-                {"profiles": GRADIENTS.profiles[:2]},
                 {"profiles": np.full((4, 3, 13), 1 / 3)},
                 {"first": 10},
                 {"last": 0},
@@ -176,7 +179,6 @@ class TestQuestions:
                 {"profiles": GRADIENTS.profiles * 0.9},
             ],
             "polish": [
-                {"weights": POLISH.weights[:4]},
                 {"round": 0},
                 {"round": 201},
                 {"inner_sweeps": 3},
@@ -191,7 +193,6 @@ class TestQuestions:
                 {"alpha": 0.5},
             ],
             "assign": [
-                {"weights": ASSIGN.weights[:2]},
                 {"groups": np.array([0])},
                 {"weights": ASSIGN.weights * 0.5},
                 {"probabilities": -ASSIGN.probabilities},
@@ -226,7 +227,6 @@ REPLY = EXCHANGES["polish"].reply
 MEMBERS = REPLY.members.astype(np.uint64)
 COST = EXCHANGES["divergence"].reply.cost
 ROWS = EXCHANGES["distinct rows"].reply
-POINTS = EXCHANGES["gradients"].reply
 
 
 class TestAnswers:
@@ -240,12 +240,7 @@ class TestAnswers:
         ],
     )
     def test_of_the_wrong_kind(self, name, reply):
-        reply_refused(name, reply)
-
-    def test_every_silo_has_its_place(self):
-        study = study_with()
-        for place, name in enumerate(SILOS):
-            check_reply(make_release(study, place), SampleLocally(), study, name)
+        refused(name, reply)
 
     @each(
         {
@@ -254,7 +249,6 @@ class TestAnswers:
                 {"place": 0},
                 {"study": "a study"},
                 {"tier": "summary"},
-                {"sizes": np.array([22])},
                 {"sizes": np.zeros(0, int)},
                 {"sizes": np.zeros(5, int)},
                 {"concentration": RELEASE.mean},
@@ -270,8 +264,6 @@ class TestAnswers:
                 {"diagnostics": replace(RELEASE.diagnostics, agreement=1.25)},
                 {"diagnostics": replace(RELEASE.diagnostics, full=-0.5)},
                 {"weights": None},
-                {"weights": RELEASE.weights[:, :1]},
-                {"weights": RELEASE.weights[:3]},
                 {"weights": RELEASE.weights * np.float32(0.9)},
                 {"probabilities": RELEASE.probabilities * 0},
             ],
@@ -279,31 +271,17 @@ class TestAnswers:
                 {"weights": RELEASE.weights, "probabilities": RELEASE.probabilities}
             ],
             "divergence": [
-                {"cost": COST[:4]},
                 {"cost": COST[:3, :3]},
                 {"cost": np.zeros((6, 6))},
-                {"cost": put(COST, (0, 0), np.nan)},
                 {"cost": put(COST, (0, 0), -1e200)},
             ],
-            "gradients": [
-                {name: wrong}
-                for name, array in vars(POINTS).items()
-                for wrong in (array[:3], put(array, (0,) * array.ndim, np.inf))
-            ],
             "distinct rows": [
-                {"codes": ROWS.codes[:, :2]},
                 {"codes": ROWS.codes[:0]},
-                {"counts": ROWS.counts[:2]},
                 {"counts": put(ROWS.counts, 0, 0)},
                 {"counts": np.full(3, 2**53)},
                 {"codes": put(ROWS.codes, (0, 1), 4)},
             ],
             "polish": [
-                {"above": REPLY.above[:4]},
-                {"least": REPLY.least[:2]},
-                {"members": REPLY.members[:, :2]},
-                {"weights": REPLY.weights[:4]},
-                {"log_likelihood": np.zeros(3)},
                 {"members": put(MEMBERS, (0, 0), 2**62)},
                 {"least": put(REPLY.least.astype(np.uint64), (0, 0), 2**63)},
                 {"above": put(REPLY.above.astype(np.uint64), (0, 0, 0), 2**63)},
@@ -311,15 +289,13 @@ class TestAnswers:
                 {"members": REPLY.members * 0},
                 {"above": put(REPLY.above, (0, 0, 0), 31)},
                 {"weights": REPLY.weights * 0.5},
-                {"log_likelihood": np.full(5, np.nan)},
             ],
             "exact": [{"weights": EXCHANGES["exact"].reply.weights[:, ::-1]}],
             "assign": [
-                {"sizes": np.array([1, 2])},
                 {"sizes": np.array([1, 2, -2])},
                 {"sizes": np.array([1, 2, 2**60])},
             ],
         }
     )
     def test_that_do_not_fit(self, name, changes):
-        reply_refused(name, replace(EXCHANGES[name].reply, **changes))
+        refused(name, replace(EXCHANGES[name].reply, **changes))

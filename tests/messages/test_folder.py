@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -117,16 +116,13 @@ class TestRoundTrip:
         record = AssignRows(narrow, narrow[:, :, None].repeat(2, axis=2))
         assert_same(get(put(tmp_path / "narrow", record)), record)
 
-    @pytest.mark.parametrize(
-        "record",
-        [
+    def test_whole_numbers_to_the_last(self, tmp_path):
+        for place, record in enumerate((
             AssignReply(np.array([-1, 2**53, 0])),
             DistinctRows(np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)),
             DistinctRows(np.array([[2**32 - 1]], np.uint32), np.array([2**53 - 1])),
-        ],
-    )
-    def test_whole_numbers_to_the_last(self, tmp_path, record):
-        assert_same(get(put(tmp_path / "sizes", record)), record)
+        )):  # fmt: skip
+            assert_same(get(put(tmp_path / str(place), record)), record)
 
     def test_silos_with_other_numbers_of_clusters(self, tmp_path):
         record = uneven_share()
@@ -142,12 +138,8 @@ class TestRoundTrip:
 class TestForPeople:
     def test_names_and_columns(self, folder):
         assert names_in(folder) == ["codes.csv", "counts.csv", HEAD]
-        codes = list(csv.reader((folder / "codes.csv").read_text().splitlines()))
-        assert codes == [
-            ["distinct_row", "variable_0", "variable_1"],
-            ["0", "0", "1"],
-            ["1", "2", "1"],
-        ]
+        codes = (folder / "codes.csv").read_text()
+        assert codes == "distinct_row,variable_0,variable_1\n0,0,1\n1,2,1\n"
         assert (folder / "counts.csv").read_text() == "distinct_row,counts\n0,20\n1,3\n"
         document = json.loads((folder / HEAD).read_text())
         assert (document["kind"], document["number"]) == ("DistinctRows", 1)
@@ -203,15 +195,9 @@ class TestWriting:
             put(folder, Received())
         assert len(names_in(folder)) == 3
 
-    def test_only_what_travels(self, tmp_path):
-        with pytest.raises(MessageError):
-            put(tmp_path / "message", {})
-        assert not names_in(tmp_path)
-
-    @pytest.mark.parametrize("name", ["polish", "sample"])
-    def test_a_killed_writer_leaves_no_message(self, name, tmp_path, monkeypatch):
+    def test_a_killed_writer_leaves_no_message(self, tmp_path, monkeypatch):
         """Killed at every step, without a chance to clean up, until it gets through."""
-        exchange = EXCHANGES[name]
+        exchange = EXCHANGES["sample"]
         reply, target = exchange.reply, tmp_path / "answer"
         for steps in range(20):
             with monkeypatch.context() as patch:
@@ -297,9 +283,6 @@ class TestFiles:
         monkeypatch.setattr(f"silomix.messages.folder.{limit}", most)
         refused(folder, "more files or bytes")
 
-    def test_no_name(self, tmp_path):
-        refused(tmp_path / "a\0b")
-
 
 class TestMessageFile:
     def test_changed(self, folder):
@@ -320,7 +303,6 @@ class TestMessageFile:
             lambda d: d["fields"].pop("codes"),
             lambda d: d.update(arrays={}),
             lambda d: d["arrays"].update(codes=["uint8", [3, 2]]),
-            lambda d: d["arrays"].update(codes=["uint8", [2, 10**6]]),
             lambda d: d["arrays"].update(codes=["uint8", [10**9, 0]]),
             lambda d: d["arrays"].update(codes=["uint8", [0, 10**9]], counts=["int64", [0]]),
             lambda d: d["arrays"].update(codes=["uint8", [10**9, 10**9]]),
@@ -341,7 +323,6 @@ class TestTables:
             ("0,1.5,", "1.5,"),
             ("0,1.5,", "0,1.5,3.5,"),
             ("0,1.5,", "0,,"),
-            ("0,1.5,", "0,1.5.5,"),
             ("0,1.5,", "0,1." + "5" * 40 + ","),
             ("0,1.5,", "0,1e999,"),
             ("1.5", "nan"),
@@ -350,7 +331,6 @@ class TestTables:
             ("1.5", "\u0661"),
             ("1.5", "1.50"),
             ("local_cluster", "cluster"),
-            ("4.0\n", "4.0"),
             ("4.0\n", "4.0\r\n"),
             ("1,0.5,4.0\n", ""),
         ],

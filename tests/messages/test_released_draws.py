@@ -21,7 +21,7 @@ from silomix.messages.released_draws import (
     random_order,
 )
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import SMALLEST, mix, one_hot, some_draws
+from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.schema import PooledModel
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
@@ -207,11 +207,6 @@ def test_padding_takes_an_equal_share_and_is_drawn_from_the_prior(seed):
     assert_allclose(np.add.reduceat(fresh, OFFSETS[:-1], axis=1), 1.0)
     # a Dirichlet(½, ½) has variance 1/8; five standard errors of 8,000 draws
     assert abs(fresh[:, 0].var() - 1 / 8) < 5 * fresh[:, 0].var() * np.sqrt(2 / 8000)
-
-
-def test_missing_cells_are_nowhere():
-    codes = np.array([[1, 3, 0], [2, 0, 2]], dtype=np.uint8)
-    assert_array_equal(one_hot(codes, OFFSETS), [[0, 1, 0, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 0]])
 
 
 @pytest.mark.parametrize("influence", ["mean", "precision"])
