@@ -358,17 +358,15 @@ def test_a_changed_question_is_refused_by_both_sides(desk):
     assert path.exists()
 
 
-def test_a_question_of_another_study_is_refused_by_the_silo(desk, tmp_path):
-    other = Desk(tmp_path / "other", "divergence")
-    desk.ask()
+def test_a_question_of_another_study_or_for_another_silo_is_refused(divergent, tmp_path):
+    other = Desk(tmp_path / "other", "evidence")
     other.ask()
-    shutil.rmtree(desk.folder / "questions")
-    shutil.copytree(other.folder / "questions", desk.folder / "questions")
+    divergent.ask()
+    shutil.rmtree(divergent.folder / "questions")
+    shutil.copytree(other.folder / "questions", divergent.folder / "questions")
     with pytest.raises(MessageError, match=r"question 1 for 'silo 1'.*of study"):
-        desk.answer("silo 1")
-
-
-def test_a_question_for_another_silo_is_refused(divergent):
+        divergent.answer("silo 1")
+    shutil.rmtree(divergent.folder / "questions/0001-sample-locally")
     divergent.go_on(1)
     asked = divergent.folder / "questions/0002-divergence-cost"
     assert [path.name for path in asked.iterdir()] == ["for-02-silo-2"]
