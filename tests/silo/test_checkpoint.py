@@ -175,7 +175,7 @@ def test_a_damaged_file_is_refused(name, folder):
 )
 def test_a_folder_that_cannot_be_made_is_refused(place, reason, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(CheckpointError, match=f"{place}: {reason}; choose a folder that exists"):
+    with pytest.raises(CheckpointError, match=f"{place} cannot be written: {reason}"):
         sample_shard(SHARD, JOB, checkpoint=tmp_path / place)
 
 

@@ -159,8 +159,10 @@ def release_command(
     loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
     account = None
     if out is not None:
-        place: dict[str, Any] = {"column": silo_column, "table": table_name, "ledger": ledger}
-        account = ledgers.open_account(loaded, plan, silo, policy=rules, data=table, **place)
+        place: dict[str, Any] = {"table_name": table_name, "ledger": ledger}
+        account = ledgers.open_account(
+            loaded, plan, silo, rules, table, column=silo_column, **place
+        )
     made = make_release(
         sample_rows(loaded.shard, plan, silo, quiet=quiet, **running),
         silo=silo,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -20,9 +20,9 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.greedy import folding_limit
 from silomix.coordinator.polish import SILO_DRAWS, ask_round, draw_profiles
-from silomix.messages import ReleasedDiagnostics
+from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import SiloProfiles
+from silomix.model.draws import Schedule, SiloProfiles
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import Shared
 from silomix.posterior.diagnosis import PosteriorDiagnostics
@@ -31,11 +31,7 @@ from silomix.posterior.global_posterior import Parts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.messages import Silos
-    from silomix.model.draws import Schedule
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints
     from silomix.model.schema import PooledModel
     from silomix.study import Study
 
@@ -64,7 +60,7 @@ def find_pooled_posterior(
     if found.folded:
         notes.append(f"{found.folded} small components were folded into their neighbours.")
 
-    def by_chain(values: NDArray[Any]) -> NDArray[Any]:
+    def by_chain(values: Array) -> Array:
         return values.reshape(schedule.chains, -1, *values.shape[1:])
 
     judged = diagnose(
@@ -128,15 +124,13 @@ def sample_exactly(
     own_kept: deque[Floats] = deque(maxlen=SILO_DRAWS)
     sizes = np.zeros(everyone, dtype=np.int64)
     for sweep in range(1, schedule.iterations + 1):
-        replies = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
-        counts = np.stack([reply.counts for reply in replies])
-        members = np.stack([reply.members for reply in replies]).astype(np.int64)
+        answers = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
+        counts, members = answers.counts, answers.members.astype(np.int64)
         sizes = members[:, 0].sum(axis=1)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
-            likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
-            totals = counts.sum(axis=0), members.sum(axis=0)
             of_silos = np.moveaxis(weights[:, :, 0], 0, 1)
-            kept.append((of_silos, shared.mean, *totals, likelihood, shared.kappa))
+            totals = counts.sum(axis=0), members.sum(axis=0), answers.log_likelihood
+            kept.append((of_silos, shared.mean, *totals, shared.kappa))
             own_kept.append(own[:, -1])  # of the last chain, whose draws come last
         rng = np.random.default_rng([seed, STREAM, sweep])
         # silos that may differ from the start settle in labellings of their own

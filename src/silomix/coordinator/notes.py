@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from silomix.study import Study
 
 
-def policy_notes(releases: Sequence[Release]) -> Iterator[str]:
+def policy_notes(releases: list[Release]) -> Iterator[str]:
     """Say what the silos' policies did to the numbers."""
     ruled = [release for release in releases if Policy(**release.policy).has_rules]
     if not ruled:
@@ -31,15 +31,12 @@ def policy_notes(releases: Sequence[Release]) -> Iterator[str]:
         f"The policies of {who} rounded what left them, most of all probabilities near 0 and 1: "
         "the intervals allow for that, and are wider for it."
     )
-    replaced = {
-        release.silo: [c for c in release.checks if c.rule in STAND_INS and c.changed]
-        for release in ruled
-    }
-    told = [
-        f"{sum(c.changed or 0 for c in checks)} of {checks[0].cells} in {silo!r}"
-        for silo, checks in replaced.items()
-        if checks
-    ]
+    told = []
+    for release in ruled:
+        checks = [check for check in release.checks if check.rule in STAND_INS and check.changed]
+        if checks:
+            changed = sum(check.changed or 0 for check in checks)
+            told.append(f"{changed} of {checks[0].cells} in {release.silo!r}")
     if told:
         yield (
             "Where a cluster has too few rows for its own profile of a variable, a flatter one "
@@ -48,7 +45,7 @@ def policy_notes(releases: Sequence[Release]) -> Iterator[str]:
 
 
 def consensus_notes(
-    study: Study, releases: Sequence[Release], aggregation: Sequence[str]
+    study: Study, releases: list[Release], aggregation: Sequence[str]
 ) -> Iterator[str]:
     """Say what the policies did, what the `aggregation` noted, and what the method cannot do."""
     yield from policy_notes(releases)
@@ -71,7 +68,7 @@ def consensus_notes(
 
 
 def cluster_notes(
-    parts: Parts, releases: Sequence[Release], offsets: Ints, sizes: Ints
+    parts: Parts, releases: list[Release], offsets: Ints, sizes: Ints
 ) -> Iterator[str]:
     """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.coordinator.aggregation import aggregate
+from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact import find_pooled_posterior
 from silomix.coordinator.matching import match
 from silomix.coordinator.notes import cluster_notes, consensus_notes
 from silomix.coordinator.polish import SILO_DRAWS, chains_for, own_profiles, polish, starting_point
-from silomix.messages import AssignRows, SampleLocally
+from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import allow_for_rounding
-from silomix.model.draws import SiloProfiles
+from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import discount
 from silomix.posterior.diagnosis import PosteriorDiagnostics, count_bytes, make_provenance
@@ -25,12 +25,11 @@ from silomix.posterior.global_posterior import Parts, Posterior, ordered
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from silomix.coordinator.aggregation import Aggregated
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import AssignReply, Query, Release, Silos
-    from silomix.model.draws import Correspondence, SiloWeights
     from silomix.model.schema import PooledModel
     from silomix.study import Study
+
+    Report = Callable[[Progress], None]
 
 # bytes that a silo may send: the larger of a megabyte and fifty times its own table
 LEAST_BUDGET, TABLES_BUDGET = 1_000_000, 50
@@ -39,34 +38,26 @@ DRIFT_STREAM = 0x647266
 
 
 def run_study(
-    study: Study,
-    silos: Silos,
-    *,
-    threads: int = 1,
-    report: Callable[[Progress], None] | None = None,
+    study: Study, silos: Silos, *, threads: int = 1, report: Report | None = None
 ) -> Posterior:
     """Run a study over its silos and return one global posterior; its rows stay where they are.
 
     Fendler et al. (2026), section 4: apply (each silo samples), match, aggregate; then polish,
     which is ours. `strategy="exact"` samples the pooled posterior over the silos instead.
     """
-
-    def say(stage: str, done: int = 0, total: int = 0) -> None:
-        if report is not None:
-            report(Progress(stage, done, total))
-
-    asked = CountingSilos(silos)
+    asked = CountingSilos(silos, report)
     releases: list[Release] = []
     model = study.pooled_model
     if study.strategy == "exact":
-        found, diagnostics = find_pooled_posterior(study, asked, model, partial(say, "sampling"))
+        tell = partial(asked.say, "sampling")
+        found, diagnostics = find_pooled_posterior(study, asked, model, tell)
     else:
         replies: Mapping[str, Release] = asked.ask(SampleLocally())
         releases = [allow_for_rounding(replies[s], model, len(replies)) for s in silos.names]
-        found, diagnostics = find_consensus(study, releases, asked, model, threads, say)
+        found, diagnostics = find_consensus(study, releases, asked, model, threads)
 
     parts = ordered(found)
-    say("assigning")
+    asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
     sizes = assign_rows(parts, asked, by_matching.groups if by_matching else None)
     notes = cluster_notes(parts, releases, model.offsets, sizes)
@@ -79,12 +70,7 @@ def run_study(
 
 
 def find_consensus(
-    study: Study,
-    releases: Sequence[Release],
-    silos: CountingSilos,
-    model: PooledModel,
-    threads: int,
-    say: Callable[..., None],
+    study: Study, releases: list[Release], silos: CountingSilos, model: PooledModel, threads: int
 ) -> tuple[Parts, PosteriorDiagnostics]:
     """Match the silos' clusters, aggregate their draws, and polish the result."""
     settings = study.polish
@@ -92,15 +78,12 @@ def find_consensus(
     # the aggregated draws are the posterior's, or where the chains of the polish begin
     count = chains_for(rounds, study.kept_draws, settings.chains) if rounds else study.kept_draws
 
-    def combine(given: Sequence[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
-        say("matching")
+    def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
+        silos.say("matching")
         found, kappa = match(given, study.matching, silos, model, drift=study.drifts)
-        say("aggregating")
-        return (
-            found,
-            kappa,
-            aggregate(given, found, study.aggregation, silos, model, count=count, threads=threads),
-        )
+        silos.say("aggregating")
+        how, size = study.aggregation, {"count": count, "threads": threads}
+        return found, kappa, aggregate(given, found, how, silos, model, **size)
 
     correspondence, kappa, aggregated = combine(releases)
     for _ in range(study.matching.refine):
@@ -117,23 +100,20 @@ def find_consensus(
         aggregated.silo_weights,
     )
     if rounds:
-        say("polishing")
-        polished = polish(
-            starting_point(matched, aggregated.probabilities, rows, model.offsets, kappa),
-            silos,
-            settings,
-            model,
-            kept_draws=study.kept_draws,
-            most_bytes=_bytes_left(study, rows, silos),
-            report=partial(say, "polishing"),
-        )
-        trace, by_silo = polished.trace, polished.weights_by_silo
-        parts = replace(
-            parts,
-            weights=np.einsum("tsc,s->tc", by_silo, rows / rows.sum()),
-            weights_by_silo=by_silo,
-            probabilities=polished.probabilities,
-            silo_profiles=polished.silo_profiles,
+        silos.say("polishing")
+        start = starting_point(matched, aggregated.probabilities, rows, model.offsets, kappa)
+        left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")
+        kept = study.kept_draws
+        found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
+        trace, by_silo = found.trace, found.weights_by_silo
+        over_all = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
+        parts = Parts(
+            over_all,
+            by_silo,
+            found.probabilities,
+            correspondence,
+            aggregated.silo_weights,
+            found.silo_profiles,
         )
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
@@ -157,9 +137,7 @@ def _bytes_left(study: Study, rows: Ints, silos: CountingSilos) -> Ints:
     return np.maximum(LEAST_BUDGET, TABLES_BUDGET * tables) - sent
 
 
-def reweigh(
-    releases: Sequence[Release], correspondence: Correspondence, weights: SiloWeights
-) -> list[Release]:
+def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights) -> list[Release]:
     """Let clusters count for less where the aggregation gives their silo less than its share.
 
     The paper's discussion proposes to match again with the weights of a first aggregation; it
@@ -167,38 +145,34 @@ def reweigh(
     rows, at most one; distances between medians do not change.
     """
     rows = np.zeros(weights.profiles.shape)
-    for own, group, sizes in zip(rows, correspondence.groups, correspondence.sizes, strict=True):
+    for own, group, sizes in zip(rows, match.groups, match.sizes, strict=True):
         np.add.at(own, group, sizes)
     shares = rows / np.maximum(rows.sum(axis=0), 1)
     factors = np.minimum(1.0, weights.profiles / np.where(shares > 0, shares, 1.0))
     return [
         replace(release, effective_counts=release.effective_counts * factor[group][:, None])
-        for release, factor, group in zip(releases, factors, correspondence.groups, strict=True)
+        for release, factor, group in zip(releases, factors, match.groups, strict=True)
     ]
 
 
 def draw_under_drift(
-    releases: Sequence[Release],
-    correspondence: Correspondence,
-    aggregated: Aggregated,
-    kappa: Floats,
-    model: PooledModel,
+    sent: list[Release], match: Correspondence, found: Aggregated, kappa: Floats, model: PooledModel
 ) -> tuple[Floats, SiloProfiles]:
     """Return shared and silos' own profiles where silos differ and no polish round is made.
 
     The average of profiles that drift has another spread than the profile they share, which is
     drawn given the silos' counts, discounted at the matching's κ; a silo's own are its own draws.
     """
-    shared, offsets = aggregated.probabilities, model.offsets
+    shared, offsets = found.probabilities, model.offsets
     if np.isfinite(kappa).any():
-        counts = np.zeros((correspondence.clusters, int(offsets[-1])))
-        for release, group in zip(releases, correspondence.groups, strict=True):
+        counts = np.zeros(shared.shape[1:])
+        for release, group in zip(sent, match.groups, strict=True):
             own = np.zeros_like(counts)
             np.add.at(own, group, release.effective_counts)
             counts += discount(own, kappa, offsets)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
         shared = draw_levels(model.prior.beta + counts, offsets, rng, len(shared))
-    silo_draws = own_profiles(aggregated.matched, shared, kappa, offsets)[:, -SILO_DRAWS:]
+    silo_draws = own_profiles(found.matched, shared, kappa, offsets)[:, -SILO_DRAWS:]
     return shared, SiloProfiles(kappa[None], np.moveaxis(silo_draws, 0, 1).astype(np.float32))
 
 
@@ -209,27 +183,28 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> In
     """
     own = parts.silo_profiles
     last = slice(-len(own.probabilities), None) if own else slice(None)
-    replies: Mapping[str, AssignReply] = silos.ask(
-        {
-            name: AssignRows(
-                parts.weights_by_silo[last, place],
-                own.probabilities[:, place] if own else parts.probabilities,
-                groups[place] if groups is not None else None,
-            )
-            for place, name in enumerate(silos.names)
-        }
-    )
+    asked = {}
+    for place, name in enumerate(silos.names):
+        profiles = own.probabilities[:, place] if own else parts.probabilities
+        by_matching = groups[place] if groups is not None else None
+        asked[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
+    replies: Mapping[str, AssignReply] = silos.ask(asked)
     sizes = np.array([replies[name].sizes for name in silos.names])
     return np.where((sizes < 0).any(axis=0), -1, sizes.sum(axis=0))
 
 
 class CountingSilos:
-    """Silos whose replies, and the bytes of them, are counted by silo and kind."""
+    """Silos whose replies, and the bytes of them, are counted by silo and kind; tells a report."""
 
-    def __init__(self, silos: Silos) -> None:
-        self._silos, self.names = silos, silos.names
+    def __init__(self, silos: Silos, report: Report | None = None) -> None:
+        self._silos, self.names, self._report = silos, silos.names, report
         self.sent: dict[str, dict[str, int]] = {name: {} for name in silos.names}
         self.answered: dict[str, dict[str, int]] = {name: {} for name in silos.names}
+
+    def say(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Report how far the study is."""
+        if self._report is not None:
+            self._report(Progress(stage, done, total))
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask, and count what comes back."""

@@ -26,26 +26,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.messages import PolishRound
-from silomix.model.draws import SiloProfiles
+from silomix.messages import PolishReply, PolishRound, Silos
+from silomix.model.draws import MatchedDraws, SiloProfiles
+from silomix.model.families import drift as drifting
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.drift import (
-    GRID,
-    Shared,
-    draw_shared,
-    draw_silo_profiles,
-    exchange_clusters,
-)
+from silomix.model.families.drift import Shared
 from silomix.posterior.diagnosis import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.messages import PolishReply, Silos
-    from silomix.model.draws import MatchedDraws
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng, Singles
     from silomix.model.schema import PooledModel
     from silomix.study import Polish
 
@@ -85,8 +76,8 @@ class Polished:
     worth : how many independent draws the kept ones are worth, for the worst cluster.
     """
 
-    weights_by_silo: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
+    weights_by_silo: Reals
+    probabilities: Reals
     silo_profiles: SiloProfiles | None
     trace: PolishTrace
     worth: float
@@ -120,11 +111,7 @@ def kept_rounds(rounds: int) -> int:
 
 
 def starting_point(
-    matched: MatchedDraws,
-    probabilities: Floats,
-    rows: Ints,
-    offsets: Ints,
-    kappa: Floats | None = None,
+    matched: MatchedDraws, shared: Floats, rows: Ints, offsets: Ints, kappa: Floats | None = None
 ) -> Start:
     """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
 
@@ -133,14 +120,14 @@ def starting_point(
     Parameters
     ----------
     matched : the silos' draws, as many as there are chains.
-    probabilities : (chain, cluster, level), the aggregated draws.
+    shared : (chain, cluster, level), the aggregated draws.
     rows : (silo,)
     kappa : (variable,), how alike the silos are, from the matching; None without drift.
     """
     least = 1.0 / (rows + 1.0)
     raised = np.maximum(matched.weights, least[:, None, None])
-    own = None if kappa is None else own_profiles(matched, probabilities, kappa, offsets)
-    return Start(raised / raised.sum(axis=-1, keepdims=True), probabilities, own, kappa)
+    own = None if kappa is None else own_profiles(matched, shared, kappa, offsets)
+    return Start(raised / raised.sum(axis=-1, keepdims=True), shared, own, kappa)
 
 
 def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, offsets: Ints) -> Floats:
@@ -185,19 +172,17 @@ def polish(
     alpha = prior.alpha / len(silos.names)
     history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
     for made in range(1, last + 1):
-        replies = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
-        sent += [count_bytes(reply) for reply in replies]
-        weights = np.stack([reply.weights for reply in replies])
-        counts = np.stack([reply.counts for reply in replies])
-        members = np.stack([reply.members for reply in replies]).astype(np.float64)
-        likelihood = np.sum([reply.log_likelihood for reply in replies], axis=0)
+        answers = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
+        weights, counts, members = answers.weights, answers.counts, answers.members
+        sent += answers.sent
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
-            counts, both = exchange_clusters(counts, both, shared, offsets, rng)
+            counts, both = drifting.exchange_clusters(counts, both, shared, offsets, rng)
             weights, members = np.moveaxis(both, -1, 0)
         shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
-        history.add(weights, members + alpha, shared, own if drift else None, likelihood)
+        history.log_likelihood.append(answers.log_likelihood)
+        history.add(weights, members + alpha, shared, own if drift else None)
         if report is not None:
             report(made, last)
         enough = until and kept_rounds(made) * weights.shape[1] >= kept_draws
@@ -211,22 +196,14 @@ def polish(
 
 def start_shared(start: Start, offsets: Ints) -> Shared:
     """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
-    kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa
-    drifts = np.isfinite(kappa)
-    logs = np.log(np.where(drifts, kappa, 1.0))
-    nearest = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
-    on_grid = np.where(drifts, nearest, np.inf)
-    return Shared(start.probabilities, np.tile(on_grid, (len(start.probabilities), 1)))
+    kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa.copy()
+    logs = np.log(kappa[drifts := np.isfinite(kappa)])
+    kappa[drifts] = drifting.GRID[np.abs(np.log(drifting.GRID[:-1]) - logs[:, None]).argmin(axis=1)]
+    return Shared(start.probabilities, np.tile(kappa, (len(start.probabilities), 1)))
 
 
 def draw_profiles(
-    counts: Ints,
-    shared: Shared,
-    beta: float,
-    offsets: Ints,
-    rng: np.random.Generator,
-    *,
-    drift: bool,
+    counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: Rng, *, drift: bool
 ) -> tuple[Shared, Floats]:
     """Draw the profiles that the silos share, and each silo's own, given their counts.
 
@@ -239,26 +216,47 @@ def draw_profiles(
         shapes = counts.sum(axis=0) + beta
         mean = draw_levels(shapes, offsets, rng)
         return Shared(mean, shared.kappa, shapes), np.broadcast_to(mean, counts.shape)
-    shared = draw_shared(counts, shared, beta, offsets, rng)
-    return shared, draw_silo_profiles(counts, shared, offsets, rng)
+    shared = drifting.draw_shared(counts, shared, beta, offsets, rng)
+    return shared, drifting.draw_silo_profiles(counts, shared, offsets, rng)
+
+
+class Answers(NamedTuple):
+    """What the silos answered in one round, in the order of the roster.
+
+    Attributes
+    ----------
+    weights, members : (silo, chain, cluster); counts : (silo, chain, cluster, level)
+    log_likelihood : (chain,), of all silos' rows.
+    sent : (silo,), bytes.
+    """
+
+    weights: Floats
+    counts: Ints
+    members: Floats
+    log_likelihood: Floats
+    sent: Ints
 
 
 def ask_round(
     silos: Silos, number: int, weights: Floats, own: Floats, alpha: float | None, inner_sweeps: int
-) -> list[PolishReply]:
+) -> Answers:
     """Ask every silo one round, each with its own weights and profiles.
 
     Parameters
     ----------
     weights : (silo, chain, cluster); own : (silo, chain, cluster, level)
     """
-    replies: Mapping[str, PolishReply] = silos.ask(
-        {
-            name: PolishRound(number, weights[place], own[place], alpha, inner_sweeps)
-            for place, name in enumerate(silos.names)
-        }
+    each = zip(silos.names, weights, own, strict=True)
+    asked = {name: PolishRound(number, w, p, alpha, inner_sweeps) for name, w, p in each}
+    answers = silos.ask(asked)
+    replies: list[PolishReply] = [answers[name] for name in silos.names]
+    return Answers(
+        np.stack([reply.weights for reply in replies]),
+        np.stack([reply.counts for reply in replies]),
+        np.stack([reply.members for reply in replies]).astype(np.float64),
+        np.sum([reply.log_likelihood for reply in replies], axis=0),
+        np.array([count_bytes(reply) for reply in replies]),
     )
-    return [replies[name] for name in silos.names]
 
 
 class Round(NamedTuple):
@@ -272,10 +270,10 @@ class Round(NamedTuple):
     """
 
     kappa: Floats
-    weights: NDArray[np.floating]
-    weight_shapes: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
-    shapes: NDArray[np.floating]
+    weights: Reals
+    weight_shapes: Reals
+    probabilities: Reals
+    shapes: Reals
 
 
 class _History:
@@ -285,24 +283,15 @@ class _History:
         self.rounds: list[Round] = []
         self.log_likelihood: list[Floats] = []
         # the chains that keep the silos' own profiles in a round, and those profiles
-        self.own: deque[tuple[Bools, NDArray[np.float32]]] = deque(
-            maxlen=-(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
-        )
+        most = -(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
+        self.own: deque[tuple[Bools, Singles]] = deque(maxlen=most)
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
 
-    def add(
-        self,
-        weights: Floats,
-        weight_shapes: Floats,
-        shared: Shared,
-        own: Floats | None,
-        log_likelihood: Floats,
-    ) -> None:
-        by_chain = (np.moveaxis(part, 0, 1) for part in (weights, weight_shapes))
+    def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
+        by_chain = (np.moveaxis(part, 0, 1) for part in (weights, shapes))
         draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.shapes)]
         self.rounds.append(Round(shared.kappa, *draws))
-        self.log_likelihood.append(log_likelihood)
         if own is not None:
             some = np.arange(own.shape[1]) % ONE_CHAIN_IN == len(self.rounds) % ONE_CHAIN_IN
             self.own.append((some, np.moveaxis(own[:, some], 0, 1).astype(np.float32)))
@@ -322,13 +311,10 @@ class _History:
         windows = slice(made // 4, made // 2), slice(made // 2, made)
         then, now = (_parameters(self.rounds[window], large) for window in windows)
         before, after = (np.mean(self.log_likelihood[window], axis=0) for window in windows)
+        likelihood_z = float(paired_z(after - before))
+        means = excess(paired_z(now.mean(axis=0) - then.mean(axis=0)))
         self.checks.append(
-            (
-                float(made),
-                float(paired_z(after - before)),
-                excess(paired_z(now.mean(axis=0) - then.mean(axis=0))),
-                excess(paired_z(spread(now) - spread(then))),
-            )
+            (made, likelihood_z, means, excess(paired_z(spread(now) - spread(then))))
         )
         self.worth = independent_draws(now)
 
@@ -343,7 +329,7 @@ class _History:
         """Tell whether the last check found the draws at rest, and worth enough."""
         return bool(self.checks) and not self.moving() and self.worth >= WORTH
 
-    def finish(self, offsets: Ints, rng: np.random.Generator) -> Polished:
+    def finish(self, offsets: Ints, rng: Rng) -> Polished:
         """Return the draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier.

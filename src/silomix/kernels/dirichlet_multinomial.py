@@ -8,13 +8,11 @@ order, on one thread.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Floats, Ints, Rng
 
 # from here on the terms of Stirling's series that are used miss by less than 1e-9
 STIRLING = 8.0
@@ -103,7 +101,7 @@ def log_probability(counts: Ints, mean: Floats, first: int, last: int, kappa: fl
 
 
 @njit(cache=True)
-def draw_tables(shape: float, n: int, rng: np.random.Generator) -> int:
+def draw_tables(shape: float, n: int, rng: Rng) -> int:
     """Draw Σ_{i<n} Bernoulli(a / (a + i)): the tables that n customers open (Antoniak, 1974).
 
     Where tables are rare the next one is found by a geometric skip under a bound on their
@@ -132,9 +130,7 @@ def draw_tables(shape: float, n: int, rng: np.random.Generator) -> int:
 
 
 @njit(cache=True, nogil=True)
-def sum_tables(
-    counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: np.random.Generator
-) -> Ints:
+def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rng) -> Ints:
     """Add up the silos' table counts; at κ = ∞ every cell counts: (chain, cluster, level).
 
     Parameters
@@ -168,7 +164,7 @@ def draw_from_grid(
     log_odds: Floats,
     offsets: Ints,
     tried: int,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Ints:
     """Draw where κ of each chain and variable is on a grid, its last point infinity.
 

@@ -7,16 +7,13 @@ the product of its levels', and its expected count counts for each of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from silomix.kernels.arrays import Codes, Floats, Ints
 from silomix.kernels.layout import columns_of, fuse
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
 
 # variables from which fusing the columns is worth its bookkeeping
 FUSED_FROM = 24
@@ -28,7 +25,7 @@ FUSED_CODES = 16
 class RowCounts(NamedTuple):
     """Distinct rows: codes (row, variable), and how often each occurs, counts (row,)."""
 
-    codes: NDArray[np.unsignedinteger]
+    codes: Codes
     counts: Ints
 
 
@@ -44,14 +41,14 @@ class RowTable(NamedTuple):
         cell; None where the columns are the variables and the entries their levels.
     """
 
-    codes: NDArray[np.unsignedinteger]
+    codes: Codes
     sizes: Ints
     repeats: Floats
     columns: NDArray[np.int32]
     entries: tuple[NDArray[np.int32], ...] | None
 
 
-def distinct_rows(codes: NDArray[np.unsignedinteger], counts: Ints | None = None) -> RowCounts:
+def distinct_rows(codes: Codes, counts: Ints | None = None) -> RowCounts:
     """Return the distinct rows, in the order of their codes, and how often each occurs.
 
     Parameters
@@ -73,7 +70,7 @@ def distinct_rows(codes: NDArray[np.unsignedinteger], counts: Ints | None = None
     return RowCounts(codes[order[new]], totals.astype(np.int64))
 
 
-def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
+def _pack(codes: Codes) -> list[NDArray[np.uint32]]:
     """Write each row as few numbers that sort as its codes do: (row,) for each.
 
     Sixteen bits are sorted in linear time, more are not.
@@ -91,7 +88,7 @@ def _pack(codes: NDArray[np.unsignedinteger]) -> list[NDArray[np.uint32]]:
     return [word.astype(np.uint16) if word.max() < 2**16 else word for word in words]
 
 
-def row_table(codes: NDArray[np.unsignedinteger], counts: Ints, sizes: Ints) -> RowTable:
+def row_table(codes: Codes, counts: Ints, sizes: Ints) -> RowTable:
     """Return the rows in the form that the kernel reads, to be made once for many questions.
 
     Parameters
@@ -116,7 +113,7 @@ def row_table(codes: NDArray[np.unsignedinteger], counts: Ints, sizes: Ints) -> 
     return RowTable(codes, sizes, repeats, columns, tuple(entries))
 
 
-def level_columns(codes: NDArray[np.unsignedinteger], sizes: Ints) -> NDArray[np.int32]:
+def level_columns(codes: Codes, sizes: Ints) -> NDArray[np.int32]:
     """Return the level column of each cell, D for a missing one: (row, variable)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     columns = codes.astype(np.int32) + offsets[:-1].astype(np.int32)

@@ -11,14 +11,12 @@ one thread.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 from silomix.kernels.compilation import kernel
-
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints
 
 # a bound on a gain is trusted up to this, times what was added up
 ROUNDING = 1e-9
@@ -185,9 +183,7 @@ class Grouping(NamedTuple):
 
 
 @kernel
-def sample_groupings(
-    blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng: np.random.Generator
-) -> Ints:
+def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng: Rng) -> Ints:
     """Sample groupings from `start`, (block,); count those that put two into one: (block, block).
 
     A grouping's probability is proportional to the product over its groups of Γ(blocks in it) and
@@ -240,7 +236,7 @@ def weigh(blocks: Blocks, state: Grouping, group: int) -> None:
 
 
 @kernel
-def draw_group(blocks: Blocks, state: Grouping, block: int, rng: np.random.Generator) -> None:
+def draw_group(blocks: Blocks, state: Grouping, block: int, rng: Rng) -> None:
     """Draw the group of one block given all others': an occupied one, or one of its own."""
     own = state.group[block]
     lonely = state.members[own] == 1
@@ -295,7 +291,7 @@ def find_gain(blocks: Blocks, state: Grouping, block: int, group: int) -> float:
 
 
 @kernel
-def exchange(blocks: Blocks, state: Grouping, silo: int, rng: np.random.Generator) -> None:
+def exchange(blocks: Blocks, state: Grouping, silo: int, rng: Rng) -> None:
     """Draw which of two blocks of one silo is in which of their groups.
 
     One at a time they could change places only by way of a group of their own. The odds of a

@@ -8,14 +8,12 @@ them to a component's byte counters is a couple of vector additions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
+from silomix.kernels.arrays import Array, Bools, Bytes, Codes, Floats, Ints, Singles
 
 # largest number of codes of a group of two variables or more: tried in turn
 GROUP_CODES = (8, 16, 32, 64, 128, 256, 512)
@@ -54,38 +52,30 @@ class Layout(NamedTuple):
     level_totals : (level,), cells at each level; they never change.
     """
 
-    codes: NDArray[np.unsignedinteger]
+    codes: Codes
     sizes: Ints
     offsets: Ints
-    fused: NDArray[np.unsignedinteger]
+    fused: Codes
     step_level: Ints
     step_parent: Ints
     step_start: Ints
     group_step: Ints
     group_row: Ints
-    onehot: NDArray[np.uint8]
+    onehot: Bytes
     byte_level: Ints
     remainder: Ints
     wide: Ints
     level_totals: Floats
 
 
-def lay_out(codes: NDArray[np.unsignedinteger], sizes: Ints) -> Layout:
+def lay_out(codes: Codes, sizes: Ints) -> Layout:
     """Return the layout of `codes` (row, variable), whose code K_q means missing."""
     codes = np.ascontiguousarray(codes)
     columns = columns_of(codes)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    totals = np.concatenate(
-        [
-            np.bincount(column, minlength=size + 1)[:size]
-            for column, size in zip(columns, sizes, strict=True)
-        ]
-    )
-    complete = np.array(
-        [totals[offsets[q] : offsets[q + 1]].sum() == len(codes) for q in range(len(sizes))]
-    )
-    wide = np.flatnonzero(sizes > WIDE)
-    remainder = np.flatnonzero((sizes <= WIDE) & complete)
+    each = zip(columns, sizes, strict=True)
+    totals = np.concatenate([np.bincount(cells, minlength=k + 1)[:k] for cells, k in each])
+    complete = np.add.reduceat(totals, offsets[:-1]) == len(codes)
     onehot, byte_level = _one_hot(codes, sizes, offsets, complete)
     return Layout(
         codes=codes,
@@ -94,13 +84,13 @@ def lay_out(codes: NDArray[np.unsignedinteger], sizes: Ints) -> Layout:
         **_table_steps(_fuse(columns, sizes), sizes, offsets),
         onehot=onehot,
         byte_level=byte_level,
-        remainder=remainder,
-        wide=wide,
+        remainder=np.flatnonzero((sizes <= WIDE) & complete),
+        wide=np.flatnonzero(sizes > WIDE),
         level_totals=totals.astype(np.float64),
     )
 
 
-def columns_of(codes: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+def columns_of(codes: Codes) -> Codes:
     """Return (variable, row), each column in one piece, block by block for the caches' sake."""
     columns = np.empty(codes.shape[::-1], dtype=codes.dtype)
     for first in range(0, len(codes), BLOCK_ROWS):
@@ -108,7 +98,7 @@ def columns_of(codes: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger
     return columns
 
 
-def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+def aligned(shape: tuple[int, ...], dtype: type) -> Array:
     """Return zeros whose first byte sits on a 64-byte boundary, as vector loads want."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, dtype=np.uint8)
@@ -116,15 +106,9 @@ def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     return raw[first : first + size].view(dtype).reshape(shape)
 
 
-def _one_hot(
-    codes: NDArray[np.unsignedinteger], sizes: Ints, offsets: Ints, complete: Bools
-) -> tuple[NDArray[np.uint8], Ints]:
-    stored = [
-        (q, k)
-        for q, size in enumerate(sizes)
-        if size <= WIDE
-        for k in range(1 if complete[q] else 0, size)
-    ]
+def _one_hot(codes: Codes, sizes: Ints, offsets: Ints, complete: Bools) -> tuple[Bytes, Ints]:
+    narrow = np.flatnonzero(sizes <= WIDE)
+    stored = [(q, k) for q in narrow for k in range(1 if complete[q] else 0, sizes[q])]
     width = -(-len(stored) // BYTE_LANES) * BYTE_LANES
     onehot = aligned((len(codes), width), np.uint8)
     for first in range(0, len(codes), BLOCK_ROWS):
@@ -134,7 +118,13 @@ def _one_hot(
     return onehot, np.array([offsets[q] + k for q, k in stored], dtype=np.int64)
 
 
-class Workspace(NamedTuple):
+class Workspace(
+    namedtuple(
+        "Workspace",
+        "layout vectors weights table scaled log_scale grown fused shapes gammas members counts "
+        "log_totals exact masses prefix byte_counts recent sums wide_sums member_sums zeros",
+    )
+):
     """A laid-out shard, one draw of the parameters, the counts, and room for the label draw.
 
     Attributes
@@ -153,29 +143,6 @@ class Workspace(NamedTuple):
     exact : (thread,), labels that were drawn again in float64.
     The rest: per-thread buffers of one block, byte counters and their sums.
     """
-
-    layout: Layout
-    vectors: tuple[int, ...]
-    weights: NDArray[Any]
-    table: NDArray[Any]
-    scaled: NDArray[Any]
-    log_scale: NDArray[Any]
-    grown: NDArray[Any]
-    fused: NDArray[Any]
-    shapes: NDArray[Any]
-    gammas: NDArray[Any]
-    members: NDArray[Any]
-    counts: NDArray[Any]
-    log_totals: NDArray[Any]
-    exact: NDArray[Any]
-    masses: NDArray[Any]
-    prefix: NDArray[Any]
-    byte_counts: NDArray[Any]
-    recent: NDArray[Any]
-    sums: NDArray[Any]
-    wide_sums: NDArray[Any]
-    member_sums: NDArray[Any]
-    zeros: NDArray[Any]
 
 
 def make_workspace(layout: Layout, components: int, threads: int = 1) -> Workspace:
@@ -221,9 +188,9 @@ class KeptDraws(NamedTuple):
     members : (draw, component), rows by component.
     """
 
-    labels: NDArray[np.uint8]
-    weights: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
+    labels: Bytes
+    weights: Singles
+    probabilities: Singles
     log_likelihood: Floats
     members: Ints
 
@@ -243,7 +210,7 @@ class Step(NamedTuple):
     level: Ints
 
 
-def _fuse(columns: NDArray[np.unsignedinteger], sizes: Ints) -> list[list[Step]]:
+def _fuse(columns: Codes, sizes: Ints) -> list[list[Step]]:
     """Join neighbouring variables into groups, as large as makes a whole sweep cheapest."""
     rows = columns.shape[1]
     trial = np.ascontiguousarray(columns[:, :: -(-rows // TRIAL_ROWS)])
@@ -256,7 +223,7 @@ def _fuse(columns: NDArray[np.unsignedinteger], sizes: Ints) -> list[list[Step]]
     return fuse(columns, sizes, min(GROUP_CODES, key=cost))
 
 
-def fuse(columns: NDArray[np.unsignedinteger], sizes: Ints, limit: int) -> list[list[Step]]:
+def fuse(columns: Codes, sizes: Ints, limit: int) -> list[list[Step]]:
     """Join neighbouring variables greedily while at most `limit` combinations occur.
 
     Parameters
@@ -276,7 +243,7 @@ def fuse(columns: NDArray[np.unsignedinteger], sizes: Ints, limit: int) -> list[
     return groups
 
 
-def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[str, NDArray[Any]]:
+def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[str, Array]:
     """Write the groups down as flat arrays: see `Layout`."""
     steps = [step for group in groups for step in group]
     group_row = np.cumsum([0] + [len(group[-1].level) for group in groups])
@@ -285,10 +252,9 @@ def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[s
         for q, step in enumerate(steps)
     ]
     columns = [group[-1].code + row for group, row in zip(groups, group_row, strict=False)]
+    small = np.uint16 if group_row[-1] <= 2**16 else np.uint32
     return {
-        "fused": np.stack(columns, axis=1).astype(
-            np.uint16 if group_row[-1] <= 2**16 else np.uint32
-        ),
+        "fused": np.stack(columns, axis=1).astype(small),
         "step_level": np.concatenate(levels).astype(np.int64),
         "step_parent": np.concatenate([step.parent for step in steps]).astype(np.int64),
         "step_start": np.cumsum([0] + [len(level) for level in levels]).astype(np.int64),
@@ -297,7 +263,7 @@ def _table_steps(groups: list[list[Step]], sizes: Ints, offsets: Ints) -> dict[s
     }
 
 
-def _grow(current: Ints | None, column: NDArray[np.unsignedinteger], size: int) -> Step:
+def _grow(current: Ints | None, column: Codes, size: int) -> Step:
     """Add one variable to the codes of a group; only combinations that occur get a code.
 
     A parent never has a larger code than its children, which lets the table grow in place.

@@ -19,19 +19,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from silomix.kernels.arrays import Codes, Floats, Ints, Reals
 from silomix.kernels.compilation import kernel, split_work
-from silomix.kernels.distinct_rows import level_columns
+from silomix.kernels.distinct_rows import RowTable, level_columns
 from silomix.kernels.gibbs_sweep import SMALLEST
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
-    from silomix.kernels.distinct_rows import RowTable
 
 # draws handled together: a cache line of float64
 LANES = 8
@@ -118,16 +114,14 @@ def _count(weights: Floats, probabilities: Floats, rows: RowTable, threads: int)
     members = np.zeros_like(shares)
     cells = np.zeros_like(table)
 
+    wide = (blocks, width), (blocks, levels + 1, width)
+    given = shares.reshape(wide[0]), table.reshape(wide[1])
+    sums = log_likelihood, members.reshape(wide[0]), cells.reshape(wide[1])
+
     def add(first: int, last: int) -> None:
-        add_rows(
-            rows.columns,
-            rows.repeats,
-            shares[first:last].reshape(last - first, width),
-            table[first:last].reshape(last - first, levels + 1, width),
-            log_likelihood[first:last],
-            members[first:last].reshape(last - first, width),
-            cells[first:last].reshape(last - first, levels + 1, width),
-        )
+        shares_of, table_of = (array[first:last] for array in given)
+        some = ExpectedCounts(*(array[first:last] for array in sums))
+        add_rows(rows.columns, rows.repeats, shares_of, table_of, some)
 
     split_work(blocks, threads, add)
     return ExpectedCounts(
@@ -171,13 +165,7 @@ def rescaled_row(
 
 @kernel
 def add_rows(
-    columns: NDArray[np.int32],
-    repeats: Floats,
-    shares: Floats,
-    table: Floats,
-    log_likelihood: Floats,
-    members: Floats,
-    cells: Floats,
+    columns: NDArray[np.int32], repeats: Floats, shares: Floats, table: Floats, sums: ExpectedCounts
 ) -> None:
     """Add every row to the counts of every block of draws.
 
@@ -187,9 +175,9 @@ def add_rows(
     repeats : in, (row,), how often each occurs.
     shares : in, (block, cluster · lane).
     table : in, (block, level + 1, cluster · lane).
-    log_likelihood : in and out, (block, lane).
-    members, cells : in and out, as `shares` and `table`.
+    sums : in and out; log-likelihood (block, lane), members and cells as `shares` and `table`.
     """
+    log_likelihood, members, cells = sums
     blocks, width = shares.shape
     rows, variables = columns.shape
     clusters = width // LANES
@@ -228,9 +216,9 @@ def add_rows(
             for j in range(width):
                 expected[j] += masses[j]
             for q in range(variables):
-                sums = cells[block, columns[row, q]]
+                counted = cells[block, columns[row, q]]
                 for j in range(width):
-                    sums[j] += masses[j]
+                    counted[j] += masses[j]
 
 
 class RowMembership(NamedTuple):
@@ -266,9 +254,7 @@ class Steps(NamedTuple):
     draws: int
 
 
-def share_rows(
-    codes: NDArray[np.unsignedinteger], steps: Steps, weights: Floats, threads: int
-) -> RowMembership:
+def share_rows(codes: Codes, steps: Steps, weights: Floats, threads: int) -> RowMembership:
     """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
 
@@ -280,9 +266,7 @@ def share_rows(
     return found
 
 
-def make_steps(
-    weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
-) -> Steps:
+def make_steps(weights: Reals, probabilities: Reals, offsets: Ints) -> Steps:
     """Return the steps of these draws.
 
     The common levels depend on the draws alone: what a row gets does not depend on other rows.
@@ -296,9 +280,7 @@ def make_steps(
     draws, clusters, _ = probabilities.shape
     sizes = np.diff(offsets)
     share = np.einsum("tc,tcl->l", weights, probabilities, dtype=np.float64)
-    common = np.array(
-        [share[first:last].argmax() for first, last in pairwise(offsets)], dtype=np.int64
-    )
+    common = np.array([share[slice(*ends)].argmax() for ends in pairwise(offsets)], dtype=np.int64)
     first = offsets[:-1] + np.arange(len(sizes))
     start = np.zeros((draws, clusters))
     steps = np.zeros((int(sizes.sum()) + len(sizes), draws, clusters))
@@ -311,12 +293,12 @@ def make_steps(
     return Steps(common, first, in_tiles(start[None])[:, 0], in_tiles(steps), draws)
 
 
-def log(values: NDArray[np.floating]) -> Floats:
+def log(values: Reals) -> Floats:
     """Return logarithms of probabilities; one that a float32 rounded to zero is a small one."""
     return np.log(np.maximum(values.astype(np.float64), SMALLEST))
 
 
-def log_weights(weights: NDArray[np.floating]) -> Floats:
+def log_weights(weights: Reals) -> Floats:
     """Return logarithms of weights (draw, cluster) in tiles; a silo may lack a cluster: −inf.
 
     Returns
@@ -340,11 +322,7 @@ def in_tiles(values: Floats) -> Floats:
 
 @kernel
 def add_membership(
-    codes: NDArray[np.unsignedinteger],
-    steps: Steps,
-    log_weights: Floats,
-    membership: Floats,
-    log_density: Floats,
+    codes: Codes, steps: Steps, log_weights: Floats, membership: Floats, log_density: Floats
 ) -> None:
     """Compute each row's cluster probabilities and log predictive density, over all draws.
 

@@ -8,13 +8,11 @@ and the counts of all silos that hold the cluster, each on its own set.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import njit
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Floats, Ints, Rng
 
 # shares that are whole but for floating point count as whole, and remainders as equal
 ROUNDING = 1e-9
@@ -74,9 +72,7 @@ def _log_ratio(n_up: float, n_down: float, by: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def draw_log_profile(
-    counts: Floats, worth: Floats, beta: float, logs: Floats, rng: np.random.Generator
-) -> None:
+def draw_log_profile(counts: Floats, worth: Floats, beta: float, logs: Floats, rng: Rng) -> None:
     """Draw p ~ Dirichlet(β + Σ f n); leaves its logarithms in `logs` (level)."""
     total = 0.0
     for k in range(logs.size):
@@ -100,7 +96,7 @@ def draw_behind(
     burn_in: int,
     thin: int,
     draws: int,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> tuple[Floats, Floats]:
     """Sample one variable's profile and the counts behind every silo's release of it.
 

@@ -5,16 +5,11 @@ Their definitions in plain NumPy, in the tests, give the same numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
+from numpy.typing import NDArray
 
+from silomix.kernels.arrays import Array, Bytes, Codes, Floats, Ints
 from silomix.kernels.compilation import kernel
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
 
 # most draws that a one-byte counter can count
 BYTE = 255
@@ -23,7 +18,7 @@ BYTE = 255
 TILE = 512
 
 
-def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.uint32]:
+def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
     """Count the draws in which two rows sit in the same component.
 
     Parameters
@@ -44,7 +39,7 @@ def co_clustering(labels: NDArray[np.uint8]) -> NDArray[np.uint16] | NDArray[np.
 
 
 @kernel
-def count_together(labels: NDArray[np.uint8], together: NDArray[Any]) -> None:
+def count_together(labels: Bytes, together: Array) -> None:
     """Add at most `BYTE` draws to the cells of `together` on and above the diagonal.
 
     Parameters
@@ -72,7 +67,7 @@ def count_together(labels: NDArray[np.uint8], together: NDArray[Any]) -> None:
 
 
 @kernel
-def mirror(matrix: NDArray[Any]) -> None:
+def mirror(matrix: Array) -> None:
     """Copy the cells above the diagonal of `matrix`, (row, row), in and out, below it."""
     size = matrix.shape[0]
     for top in range(0, size, TILE):
@@ -83,7 +78,7 @@ def mirror(matrix: NDArray[Any]) -> None:
 
 
 @kernel
-def sum_by_cluster(distances: NDArray[np.unsignedinteger], clusters: Ints, n_clusters: int) -> Ints:
+def sum_by_cluster(distances: Codes, clusters: Ints, n_clusters: int) -> Ints:
     """Add up the distances of each row to the members of each cluster.
 
     Whole numbers, so that the sums are exact and no choice between them hangs on rounding.
@@ -110,7 +105,7 @@ def sum_by_cluster(distances: NDArray[np.unsignedinteger], clusters: Ints, n_clu
 
 @kernel
 def contingency(
-    labels: NDArray[np.uint8], clusters: Ints, components: int, n_clusters: int
+    labels: Bytes, clusters: Ints, components: int, n_clusters: int
 ) -> NDArray[np.int32]:
     """Count the rows of each cluster in each component, draw by draw.
 
@@ -134,7 +129,7 @@ def contingency(
 
 
 @kernel
-def add_support(labels: NDArray[np.uint8], share: Floats, support: Floats) -> None:
+def add_support(labels: Bytes, share: Floats, support: Floats) -> None:
     """Add to each row the clusters' shares of the component it sat in, draw by draw.
 
     Parameters

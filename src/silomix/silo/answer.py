@@ -16,22 +16,13 @@ import numpy as np
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
 from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.layout import lay_out
+from silomix.kernels.layout import Layout, lay_out
 from silomix.kernels.random_numbers import chain_key, fold
+from silomix.messages import released_draws
 from silomix.messages.container import digest as digest_question
 from silomix.messages.door import breaches, check_query
-from silomix.messages.released_draws import (
-    divergence_cost,
-    make_reference,
-    same_draws,
-    shared_draws,
-)
 from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families.categorical import (
-    draw_given_parameters,
-    mean_log_likelihood,
-    some_draws,
-)
+from silomix.model.families import categorical
 from silomix.model.sentences import plural
 from silomix.posterior.membership import row_membership, to_four_decimals
 from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
@@ -43,9 +34,7 @@ from silomix.study.policy import UNLIMITED, check_study, echo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.layout import Layout
+    from silomix.kernels.arrays import Reals
     from silomix.model.draws import MatchedDraws
 
 # Stands where a chain's number would, far from any.
@@ -89,17 +78,6 @@ def refusal_code(error: Exception) -> str:
     return error.code if isinstance(error, SilomixError) else "failed"
 
 
-# Which of a policy's limits counts which question.
-LIMITED: dict[type, str] = {
-    messages.DivergenceCost: "divergence",
-    messages.ShareReleases: "sharing",
-    messages.LogLikelihood: "gradients",
-    messages.CountDistinctRows: "distinct_rows",
-    messages.PolishRound: "polish",
-    messages.AssignRows: "assign",
-}
-
-
 def permit(query: messages.Query, silo: Silo) -> None:
     """Refuse a question that the silo's policy does not allow, or not once more.
 
@@ -111,7 +89,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
     if kind is not None and getattr(silo.policy.exchanges, kind) == 0:
         raise PolicyRefusal(
             f"{silo.name}: its policy does not allow {kind}; its owner can change "
-            f"exchanges.{kind} in the policy file, or the study can do without",
+            f"exchanges.{kind} in the policy file, or the study can do without"
         )
     shared = silo.store.shared
     if isinstance(query, messages.LogLikelihood) and (shared is None or shared.key != query.shared):
@@ -120,7 +98,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
             "share them first",
             code="order",
         )
-    if isinstance(query, messages.ShareReleases) and not same_draws(
+    if isinstance(query, messages.ShareReleases) and not released_draws.same_draws(
         query.releases[silo.place], kept_posterior(silo).release
     ):
         raise MessageError(
@@ -200,7 +178,7 @@ def shown_draws(silo: Silo) -> MatchedDraws:
     """Return the matched draws of the releases that the silo was shown, made once."""
     store = silo.store
     if store.matched is None and store.shared is not None:
-        store.matched = shared_draws(store.shared, silo.study.pooled_model)
+        store.matched = released_draws.shared_draws(store.shared, silo.study.pooled_model)
     assert store.matched is not None  # `permit` refused questions about others
     return store.matched
 
@@ -214,12 +192,12 @@ def _release(_: messages.SampleLocally, silo: Silo) -> messages.Release:
 def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.DivergenceReply:
     kept, study = kept_posterior(silo), silo.study
     influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
-    known = make_reference(
-        query.releases, query.groups, influence, study.pooled_model, len(study.silos)
-    )
+    about = influence, study.pooled_model, len(study.silos)
+    known = released_draws.make_reference(query.releases, query.groups, *about)
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     mean = kept.weights.mean(axis=0)
-    cost = divergence_cost(known, silo.shard, mean, kept.probabilities, study.prior.beta, rng)
+    parameters = mean, kept.probabilities, study.prior.beta
+    cost = released_draws.divergence_cost(known, silo.shard, *parameters, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -239,10 +217,9 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
     if silo.store.row_table is None:
         rows = counted_rows(silo)
         silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
-    some = some_draws(matched, query.first, query.last)
-    found = mean_log_likelihood(
-        some, query.weights, query.profiles, silo.store.row_table, silo.threads
-    )
+    some = categorical.some_draws(matched, query.first, query.last)
+    point = some, query.weights, query.profiles
+    found = categorical.mean_log_likelihood(*point, silo.store.row_table, silo.threads)
     return messages.LogLikelihoodReply(*found)
 
 
@@ -253,15 +230,9 @@ def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.Distin
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
-    drawn = draw_given_parameters(
-        laid_out(silo),
-        key,
-        query.weights,
-        query.probabilities,
-        alpha=query.alpha or 0.0,
-        inner_sweeps=query.inner_sweeps,
-        threads=silo.threads,
-    )
+    how: dict[str, Any] = {"alpha": query.alpha or 0.0, "inner_sweeps": query.inner_sweeps}
+    given = laid_out(silo), key, query.weights, query.probabilities
+    drawn = categorical.draw_given_parameters(*given, **how, threads=silo.threads)
     return messages.PolishReply.of(*drawn)
 
 
@@ -292,9 +263,7 @@ def _knows_better(silo: Silo) -> bool:
     )
 
 
-def _own_profiles(
-    query: messages.AssignRows, membership: NDArray[np.floating], silo: Silo
-) -> NDArray[np.floating]:
+def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> Reals:
     """Return the profiles that the silo assigns its rows by: they stay here.
 
     Parameters
@@ -302,25 +271,22 @@ def _own_profiles(
     membership : (row, cluster), by the profiles of the question; they say which global cluster a
         local one is.
     """
-    kept, study = kept_posterior(silo), silo.study
+    kept = kept_posterior(silo)
     rows = np.zeros((kept.release.clusters, membership.shape[1]))
     np.add.at(rows, kept.labels, membership)
-    return with_own_counts(
-        query.probabilities,
-        kept.release,
-        kept.probabilities,
-        rows.argmax(axis=1),
-        study.pooled_model,
-        len(study.silos),
-    )
+    known, study = (kept.release, kept.probabilities, rows.argmax(axis=1)), silo.study
+    return with_own_counts(query.probabilities, *known, study.pooled_model, len(study.silos))
 
 
-HANDLERS: dict[type, Callable[[Any, Silo], Any]] = {
-    messages.SampleLocally: _release,
-    messages.DivergenceCost: _divergence,
-    messages.ShareReleases: _share,
-    messages.LogLikelihood: _log_likelihood,
-    messages.CountDistinctRows: _distinct_rows,
-    messages.PolishRound: _polish,
-    messages.AssignRows: _assign,
+# What answers each question, and which of a policy's limits counts it.
+QUESTIONS: dict[type, tuple[Callable[[Any, Silo], Any], str | None]] = {
+    messages.SampleLocally: (_release, None),
+    messages.DivergenceCost: (_divergence, "divergence"),
+    messages.ShareReleases: (_share, "sharing"),
+    messages.LogLikelihood: (_log_likelihood, "gradients"),
+    messages.CountDistinctRows: (_distinct_rows, "distinct_rows"),
+    messages.PolishRound: (_polish, "polish"),
+    messages.AssignRows: (_assign, "assign"),
 }
+HANDLERS = {question: handler for question, (handler, _) in QUESTIONS.items()}
+LIMITED = {question: kind for question, (_, kind) in QUESTIONS.items() if kind}

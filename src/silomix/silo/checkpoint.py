@@ -22,36 +22,34 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import CheckpointError
-from silomix.model.files import private_file, private_folder, replace_file, whole_file
+from silomix.model.files import private_file, private_folder, replace_file, whole_file, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Array, Bytes
 
+# (shape, dtype) of each array by name
+Shapes = dict[str, tuple[tuple[int, ...], type]]
 FORMAT = 1
 RUN_FILE = "run.json"
 
 
-def open_checkpoint(
-    folder: Path,
-    identity: Mapping[str, Any],
-    shapes: Mapping[str, tuple[tuple[int, ...], type]],
-) -> dict[str, NDArray[Any]]:
+def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:
     """Open the checkpoint in `folder`, or make it; refuse one of another run or damaged.
 
     Parameters
     ----------
     identity : what the run is, as JSON; must match the one on disk.
-    shapes : (shape, dtype) of each array by name.
+    shapes : of the kept draws.
 
     Returns
     -------
     Memory maps of the kept draws by name, (chain, draw, …).
     """
     expected = json.loads(json.dumps({"format": FORMAT, **identity}))
-    with _writing(folder):
+    with writing(folder, CheckpointError):
         if not (folder / RUN_FILE).exists():
             return _make(folder, expected, shapes)
     with _reading(folder, RUN_FILE) as path:
@@ -74,22 +72,18 @@ def open_checkpoint(
 
 
 def save_chain(
-    folder: Path,
-    arrays: Mapping[str, NDArray[Any]],
-    chain: int,
-    sweep: int,
-    labels: NDArray[np.uint8],
+    folder: Path, arrays: Mapping[str, Array], chain: int, sweep: int, labels: Bytes
 ) -> None:
     """Record that `chain` has finished `sweep` with these labels, its draws on disk first."""
     for array in arrays.values():
         if isinstance(array, np.memmap):
             array.flush()
     path = folder / f"chain-{chain}.npz"
-    with _writing(folder), whole_file(path, alone=True, private=True) as file:
+    with writing(path, CheckpointError), whole_file(path, alone=True, private=True) as file:
         np.savez(file, sweep=np.int64(sweep), labels=labels)
 
 
-def load_chain(folder: Path, chain: int) -> tuple[int, NDArray[np.uint8]] | None:
+def load_chain(folder: Path, chain: int) -> tuple[int, Bytes] | None:
     """Return (sweep, labels) last recorded for `chain`, or None where there is none."""
     name = f"chain-{chain}.npz"
     if not (folder / name).exists():
@@ -99,13 +93,9 @@ def load_chain(folder: Path, chain: int) -> tuple[int, NDArray[np.uint8]] | None
         return int(state["sweep"]), state["labels"]
 
 
-def _make(
-    folder: Path,
-    identity: Mapping[str, Any],
-    shapes: Mapping[str, tuple[tuple[int, ...], type]],
-) -> dict[str, NDArray[Any]]:
+def _make(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:
     private_folder(folder)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Array] = {}
     for name, (shape, dtype) in shapes.items():
         path = folder / f"{name}.npy"
         private_file(path)
@@ -119,18 +109,6 @@ def _make(
     content = json.dumps(identity, indent=1).encode()
     replace_file(folder / RUN_FILE, content, alone=True, private=True)
     return arrays
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Say what to do where a checkpoint cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write a checkpoint to {folder}: {error.strerror}; choose a folder that "
-            "exists or can be made, with enough space"
-        ) from None
 
 
 @contextmanager

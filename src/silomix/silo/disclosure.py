@@ -23,11 +23,12 @@ from silomix.silo.partition import largest_first
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.study.policy import Policy
+
+    # a silo's cluster sizes, mean profiles and concentrations
+    Numbers = tuple[Ints, Floats, Floats]
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -81,7 +82,7 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     )
 
 
-def fold_groups(sizes: Ints, mean: NDArray[np.floating], minimum: int) -> Ints:
+def fold_groups(sizes: Ints, mean: Reals, minimum: int) -> Ints:
     """Return the cluster that each ends up in, (cluster,).
 
     Nearest by Hellinger distance between mean profiles, taken over all variables at once.
@@ -113,13 +114,7 @@ def fold_groups(sizes: Ints, mean: NDArray[np.floating], minimum: int) -> Ints:
 
 
 def disclose(
-    sizes: Ints,
-    mean: Floats,
-    concentration: Floats,
-    known: Floats,
-    offsets: Ints,
-    *,
-    policy: Policy,
+    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, policy: Policy
 ) -> tuple[Ints, Floats, Floats, tuple[Check, ...]]:
     """Apply the policy to one silo's sizes and profiles, small clusters folded already.
 
@@ -151,18 +146,11 @@ def disclose(
             )
         profile[~own, start:end] = rounding.pool(profile[own, start:end], released[own])
     full = np.broadcast_to(released[:, None], concentration.shape).astype(np.float64)
-    enough = known >= policy.minimum_count
-    coarse = np.select(
-        [(basis == rounding.CLUSTER) & enough, basis == rounding.SILO],
-        [rounding.coarse_concentration(concentration, full), np.float64(policy.minimum_count)],
-        0.0,
-    )
-    checks = (
-        *_size_checks(sizes, released, policy),
-        *_profile_checks(mean, profile, basis, known, levels, policy),
-        _concentration_check(concentration, coarse, policy),
-    )
-    return released, profile, coarse, checks
+    coarse = np.where(basis == rounding.SILO, np.float64(policy.minimum_count), 0.0)
+    own = (basis == rounding.CLUSTER) & (known >= policy.minimum_count)
+    coarse[own] = rounding.coarse_concentration(concentration, full)[own]
+    left = released, profile, coarse
+    return *left, tuple(_checks((sizes, mean, concentration), left, basis, known, levels, policy))
 
 
 def withhold_small(counts: Ints, policy: Policy) -> Ints:
@@ -225,38 +213,32 @@ def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
     return Check(rounding.FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
 
 
-def _size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
-    base, changed = policy.round_to, int((sizes != released).sum())
-    inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
-    where, cells = "cluster sizes", len(sizes)
-    yield Check("counts rounded", where, base, cells, changed, _applied(base > 1), inside)
-    yield Check("minimum count", where, policy.minimum_count, cells, 0, "passed")
-
-
-def _profile_checks(
-    mean: Floats, profile: Floats, basis: Ints, known: Floats, levels: Ints, policy: Policy
+def _checks(
+    before: Numbers, left: Numbers, basis: Ints, known: Floats, levels: Ints, policy: Policy
 ) -> Iterator[Check]:
+    """Say what the rules did to sizes, profiles and concentrations."""
+    (sizes, mean, concentration), (released, profile, coarse) = before, left
+    base, least = policy.round_to, policy.minimum_count
+    inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
+    where, cells, changed = "cluster sizes", len(sizes), int((sizes != released).sum())
+    yield Check("counts rounded", where, base, cells, changed, _applied(base > 1), inside)
+    yield Check("minimum count", where, least, cells, 0, "passed")
     own = np.repeat(basis == rounding.CLUSTER, levels, axis=1)
     counts = np.rint(mean * np.repeat(known, levels, axis=1))
-    low = int((own & (counts < rounding.least_units(policy) * policy.round_to)).sum())
+    low = int((own & (counts < rounding.least_units(policy) * base)).sum())
     moved = np.abs(profile - mean)[own].max(initial=0.0)
-    changed = int((own & (profile != mean)).sum())
-    where, cells, least = "profiles", int(own.sum()), policy.minimum_count
+    where, cells, changed = "profiles", int(own.sum()), int((own & (profile != mean)).sum())
     inside = f"no probability moved by more than {moved:.3f}"
-    yield Check("counts rounded", where, policy.round_to, cells, changed, "applied", inside)
+    yield Check("counts rounded", where, base, cells, changed, "applied", inside)
     inside = f"{low} levels were under it and were raised to it"
     yield Check("minimum count", where, least, cells, low, _applied(least), inside)
     for rule, kind in zip(rounding.STAND_INS, (rounding.SILO, rounding.UNIFORM), strict=True):
         used = int((basis == kind).sum())
         yield Check(rule, where, least, basis.size, used, _applied(used))
-
-
-def _concentration_check(concentration: Floats, coarse: Floats, policy: Policy) -> Check:
-    ratio = coarse / np.maximum(concentration, 1.0)
-    changed = int((coarse != concentration).sum())
+    ratio, cells = coarse / np.maximum(concentration, 1.0), concentration.size
+    where, changed = "concentrations", int((coarse != concentration).sum())
     inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
-    rule, where = "steps of half octaves", "concentrations"
-    return Check(rule, where, policy.round_to, concentration.size, changed, "applied", inside)
+    yield Check("steps of half octaves", where, base, cells, changed, "applied", inside)
 
 
 def _applied(number: int) -> str:

@@ -22,16 +22,14 @@ from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.model.files import replace_file
 from silomix.model.sentences import quoted
 from silomix.silo.store import digest_rows, locked
-from silomix.study import digest
-from silomix.study.policy import UNLIMITED
+from silomix.study import Study, digest
+from silomix.study.policy import UNLIMITED, Policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from silomix.silo.local import Loaded
-    from silomix.study import Study
-    from silomix.study.policy import Policy
 
 # Beside the table, unless its owner says otherwise.
 LEDGER = "silomix-ledger.json"
@@ -116,9 +114,20 @@ class Ledger(BaseModel):
     format: Literal[1] = 1
     tables: list[Table] = []
 
-    def table(self, name: str) -> Table:
-        """Return the table of that name, a new one where there is none."""
-        return next((table for table in self.tables if table.name == name), Table(name=name))
+    def table(self, name: str | None) -> Table:
+        """Return the table of that name, which is there from now on; the only one without a name.
+
+        Of a table that nothing is said of afterwards, nothing is written.
+        """
+        names = [known.name for known in self.tables]
+        if name is None and len(names) != 1:
+            known = f"they are {', '.join(map(repr, names))}" if names else "it has none yet"
+            raise SettingsError(
+                f"the ledger does not say which table is meant; {known}: give --table-name NAME"
+            )
+        if name not in names and name is not None:
+            self.tables.append(Table(name=name))
+        return next(known for known in self.tables if name in (known.name, None))
 
 
 @dataclass(frozen=True)
@@ -144,11 +153,11 @@ def open_account(
     loaded: Loaded,
     study: Study,
     silo: str,
-    *,
     policy: Policy,
     data: Path,
+    *,
     column: str | None = None,
-    table: str | None = None,
+    table_name: str | None = None,
     ledger: Path | None = None,
 ) -> Account:
     """Return the study's place in the silo's ledger, if the policy has one for it.
@@ -157,7 +166,7 @@ def open_account(
     ----------
     data : where the table is.
     column : names each row's silo, where the table has the rows of several.
-    table : what its owner calls it; its path when left out.
+    table_name : what its owner calls it; its path when left out.
     ledger : the file; beside the table when left out.
 
     Raises
@@ -176,7 +185,7 @@ def open_account(
         rows=digest_rows(loaded.shard.codes),
         left={},
     )
-    path, name = ledger or data.resolve().parent / LEDGER, table or str(data.resolve())
+    path, name = ledger or data.resolve().parent / LEDGER, table_name or str(data.resolve())
     own = name if column is None else f"{name}, {column} = {silo}"
     account = Account(path, own, loaded.digest, entry, policy)
     check_account(account)
@@ -225,6 +234,7 @@ def _changing(path: Path) -> Iterator[Ledger]:
             ledger = read_ledger(path)
             before = ledger.model_copy(deep=True)
             yield ledger
+            ledger.tables = [one for one in ledger.tables if one.versions or one.allowed]
             if ledger != before:
                 text = json.dumps(ledger.model_dump(), indent=1) + "\n"
                 replace_file(path, text.encode(), alone=True, private=True)
@@ -260,7 +270,7 @@ def note_left(account: Account, record: str, *, has_left: bool = False) -> None:
     with _changing(account.path) as ledger:
         if not has_left:
             _refuse(ledger, account)
-        table, now = _own_table(ledger, account.table), _now()
+        table, now = ledger.table(account.table), _now()
         noted = next((one for one in table.ever if one.is_like(account.entry)), None)
         if noted is None:
             if not table.versions:
@@ -286,7 +296,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
     table : its name; may be left out where the ledger has one table.
     """
     with _changing(path) as ledger:
-        allowed = _own_table(ledger, table or _only_table(ledger, path)).allowed
+        allowed = ledger.table(table).allowed
         allowed += [study] if study not in allowed else []
     return ledger
 
@@ -294,7 +304,7 @@ def allow_study(path: Path, study: str, table: str | None = None) -> Ledger:
 def begin_version(path: Path, table: str | None = None) -> Ledger:
     """Say that a table has new rows, which are counted anew, and return the ledger."""
     with _changing(path) as ledger:
-        known = ledger.table(table or _only_table(ledger, path))
+        known = ledger.table(table)
         if not known.versions:
             raise SettingsError(
                 f"nothing has left from {known.name!r}, as far as {path} knows: there is no older "
@@ -302,24 +312,6 @@ def begin_version(path: Path, table: str | None = None) -> Ledger:
             )
         known.versions.append(Version(since=_now()))
     return ledger
-
-
-def _own_table(ledger: Ledger, name: str) -> Table:
-    """Return the table of that name, which the ledger has from now on."""
-    table = ledger.table(name)
-    if table not in ledger.tables:
-        ledger.tables.append(table)
-    return table
-
-
-def _only_table(ledger: Ledger, path: Path) -> str:
-    names = [known.name for known in ledger.tables]
-    if len(names) != 1:
-        known = f"they are {', '.join(map(repr, names))}" if names else "it has none yet"
-        raise SettingsError(
-            f"{path} does not say which table is meant; {known}: give --table-name NAME"
-        )
-    return names[0]
 
 
 def _refuse(ledger: Ledger, account: Account) -> None:
@@ -334,38 +326,36 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     if entry.study in table.allowed or limit >= UNLIMITED:
         return
     answered = {one.study: one for one in studies}
-    own = answered.get(entry.study)
-    where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", account.table]
-    allow = shlex.join([*where, "--allow", entry.study])
+    own, name, otherwise = answered.get(entry.study), account.table, ""
+    where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
     if own is not None:
         what = "other rows" if own.rows != entry.rows else f"another rounding, {own.rounding}"
         problem = (
-            f"this study was answered from {account.table!r} with {what}, on {own.since[:10]}; the "
-            "two answers, held against each other, tell more than either. Use the table and the "
-            f"policy of then, or, if that may be, say so: {allow}"
+            f"this study was answered from {name!r} with {what}, on {own.since[:10]}: use the "
+            "table and the policy of then"
         )
     elif table.counted.digest not in (None, account.digest):
         last = table.counted.studies[-1]
+        otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
         problem = (
-            f"{account.table!r} is not as it was when study {last.study[:16]} was answered, on "
-            f"{last.since[:10]}: rows or columns were added, changed or taken away. What left then "
-            "and what would leave now, held against each other, tell of exactly these rows. If "
-            f"that may be, say so for this study: {allow}; or for this and later ones: "
-            f"{shlex.join([*where, '--new-version'])}"
+            f"{name!r} is not as it was when study {last.study[:16]} was answered, on "
+            f"{last.since[:10]}: rows or columns were added, changed or taken away"
         )
     elif len(answered) >= limit:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         listed = ", ".join(f"{one.study[:16]} on {one.since[:10]}" for one in answered.values())
         told = f"answered were {listed}" if answered else "none was answered yet"
-        problem = (
-            f"its policy {account.policy.name!r} allows {allowed} of one table, and from "
-            f"{account.table!r} {told}; each rounds anew, and their answers, held against each "
-            f"other, tell more than any. If that may be, say so for this study: {allow}; or let "
-            "the policy's owner raise studies"
-        )
+        otherwise = "; or let the policy's owner raise studies"
+        problem = f"its policy {account.policy.name!r} allows {allowed} of one table, and from "
+        problem += f"{name!r} {told}"
     else:
         return
-    raise PolicyRefusal(f"{entry.silo}: {problem}", code="studies")
+    raise PolicyRefusal(
+        f"{entry.silo}: {problem}. What left then and what would leave now, held against each "
+        "other, tell more than either, and of exactly the rows that differ. If that may be, say so "
+        f"for this study: {shlex.join([*where, '--allow', entry.study])}{otherwise}",
+        code="studies",
+    )
 
 
 def _now() -> str:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import DataError, StudyMismatch
-from silomix.model.reading import read_cells, read_table
+from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.table import expand, load
 from silomix.silo.disclosure import fold_small
-from silomix.silo.ledger import open_account
+from silomix.silo.ledger import Account, open_account
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_in_blocks
 from silomix.silo.store import Kept, Store, digest_rows, open_store
-from silomix.study import digest
+from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows
 
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Ints
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws, LocalPosterior, Partition
-    from silomix.model.reading import Table
     from silomix.model.schema import Shard
-    from silomix.silo.ledger import Account
-    from silomix.study import Study
 
 # Draws, about, that a silo releases where a polish follows: they are only where it starts.
 STARTING_DRAWS = 200
@@ -148,12 +145,12 @@ def open_silo(
         "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
     }
     return Silo(
-        name=name,
-        place=place_in(study, name),
-        shard=shard,
-        study=study,
-        store=open_store(store, identity),
-        policy=policy,
+        name,
+        place_in(study, name),
+        shard,
+        study,
+        open_store(store, identity),
+        policy,
         checkpoint=store / "checkpoint",
         account=account,
     )
@@ -168,8 +165,7 @@ def open_site(
     store: Path,
     silo_column: str | None = None,
     frequency: str | None = None,
-    ledger: Path | None = None,
-    table_name: str | None = None,
+    **counted: Any,
 ) -> tuple[Silo, Ints]:
     """Return a silo that answers from its table, and the number that each row has there.
 
@@ -178,11 +174,10 @@ def open_site(
     data : the table.
     store : folder of what the silo keeps between questions.
     silo_column, frequency : as `column` and `frequency` of `load_rows`.
-    ledger, table_name : as `ledger` and `table` of `open_account`.
+    counted : `ledger` and `table_name` of `open_account`.
     """
     loaded = load_rows(data, study, name, column=silo_column, frequency=frequency)
-    place: dict[str, Any] = {"column": silo_column, "table": table_name, "ledger": ledger}
-    account = open_account(loaded, study, name, policy=policy, data=data, **place)
+    account = open_account(loaded, study, name, policy, data, column=silo_column, **counted)
     silo = open_silo(loaded.shard, study, name, policy=policy, store=store, account=account)
     return silo, loaded.rows
 
@@ -201,30 +196,14 @@ def place_in(study: Study, name: str) -> int:
 def sample_locally(silo: Silo) -> LocalPosterior:
     """Return the silo's own posterior: sample, partition, relabel."""
     study, settings = silo.study, silo.study.local
-    job = Job(
-        study.model.components,
-        study.prior,
-        study.sampling,
-        silos=len(study.silos),
-        silo=silo.place,
-        seed=study.seed,
-    )
-    blocks = sample_in_blocks(
-        silo.shard,
-        job,
-        threads=silo.threads,
-        progress=silo.progress,
-        checkpoint=silo.checkpoint,
-    )
+    sizes = len(study.silos), silo.place, study.seed
+    job = Job(study.model.components, study.prior, study.sampling, *sizes)
+    running: dict[str, Any] = {"threads": silo.threads, "progress": silo.progress}
+    blocks = sample_in_blocks(silo.shard, job, checkpoint=silo.checkpoint, **running)
     draws = next(blocks)
+    how = settings.model_dump(include={"one_cluster", "threshold", "subsample"})
     while True:
-        clusters = partition(
-            draws,
-            settings.partition,
-            one_cluster=settings.one_cluster,
-            threshold=settings.threshold,
-            subsample=settings.subsample,
-        )
+        clusters = partition(draws, settings.partition, **how)
         longer = None if ran_enough(draws, clusters, study) else next(blocks, None)
         if longer is None:
             return align_draws(draws, clusters, settings.relabel)
@@ -245,19 +224,15 @@ def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
 
 def kept_posterior(silo: Silo) -> Kept:
     """Return what the silo's sampling gave, sampling if the store has nothing."""
+    study = silo.study
     with silo.store.lock:
         if silo.store.kept is None:
             sampled = sample_locally(silo)
             local = fold_small(sampled, silo.policy.minimum_count)
-            release = make_release(
-                sampled,
-                silo=silo.name,
-                place=silo.place,
-                study=digest(silo.study),
-                tier=silo.study.tier,
-                policy=silo.policy,
-                most_draws=STARTING_DRAWS if silo.study.polish.rounds != 0 else None,
-            )
+            most = STARTING_DRAWS if study.polish.rounds != 0 else None
+            how: dict[str, Any] = {"study": digest(study), "tier": study.tier, "most_draws": most}
+            own: dict[str, Any] = {"place": silo.place, "policy": silo.policy}
+            release = make_release(sampled, silo=silo.name, **own, **how)
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
             silo.store.keep(kept)
             return kept

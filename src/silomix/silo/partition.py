@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -12,20 +12,19 @@ from scipy.spatial.distance import squareform
 from silomix.errors import MissingDependency, SettingsError
 from silomix.kernels.distinct_rows import RowCounts
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
-from silomix.model.draws import Partition
+from silomix.model.draws import Draws, Partition
 from silomix.model.families.dirichlet import log_bound, log_evidence, log_partition_prior
 from silomix.model.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import Draws
+    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
     from silomix.model.schema import Shard
 
-    Apart = NDArray[np.unsignedinteger[Any]]
+    Apart = Codes
     Cuts = Callable[[Apart, int], Ints]
 
 # Clusters a chain alone may have beyond the chosen number, where chains are compared.
@@ -88,7 +87,7 @@ def partition(
     return Partition(labels, sizes, method, widths, used, chain_agreement(draws, len(sizes)))
 
 
-def random_rows(rows: int, size: int, rng: np.random.Generator) -> Ints:
+def random_rows(rows: int, size: int, rng: Rng) -> Ints:
     """Return `size` of the rows, drawn without replacement, in increasing order."""
     return np.sort(rng.choice(rows, size, replace=False))
 
@@ -112,9 +111,7 @@ def largest_first(labels: ArrayLike) -> tuple[Ints, Ints]:
     return np.argsort(order)[clusters], sizes[order]
 
 
-def best_cut(
-    labels: NDArray[np.uint8], components: int, cuts: Cuts
-) -> tuple[Ints, dict[int, float]]:
+def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int, float]]:
     """Cut the rows where the average silhouette width is largest; the first of equals wins.
 
     Parameters
@@ -142,7 +139,7 @@ def best_cut(
     return best, dict(enumerate(widths.tolist(), start=2))
 
 
-def draws_apart(labels: NDArray[np.uint8]) -> Apart:
+def draws_apart(labels: Bytes) -> Apart:
     """Return the number of draws in which two rows are apart, (row, row), of labels (draw, row)."""
     apart = co_clustering(labels)
     return np.subtract(len(labels), apart, out=apart)
@@ -239,7 +236,7 @@ def silhouettes(apart: Apart, labels: Ints) -> Floats:
     return np.where(defined, outside - inside, 0) / np.where(defined, larger, 1)
 
 
-def place(labels: NDArray[np.uint8], chosen: Ints, clusters: Ints, components: int) -> Ints:
+def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
     """Put every row in one of the clusters of a few chosen rows.
 
     A row supports cluster k by the mean, over the draws, of the share of the chosen rows in its

@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from silomix.errors import SamplingWarning, SettingsError
 from silomix.kernels.similarity import BYTE, add_support, contingency
 from silomix.model.diagnostics import PRIOR_DRAWS_ALLOWED, SILENCE
-from silomix.model.draws import LocalPosterior, Partition
+from silomix.model.draws import Draws, LocalPosterior, Partition
 from silomix.silo.partition import largest_first
 from silomix.silo.partition import partition as find_partition
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.draws import Draws
+    from silomix.kernels.arrays import Bools, Floats, Ints, Singles
 
-    Relabel = Callable[[NDArray[np.int32], NDArray[np.float32]], Floats]
+    Relabel = Callable[[NDArray[np.int32], Singles], Floats]
 
 
 def local_posterior(
@@ -87,7 +86,7 @@ def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
 
 def follow(
     draws: Draws, partition: Partition, relabel: str
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Bools, Floats]:
+) -> tuple[Singles, Singles, Bools, Floats]:
     """Relabel all draws, a few at a time.
 
     Returns
@@ -116,7 +115,7 @@ def follow(
 
 
 def mix_components(
-    taken: Floats, weights: NDArray[np.float32], probabilities: NDArray[np.float32]
+    taken: Floats, weights: Singles, probabilities: Singles
 ) -> tuple[Floats, Floats, Floats]:
     """Give each cluster the parameters of the components that it takes.
 
@@ -140,14 +139,11 @@ def mix_components(
     share = taken / np.maximum(taken.sum(axis=2, keepdims=True), 1)
     of_cluster = taken / taken.sum(axis=1, keepdims=True)
     passed_on = np.einsum("dc,dck->dk", weights, share)
-    return (
-        passed_on / passed_on.sum(axis=1, keepdims=True),
-        of_cluster.transpose(0, 2, 1) @ probabilities,
-        share,
-    )
+    mixed = of_cluster.transpose(0, 2, 1) @ probabilities
+    return passed_on / passed_on.sum(axis=1, keepdims=True), mixed, share
 
 
-def match(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Floats:
+def match(overlap: NDArray[np.int32], weights: Singles) -> Floats:
     """Let each cluster take one component, so that they share as many rows as possible.
 
     A cluster that is left with a component without its rows gets, if there is one, an empty
@@ -167,7 +163,7 @@ def match(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Floats:
     return taken
 
 
-def average(overlap: NDArray[np.int32], _: NDArray[np.float32]) -> Floats:
+def average(overlap: NDArray[np.int32], _: Singles) -> Floats:
     """Let each cluster take its rows of every component: (draw, component, cluster).
 
     So its parameters are the mean of those that each row sat under: Fendler et al. (2026),
@@ -176,7 +172,7 @@ def average(overlap: NDArray[np.int32], _: NDArray[np.float32]) -> Floats:
     return overlap.astype(np.float64)
 
 
-def assign(overlap: NDArray[np.int32], weights: NDArray[np.float32]) -> Ints:
+def assign(overlap: NDArray[np.int32], weights: Singles) -> Ints:
     """Return the component of each cluster, one to one, with the largest overlap.
 
     Among assignments of equal overlap, a component with rows of the cluster is worth two, an

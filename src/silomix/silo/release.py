@@ -16,19 +16,8 @@ from silomix.errors import PolicyRefusal
 from silomix.messages import Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
 from silomix.messages.rounding import least_units
-from silomix.model.diagnostics import (
-    ESS_LIMIT,
-    PRIOR_DRAWS_ALLOWED,
-    RHAT_LIMIT,
-    fewest_draws,
-    worst_rhat,
-)
-from silomix.model.families.dirichlet import (
-    effective_counts,
-    fit_dirichlet,
-    shares_of,
-    without_prior,
-)
+from silomix.model import diagnostics as limits
+from silomix.model.families import dirichlet
 from silomix.silo.disclosure import check_tier, disclose, fold_small, folding_check, outgoing
 from silomix.study.policy import OPEN, Policy, echo
 
@@ -81,17 +70,15 @@ def make_release(
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
     offsets = local.draws.shard.schema.offsets
     _, beta = local.draws.prior.share(local.draws.silos)
-    mean, concentration = without_prior(
-        *fit_dirichlet(folded.probabilities, offsets), offsets, beta
-    )
+    fitted = dirichlet.fit_dirichlet(folded.probabilities, offsets)
+    mean, concentration = dirichlet.without_prior(*fitted, offsets, beta)
     counts = whole_counts(folded, offsets)
     known = np.add.reduceat(counts, offsets[:-1], axis=1)
     if policy.has_rules:
-        mean = shares_of(counts, offsets)
+        mean = dirichlet.shares_of(counts, offsets)
         concentration = without_rare(folded, concentration, counts, offsets, policy)
-    sizes, mean, concentration, checks = disclose(
-        folded.sizes, mean, concentration, known, offsets, policy=policy
-    )
+    shown = disclose(folded.sizes, mean, concentration, known, offsets, policy)
+    sizes, mean, concentration, checks = shown
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
@@ -113,7 +100,7 @@ def make_release(
         medians=release_medians(mean, concentration, offsets, beta, draws),
         mean=mean,
         concentration=concentration,
-        effective_counts=effective_counts(mean, concentration, offsets),
+        effective_counts=dirichlet.effective_counts(mean, concentration, offsets),
         tier=tier,
         weights=folded.weights[some] if tier == "draws" else None,
         probabilities=draws,
@@ -169,8 +156,8 @@ def without_rare(
 
 MIXED = "Trust it: its traces mixed."
 NOT_MIXED = "Use with care: its traces had not mixed; run longer."
-RHAT_STEPS = np.array([RHAT_LIMIT, 1.5, np.inf])
-ESS_STEPS = np.array([0.0, ESS_LIMIT])
+RHAT_STEPS = np.array([limits.RHAT_LIMIT, 1.5, np.inf])
+ESS_STEPS = np.array([0.0, limits.ESS_LIMIT])
 AGREEMENT_STEPS = np.array([-1.0, 0.5, 0.8])
 FULL_STEPS = np.array([0.0, 0.95])
 # Where a verdict changes, and little else: what is between two steps is a mark of the rows.
@@ -185,10 +172,10 @@ def rounded(found: ReleasedDiagnostics) -> ReleasedDiagnostics:
     long to run, so even steps can be made to tell: they are few, and the same for every trace, by
     the worst of them.
     """
-    rhat, ess = worst_rhat(found.rhat.values()), fewest_draws(found.ess.values())
+    rhat, ess = limits.worst_rhat(found.rhat.values()), limits.fewest_draws(found.ess.values())
     if np.isnan(rhat) and found.trusted:  # no trace moved
         rhat, ess = 1.0, np.inf
-    few = found.prior_draws <= PRIOR_DRAWS_ALLOWED
+    few = found.prior_draws <= limits.PRIOR_DRAWS_ALLOWED
     return replace(
         found,
         verdict=MIXED if found.trusted else NOT_MIXED,

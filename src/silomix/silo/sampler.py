@@ -25,16 +25,14 @@ from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress
 from silomix.model.diagnostics import diagnose
-from silomix.model.draws import Draws
+from silomix.model.draws import Draws, Schedule
 from silomix.model.families.categorical import Categorical, Sweeps
-from silomix.silo.checkpoint import load_chain, open_checkpoint, save_chain
+from silomix.silo.checkpoint import Shapes, load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from silomix.model.draws import Schedule
+    from silomix.kernels.arrays import Array, Bytes
     from silomix.model.schema import Prior, Shard
 
 # A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
@@ -87,56 +85,38 @@ def sample_shard(
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
     shapes = _shapes(shard, job)
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, Array]
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
     else:
         arrays = open_checkpoint(folder, _identity(shard, job), shapes)
-    run = _Run(
-        job=job,
-        plan=FAMILY.prepare(shard, job.components, *job.prior.share(job.silos)),
-        arrays=arrays,
-        threads=max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1,
-        folder=folder,
-        every=checkpoint_every,
-        since=since,
-        done=[since.schedule.iterations if since else 0] * chains,
-    )
-    last_labels = _run_chains(run, threads, progress)
-    return _collect(shard, job, arrays, last_labels)
+    plan = FAMILY.prepare(shard, job.components, *job.prior.share(job.silos))
+    sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
+    done = [since.schedule.iterations if since else 0] * chains
+    run = _Run(job, plan, arrays, sharing, folder, checkpoint_every, since, done)
+    return _collect(shard, run, _run_chains(run, threads, progress))
 
 
 def sample_in_blocks(
-    shard: Shard,
-    job: Job,
-    *,
-    threads: int = 1,
-    progress: Callable[[Progress], None] | None = None,
-    checkpoint: str | Path | None = None,
+    shard: Shard, job: Job, *, checkpoint: str | Path | None = None, **running: Any
 ) -> Iterator[Draws]:
     """Yield the draws after each block of the schedule, until the caller has seen enough.
 
     A block's draws are those of `sample_shard` with the block as its schedule. Every block has a
     checkpoint folder of its own; a run that was stopped begins again with the first and finds
-    what was done.
+    what was done; threads and progress are those of `sample_shard`.
     """
     blocks, draws = job.schedule.blocks, None
     for block in blocks:
         folder = checkpoint
         if checkpoint is not None and len(blocks) > 1:
             folder = Path(checkpoint, str(block.iterations))
-        draws = sample_shard(
-            shard,
-            replace(job, schedule=block),
-            threads=threads,
-            progress=progress,
-            checkpoint=folder,
-            since=draws,
-        )
+        settled = replace(job, schedule=block)
+        draws = sample_shard(shard, settled, checkpoint=folder, since=draws, **running)
         yield draws
 
 
-def _shapes(shard: Shard, job: Job) -> dict[str, tuple[tuple[int, ...], type]]:
+def _shapes(shard: Shard, job: Job) -> Shapes:
     chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
     return {
         "labels": ((chains, kept, shard.rows), np.uint8),
@@ -153,13 +133,8 @@ def _identity(shard: Shard, job: Job) -> dict[str, Any]:
     return {"rows": rows, **asdict(job)}
 
 
-def _collect(
-    shard: Shard,
-    job: Job,
-    arrays: Mapping[str, NDArray[Any]],
-    last_labels: NDArray[np.uint8],
-) -> Draws:
-    joined = {}
+def _collect(shard: Shard, run: _Run, last_labels: Bytes) -> Draws:
+    job, arrays, joined = run.job, run.arrays, {}
     for name in ("labels", "weights", "probabilities", "log_likelihood"):
         array = np.asarray(arrays[name])
         joined[name] = array.reshape(-1, *array.shape[2:])
@@ -194,7 +169,7 @@ class _Run:
 
     job: Job
     plan: Any
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, Array]
     threads: int
     folder: Path | None
     every: int
@@ -207,9 +182,7 @@ class _Run:
 _unsaid = threading.Lock()
 
 
-def _run_chains(
-    run: _Run, threads: int, progress: Callable[[Progress], None] | None
-) -> NDArray[np.uint8]:
+def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | None) -> Bytes:
     """Run all chains on a pool and return their last labels; this thread hears Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
@@ -237,7 +210,7 @@ def _run_chains(
     return np.array([chain.result() for chain in labels])
 
 
-def _run_chain(run: _Run, chain: int) -> NDArray[np.uint8]:
+def _run_chain(run: _Run, chain: int) -> Bytes:
     job, schedule = run.job, run.job.schedule
     key, last = chain_key(job.seed, job.silo, chain), schedule.iterations
     kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Codes, Ints, Singles
     from silomix.kernels.distinct_rows import RowTable
     from silomix.kernels.layout import Layout
     from silomix.messages import DistinctRows, Release, ShareReleases
@@ -57,8 +55,8 @@ class Kept:
     """
 
     release: Release
-    weights: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
+    weights: Singles
+    probabilities: Singles
     labels: Ints
 
 
@@ -83,7 +81,7 @@ class Store:
         self.kept: Kept | None = None
         self.shared: ShareReleases | None = None
         self.matched: MatchedDraws | None = None
-        self.membership: NDArray[np.float32] | None = None
+        self.membership: Singles | None = None
         self.layout: Layout | None = None
         self.rows: DistinctRows | None = None
         self.row_table: RowTable | None = None
@@ -119,7 +117,7 @@ class Store:
             self.shared, self.matched = query, None
             self._write(SHARED_FILE, lambda: _message(query))
 
-    def assign(self, membership: NDArray[np.float32]) -> None:
+    def assign(self, membership: Singles) -> None:
         """Keep the rows' probabilities of the global clusters: (row, cluster)."""
         with self.lock:
             self.membership = membership
@@ -156,7 +154,7 @@ class Store:
             self.ledger = json.loads((self.folder / LEDGER_FILE).read_text(encoding="utf-8"))
 
 
-def _contain(**arrays: NDArray[Any]) -> bytes:
+def _contain(**arrays: Array) -> bytes:
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
@@ -219,6 +217,6 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def digest_rows(codes: NDArray[np.unsignedinteger]) -> str:
+def digest_rows(codes: Codes) -> str:
     """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
     return hashlib.sha256(_contain(codes=codes)).hexdigest()

@@ -11,31 +11,22 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from silomix.coordinator.aggregation.closed_form import (
-    average_elementwise,
-    inverse_variances,
-    multiply,
-    uniform_weights,
-)
+from silomix.coordinator.aggregation import closed_form
 from silomix.coordinator.aggregation.objective import Objective, contingency, federated
 from silomix.coordinator.aggregation.simplex import hypercube, join
-from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.messages import ShareReleases
+from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
+from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
 from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
-from silomix.model.draws import SiloWeights
+from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
 from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.families.dirichlet import draw_levels
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from silomix.coordinator.aggregation.closed_form import Product
-    from silomix.coordinator.aggregation.solvers import Solution
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Release, Silos
-    from silomix.model.draws import Correspondence, MatchedDraws
     from silomix.model.schema import PooledModel
     from silomix.study import Aggregation
 
@@ -75,7 +66,7 @@ class Aggregated:
 
 
 def aggregate(
-    releases: Sequence[Release],
+    releases: list[Release],
     correspondence: Correspondence,
     settings: Aggregation,
     silos: Silos,
@@ -99,58 +90,47 @@ def aggregate(
     trace: Floats | None = None
     notes: tuple[str, ...] = ()
     if settings.method == "product":
-        product = multiply(matched, rows, model)
-        weights, profiles = _draw_product(product, releases, correspondence, model, count)
+        local = np.concatenate(correspondence.groups)
+        product = closed_form.multiply(matched, rows, model)
+        weights, profiles = _draw_product(product, releases, local, model, count)
         cells = np.maximum(product.cells, SMALLEST * matched.held)
         by_silo, by_cluster = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
     elif settings.method == "cmc":
-        by_silo, elements = inverse_variances(matched, rows)
+        by_silo, elements = closed_form.inverse_variances(matched, rows)
         weights = np.tensordot(by_silo, matched.weights, axes=1)
-        profiles = average_elementwise(matched, elements, model.offsets)
+        profiles = closed_form.average_elementwise(matched, elements, model.offsets)
         by_cluster = elements.mean(axis=2)
     else:
-        by_silo, by_cluster = uniform_weights(matched.held)
+        by_silo, by_cluster = closed_form.uniform_weights(matched.held)
         if settings.method == "vcmc" and len(releases) > 1:
             used = objective_draws(settings.draws, int(rows.sum()))
             sizes = np.diff(model.offsets)
-            objective = Objective(
-                matched=some_draws(matched, 0, used),
-                oracle=(
-                    federated(silos, share)
-                    if settings.oracle == "federated"
-                    else contingency(silos, sizes, threads)
-                ),
-                prior=model.prior,
-                sizes=sizes,
-                log_determinant=settings.log_determinant,
-            )
+            here = settings.oracle == "contingency"
+            oracle = contingency(silos, sizes, threads) if here else federated(silos, share)
+            some, reading = some_draws(matched, 0, used), settings.log_determinant
+            objective = Objective(some, oracle, model.prior, sizes, reading)
             start = size_weights(rows, correspondence)
             found = maximise(objective, start, settings, model.seed)
             by_silo, by_cluster, trace = found.weights, found.profiles, found.trace
-            notes = describe(found, settings, names, int(rows.sum()))
+            notes = tuple(describe(found, settings, names, int(rows.sum())))
         weights, profiles = mix(matched, by_silo, by_cluster)
     silo_weights = SiloWeights(names, by_silo, by_cluster)
     return Aggregated(weights, profiles, silo_weights, matched, trace, notes)
 
 
 def _draw_product(
-    product: Product,
-    releases: Sequence[Release],
-    correspondence: Correspondence,
-    model: PooledModel,
-    count: int,
+    product: closed_form.Product, given: list[Release], groups: Ints, model: PooledModel, count: int
 ) -> tuple[Floats, Floats]:
     """Draw from the product's Dirichlets; where releases are rounded, given what they stand for."""
     prior, offsets, seed = model
     rng = np.random.default_rng([seed, MATCHED_STREAM, PRODUCT])
     weights = rng.dirichlet(product.weights, size=count)
     profiles = draw_levels(product.profiles, offsets, rng, count)
-    if any(has_rules(release) for release in releases):
-        sources = join_sources([read_sources(release, offsets) for release in releases])
-        groups = np.concatenate(correspondence.groups)
+    if any(has_rules(release) for release in given):
+        sources = join_sources([read_sources(release, offsets) for release in given])
         behind = [
             draw_profile(sources.of(np.flatnonzero(groups == c)), prior.beta, offsets, count, rng)
-            for c in range(correspondence.clusters)
+            for c in range(len(product.profiles))
         ]
         profiles = np.stack(behind, axis=1)
     return weights, profiles
@@ -169,9 +149,7 @@ def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
     return join(rows / rows.sum(), members / members.sum(axis=0))
 
 
-def maximise(
-    objective: Objective, size_point: Floats, settings: Aggregation, seed: int
-) -> Solution:
+def maximise(objective: Objective, by_size: Floats, settings: Aggregation, seed: int) -> Solution:
     """Maximise the relaxed ELBO by the solver that the settings name.
 
     "lbfgs" and "few-rounds" start at the silos' sizes and then from a Latin hypercube: with
@@ -180,7 +158,7 @@ def maximise(
 
     Parameters
     ----------
-    size_point : (silo, block), from `size_weights`.
+    by_size : (silo, block), from `size_weights`.
     """
     solver, floor = settings.solver, settings.floor
     rng = np.random.default_rng([seed, MATCHED_STREAM, STARTS])
@@ -188,7 +166,7 @@ def maximise(
         steps = np.random.default_rng([seed, MATCHED_STREAM, STEPS])
         return psgd(objective, hypercube(solver.starts, objective.held, rng), solver, floor, steps)
     others = hypercube(solver.starts - 1, objective.held, rng)
-    starts = np.concatenate([size_point[None], others])
+    starts = np.concatenate([by_size[None], others])
     if isinstance(solver, Lbfgs):
         return lbfgs(objective, starts, solver, floor)
     if isinstance(solver, FewRounds):
@@ -198,26 +176,22 @@ def maximise(
 
 def describe(
     found: Solution, settings: Aggregation, silos: tuple[str, ...], rows: int
-) -> tuple[str, ...]:
-    """Return plain sentences that a reader of the result should see."""
-    notes = []
+) -> Iterator[str]:
+    """Say in plain sentences what a reader of the result should see."""
     used = objective_draws(settings.draws, rows)
     if used < settings.draws:
-        notes.append(
+        yield (
             f"The aggregation weights were learned on {used} draws instead of "
             f"{settings.draws}, since there are {rows:,} rows."
         )
     at_floor = found.weights < AT_FLOOR * settings.floor
     low = [name for name, binds in zip(silos, at_floor, strict=True) if binds]
     if low:
-        notes.append(
+        yield (
             f"The weight of {', '.join(low)} fell to the floor, {settings.floor:g}: with "
             "alpha below one the objective rewards a silo for vanishing when clusters are its "
             "own, and without the floor it has no maximum. See whether those clusters are real."
         )
     if not found.converged and settings.solver.method != "few-rounds":
-        notes.append(
-            f"The aggregation weights were still moving after {len(found.trace)} evaluations; "
-            "allow more steps."
-        )
-    return tuple(notes)
+        tried = f"after {len(found.trace)} evaluations"
+        yield f"The aggregation weights were still moving {tried}; allow more steps."

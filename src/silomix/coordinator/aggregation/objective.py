@@ -32,7 +32,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.distinct_rows import distinct_rows, row_table
+from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
 from silomix.model.families.categorical import mean_log_likelihood, mix, mix_gradient
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.kernels.distinct_rows import RowTable
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
     from silomix.model.schema import Prior
@@ -96,10 +95,8 @@ def evaluate(objective: Objective, points: Floats) -> Evaluation:
     data = objective.oracle(objective.matched, objective.first, *split(points))
     prior = log_prior(objective, points)
     determinant = log_determinants(objective, points)
-    return Evaluation(
-        data.value + prior.value + determinant.value,
-        join(data.weights, data.profiles) + prior.gradient + determinant.gradient,
-    )
+    gradient = join(data.weights, data.profiles) + prior.gradient + determinant.gradient
+    return Evaluation(data.value + prior.value + determinant.value, gradient)
 
 
 def log_prior(objective: Objective, points: Floats) -> Evaluation:
@@ -148,11 +145,9 @@ def contingency(silos: Silos, sizes: Ints, threads: int = 1) -> Oracle:
     """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
     replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
     ordered = [replies[name] for name in silos.names]
-    together = distinct_rows(
-        np.concatenate([reply.codes for reply in ordered]),
-        np.concatenate([reply.counts for reply in ordered]),
-    )
-    return of_rows(row_table(*together, sizes), threads)
+    codes = np.concatenate([reply.codes for reply in ordered])
+    counts = np.concatenate([reply.counts for reply in ordered])
+    return of_rows(row_table(*distinct_rows(codes, counts), sizes), threads)
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:

@@ -7,12 +7,9 @@ at once are (start, silo, block). With a floor, every entry that a block has is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats
+from silomix.kernels.arrays import Bools, Floats, Rng
 
 # stands for zero under a logarithm
 TINY = 1e-300
@@ -76,7 +73,7 @@ def softmax_gradient(gradient: Floats, points: Floats, held: Bools, floor: float
     return left * shares * (gradient - mean)
 
 
-def hypercube(count: int, held: Bools, rng: np.random.Generator) -> Floats:
+def hypercube(count: int, held: Bools, rng: Rng) -> Floats:
     """Return `count` points spread evenly over the space: (start, silo, block).
 
     A Latin hypercube (McKay, Beckman and Conover, 1979), pushed through the Rosenblatt map in
@@ -88,11 +85,9 @@ def hypercube(count: int, held: Bools, rng: np.random.Generator) -> Floats:
     entries = held.sum(axis=0)
     points = np.zeros((count, *held.shape))
     coordinates = int((entries - 1).sum())
-    design = (
-        qmc.LatinHypercube(coordinates, seed=rng).random(count)
-        if coordinates
-        else np.zeros((count, 0))
-    )
+    design = np.zeros((count, 0))
+    if coordinates:
+        design = qmc.LatinHypercube(coordinates, seed=rng).random(count)
     parts = np.split(design, np.cumsum(entries - 1)[:-1], axis=1)
     for block, part in enumerate(parts):
         points[:, held[:, block], block] = rosenblatt(part)

@@ -24,27 +24,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
+from silomix.coordinator.aggregation import simplex
 from silomix.coordinator.aggregation.objective import Evaluation, determinant_factors, evaluate
-from silomix.coordinator.aggregation.simplex import (
-    TINY,
-    project,
-    softmax,
-    softmax_gradient,
-    softmax_inverse,
-    split,
-)
 from silomix.model.families.categorical import some_draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scipy.optimize import OptimizeResult
-
     from silomix.coordinator.aggregation.objective import Objective
-    from silomix.kernels.arrays import Bools, Floats
+    from silomix.kernels.arrays import Bools, Floats, Rng
     from silomix.study.settings import FewRounds, Lbfgs, Psgd
+
+    Way = Callable[[Evaluation, Floats], Floats]
 
 # parts of the draws, fixed once, of which `psgd` takes one at random at each step
 BATCHES = 4
@@ -99,16 +92,16 @@ def lbfgs(objective: Objective, starts: Floats, settings: Lbfgs, floor: float) -
 
 def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: float) -> Solution:
     held = objective.held
-    logs = softmax_inverse(project(start, held, floor), held, floor)
+    logs = simplex.softmax_inverse(simplex.project(start, held, floor), held, floor)
     logs = np.maximum(logs, np.log(LEAST_SHARE / held.sum(axis=0)))
     trace: list[float] = []
     accepted: list[float] = []
 
     def evaluate_here() -> Floats:
-        point = softmax(logs, held, floor)
+        point = simplex.softmax(logs, held, floor)
         found = evaluate(objective, point[None])
         trace.append(float(found.value[0]))
-        return softmax_gradient(found.gradient[0], point, held, floor)
+        return simplex.softmax_gradient(found.gradient[0], point, held, floor)
 
     slopes = [evaluate_here()]
     scales = _scales(objective, slopes[0])[held]
@@ -137,7 +130,7 @@ def _lbfgs_from(objective: Objective, start: Floats, settings: Lbfgs, floor: flo
     )
     logs[held] = run.x / scales
     at_rest = run.success or run.status == STOPPED
-    point = split(softmax(logs, held, floor))
+    point = simplex.split(simplex.softmax(logs, held, floor))
     return Solution(*point, -float(run.fun), np.array(trace), len(trace), at_rest)
 
 
@@ -151,9 +144,7 @@ def _scales(objective: Objective, slopes: Floats) -> Floats:
     return np.broadcast_to(np.sqrt(np.maximum(bends, 1.0)), slopes.shape)
 
 
-def psgd(
-    objective: Objective, starts: Floats, settings: Psgd, floor: float, rng: np.random.Generator
-) -> Solution:
+def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng: Rng) -> Solution:
     """Climb from each start along stochastic gradients, projected; the best ELBO wins.
 
     A run stops when a step that is taken raises the objective by less than
@@ -190,27 +181,22 @@ def few_rounds(objective: Objective, starts: Floats, settings: FewRounds, floor:
 
 
 def _ascend(
-    objective: Objective,
-    starts: Floats,
-    floor: float,
-    direction: Callable[[Evaluation, Floats], Floats],
-    steps: int,
-    tolerance: float,
+    objective: Objective, starts: Floats, floor: float, way: Way, steps: int, tolerance: float
 ) -> Solution:
     """Climb at most `steps` steps; a start rests after one that gains less than `tolerance`.
 
-    `direction` is the way up from points where the objective is known.
+    `way` gives the direction up from points where the objective is known.
     """
     held = objective.held
-    points = project(starts, held, floor)
+    points = simplex.project(starts, held, floor)
     here = evaluate(objective, points)
     lengths = np.tile(0.5 / held.sum(axis=0), (len(points), 1))
     traces = [[float(value)] for value in here.value]
     moving = np.arange(len(points))
     for _ in range(steps):
         at = Evaluation(here.value[moving], here.gradient[moving])
-        ways = direction(at, points[moving])
-        tried = project(points[moving] + _step(ways, lengths[moving], held), held, floor)
+        ways = way(at, points[moving])
+        tried = simplex.project(points[moving] + _step(ways, lengths[moving], held), held, floor)
         there = evaluate(objective, tried)
         better = there.value > at.value
         lengths[moving] *= _factors(at.gradient, there.gradient, held, better)
@@ -226,7 +212,7 @@ def _ascend(
             break
     best = int(here.value.argmax())
     value, made, rests = float(here.value[best]), sum(map(len, traces)), best not in moving
-    return Solution(*split(points[best]), value, np.array(traces[best]), made, rests)
+    return Solution(*simplex.split(points[best]), value, np.array(traces[best]), made, rests)
 
 
 def _along(gradient: Floats, held: Bools) -> Floats:
@@ -239,7 +225,7 @@ def _step(ways: Floats, lengths: Floats, held: Bools) -> Floats:
     """Return steps (start, silo, block) along the gradients, of these lengths (start, block)."""
     along = _along(ways, held)
     norms = np.linalg.norm(along, axis=-2, keepdims=True)
-    return lengths[:, None, :] * along / np.maximum(norms, TINY)
+    return lengths[:, None, :] * along / np.maximum(norms, simplex.TINY)
 
 
 def _factors(before: Floats, after: Floats, held: Bools, better: Bools) -> Floats:

@@ -10,30 +10,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from silomix.coordinator.matching import paper_matchings
 from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
 from silomix.coordinator.matching.evidence import Profile, group_under_drift, local_clusters
 from silomix.coordinator.matching.greedy import absorb_groups, evidence_groups, folding_limit
-from silomix.coordinator.matching.paper_matchings import (
-    ball_groups,
-    divergence_groups,
-    hungarian_groups,
-)
 from silomix.model.draws import Correspondence
-from silomix.study.settings import Ball, Divergence, Hungarian
+from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
     from silomix.model.schema import PooledModel
-    from silomix.study.settings import Matching
 
 __all__ = ["match"]
 
 
 def match(
-    releases: Sequence[Release],
+    releases: list[Release],
     settings: Matching,
     silos: Silos,
     model: PooledModel,
@@ -64,11 +57,11 @@ def match(
     # the matchings of the paper know no drift: only what follows is judged under it
     groups = None
     if isinstance(settings, Ball):
-        groups = ball_groups(releases, model.offsets, settings)
+        groups = paper_matchings.ball_groups(releases, model.offsets, settings)
     elif isinstance(settings, Hungarian):
-        groups = hungarian_groups(releases)
+        groups = paper_matchings.hungarian_groups(releases)
     elif isinstance(settings, Divergence):
-        groups = divergence_groups(releases, settings, silos, for_matching)
+        groups = paper_matchings.divergence_groups(releases, settings, silos, for_matching)
 
     def find(evidence: Profile) -> Ints:
         return evidence_groups(clusters, evidence) if groups is None else groups

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from silomix.coordinator.matching.evidence import by_appearance, sum_blocks
+from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
+from silomix.kernels.arrays import Floats, Ints, Rng
 from silomix.kernels.grouping import Blocks, sample_groupings
-
-if TYPE_CHECKING:
-    from silomix.coordinator.matching.evidence import LocalClusters, Profile
-    from silomix.kernels.arrays import Floats, Ints
 
 # with more, the confidence is not computed
 MOST_LOCAL_CLUSTERS = 2000
@@ -20,11 +15,7 @@ BURN_IN, SWEEPS = 50, 250
 
 
 def co_occurrence(
-    clusters: LocalClusters,
-    groups: Ints,
-    profile: Profile,
-    rng: np.random.Generator,
-    sweeps: int = SWEEPS,
+    clusters: LocalClusters, groups: Ints, profile: Profile, rng: Rng, sweeps: int = SWEEPS
 ) -> Floats:
     """Return how often each two local clusters share a group, over sampled groupings.
 

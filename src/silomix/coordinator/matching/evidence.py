@@ -24,7 +24,7 @@ from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import discount, log_remainder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Release
@@ -72,7 +72,7 @@ class LocalClusters:
         return np.lexsort(keys)
 
 
-def local_clusters(releases: Sequence[Release]) -> LocalClusters:
+def local_clusters(releases: list[Release]) -> LocalClusters:
     """List the local clusters of all releases."""
     return LocalClusters(
         names=tuple(release.silo for release in releases),
@@ -187,9 +187,7 @@ def drift_profile(clusters: LocalClusters, offsets: Ints, beta: float, kappa: Fl
 def by_variable(counts: Floats, base: Floats, offsets: Ints) -> Floats:
     """Return the evidence of each cluster in each variable: (..., variable) from (..., level)."""
     rise = gammaln(base + counts) - gammaln(base)
-    totals, concentration = (
-        np.add.reduceat(part, offsets[:-1], axis=-1) for part in (counts, base)
-    )
+    totals, concentration = (np.add.reduceat(n, offsets[:-1], axis=-1) for n in (counts, base))
     fall = gammaln(concentration + totals) - gammaln(concentration)
     return np.asarray(np.add.reduceat(rise, offsets[:-1], axis=-1) - fall)
 
@@ -287,7 +285,6 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     counts = profile.discount(blocks.counts)
     together = np.zeros((int(blocks.group.max()) + 1, counts.shape[1]))
     np.add.at(together, blocks.group, counts)
-    joined, apart = (
-        by_variable(part, profile.prior, profile.offsets) for part in (together, counts)
-    )
-    return joined.sum(axis=0) - apart.sum(axis=0)
+    prior, offsets = profile.prior, profile.offsets
+    joined, apart = (by_variable(n, prior, offsets).sum(axis=0) for n in (together, counts))
+    return joined - apart

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import by_appearance, sum_blocks
+from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
 from silomix.kernels.grouping import Weighed, gains_above, weigh_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
-    from silomix.coordinator.matching.evidence import LocalClusters, Profile
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
 
     # (groups, one, others, floor, best_only=) -> gains, see `apart_gain`
     Gain = Callable[..., Floats]
@@ -52,7 +49,7 @@ class Groups:
     profile: Profile
     weighed: Weighed
     rows: Ints
-    held: NDArray[np.uint8]
+    held: Bytes
     silos: Ints
     by_silo: list[dict[int, Floats]]
 

@@ -15,21 +15,20 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from silomix.errors import PolicyRefusal, StudyMismatch
-from silomix.messages import DivergenceCost
+from silomix.messages import DivergenceCost, DivergenceReply, Release, Silos
 from silomix.messages.released_draws import padded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import DivergenceReply, Release, Silos
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.study.settings import Ball, Divergence
 
 # clusters whose distances to all others are in memory at a time
 BLOCK = 1000
 
 
-def ball_groups(releases: Sequence[Release], offsets: Ints, settings: Ball) -> Ints:
+def ball_groups(releases: list[Release], offsets: Ints, settings: Ball) -> Ints:
     """Return the connected components of the graph of close clusters: (local,).
 
     Ball matching (Fendler et al., 2026, algorithm 2). An edge needs one cluster inside the
@@ -76,7 +75,7 @@ def components(points: Floats, radii: Floats) -> Ints:
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def hungarian_groups(releases: Sequence[Release]) -> Ints:
+def hungarian_groups(releases: list[Release]) -> Ints:
     """Assign clusters to a reference silo's so that the medians' distance is least: (local,).
 
     Fendler et al. (2026), section "Cluster matching", after Rabinovich, Angelino and Jordan
@@ -90,7 +89,7 @@ def hungarian_groups(releases: Sequence[Release]) -> Ints:
 
 
 def divergence_groups(
-    releases: Sequence[Release], settings: Divergence, silos: Silos, rng: np.random.Generator
+    releases: list[Release], settings: Divergence, silos: Silos, rng: Rng
 ) -> Ints:
     """Match silo after silo to the mean of those matched before: (local,).
 
@@ -113,16 +112,12 @@ def divergence_groups(
                 'other clusters be held against its rows, as the matching "divergence" needs; '
                 "choose another matching, or let the policy's owner allow exchanges.divergence"
             )
-    runs = [
-        match_in_order(releases, order, silos, number)
-        for number, order in enumerate(orders(releases, settings, rng))
-    ]
+    tried = enumerate(orders(releases, settings, rng))
+    runs = [match_in_order(releases, order, silos, number) for number, order in tried]
     return min(runs, key=lambda run: run[1])[0]
 
 
-def orders(
-    releases: Sequence[Release], settings: Divergence, rng: np.random.Generator
-) -> list[list[int]]:
+def orders(releases: list[Release], settings: Divergence, rng: Rng) -> list[list[int]]:
     """Return the orders of the silos to try."""
     first = 0
     if settings.start == "most-informative":
@@ -133,7 +128,7 @@ def orders(
 
 
 def match_in_order(
-    releases: Sequence[Release], order: Sequence[int], silos: Silos, number: int
+    releases: list[Release], order: Sequence[int], silos: Silos, number: int
 ) -> tuple[Ints, float]:
     """Make run `number`: match the silos one after the other, the first being the reference.
 
@@ -146,11 +141,8 @@ def match_in_order(
     total = 0.0
     for step, place in enumerate(order[1:], start=1):
         own = releases[place]
-        query = DivergenceCost(
-            releases=tuple(releases[other] for other in groups),
-            groups=tuple(groups.values()),
-            round=number * len(order) + step,
-        )
+        shown = tuple(releases[other] for other in groups)
+        query = DivergenceCost(shown, tuple(groups.values()), round=number * len(order) + step)
         reply: DivergenceReply = silos.ask({own.silo: query})[own.silo]
         size = padded(own.clusters, query.clusters)
         if reply.cost.shape != (size, size):
