@@ -122,14 +122,18 @@ def make_case(
         here = np.flatnonzero(held)
         # every cluster occurs, so that what is held is what was asked for
         label = np.concatenate([here, rng.choice(here, n - len(here))])
-        columns = [
-            (rng.random((n, 1)) > p[label].cumsum(axis=1)[:, :-1]).sum(axis=1) for p in profiles
-        ]
-        cells = np.stack(columns, axis=1)
+        cells = draw_cells(rng, label, profiles)
         cells = np.where(rng.random(cells.shape) < missing, sizes, cells)
         codes.append(cells.astype(np.uint8))
         labels.append(label)
     return case_of(rng, codes, labels, holds, sizes, prior, draws)
+
+
+def draw_cells(rng, labels, profiles):
+    """Codes (row, variable) of rows with these labels; a table (cluster, level) each variable."""
+    ends = [table[labels].cumsum(axis=1)[:, :-1] for table in profiles]
+    columns = [(rng.random((len(labels), 1)) > end).sum(axis=1) for end in ends]
+    return np.stack(columns, axis=1).astype(np.uint8)
 
 
 def case_of(rng, codes, labels, holds, sizes, prior, draws):

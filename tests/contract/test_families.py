@@ -55,14 +55,6 @@ def unwritten(family, shard, draws):
     )
 
 
-def assert_written(kept):
-    assert kept.labels.max() < COMPONENTS
-    assert np.isfinite(kept.weights).all()
-    assert np.isfinite(kept.probabilities).all()
-    assert np.isfinite(kept.log_likelihood).all()
-    assert kept.members.min() >= 0
-
-
 def assert_same(one, other):
     for name, array in one._asdict().items():
         assert_array_equal(array, getattr(other, name), err_msg=name)
@@ -86,7 +78,8 @@ def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1)
 def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
     kept = run(family, shard)
     assert kept.probabilities.shape[2] == family.columns(shard.schema) > 0
-    assert_written(kept)
+    assert kept.labels.max() < COMPONENTS
+    assert all(np.isfinite(array).all() for array in kept)
     assert_array_equal(
         kept.members, [np.bincount(labels, minlength=COMPONENTS) for labels in kept.labels]
     )
@@ -112,13 +105,13 @@ def test_the_key_and_the_prior_decide_the_draws(family, shard):
         assert (run(family, shard, **change).labels != kept.labels).any()
 
 
-@pytest.mark.parametrize("threads", [2, 3, 8], ids="{} threads".format)
+@pytest.mark.parametrize("threads", [2, 8], ids="{} threads".format)
 def test_threads_that_share_the_rows_give_the_same_draws(family, shard, threads):
     """With eight, some have no rows."""
     assert_same(run(family, shard), run(family, shard, threads=threads))
 
 
-@pytest.mark.parametrize("piece", [1, 2, 5])
+@pytest.mark.parametrize("piece", [1, 5])
 @pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its labels"])
 def test_pieces_make_the_whole(family, shard, piece, rebuild):
     plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
@@ -128,7 +121,9 @@ def test_pieces_make_the_whole(family, shard, piece, rebuild):
         last = min(first + piece - 1, 12)
         family.advance(chain, Sweeps(KEY, first, last, burn_in=0, thin=1), kept, None)
         if rebuild:
-            chain = family.resume(plan, chain.labels.copy(), 1)
+            labels = chain.labels.copy()
+            chain = family.resume(plan, labels, 1)
+            assert chain.labels is not labels  # which the next chain may start from as well
     assert_same(run(family, shard), kept)
 
 
@@ -150,14 +145,3 @@ def test_only_sweeps_that_are_due_are_kept(family, shard, threads, burn_in, thin
     )
     after = KeptDraws(*(array[-1:] for array in kept))
     assert_same(after, unwritten(family, shard, 1))
-
-
-def test_a_chain_leaves_the_labels_it_started_from_alone(family, shard):
-    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
-    labels = family.start(plan, KEY)
-    before = labels.copy()
-    chain = family.resume(plan, labels, 1)
-    assert_array_equal(chain.labels, labels)
-    family.advance(chain, Sweeps(KEY, 1, 3, 0, 1), unwritten(family, shard, 3), None)
-    assert_array_equal(labels, before)
-    assert (chain.labels != before).any()

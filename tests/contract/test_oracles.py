@@ -53,11 +53,22 @@ def expected(case, seed):
     return points, evaluate(objective, points)
 
 
+def assert_same(found, known, rtol=0.0):
+    assert_allclose(found.value, known.value, rtol=rtol)
+    assert_allclose(found.gradient, known.gradient, rtol=rtol)
+
+
 def test_the_elbo_and_its_gradient_are_the_same(case, seed, make_oracle, expected):
+    """To the bit whether points are asked together or alone, and on any number of threads."""
     points, known = expected
-    found = evaluate(objective_with(case, make_oracle, seed), points)
-    assert_allclose(found.value, known.value, rtol=AGREE)
-    assert_allclose(found.gradient, known.gradient, rtol=AGREE)
+    objective = objective_with(case, make_oracle, seed)
+    found = evaluate(objective, points)
+    assert_same(found, known, AGREE)
+    assert_same(evaluate(objective_with(case, make_oracle, seed, threads=3), points), found)
+    for start in range(len(points)):
+        alone = evaluate(objective, points[start : start + 1])
+        assert_array_equal(alone.value, found.value[start : start + 1])
+        assert_array_equal(alone.gradient, found.gradient[start : start + 1])
 
 
 def test_one_row_less_would_be_noticed(case, seed, make_oracle, expected):
@@ -67,24 +78,13 @@ def test_one_row_less_would_be_noticed(case, seed, make_oracle, expected):
     assert (np.abs(found.value - known.value) > 1e3 * AGREE * np.abs(known.value)).all()
 
 
-def test_points_asked_together_get_the_answers_they_get_alone(case, seed, make_oracle, expected):
-    points, _ = expected
-    objective = objective_with(case, make_oracle, seed)
-    together = evaluate(objective, points)
-    for start in range(len(points)):
-        alone = evaluate(objective, points[start : start + 1])
-        assert_array_equal(alone.value, together.value[start : start + 1])
-        assert_array_equal(alone.gradient, together.gradient[start : start + 1])
-
-
-def test_threads_do_not_change_a_bit(case, seed, make_oracle, expected):
-    points, _ = expected
-    one, three = (
-        evaluate(objective_with(case, make_oracle, seed, threads=threads), points)
-        for threads in (1, 3)
+def test_some_of_the_draws_can_be_asked_about(case, seed, make_oracle, expected):
+    """A stochastic step looks at a part of the draws; the silo must take the same part."""
+    found, known = (
+        evaluate(replace(whole, matched=some_draws(whole.matched, 10, 25), first=10), expected[0])
+        for whole in (objective_with(case, of, seed) for of in (make_oracle, ORACLES["pooled"]))
     )
-    assert_array_equal(one.value, three.value)
-    assert_array_equal(one.gradient, three.gradient)
+    assert_same(found, known, AGREE)
 
 
 def test_what_each_oracle_asks(case, seed, expected):
@@ -99,20 +99,3 @@ def test_what_each_oracle_asks(case, seed, expected):
         for _ in range(3):
             evaluate(objective, points)
         assert [type(query) for query in silos.asked] == kinds
-
-
-def test_some_of_the_draws_can_be_asked_about(case, seed, make_oracle, expected):
-    """A stochastic step looks at a part of the draws; the silo must take the same part."""
-    points, _ = expected
-    known, found = (
-        evaluate(
-            replace(whole, matched=some_draws(whole.matched, 10, 25), first=10),
-            points,
-        )
-        for whole in (
-            objective_with(case, ORACLES["pooled"], seed),
-            objective_with(case, make_oracle, seed),
-        )
-    )
-    assert_allclose(found.value, known.value, rtol=AGREE)
-    assert_allclose(found.gradient, known.gradient, rtol=AGREE)

@@ -264,9 +264,13 @@ def test_only_the_named_silos_are_asked_and_a_question_may_come_twice(transport,
     def use(asked):
         names = asked.names
         asked.ask({names[0]: AssignRows(weights, profiles)})
-        return names, asked.ask({names[2]: query, names[0]: query}), asked.ask(query)
+        sampled = asked.ask(SampleLocally()), asked.ask(SampleLocally())
+        return names, sampled, asked.ask({names[2]: query, names[0]: query}), asked.ask(query)
 
-    names, some, polished = transport(use, silos, tmp_path)
+    names, (first, second), some, polished = transport(use, silos, tmp_path)
+    for name, release in first.items():
+        assert_array_equal(release.mean, second[name].mean)
+    assert all(silo.store.kept is not None for silo in silos)
     assert names == tuple(silo.name for silo in silos)
     assert set(some) == {names[0], names[2]}
     assert set(polished) == set(names)
@@ -298,16 +302,3 @@ def test_a_policy_holds_and_its_limits_are_counted(transport, tmp_path):
     with pytest.raises(refusals, match=r"polish|limit|no more questions"):
         transport(use, silos, tmp_path)
     assert answered == [PolishRound, PolishRound, CountDistinctRows]
-
-
-@every_transport
-def test_sampling_is_done_once(transport, tmp_path):
-    silos = make_silos()
-
-    def use(asked):
-        return asked.ask(SampleLocally()), asked.ask(SampleLocally())
-
-    first, second = transport(use, silos, tmp_path)
-    for name, release in first.items():
-        assert_array_equal(release.mean, second[name].mean)
-    assert all(silo.store.kept is not None for silo in silos)

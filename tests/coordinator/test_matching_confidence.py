@@ -29,7 +29,7 @@ from silomix.coordinator.matching.evidence import Profile, by_appearance
 FALSE_ALARM = 1e-4
 
 # independent chains, of which only the last grouping is looked at
-CHAINS = 400
+CHAINS = 300
 
 PROFILE = Profile(offsets_of(SIZES), 0.5)
 
@@ -92,11 +92,14 @@ def smallest_p_value(hits, probability, chains=CHAINS):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("start", [[0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [0, 1, 1, 0, 1]])
+@pytest.mark.parametrize("start", [[0, 1, 2, 3, 4], [0, 1, 0, 1, 0]])
 def test_frequencies_are_those_of_all_groupings(seed, start):
+    """And a wrong prior would be noticed."""
     hits = last_groupings(np.array(start), seed)
     assert smallest_p_value(hits, exact(UNSURE, SILO)) > FALSE_ALARM
     assert hits[0, 1] == hits[2, 3] == 0
+    wrong = exact(UNSURE, SILO, Profile(PROFILE.offsets, 2.0))
+    assert smallest_p_value(hits, wrong) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("profile", [PROFILE, DRIFTING])
@@ -121,13 +124,6 @@ def test_the_compiled_sampler_follows_its_definition(seed, profile, rows):
     found = co_occurrence(clusters, start[np.argsort(order)], profile, again, 40)
     assert_array_equal(found, expected / 40)
     assert len(np.unique(found)) > 5
-
-
-@pytest.mark.statistical
-def test_the_same_check_catches_a_wrong_prior(seed):
-    hits = last_groupings(np.arange(5), seed)
-    wrong = exact(UNSURE, SILO, Profile(PROFILE.offsets, 2.0))
-    assert smallest_p_value(hits, wrong) < FALSE_ALARM
 
 
 @pytest.mark.statistical

@@ -24,12 +24,10 @@ from silomix.coordinator.matching.paper_matchings import (
     ball_groups,
     components,
     divergence_groups,
-    free_coordinates,
     hungarian_groups,
     orders,
 )
-from silomix.errors import PolicyRefusal, StudyMismatch
-from silomix.messages import DivergenceReply
+from silomix.errors import PolicyRefusal
 from silomix.messages.released_draws import REFERENCE_DRAWS
 from silomix.study import Divergence
 from silomix.study.policy import echo, find_policy
@@ -59,47 +57,27 @@ def test_components_are_those_of_a_walk(seed, reach, block, monkeypatch):
     rng = np.random.default_rng(seed)
     points, radii = rng.random((25, 2)), reach * rng.random(25)
     assert_array_equal(together(components(points, radii)), walk(points, radii))
-
-
-def test_one_ball_is_enough_and_its_rim_is_outside():
-    points = np.array([[0.0], [1.0]])
+    points = np.array([[0.0], [1.0]])  # one ball is enough, and its rim is outside
     for radii, joined in [((1.5, 0.0), True), ((0.0, 1.5), True), ((1.0, 1.0), False)]:
         assert (together(components(points, np.array(radii))).all()) == joined
 
 
-def test_last_level_of_each_variable_is_dropped():
-    assert_array_equal(free_coordinates(np.arange(7.0)[None], OFFSETS), [[0, 2, 3, 5]])
-
-
 @pytest.mark.parametrize("exponent", [0.25, 0.5])
 def test_radius_of_a_silo_comes_from_its_rows(exponent):
-    """Two clusters apart by just less, or just more, than the larger of the two radii."""
+    """Two clusters apart by just less, or just more, than the larger of the two radii.
+
+    The last level of a variable follows from the others, and is no coordinate.
+    """
     small, large = (make_release([[20, 20, 20, 10, 10, 20, 20]], place=p) for p in range(2))
     small, large = replace(small, rows=40), replace(large, rows=4000)
     radius = (np.log(40) / 40) ** exponent
     for factor, joined in [(0.99, True), (1.01, False)]:
         shifted = large.medians.copy()
         shifted[0, 0] = small.medians[0, 0] + factor * radius
-        shifted[0, 1:] = small.medians[0, 1:]
+        shifted[0, 2:] = small.medians[0, 2:]
         pair = [small, replace(large, medians=shifted)]
         groups = ball_groups(pair, OFFSETS, Ball(exponent=exponent))
         assert (groups[0] == groups[1]) == joined
-
-
-def test_a_silo_of_one_row_has_no_ball_but_may_lie_in_one(seed):
-    lone = make_release([[1, 0, 1, 0, 0, 1, 0]], place=0)
-    other = make_release([[1, 0, 1, 0, 0, 1, 0]], place=1, silo="other")
-    same = replace(other, medians=lone.medians)
-    groups = ball_groups([lone, same], OFFSETS, Ball())
-    assert groups[0] != groups[1]
-    groups = ball_groups([lone, replace(same, rows=50)], OFFSETS, Ball())
-    assert groups[0] == groups[1]
-
-
-def test_clusters_of_one_silo_may_merge():
-    twins = [[30, 10, 20, 10, 10, 10, 30]] * 2
-    groups = ball_groups([make_release(twins)], OFFSETS, Ball(radius=0.5))
-    assert groups[0] == groups[1]
 
 
 @pytest.mark.parametrize("clusters", [1, 3, 5])
@@ -176,32 +154,15 @@ def case(seed):
     return plant_rows(seed, holds, (150, 120, 90), missing=0.05)
 
 
-def test_asks_one_silo_at_a_time_and_finds_the_truth(case):
-    silos = RowSilos(case.releases, case.codes, case.sizes)
-    groups = divergence_groups(case.releases, Divergence(), silos, np.random.default_rng(0))
-    truth = np.concatenate(case.correspondence.groups)
-    assert_array_equal(together(groups), together(truth))
-    assert [list(query) for query in silos.asked] == [["silo-1"], ["silo-2"]]
-    rounds = [query.round for asked in silos.asked for query in asked.values()]
-    assert rounds == [1, 2]
-    (first,) = silos.asked[0].values()
-    assert first.releases == (case.releases[0],)
-    assert first.clusters == 3
-    assert silos.reference(first).probabilities.shape[:2] == (REFERENCE_DRAWS, 3)
-
-
 @pytest.mark.parametrize(
-    "settings",
-    [
-        Divergence(restarts=4),
-        Divergence(start="most-informative"),
-        Divergence(reference="precision"),
-    ],
-    ids=["restarts", "start", "reference"],
+    "options",
+    [{}, {"restarts": 4}, {"start": "most-informative"}, {"reference": "precision"}],
+    ids=str,
 )
 @pytest.mark.parametrize("tier", ["draws", "summary"])
-def test_options_find_the_truth_too(case, settings, tier):
+def test_divergence_asks_one_silo_at_a_time_and_finds_the_truth(case, options, tier):
     """Draws that stay in the silo are made again."""
+    settings = Divergence(**options)
     silos = RowSilos(case.releases, case.codes, case.sizes, settings.reference)
     none = {"tier": "summary", "weights": None, "probabilities": None}
     releases = [replace(r, **none) if tier == "summary" else r for r in case.releases]
@@ -209,25 +170,10 @@ def test_options_find_the_truth_too(case, settings, tier):
     assert_array_equal(together(groups), together(np.concatenate(case.correspondence.groups)))
     rounds = [query.round for asked in silos.asked for query in asked.values()]
     assert len(set(rounds)) == len(rounds) == 2 * settings.restarts
-
-
-def test_a_reply_that_does_not_fit_is_refused(seed):
-    releases = draw_releases(np.random.default_rng(seed), [range(3), range(2)])
-
-    class Wrong:
-        names = ("silo 0", "silo 1")
-
-        def ask(self, query):
-            return {name: DivergenceReply(np.zeros((3, 3))) for name in query}
-
-    with pytest.raises(StudyMismatch, match=r"'silo 1' .* of shape \(3, 3\); 4 × 4"):
-        divergence_groups(releases, Divergence(), Wrong(), np.random.default_rng(0))
-
-
-def test_the_run_with_the_smallest_divergence_is_kept(case, monkeypatch):
-    runs = iter([(np.array([0]), 3.0), (np.array([1]), 2.0), (np.array([2]), 2.5)])
-    monkeypatch.setattr(
-        "silomix.coordinator.matching.paper_matchings.match_in_order", lambda *_: next(runs)
-    )
-    rng = np.random.default_rng(0)
-    assert divergence_groups(case.releases, Divergence(restarts=3), None, rng) == [1]
+    if not options:
+        assert rounds == [1, 2]
+        assert [list(query) for query in silos.asked] == [["silo-1"], ["silo-2"]]
+        (first,) = silos.asked[0].values()
+        assert first.releases == (releases[0],)
+        assert first.clusters == 3
+        assert silos.reference(first).probabilities.shape[:2] == (REFERENCE_DRAWS, 3)

@@ -81,17 +81,15 @@ def assert_same_chain(codes, sizes, components, sweeps, alpha, beta, seed):
 @pytest.mark.parametrize(
     ("rows", "sizes", "components", "missing"),
     [
-        (130, [2, 3, 2, 4], 15, 0.1),
-        (64, [2, 2, 3], 1, 0.0),
         (65, [2], 16, 0.3),
-        (200, [2] * 30, 50, 0.05),
-        (1, [2, 3], 15, 0.0),
-        (70, [300, 2, 40, 17, 16], 255, 0.1),
-        (90, [1, 2, 1], 3, 0.5),
+        (70, [300, 2, 40, 17, 16, *[2] * 20], 20, 0.1),
+        pytest.param(200, [2] * 30, 50, 0.05, marks=pytest.mark.slow),
+        pytest.param(70, [300, 2, 40, 17, 16], 255, 0.1, marks=pytest.mark.slow),
     ],
-    ids=["plain", "one component", "full lanes", "many variables", "one row", "wide", "constant"],
+    ids=["full lanes", "many levels, variables and components", "many variables", "widest"],
 )
 def test_compiled_chain_is_the_definition(rows, sizes, components, missing, seed):
+    """Beyond what the next test reaches: each sixteen components more are compiled anew."""
     sizes = np.array(sizes)
     codes = random_codes(seed, rows, sizes, missing)
     assert_same_chain(codes, sizes, components, 5, 0.875, 0.5, seed)
@@ -122,10 +120,8 @@ def test_draws_near_a_boundary_are_made_again_in_float64(seed):
     key = chain_key(seed, 0, 0)
     work, kept = run(key, codes, sizes, 15, 100)
     assert 0 < work.exact[0] < 0.001 * 300_000
-    for sweep in (50, 100):
-        start = kept.labels[sweep - 2]
-        expected, *_ = reference.sweep(key, sweep, codes, sizes, start, 15, 0.5, 0.5)
-        assert_array_equal(kept.labels[sweep - 1], expected)
+    expected, *_ = reference.sweep(key, 100, codes, sizes, kept.labels[-2], 15, 0.5, 0.5)
+    assert_array_equal(kept.labels[-1], expected)
 
 
 def test_rows_too_unlikely_for_float32_take_the_exact_path(seed):
@@ -173,7 +169,7 @@ def test_exp_and_log_are_accurate(seed):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("shape", [0.05, 0.5, 0.875, 1.0, 1.5, 7.5, 1000.5])
+@pytest.mark.parametrize("shape", [0.05, 0.875, 1.0, 7.5, 1000.5])
 def test_gamma_draws_follow_the_gamma_law(shape, seed):
     shapes = np.full(200_000, shape)
     gammas = np.empty_like(shapes)

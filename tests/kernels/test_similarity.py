@@ -26,7 +26,7 @@ def random_labels(rng, draws, rows, components=6):
     return rng.integers(0, components, (draws, rows)).astype(np.uint8)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 63, TILE - 1, TILE, TILE + 1, 2 * TILE + 3])
+@pytest.mark.parametrize("rows", [1, TILE - 1, TILE, TILE + 1, 2 * TILE + 3])
 @pytest.mark.parametrize("draws", [1, 7])
 def test_co_clustering_at_the_edges_of_a_tile(seed, rows, draws):
     labels = random_labels(np.random.default_rng(seed), draws, rows)
@@ -60,10 +60,6 @@ def test_co_clustering_reads_a_memory_map_and_every_byte_value(seed, tmp_path):
     np.save(tmp_path / "labels.npy", labels)
     stored = np.load(tmp_path / "labels.npy", mmap_mode="r")
     assert_array_equal(co_clustering(stored), co_clustering_definition(labels))
-
-
-def test_co_clustering_of_a_view_that_is_not_contiguous(seed):
-    labels = random_labels(np.random.default_rng(seed), 40, 60)
     assert_array_equal(co_clustering(labels[:, ::2]), co_clustering_definition(labels[:, ::2]))
 
 

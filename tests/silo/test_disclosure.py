@@ -13,7 +13,6 @@ from silomix.messages.rounding import (
     UNIFORM,
     WITHHELD,
     coarse_concentration,
-    least_units,
     profile_basis,
     profile_rows,
     round_counts,
@@ -64,13 +63,8 @@ class TestFolding:
             mass[:, cluster] += local.weights[:, old, None] * local.probabilities[:, old]
         np.testing.assert_allclose(folded.weights, weights, rtol=1e-6)
         np.testing.assert_allclose(folded.probabilities, mass / weights[:, :, None], rtol=1e-5)
-        assert folded.draws is local.draws
         assert (folded.memberships == np.eye(len(folded.sizes))[folded.partition.labels]).all()
-
-    def test_nothing_to_fold_changes_nothing(self, seed):
-        local = clustered(np.random.default_rng(seed), [30, 25], (2, 2))
-        assert fold_small(local, 10) is local
-        assert fold_small(fold_small(local, 26), 26).sizes.tolist() == [55]
+        assert fold_small(local, 7) is local
 
 
 class TestCounts:
@@ -83,15 +77,10 @@ class TestCounts:
             real = counts >= policy.minimum_count + policy.round_to
             assert (2 * np.abs(rounded - counts)[real] <= policy.round_to).all()
 
-    def test_small_ones_and_zeros_are_withheld(self):
-        counts = np.array([0, 1, 9, 10, 12, 13, 101])
-        expected = [WITHHELD, WITHHELD, WITHHELD, 10, 10, 15, 100]
-        assert withhold_small(counts, DEFAULT).tolist() == expected
-
     @pytest.mark.parametrize(
         ("counts", "shown"),
         [
-            ([300, 197, 3], [300, WITHHELD, WITHHELD]),
+            ([300, 197, 3], [300, WITHHELD, WITHHELD]),  # under five is small, and so is none
             ([300, 5, 20, 0, 1, 40], [300, WITHHELD, 20, WITHHELD, WITHHELD, 40]),
             ([300, 4, 3, 9], [300, WITHHELD, WITHHELD, 9]),
             ([300, 4, 3, 5], [300, WITHHELD, WITHHELD, WITHHELD]),
@@ -120,20 +109,21 @@ class TestCounts:
 
 
 class TestProfiles:
-    @pytest.mark.parametrize("policy", [*RULED, ODD, ONLY_ROUNDS], ids=lambda policy: policy.name)
-    def test_rounded_counts_that_add_up(self, seed, policy):
+    def test_concentrations_leave_in_half_octaves_and_near_the_full_weight_as_it(self):
+        full, before = np.full(500, 100.0), np.geomspace(1, 70, 500)
+        after = coarse_concentration(before, full)
+        assert (np.abs(np.log2(after / before)) <= 0.25 + 1e-9).all()
+        assert len(np.unique(after.round(6))) < 15
+        near = coarse_concentration(np.array([72.0, 99.0, 101.0, 5000.0]), full[:4])
+        assert near.tolist() == [100.0] * 4
+
+    def test_certain_members_tell_only_the_rounded_size(self, seed):
         rng = np.random.default_rng(seed)
-        least = least_units(policy) * policy.round_to
-        for _ in range(300):
-            levels = int(rng.integers(1, 7))
-            rows = policy.round_to * int(rng.integers(max(1, levels * least_units(policy)), 200))
-            mean = rng.dirichlet(np.full(levels, 0.2))
-            known = int(rng.integers(0, 2 * rows))
-            counts = round_profile(mean, known, rows, policy) * rows
-            units = counts / policy.round_to
-            np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
-            assert counts.min() >= least - 1e-9
-            assert counts.sum() == pytest.approx(rows)
+        seen = set()
+        for rows in (98, 99, 100, 101, 102):
+            found = released(clustered(rng, [rows], (2,) * 20), DEFAULT)
+            seen.add((found.sizes.tobytes(), found.concentration.tobytes()))
+        assert len(seen) == 1
 
     @pytest.mark.parametrize(
         ("counts", "rows", "left"),
@@ -150,28 +140,6 @@ class TestProfiles:
         found = round_profile(np.array(counts) / sum(counts), sum(counts), rows, DEFAULT)
         np.testing.assert_allclose(found * rows, left)
 
-    def test_two_levels_go_to_the_nearest(self):
-        for count in range(10, 91):
-            found = round_profile(np.array([count, 100 - count]) / 100, 100, 100, DEFAULT)[0] * 100
-            assert abs(found - count) < 2.5
-
-    @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
-    def test_the_minimum_is_of_what_was_seen_whatever_its_share_of_the_rows(self, policy):
-        least = least_units(policy) * policy.round_to
-        rows = 40 * least
-        for known in (2 * least, 3 * least, rows, 3 * rows):
-            found = {
-                round_profile(np.array([few, known - few]) / known, known, rows, policy).tobytes()
-                for few in range(least)
-            }
-            assert len(found) == 1
-            enough = 2 * least
-            shown = round_profile(
-                np.array([enough, 4 * known - enough]) / (4 * known), 4 * known, rows, policy
-            )
-            share = enough / (4 * known) * rows
-            assert abs(shown[0] * rows - max(share, least)) < policy.round_to
-
     def test_what_a_profile_is_of(self):
         sizes, levels = np.array([30, 15, 10]), np.array([1, 2, 3, 5, 6])
         assert profile_basis(sizes, levels, DEFAULT).tolist() == [
@@ -187,40 +155,11 @@ class TestProfiles:
         assert (profile_basis(sizes, levels, OPEN) == CLUSTER).all()
 
 
-class TestConcentration:
-    def test_near_the_full_weight_is_the_full_weight(self):
-        full = np.full(4, 100.0)
-        found = coarse_concentration(np.array([72.0, 99.0, 101.0, 5000.0]), full)
-        assert found.tolist() == [100.0] * 4
-
-    def test_steps_are_half_octaves(self):
-        full = np.full(500, 100.0)
-        before = np.geomspace(1, 70, 500)
-        after = coarse_concentration(before, full)
-        ratio = after / before
-        assert ratio.max() <= 2**0.25 * (1 + 1e-9)
-        assert ratio.min() >= 2**-0.25 * (1 - 1e-9)
-        assert len(np.unique(after.round(6))) < 15
-
-    def test_certain_members_tell_only_the_rounded_size(self, seed):
-        rng = np.random.default_rng(seed)
-        seen = set()
-        for rows in (98, 99, 100, 101, 102):
-            local = clustered(rng, [rows], (2,) * 20)
-            found = released(local, DEFAULT)
-            seen.add((found.sizes.tobytes(), found.concentration.tobytes()))
-        assert len(seen) == 1
-
-
 class Disclosed(NamedTuple):
     sizes: np.ndarray
     mean: np.ndarray
     concentration: np.ndarray
     checks: tuple
-
-
-def disclosed(*numbers, policy):
-    return Disclosed(*disclose(*numbers, policy=policy))
 
 
 def released(local, policy):
@@ -230,7 +169,7 @@ def released(local, policy):
     counts = whole_counts(local, offsets)
     known = np.add.reduceat(counts, offsets[:-1], axis=1)
     mean = shares_of(counts, offsets)
-    return disclosed(local.sizes, mean, concentration, known, offsets, policy=policy)
+    return Disclosed(*disclose(local.sizes, mean, concentration, known, offsets, policy=policy))
 
 
 class TestDisclose:
@@ -267,44 +206,22 @@ class TestDisclose:
         sizes = np.array([500, 2 * policy.minimum_count - 2])
         known = np.repeat(sizes[:, None], 2, axis=1).astype(np.float64)
         large = [0.24, 0.76, 0.5, 0.3, 0.2]
-        found = {
-            disclosed(
-                sizes,
-                np.array([large, [few, 1 - few, few, 0.0, 1 - few]]),
-                known,
-                known,
-                offsets,
-                policy=policy,
-            ).mean.tobytes()
-            for few in (0.0, 0.1, 0.5, 1.0)
-        }
-        assert len(found) == 1
-
-    def test_too_many_levels_show_nothing(self, seed):
-        local = clustered(np.random.default_rng(seed), [30, 20], (6, 2))
-        found = released(local, DEFAULT)
-        assert (found.mean[:, :6] == 1 / 6).all()
-        assert (found.concentration[:, 0] == 0).all()
+        left = set()
+        for few in (0.0, 0.1, 0.5, 1.0):
+            mean = np.array([large, [few, 1 - few, few, 0.0, 1 - few]])
+            found = Disclosed(*disclose(sizes, mean, known, known, offsets, policy=policy))
+            left.add(found.mean.tobytes())
+        assert len(left) == 1
 
     def test_too_few_cells_show_nothing(self):
         """Of 100 rows, those whose level is known are fewer than the minimum, or just enough."""
         offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
         for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
             cells = np.array([[float(known)]])
-            found = disclosed(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
+            told = disclose(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
+            found = Disclosed(*told)
             assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
             assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
-
-    def test_open_changes_nothing(self, seed):
-        local = clustered(np.random.default_rng(seed), [20, 3], (2, 3))
-        offsets = local.draws.shard.schema.offsets
-        mean, concentration = fit_dirichlet(local.probabilities, offsets)
-        known = np.full(concentration.shape, 3.0)
-        found = disclosed(local.sizes, mean, concentration, known, offsets, policy=OPEN)
-        assert (found.sizes == local.sizes).all()
-        assert (found.mean == mean).all()
-        assert (found.concentration == concentration).all()
-        assert found.checks == ()
 
 
 class TestChecks:
@@ -323,7 +240,5 @@ class TestChecks:
         assert release_row_counts(np.array([1, 1]), OPEN, "north").tolist() == [1, 1]
         with pytest.raises(PolicyRefusal) as error:
             release_row_counts(np.array([10, 1, 1, 8]), DEFAULT, "north")
-        message = str(error.value)
-        assert "north: 3 of its 4 distinct rows occur fewer than 10 times" in message
-        assert "10.0% of its rows are unique" in message
+        assert "3 of its 4 distinct rows occur fewer than 10 times" in str(error.value)
         assert error.value.code == "policy"

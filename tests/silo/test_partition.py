@@ -32,7 +32,6 @@ from silomix.silo.partition import (
     chain_agreement,
     clusters_bound,
     largest_first,
-    level_counts,
     linkage_cuts,
     log_posterior,
     pam_cuts,
@@ -81,25 +80,20 @@ def random_distances(rng, rows, largest):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_planted_clusters_are_found_and_numbered_by_size(seed, method):
-    draws, truth = planted(np.random.default_rng(seed))
-    found = partition(draws, method)
+def test_planted_clusters_are_found_and_numbered_by_size_however_labels_switch(seed, method):
+    rng = np.random.default_rng(seed)
+    draws, truth = planted(rng)
+    again = replace(draws, labels=switched(draws.labels, 8, rng))
+    assert not np.array_equal(draws.labels, again.labels)
+    before, found = partition(draws, method), partition(again, method)
+    assert before.silhouettes == found.silhouettes
     assert_array_equal(found.labels, truth)
     assert_array_equal(found.sizes, [60, 40, 25])
     assert found.method == method
     assert found.subsample is None
     assert max(found.silhouettes, key=found.silhouettes.get) == 3
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_label_switching_changes_nothing(seed, method):
-    rng = np.random.default_rng(seed)
-    draws, _ = planted(rng, noise=0.4)
-    again = replace(draws, labels=switched(draws.labels, 8, rng))
-    before, after = partition(draws, method), partition(again, method)
-    assert not np.array_equal(draws.labels, again.labels)
-    assert_array_equal(before.labels, after.labels)
-    assert before.silhouettes == after.silhouettes
+    assert beats_one_cluster(draws, truth)
+    assert not beats_one_cluster(draws, np.zeros_like(truth))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -108,17 +102,6 @@ def test_a_full_factorial_design_is_one_cluster_unless_forbidden(seed, method):
     assert partition(draws, method).sizes.tolist() == [128]
     assert sorted(partition(draws, method).silhouettes) == [2, 3, 4, 5]
     assert partition(draws, method, one_cluster=False).clusters > 1
-
-
-def test_no_more_clusters_are_tried_than_components_or_five_beyond_the_occupied(seed):
-    rng = np.random.default_rng(seed)
-    truth = np.repeat([0, 1, 2], 20)
-    shard = shard_of(truth[:, None], [3])
-    for components, most in ((3, 3), (6, 6), (8, 8), (20, 8)):
-        draws = make_draws(shard, np.tile(truth, (4, 1)), components)
-        assert sorted(partition(draws).silhouettes) == list(range(2, most + 1))
-    few = make_draws(shard_of([[0], [1], [1], [2]], [3]), rng.integers(0, 4, (9, 4)), 9)
-    assert sorted(partition(few).silhouettes) == [2, 3]
 
 
 @pytest.mark.parametrize("one_cluster", [True, False])
@@ -172,14 +155,11 @@ def test_silhouettes_agree_with_scikit_learn(number, rows, clusters):
     assert_allclose(silhouettes(apart, labels).mean(), expected, rtol=1e-12, atol=1e-15)
 
 
-def test_a_row_alone_and_rows_at_no_distance_have_silhouette_zero():
+def test_the_first_of_equal_silhouettes_wins_and_a_row_alone_has_none():
+    """Four rows in a ring, each as often with one neighbour as with the other."""
     apart = np.array([[0, 0, 4], [0, 0, 4], [4, 4, 0]], dtype=np.uint16)
     assert_array_equal(silhouettes(apart, np.array([0, 0, 1])), [1, 1, 0])
     assert_array_equal(silhouettes(np.zeros_like(apart), np.array([0, 0, 1])), [0, 0, 0])
-
-
-def test_the_first_of_equal_silhouettes_wins():
-    """Four rows in a ring, each as often with one neighbour as with the other."""
     labels = np.array([[0, 0, 1, 1], [0, 1, 1, 0]], dtype=np.uint8)
     first, second = [0, 1, 1, 0], [0, 0, 1, 1]
 
@@ -215,20 +195,27 @@ def test_pam_starts_each_search_as_build_would(seed):
         assert_array_equal(labels, alone.labels)
 
 
-def test_a_long_table_is_cut_through_a_subsample(seed, monkeypatch):
-    draws, truth = planted(np.random.default_rng(seed), sizes=(900, 600, 300), n_draws=20)
-    compared = []
+@pytest.fixture
+def compared(monkeypatch):
+    """Shapes of the labels whose rows are compared pair by pair."""
+    shapes = []
 
     def watched(labels):
-        compared.append(labels.shape)
+        shapes.append(labels.shape)
         return co_clustering(labels)
 
     monkeypatch.setattr(module, "co_clustering", watched)
-    found = partition(draws, threshold=500, subsample=200)
-    assert compared == [(20, 200)]
-    assert found.subsample == 200
-    assert_array_equal(found.labels, truth)
-    assert_array_equal(found.sizes, [900, 600, 300])
+    return shapes
+
+
+def test_a_long_table_is_cut_through_a_subsample_that_the_seed_decides(seed, compared):
+    draws, _ = planted(np.random.default_rng(seed), sizes=(100, 80), noise=0.9)
+    first, again = (partition(draws, threshold=50, subsample=40) for _ in range(2))
+    other = partition(replace(draws, seed=draws.seed + 1), threshold=50, subsample=40)
+    assert first.silhouettes == again.silhouettes != other.silhouettes
+    assert set(compared) == {(50, 40)}
+    assert first.subsample == 40
+    assert partition(draws, threshold=10, subsample=180).subsample is None
 
 
 def test_clusters_are_numbered_by_all_their_rows_not_those_of_the_subsample(seed, monkeypatch):
@@ -239,20 +226,6 @@ def test_clusters_are_numbered_by_all_their_rows_not_those_of_the_subsample(seed
     found = partition(draws, threshold=50, subsample=40)
     assert_array_equal(found.labels, truth)
     assert_array_equal(found.sizes, [300, 100])
-
-
-def test_the_subsample_depends_on_the_seed_of_the_draws_alone(seed):
-    draws, _ = planted(np.random.default_rng(seed), sizes=(100, 80), noise=0.9)
-    first, again = (partition(draws, threshold=50, subsample=40) for _ in range(2))
-    other = partition(replace(draws, seed=draws.seed + 1), threshold=50, subsample=40)
-    assert first.silhouettes == again.silhouettes
-    assert first.silhouettes != other.silhouettes
-
-
-def test_a_table_no_longer_than_the_subsample_is_cut_whole(seed):
-    draws, _ = planted(np.random.default_rng(seed))
-    assert partition(draws, threshold=10, subsample=125).subsample is None
-    assert partition(draws, threshold=10, subsample=124).subsample == 124
 
 
 def test_place_follows_its_definition(seed, tmp_path):
@@ -275,12 +248,6 @@ def test_place_follows_its_definition(seed, tmp_path):
     expected[chosen] = clusters
     assert expected[5] == 0
     assert_array_equal(place(stored, chosen, clusters, 8), expected)
-
-
-def test_level_counts_leave_missing_cells_out():
-    shard = shard_of([[0, 2], [1, 3], [2, 0], [1, 1]], [2, 3])  # codes 2 and 3 are missing here
-    counts = level_counts(shard, np.array([0, 0, 1, 0]))
-    assert_array_equal(counts, [[1, 2, 0, 1, 1], [0, 0, 1, 0, 0]])
 
 
 @pytest.mark.parametrize("silos", [1, 4])
@@ -310,58 +277,36 @@ def test_posterior_of_a_partition_by_brute_force(seed, silos):
         assert_allclose(log_posterior(draws, np.array(labels)), np.log(mass), rtol=1e-10)
 
 
-def test_a_cut_must_be_more_probable_than_one_cluster(seed):
-    draws, truth = planted(np.random.default_rng(seed))
-    assert beats_one_cluster(draws, truth)
-    assert not beats_one_cluster(draws, np.zeros_like(truth))
-    mixed = np.random.default_rng(seed).permutation(truth)
-    assert log_posterior(draws, mixed) < log_posterior(draws, np.zeros_like(truth))
-
-
 def test_clusters_that_overlap_are_no_single_one(seed):
     """One partition loses to a single cluster; all that are like it together do not."""
-    rng = np.random.default_rng(seed)
-    low, high = 0.35, 0.65
-    chances = np.where(np.repeat([0, 1], 500)[:, None], high, low)
-    shard = shard_of((rng.random((1000, 10)) < chances).astype(np.uint8), [2] * 10)
-    # rows where the true parameters put them: as good a partition as there is
-    logs = np.log([[low, 1 - low], [high, 1 - high]])
-    ones = (shard.codes == 1).sum(axis=1)
-    placed = (np.stack([ones, 10 - ones], axis=1) @ logs.T).argmax(axis=1)
-    draws = make_draws(shard, placed[None], 6)
+    draws, placed = weak_pair(np.random.default_rng(seed), 0.35, 0.65, 6)
     one = log_posterior(draws, np.zeros_like(placed))
     assert log_posterior(draws, placed) < one
     assert clusters_bound(draws, placed) > one + np.log(1000)
     assert beats_one_cluster(draws, placed)
 
 
-def weak_pair(rng, rows=1000, low=0.4, high=0.6):
-    """Two clusters that hardly differ, and the rows where the true parameters put them."""
-    chances = np.where(rng.integers(0, 2, rows)[:, None], high, low)
-    codes = (rng.random((rows, 10)) < chances).astype(np.uint8)
+def weak_pair(rng, low, high, components):
+    """Two clusters that overlap, and the rows where the true parameters put them."""
+    chances = np.where(rng.integers(0, 2, 1000)[:, None], high, low)
+    codes = (rng.random((1000, 10)) < chances).astype(np.uint8)
     placed = (codes.sum(axis=1) > 5).astype(np.int64)
-    return make_draws(shard_of(codes, [2] * 10), placed[None], 15), placed
+    return make_draws(shard_of(codes, [2] * 10), placed[None], components), placed
 
 
 def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
-    draws, placed = weak_pair(np.random.default_rng(4))
+    """And more steps never lower it."""
+    draws, placed = weak_pair(np.random.default_rng(4), 0.4, 0.6, 15)
     least = log_posterior(draws, np.zeros_like(placed)) + np.log(1000)
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
     rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
-    assert log_bound(rows, offsets, placed[first], 15, 0.5, 0.5, steps=1) < least - 1
+    bounds = [log_bound(rows, offsets, placed[first], 15, 0.5, 0.5, steps=n) for n in (1, 2, 5, 10)]
+    assert bounds == sorted(bounds)
+    assert bounds[0] < least - 1
     assert log_bound(rows, offsets, placed[first], 15, 0.5, 0.5) > least + 1
     assert beats_one_cluster(draws, placed)
-
-
-def test_more_steps_never_lower_the_bound(seed):
-    draws, placed = weak_pair(np.random.default_rng(seed))
-    rows = RowCounts(draws.shard.codes, np.ones(1000, np.int64))
-    offsets = draws.shard.schema.offsets
-    bounds = [log_bound(rows, offsets, placed, 15, 0.5, 0.5, steps=n) for n in (1, 2, 5, 10)]
-    assert bounds == sorted(bounds)
-    assert bounds[-1] > bounds[0] + 2
 
 
 def test_a_splinter_must_pay_for_the_search(seed):
@@ -378,19 +323,14 @@ def test_a_splinter_must_pay_for_the_search(seed):
     assert beats_one_cluster(draws, odd.astype(np.int64))
 
 
-def null_silo(rng, rows=150):
-    """The paper's variables without clusters."""
-    shares = [rng.dirichlet(np.ones(size)) for size in [2] * 4 + [3] * 6]
-    codes = [rng.choice(len(share), rows, p=share) for share in shares]
-    return shard_of(np.column_stack(codes), [2] * 4 + [3] * 6)
-
-
 def test_silos_without_clusters_are_hardly_ever_cut(seed):
     """One in eighty is cut, so four of eight in a run of 600,000; without a price, two in three."""
     rng = np.random.default_rng(seed)
-    cut = 0
+    cut, sizes = 0, [2] * 4 + [3] * 6
     for number in range(8):
-        shard = null_silo(rng)
+        shares = [rng.dirichlet(np.ones(size)) for size in sizes]
+        codes = [rng.choice(len(share), 150, p=share) for share in shares]
+        shard = shard_of(np.column_stack(codes), sizes)
         job = Job(15, Prior(), Schedule(iterations=1000, burn_in=500), 4, number, seed)
         cut += partition(sample_shard(shard, job)).clusters > 1
     assert cut < 4
@@ -426,37 +366,19 @@ def test_chains_that_agree_and_chains_that_do_not(seed):
     assert least <= chain_agreement(apart, 3) < least + 0.05
     three = by_chain(draws.shard, *(np.tile(part, (9, 1)) for part in (truth, other, truth)))
     assert_allclose(chain_agreement(three, 3), (1 + 2 * chain_agreement(apart, 3)) / 3)
-
-
-def test_a_stray_row_is_no_disagreement(seed):
-    """One chain that keeps a row apart can still show the clusters that the other finds."""
-    rng = np.random.default_rng(seed)
-    draws, truth = planted(rng)
+    # one chain, or one cluster, agrees with itself
+    assert chain_agreement(draws, 3) == chain_agreement(apart, 1) == 1.0
+    # one chain that keeps a row apart can still show the clusters that the other finds
     stray = truth.copy()
     stray[rng.integers(len(truth))] = 3
-    chains = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(stray, (9, 1)))
-    assert chain_agreement(chains, 3) > 0.95
+    kept_apart = by_chain(draws.shard, np.tile(truth, (9, 1)), np.tile(stray, (9, 1)))
+    assert chain_agreement(kept_apart, 3) > 0.95
 
 
-def test_one_chain_or_one_cluster_agrees_with_itself(seed):
-    rng = np.random.default_rng(seed)
-    draws, truth = planted(rng)
-    assert chain_agreement(draws, 3) == 1.0
-    noise = rng.integers(0, 8, (2, 20, len(truth)))
-    assert chain_agreement(by_chain(draws.shard, *noise), 1) == 1.0
-
-
-def test_chains_are_compared_on_a_subsample_that_the_seed_decides(seed, monkeypatch):
+def test_chains_are_compared_on_a_subsample_that_the_seed_decides(seed, compared):
     rng = np.random.default_rng(seed)
     shard = planted(rng)[0].shard
     draws = by_chain(shard, *rng.integers(0, 8, (2, 20, shard.rows)))
-    compared = []
-
-    def watched(labels):
-        compared.append(labels.shape)
-        return co_clustering(labels)
-
-    monkeypatch.setattr(module, "co_clustering", watched)
     first, again = (chain_agreement(draws, 4, rows=50) for _ in range(2))
     assert first == again != chain_agreement(replace(draws, seed=draws.seed + 1), 4, rows=50)
     assert set(compared) == {(20, 50)}

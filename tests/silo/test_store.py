@@ -56,7 +56,7 @@ def test_only_its_owner_may_open_a_store(tmp_path):
 
 
 def test_a_limit_is_for_all_processes_together(two, seed):
-    policy = replace_limit(3)
+    policy = find_policy("open").model_copy(update={"exchanges": Exchanges(polish=3)})
     silo = make_case(seed).silo("silo 1", policy=policy)
     silos = [replace(silo, store=store) for store in two]
     answered = 0
@@ -70,10 +70,6 @@ def test_a_limit_is_for_all_processes_together(two, seed):
     assert answered == 3
     for same in silos:
         permit(question(0), same)
-
-
-def replace_limit(limit):
-    return find_policy("open").model_copy(update={"exchanges": Exchanges(polish=limit)})
 
 
 def test_one_process_at_a_time(two):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from cases.aggregation_cases import draw_cells
 
 from silomix.kernels.layout import lay_out
 from silomix.kernels.random_numbers import chain_key, fold
@@ -40,14 +41,7 @@ def planted(rng, silos, rows, weights, probabilities):
     shards, truths = [], []
     for silo in range(silos):
         labels = rng.choice(len(weights[silo]), rows, p=weights[silo])
-        codes = np.stack(
-            [
-                (rng.random((rows, 1)) > table[labels].cumsum(axis=1)[:, :-1]).sum(axis=1)
-                for table in probabilities
-            ],
-            axis=1,
-        ).astype(np.uint8)
-        shards.append(codes)
+        shards.append(draw_cells(rng, labels, probabilities))
         truths.append(labels)
     return shards, truths
 

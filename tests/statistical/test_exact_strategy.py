@@ -12,19 +12,12 @@ from statistical.polish_oracle import PolishingSilos, batch_mean
 from statistical.test_exact import SMALL
 
 import silomix
-from silomix.coordinator.exact import align, sample_exactly
+from silomix.coordinator.exact import sample_exactly
 from silomix.model.draws import Schedule
 from silomix.model.schema import PooledModel, Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical
-
-
-def split_table(seed, rows=240):
-    table, truth = silomix.simulate("non-nested", separability="easy", rows=rows, seed=seed)
-    shard = load(table.drop(columns="silo"))
-    shards = [shard.codes[(table["silo"] == name).to_numpy()] for name in truth.silos]
-    return table, truth, shard, shards
 
 
 def traces(weights, members, log_likelihood):
@@ -37,7 +30,9 @@ def traces(weights, members, log_likelihood):
 
 @pytest.mark.slow
 def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
-    table, _, shard, shards = split_table(seed)
+    table, truth = silomix.simulate("non-nested", separability="easy", rows=240, seed=seed)
+    shard = load(table.drop(columns="silo"))
+    shards = [shard.codes[(table["silo"] == name).to_numpy()] for name in truth.silos]
     pooled = silomix.sample(
         table.drop(columns="silo"), components=8, iterations=60_000, chains=2, seed=seed,
         progress=False,
@@ -58,21 +53,6 @@ def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
 
     assert p_value(Prior()) > FALSE_ALARM
     assert p_value(Prior(alpha=4 * 0.5)) < FALSE_ALARM
-
-
-def test_finds_the_planted_clusters(seed):
-    _, truth, shard, shards = split_table(seed, rows=1200)
-    silos = PolishingSilos(shards, shard.schema.sizes, seed)
-    schedule = Schedule(iterations=600, burn_in=300, chains=1, thin=3)
-    model = PooledModel(Prior(), shard.schema.offsets, seed)
-    found = align(sample_exactly(silos, 15, schedule, model), model, absorb=30)
-    weights = found.parts.weights
-    assert weights.shape == (100, 6)
-    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
-    gap = np.abs(np.sort(weights.mean(axis=0)) - np.sort(truth.weights))
-    # the cluster shares of 1,200 rows are binomial
-    assert np.all(gap < 4 * np.sqrt(0.25 / 1200))
-    assert found.unmatched < 0.05
 
 
 def enumeration_p_value(prior, seed, chains=3000):

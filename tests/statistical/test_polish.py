@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
-from silomix.coordinator.polish import WORTH, Start, independent_draws, paired_z, polish
+from silomix.coordinator.polish import WORTH, Start, independent_draws, polish
 from silomix.model.schema import PooledModel, Prior
 from silomix.study import Polish
 
@@ -92,34 +92,6 @@ def test_polish_agrees_with_an_independent_sampler_of_the_silo_weighted_model(se
     )
 
 
-def test_weights_stay_unbiased_with_a_hundred_silos_of_forty_rows(seed):
-    """α in each silo would count the prior a hundred times and pull the weights to the middle."""
-    rng = np.random.default_rng(seed)
-    sizes = np.full(12, 2)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    truth = np.array([0.9, 0.07, 0.03])
-    profile = np.where(rng.random((12, 3)) < 0.5, 0.1, 0.9)
-    tables = [np.stack([p, 1 - p], axis=1) for p in profile]
-    shards, labels = planted(rng, 100, 40, np.tile(truth, (100, 1)), tables)
-    chains = 50
-    start = Start(
-        weights=np.full((100, chains, 3), 1 / 3),
-        probabilities=np.broadcast_to(np.concatenate(tables, axis=1), (chains, 3, 24)),
-    )
-    silos = PolishingSilos(shards, sizes, seed)
-
-    def estimate(prior):
-        model = PooledModel(prior, offsets, seed)
-        result = polish(start, silos, Polish(rounds=12), model, kept_draws=chains)
-        return result.weights_by_silo.mean(axis=(0, 1))
-
-    planted_shares = np.bincount(np.concatenate(labels), minlength=3) / 4000
-    # labels of rows are uncertain: the share of a cluster has some binomial error
-    error = np.sqrt(planted_shares * (1 - planted_shares) / 4000)
-    assert np.all(np.abs(estimate(Prior()) - planted_shares) < 3 * error)
-    assert np.any(np.abs(estimate(Prior(alpha=50.0)) - planted_shares) > 3 * error)
-
-
 def test_a_round_is_the_definition(seed):
     """Labels, counts and weights of each chain are those of the scalar reference."""
     _, shards, _ = small_study(seed)
@@ -186,11 +158,6 @@ def test_independent_draws_of_chains_that_move_slowly(seed):
     stuck = np.broadcast_to(rng.normal(size=(50, 1, 200)), free.shape)
     assert 40 < independent_draws(stuck) < 60
     assert independent_draws(np.concatenate([free, stuck], axis=2)) == independent_draws(stuck)
-
-
-def test_paired_z_by_hand():
-    differences = np.array([[1.0, 0.0], [3.0, 0.0]])
-    np.testing.assert_allclose(paired_z(differences), [2.0, 0.0])
 
 
 TINY = Tiny(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 from statistical import published
 from statistical.polish_oracle import one_hot
+from statistical.published import table_of
 
 import silomix
 
@@ -54,11 +54,8 @@ def em(onehot, weights, probabilities, offsets):
 @pytest.mark.parametrize(("name", "classes"), CASES)
 def test_em_from_the_best_draw_reaches_the_published_maximum(name, classes, seed):
     data = getattr(published, name.upper())
-    table = pd.DataFrame(data.patterns.keys(), columns=list(data.variables))
-    table["n"] = list(data.patterns.values())
-    draws = silomix.sample(
-        table, components=classes, frequency="n", iterations=40_000, thin=1, seed=seed
-    )
+    settings = {"components": classes, "frequency": "n", "seed": seed}
+    draws = silomix.sample(table_of(name), iterations=40_000, thin=1, **settings)
     best = int(np.argmax(draws.log_likelihood))
     reached = em(
         one_hot(draws.shard.codes, draws.shard.schema.sizes),

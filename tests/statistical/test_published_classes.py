@@ -13,6 +13,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 from statistical import published
 from statistical.polish_oracle import one_hot
+from statistical.published import table_of
 from statistical.test_published import log_masses
 
 import silomix
@@ -24,13 +25,6 @@ SHARES = {"carcinoma": (0.445, 0.374, 0.182), "gss82": (0.621, 0.207, 0.172)}
 PRINTED = 0.0005
 """Half of the last digit that is printed of them."""
 TABLES = pytest.mark.parametrize("name", SHARES)
-
-
-def table_of(name):
-    data = getattr(published, name.upper())
-    table = pd.DataFrame(data.patterns.keys(), columns=list(data.variables))
-    table["n"] = list(data.patterns.values())
-    return table
 
 
 @cache
