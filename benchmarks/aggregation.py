@@ -23,7 +23,7 @@ from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
 from silomix.coordinator.aggregation.solvers import lbfgs
 from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
 from silomix.model.draws import MatchedDraws
-from silomix.model.schema import Prior
+from silomix.model.prior import Prior
 from silomix.study.settings import Lbfgs
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"

@@ -32,7 +32,8 @@ from silomix.model.draws import (
 )
 from silomix.model.families.categorical import Categorical, Sweeps
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
+from silomix.model.prior import PooledModel, Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo

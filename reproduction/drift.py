@@ -47,7 +47,8 @@ from study import warm_up
 import silomix
 from silomix import rivals
 from silomix.coordinator.polish import Start, polish
-from silomix.model.schema import PooledModel, Shard
+from silomix.model.prior import PooledModel
+from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.posterior.membership import row_membership
 from silomix.silo.local import Silo

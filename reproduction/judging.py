@@ -32,7 +32,7 @@ from silomix.model.metrics import (
     variation_of_information,
 )
 from silomix.model.table import load
-from silomix.posterior import diagnosis
+from silomix.posterior import verdict as verdict_rules
 
 BANDS = {
     "plow": (0.0, 1e-4),
@@ -266,14 +266,14 @@ def level_of(line):
         return None
     moved = np.nanmax([line.means_moved, line.spreads_moved, 0.0])
     levels = [
-        diagnosis.judge(line.agreement, diagnosis.UNSURE["agreement"]),
-        diagnosis.judge(line.confidence, diagnosis.UNSURE["confidence"]),
-        diagnosis.judge(line.smallest_rows, diagnosis.FEW_ROWS),
-        "care" if line.full >= diagnosis.FULL else "trust",
+        verdict_rules.judge(line.agreement, verdict_rules.UNSURE["agreement"]),
+        verdict_rules.judge(line.confidence, verdict_rules.UNSURE["confidence"]),
+        verdict_rules.judge(line.smallest_rows, verdict_rules.FEW_ROWS),
+        "care" if line.full >= verdict_rules.FULL else "trust",
         "care" if line.still_moving == 1 else "trust",
-        diagnosis.judge(moved, diagnosis.MOVED) if line.still_moving == 1 else "trust",
+        verdict_rules.judge(moved, verdict_rules.MOVED) if line.still_moving == 1 else "trust",
     ]
-    return max(levels, key=diagnosis.LEVELS.index)
+    return max(levels, key=verdict_rules.LEVELS.index)
 
 
 def movement(polish):

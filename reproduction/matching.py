@@ -20,7 +20,7 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 import silomix
 from silomix.coordinator.matching import match
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior

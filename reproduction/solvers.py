@@ -24,7 +24,7 @@ from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import some_draws
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from silomix.errors import SilomixError
 from silomix.model.draws import Diagnostics, Draws, LocalPosterior, Partition, Schedule
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.simulate import simulate, simulate_like
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from silomix.estimator import FederatedMixture
     from silomix.model import metrics
     from silomix.posterior import Posterior, load
-    from silomix.posterior.outside import compare_outside
+    from silomix.posterior.outside_variables import compare_outside
     from silomix.report import plots
     from silomix.silo.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
@@ -84,7 +85,7 @@ _HOMES = {
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
-    "compare_outside": "posterior.outside",
+    "compare_outside": "posterior.outside_variables",
     "local_posterior": "silo.relabel",
     "simulate_cohort": "simulate.cohort",
 }

@@ -16,7 +16,7 @@ from cases.posteriors import make_posterior, with_drift
 from cases.report_cases import large_posterior
 
 from silomix.model.schema import Schema, Variable
-from silomix.posterior.outside import compare_outside
+from silomix.posterior.outside_variables import compare_outside
 from silomix.report import write_report
 
 CHROMIUM = os.environ.get("SILOMIX_CHROMIUM") or shutil.which("chromium")

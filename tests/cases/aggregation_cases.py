@@ -22,7 +22,7 @@ from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
 from silomix.model.families.categorical import mean_log_likelihood, some_draws
 from silomix.model.families.dirichlet import fit_dirichlet, without_prior
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.prior import PooledModel, Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()

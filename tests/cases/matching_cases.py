@@ -10,7 +10,8 @@ from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, rele
 from silomix.coordinator.matching.evidence import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.schema import PooledModel, Prior, Schema, Shard, Variable
+from silomix.model.prior import PooledModel, Prior
+from silomix.model.schema import Schema, Shard, Variable
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said

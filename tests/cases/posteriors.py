@@ -12,9 +12,9 @@ import safetensors.numpy
 from silomix.messages import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.schema import Schema, Variable
-from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.posterior.global_posterior import Assignment, Posterior
 from silomix.posterior.membership import to_four_decimals
+from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.study import make_study
 
 SCHEMA = Schema(

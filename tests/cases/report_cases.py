@@ -9,7 +9,7 @@ from cases.posteriors import TRUSTED, make_diagnostics, make_posterior
 
 from silomix.model.draws import Correspondence, SiloWeights
 from silomix.model.schema import Schema, Variable
-from silomix.posterior.diagnosis import make_provenance
+from silomix.posterior.verdict import make_provenance
 from silomix.study import make_study
 
 

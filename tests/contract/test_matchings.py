@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.study.settings import MATCHINGS
 
 WORDS = sorted(MATCHINGS)

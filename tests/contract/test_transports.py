@@ -21,7 +21,7 @@ from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.container import digest as digest_record
-from silomix.messages.door import check_envelope, check_query, check_reply
+from silomix.messages.message_checks import check_envelope, check_query, check_reply
 from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.silo.answer import answer

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from statistical.polish_oracle import PolishingSilos
 
-from silomix.coordinator.exact import ExactDraws, align, sample_exactly
+from silomix.coordinator.exact_strategy import ExactDraws, align, sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.prior import PooledModel, Prior
 
 
 def model(seed):

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from silomix.coordinator import matching as module
 from silomix.coordinator.matching import match, number_by_rows
 from silomix.coordinator.matching.evidence import by_appearance
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.study import Evidence
 
 OFFSETS = offsets_of(SIZES)

@@ -13,9 +13,9 @@ from cases.release_cases import clustered
 
 import silomix
 from silomix.api import fit
-from silomix.coordinator.notes import cluster_notes, consensus_notes, policy_notes
 from silomix.coordinator.pipeline import assign_rows, reweigh, run_study
 from silomix.coordinator.polish import starting_point
+from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes, policy_notes
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
 from silomix.messages import AssignReply, SampleLocally
 from silomix.messages.progress import Progress

@@ -13,7 +13,7 @@ from silomix.errors import MessageError
 from silomix.messages import REPLIES
 from silomix.messages import folder as files
 from silomix.messages.container import decode, digest, encode
-from silomix.messages.door import check_envelope, check_query, check_reply
+from silomix.messages.message_checks import check_envelope, check_query, check_reply
 
 CASES = [(exchange, record) for exchange in exchanges().values() for record in exchange.records]
 MESSAGES = [encode(exchange.envelope(record), record) for exchange, record in CASES]

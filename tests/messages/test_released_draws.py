@@ -22,7 +22,7 @@ from silomix.messages.released_draws import (
 )
 from silomix.model.draws import MatchedDraws
 from silomix.model.families.categorical import SMALLEST, mix, some_draws
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
 

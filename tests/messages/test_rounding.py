@@ -17,7 +17,7 @@ from silomix.kernels.rounded_counts import draw_behind, release_units
 from silomix.messages.rounding import own_draws, with_own_counts
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.silo.release import make_release
 from silomix.study.policy import find_policy
 

@@ -23,8 +23,8 @@ from numpy.testing import assert_array_equal, assert_equal
 
 from silomix.errors import FileError
 from silomix.posterior import saved_file
-from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.posterior.saved_file import ARRAYS, SHARED, load
+from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, make_provenance
 from silomix.study import make_study
 
 OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}

@@ -27,8 +27,8 @@ from silomix.errors import DataError, DataWarning, MissingDependency, SettingsEr
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode
-from silomix.posterior.diagnosis import PolishTrace, count_bytes, fingerprint, make_provenance
 from silomix.posterior.global_posterior import Parts, backend_of, ordered
+from silomix.posterior.verdict import PolishTrace, count_bytes, fingerprint, make_provenance
 from silomix.study import digest, make_study
 
 

@@ -16,13 +16,13 @@ import typer
 from cases.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
 from typer.testing import CliRunner
 
-from silomix.cli.whole import report_command
+from silomix.cli.one_table import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.model import sentences
 from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
-from silomix.posterior.outside import compare_outside
+from silomix.posterior.outside_variables import compare_outside
 from silomix.report import cluster_sections, display, make_report, write_report
 from silomix.report.run_sections import (
     AGGREGATIONS,

@@ -18,7 +18,7 @@ from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known
 from silomix.rivals.federation import open_silos

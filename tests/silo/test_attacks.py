@@ -17,7 +17,8 @@ from silomix.messages.container import Envelope, encode
 from silomix.messages.folder import release_files
 from silomix.messages.rounding import least_units
 from silomix.model.draws import Schedule
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.release import make_release, whole_counts
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study.policy import OPEN, PRESETS

@@ -22,7 +22,8 @@ import silomix
 from silomix.errors import CheckpointError
 from silomix.model.draws import Schedule
 from silomix.model.families.categorical import Categorical
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import checkpoint, sampler
 from silomix.silo.sampler import Job, sample_shard
 

@@ -25,7 +25,7 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.door import breaches
+from silomix.messages.message_checks import breaches
 from silomix.messages.released_draws import make_reference
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.answer import answer, answer_or_refuse

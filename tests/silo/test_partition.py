@@ -23,7 +23,7 @@ from silomix.kernels.distinct_rows import RowCounts
 from silomix.kernels.similarity import co_clustering
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import log_bound
-from silomix.model.schema import Prior
+from silomix.model.prior import Prior
 from silomix.silo import partition as module
 from silomix.silo.partition import (
     PARTITIONS,

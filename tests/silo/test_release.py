@@ -18,7 +18,7 @@ from silomix.model.families.dirichlet import (
     shares_of,
     without_prior,
 )
-from silomix.model.schema import PooledModel
+from silomix.model.prior import PooledModel
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded
 from silomix.study.policy import OPEN, PRESETS, Policy, echo

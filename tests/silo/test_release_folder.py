@@ -20,11 +20,11 @@ from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_arrays
-from silomix.messages.door import check_reply
 from silomix.messages.folder import read, read_release, release_files, write_release
+from silomix.messages.message_checks import check_reply
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import infer_schema
-from silomix.posterior.diagnosis import fingerprint
+from silomix.posterior.verdict import fingerprint
 from silomix.silo.release import make_release
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study
@@ -72,7 +72,7 @@ def drawn():
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch):
     """Pictures take a while; those of `summary` and `drawn` are drawn before this."""
-    monkeypatch.setattr("silomix.messages.release_notes.find_spec", lambda _: None)
+    monkeypatch.setattr("silomix.messages.release_explained.find_spec", lambda _: None)
 
 
 def put(folder, files):

@@ -16,7 +16,8 @@ from silomix.kernels.compilation import watch_compilation
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
 from silomix.model.families.categorical import Categorical
-from silomix.model.schema import Prior, Schema, Shard, Variable
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
 

@@ -22,7 +22,7 @@ from silomix.messages import (
     ShareReleases,
 )
 from silomix.messages.container import Envelope, decode, encode
-from silomix.messages.release_notes import QUESTIONS
+from silomix.messages.release_explained import QUESTIONS
 from silomix.model.table import load
 from silomix.silo.answer import HANDLERS, LIMITED, answer, answer_or_refuse, refusal_code
 from silomix.silo.local import Silo, ran_enough

@@ -14,12 +14,12 @@ from statistical.exact import FALSE_ALARM, p_value, tally_p_value
 from statistical.polish_oracle import PolishingSilos
 
 import silomix.coordinator.polish
-from silomix.coordinator.exact import sample_exactly
+from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.coordinator.polish import Start, draw_profiles, polish
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.prior import PooledModel, Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -62,7 +62,7 @@ def silos_drawn_first(patch):
         return draw_shared(counts, shared, beta, offsets, rng), own
 
     patch.setattr("silomix.coordinator.polish.draw_profiles", draw)
-    patch.setattr("silomix.coordinator.exact.draw_profiles", draw)
+    patch.setattr("silomix.coordinator.exact_strategy.draw_profiles", draw)
 
 
 @cache

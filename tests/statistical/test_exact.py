@@ -21,7 +21,7 @@ from statistical.exact import (
     p_value,
 )
 
-from silomix.model.schema import Prior
+from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 

@@ -12,9 +12,9 @@ from statistical.polish_oracle import PolishingSilos, batch_mean
 from statistical.test_exact import SMALL
 
 import silomix
-from silomix.coordinator.exact import sample_exactly
+from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.prior import PooledModel, Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical

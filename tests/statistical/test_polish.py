@@ -11,7 +11,7 @@ from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tall
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import WORTH, Start, independent_draws, polish
-from silomix.model.schema import PooledModel, Prior
+from silomix.model.prior import PooledModel, Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical

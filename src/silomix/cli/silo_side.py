@@ -16,7 +16,7 @@ from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
 from silomix.messages.progress import showing
-from silomix.messages.release_notes import explain
+from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.coordinator.aggregation import Aggregated, aggregate
-from silomix.coordinator.exact import find_pooled_posterior
+from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
-from silomix.coordinator.notes import cluster_notes, consensus_notes
 from silomix.coordinator.polish import SILO_DRAWS, chains_for, own_profiles, polish, starting_point
+from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import discount
-from silomix.posterior.diagnosis import PosteriorDiagnostics, count_bytes, make_provenance
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
+from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
     Report = Callable[[Progress], None]

@@ -31,13 +31,13 @@ from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.model.families import drift as drifting
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import Shared
-from silomix.posterior.diagnosis import PolishTrace, count_bytes
+from silomix.posterior.verdict import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng, Singles
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
 # Sets the coordinator's polish draws apart from other draws of the same seed.

@@ -1,9 +1,9 @@
 """What a coordinator may ask and a silo may answer, and the one seam between them.
 
 Each record below is the one declaration of a message: types, axes and bounds of its fields. How it
-is packed, both of its forms and its checks follow from that; `silomix.messages.door` adds what
-shapes and bounds do not say. Questions are idempotent and need no memory in the silo beyond its
-store: what a silo must know of an earlier round comes with the question.
+is packed, both of its forms and its checks follow from that; `message_checks` adds what shapes and
+bounds do not say. Questions are idempotent and need no memory in the silo beyond its store: what a
+silo must know of an earlier round comes with the question.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from silomix.errors import FileError, MessageError
 from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Envelope, shorten
-from silomix.messages.door import release_problems
-from silomix.messages.release_notes import NOT_INCLUDED_TEXT, draw_profiles, readme
+from silomix.messages.message_checks import release_problems
+from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import read_file, replace_file, writing
 
 if TYPE_CHECKING:

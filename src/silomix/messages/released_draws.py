@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, ShareReleases
-    from silomix.model.schema import PooledModel, Shard
+    from silomix.model.prior import PooledModel
+    from silomix.model.schema import Shard
 
 # set the draws of the two apart from each other, and from other draws of the same seed
 MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566

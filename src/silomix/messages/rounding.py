@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
 
 # Of a step of half an octave, as a share of its upper end.
 MIDDLE = 2**-0.25

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.schema import Prior, Shard
+    from silomix.model.prior import Prior
+    from silomix.model.schema import Shard
 
 # Sweeps of a chain below which a silo does not look whether its chains agree.
 SHORTEST_BLOCK = 1_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, Provenance
 from silomix.posterior.global_posterior import Assignment, Posterior
 from silomix.posterior.saved_file import load
+from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, Provenance
 
 __all__ = ["Assignment", "PolishTrace", "Posterior", "PosteriorDiagnostics", "Provenance", "load"]

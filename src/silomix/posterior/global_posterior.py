@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.reading import Table
-    from silomix.posterior.diagnosis import PosteriorDiagnostics, Provenance
-    from silomix.posterior.outside import Outside
+    from silomix.posterior.outside_variables import Outside
+    from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
     from silomix.study import Study
 
     Columns = Mapping[str, NDArray[Any] | list[Any]]

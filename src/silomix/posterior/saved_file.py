@@ -32,9 +32,9 @@ from silomix.kernels import arrays as short_names
 from silomix.messages import ReleasedDiagnostics
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.files import replace_file, writing
-from silomix.posterior.diagnosis import PosteriorDiagnostics, Provenance
 from silomix.posterior.global_posterior import Backend, Posterior
 from silomix.posterior.membership import PARTS, from_parts, in_parts
+from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
 from silomix.study import Study, digest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from silomix.errors import SettingsError
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import number, percent, probability
 from silomix.posterior import characterise
-from silomix.posterior.outside import AGAINST, texts, value
+from silomix.posterior.outside_variables import AGAINST, texts, value
 from silomix.report.display import Cell, Picture, Table, bar, heat_class, make_table, map_chart
 from silomix.report.run_sections import rows_by_silo
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
-    from silomix.posterior.outside import Outside
     from silomix.posterior.outside_estimates import Comparison
+    from silomix.posterior.outside_variables import Outside
 
 # Levels on each side of a cluster that are shown, and with the folded ones; others are counted.
 SHOWN_TRAITS, MOST_TRAITS = 5, 50

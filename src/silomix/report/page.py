@@ -14,13 +14,13 @@ from silomix.coordinator.polish import LIKELIHOOD_LIMIT, NOISE
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
-from silomix.posterior.diagnosis import sentences
+from silomix.posterior.verdict import sentences
 from silomix.report import cluster_sections, run_sections
 from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior
-    from silomix.posterior.outside import Outside
+    from silomix.posterior.outside_variables import Outside
 
 
 def write_report(posterior: Posterior, path: str | Path, *, outside: Outside | None = None) -> Path:

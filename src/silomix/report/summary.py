@@ -13,7 +13,7 @@ from rich.text import Text
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import listing, number, plural, span
-from silomix.posterior.diagnosis import sentences
+from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
 from silomix.report.display import as_view, frame_view, make_table

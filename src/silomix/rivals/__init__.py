@@ -7,7 +7,7 @@ of their own questions with them.
 
 from __future__ import annotations
 
-from silomix.rivals.blocks import (
+from silomix.rivals.block_gibbs import (
     DirichletProcess,
     FiniteDirichlet,
     MasterOdds,
@@ -17,8 +17,8 @@ from silomix.rivals.blocks import (
 )
 from silomix.rivals.consensus import cmc, product, rabinovich
 from silomix.rivals.federation import RivalResult
+from silomix.rivals.fedmerdel import Merging, Search, fedmerdel
 from silomix.rivals.kmodes import fed_kmodes
-from silomix.rivals.merdel import Merging, Search, fedmerdel
 from silomix.rivals.pooled import LatentClasses, latent_classes, pooled_mcmc
 
 __all__ = [

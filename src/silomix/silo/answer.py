@@ -20,7 +20,7 @@ from silomix.kernels.layout import Layout, lay_out
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest as digest_question
-from silomix.messages.door import breaches, check_query
+from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.rounding import has_rules, with_own_counts
 from silomix.model.families import categorical
 from silomix.model.sentences import plural
@@ -115,7 +115,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
 def _check_shown(release: messages.Release, silo: Silo) -> None:
     """Refuse another silo's release that this silo's own policy would not have let out.
 
-    Its sender may have made it up, of single rows; see `silomix.messages.door`.
+    Its sender may have made it up, of single rows; see `silomix.messages.message_checks`.
     """
     for problem in breaches(release, silo.policy, silo.study.table_schema.offsets):
         raise PolicyRefusal(

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from silomix.kernels.arrays import Array, Bytes
-    from silomix.model.schema import Prior, Shard
+    from silomix.model.prior import Prior
+    from silomix.model.schema import Shard
 
 # A kernel call runs about this long, so that progress moves and Ctrl-C is heard.
 SECONDS_PER_CALL = 0.1

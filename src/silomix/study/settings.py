@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from silomix.model.draws import Schedule
-from silomix.model.schema import Missing, PooledModel, Prior, Schema, Variable
+from silomix.model.prior import PooledModel, Prior
+from silomix.model.schema import Missing, Schema, Variable
 from silomix.study.validation import (
     Record,
     check_distinct,

@@ -15,8 +15,8 @@ from silomix.errors import MessageError, StudyMismatch
 from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
-from silomix.messages.door import check_envelope
 from silomix.messages.folder import read, write
+from silomix.messages.message_checks import check_envelope
 from silomix.messages.released_draws import same_draws
 from silomix.silo.answer import answer_or_refuse, count_answered
 from silomix.silo.ledger import knows

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from silomix.errors import MessageError, OpenQuestion
 from silomix.messages import REFUSALS, Received, Refused, ShareReleases, by_silo
 from silomix.messages.container import Envelope
-from silomix.messages.door import check_envelope, check_reply
 from silomix.messages.folder import message_files, read, write_folder
+from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.model.files import read_file
 from silomix.study import digest
 from silomix.transports import exchange_folder

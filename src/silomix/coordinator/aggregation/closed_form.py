@@ -23,7 +23,7 @@ from silomix.model.families.dirichlet import fit_dirichlet
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import MatchedDraws
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
-    from silomix.model.schema import Prior
+    from silomix.model.prior import Prior
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
     Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]

@@ -20,7 +20,7 @@ from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release, Silos
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
 
 __all__ = ["match"]
 

@@ -19,7 +19,7 @@ from silomix.coordinator.pipeline import run_study
 from silomix.errors import CheckpointError, MessageError, SiloError, SilomixError
 from silomix.messages import REFUSALS, Refused, by_silo
 from silomix.messages.container import Envelope, decode, encode
-from silomix.messages.door import check_envelope, check_reply
+from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.messages.progress import Progress
 from silomix.model.files import private_folder, replace_file, writing
 from silomix.study import digest, read_study

@@ -6,6 +6,7 @@ submitted again.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from nvflare.apis.signal import Signal
 
     from silomix.transports.flare.worker import Site
+
+
+log = logging.getLogger("silomix.worker")
 
 
 class SiloExecutor(Executor):
@@ -49,7 +53,11 @@ class SiloExecutor(Executor):
         name, self._abort = fl_ctx.get_identity_name(), abort_signal
         if self._site is None:
             self._site = open_or_refuse(Path(fl_ctx.get_workspace().get_root_dir()), name)
-        answer = respond(shareable[PAYLOAD], name, self._site)
+        try:
+            answer: bytes | str = respond(shareable[PAYLOAD], name, self._site)
+        except Exception:  # FLARE would send the text of an error on, and it may quote a row
+            log.exception("%s: a question could not be answered", name)
+            answer = "failed"
         self._abort = None
         return Shareable({PAYLOAD: answer or "question"})
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cases.posteriors import DOUBTED, TRUSTED, make_diagnostics
 
-from silomix.posterior.diagnosis import PolishTrace, PosteriorDiagnostics, judge
+from silomix.posterior.verdict import PolishTrace, PosteriorDiagnostics, judge
 
 
 def moving(by, rounds=50):

@@ -11,7 +11,7 @@ from scipy.special import gammaln, logsumexp
 
 from silomix.model.families.dirichlet import log_evidence, log_partition_prior
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
-from silomix.rivals.blocks import Model, draw_group, group_blocks, sample_groupings
+from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
 from silomix.rivals.federation import Levels, sum_by
 
 OFFSETS = np.array([0, 2, 5])

@@ -12,7 +12,7 @@ from scipy.special import digamma, gammaln
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.table import load
 from silomix.rivals.federation import Levels, Points
-from silomix.rivals.merdel import (
+from silomix.rivals.fedmerdel import (
     Components,
     LocalComponents,
     Search,

@@ -15,7 +15,7 @@ from silomix.model.reading import read_table
 from silomix.model.sentences import one_of, plural
 from silomix.model.table import expand
 from silomix.posterior import load
-from silomix.posterior.outside import AGAINST, Outside, compare_outside, read_outside
+from silomix.posterior.outside_variables import AGAINST, Outside, compare_outside, read_outside
 from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
 

@@ -184,7 +184,7 @@ def block_gibbs(
     """Sample partitions in the silos, then which of the silos' clusters are the same.
 
     A silo sends the sizes and level counts of its clusters, once; Gibbs sampling over these blocks
-    (`silomix.rivals.blocks`) groups them, and never splits one. `odds` says which rival this is:
+    groups them, and never splits one. `odds` says which rival this is:
 
     - "dirichlet-process", SNOB (Zuanetti et al., 2019);
     - "pitman-yor", SIGN (Ni et al., 2020), with more steps where blocks exceed the budget;

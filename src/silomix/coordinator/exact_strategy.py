@@ -25,14 +25,14 @@ from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import Shared
-from silomix.posterior.diagnosis import PosteriorDiagnostics
 from silomix.posterior.global_posterior import Parts
+from silomix.posterior.verdict import PosteriorDiagnostics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints
-    from silomix.model.schema import PooledModel
+    from silomix.model.prior import PooledModel
     from silomix.study import Study
 
     Report = Callable[[int, int], None]

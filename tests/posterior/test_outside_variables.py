@@ -12,12 +12,11 @@ from statistical.exact import FALSE_ALARM
 from typer.testing import CliRunner
 
 import silomix
-from silomix.cli.whole import fit_command
+from silomix.cli.one_table import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.membership import ELSEWHERE, encoded_membership
-from silomix.posterior.outside import compare_outside, read_outside
 from silomix.posterior.outside_estimates import (
     Target,
     compare_labels,
@@ -25,6 +24,7 @@ from silomix.posterior.outside_estimates import (
     compare_shares,
     regress,
 )
+from silomix.posterior.outside_variables import compare_outside, read_outside
 
 ROWS = 289_821
 FEMALE, DEAD = 187_402, 139_288
@@ -425,7 +425,7 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
     ],
 )
 def test_a_fit_refuses_before_it_samples(on_disk, tmp_path, options, code, monkeypatch):
-    monkeypatch.setattr("silomix.cli.whole.fit", None)
+    monkeypatch.setattr("silomix.cli.one_table.fit", None)
     told = run_fit(on_disk, *SHORT, *options, "--out", tmp_path / "results")
     assert told.exit_code == code, told.output
     assert "--outside" in told.output or "'Age'" in told.output

@@ -23,7 +23,7 @@ from silomix.messages import (
     SampleLocally,
 )
 from silomix.messages.container import decode, encode
-from silomix.messages.door import CHECKS, check_envelope, check_query, check_reply
+from silomix.messages.message_checks import CHECKS, check_envelope, check_query, check_reply
 from silomix.study import FewRounds, Lbfgs, Psgd
 
 EXCHANGES = exchanges()
@@ -211,7 +211,7 @@ class TestQuestions:
         ("name", "limit", "most"), [("share", "MOST_MATCHED", 1000), ("polish", "MOST_LABELS", 2)]
     )
     def test_that_would_fill_the_memory(self, name, limit, most, monkeypatch):
-        monkeypatch.setattr(f"silomix.messages.door.{limit}", most)
+        monkeypatch.setattr(f"silomix.messages.message_checks.{limit}", most)
         query_refused(name)
 
     @pytest.mark.parametrize("solver", [FewRounds(starts=3), Psgd(starts=2), Lbfgs(starts=9)])

@@ -1,0 +1,61 @@
+"""The prior of the pooled model, and the share that each of several silos takes: fractionation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from silomix.kernels.arrays import Ints
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Symmetric Dirichlet priors of the pooled model, and how one silo takes its share.
+
+    Attributes
+    ----------
+    alpha : concentration of the mixture weights.
+    beta : concentration of the level probabilities.
+    fractionate : whether a silo uses the prior to the power 1/S.
+
+    Examples
+    --------
+    >>> silomix.Prior().share(silos=2)
+    (0.75, 0.75)
+    >>> silomix.Prior(fractionate=False).share(silos=2)
+    (0.5, 0.5)
+    """
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    fractionate: bool = True
+
+    def share(self, silos: int) -> tuple[float, float]:
+        """Return one silo's (alpha, beta) in a study of `silos` silos."""
+        if not self.fractionate:
+            return self.alpha, self.beta
+        return fractionate(self.alpha, silos), fractionate(self.beta, silos)
+
+
+def fractionate(concentration: float, silos: int) -> float:
+    """Return (a − 1)/S + 1, the concentration of a Dirichlet prior to the power 1/S.
+
+    Fendler et al. (2026), section 4.2 "The apply step".
+    """
+    return (concentration - 1) / silos + 1
+
+
+class PooledModel(NamedTuple):
+    """What every stage of the coordinator needs to know of a study.
+
+    Attributes
+    ----------
+    prior : of the model of all silos' rows together, not a silo's share of it.
+    offsets : (variable + 1,), where each variable's levels start.
+    seed : of all randomness: same seed, same answer.
+    """
+
+    prior: Prior
+    offsets: Ints
+    seed: int
