@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases.sampler_cases import random_shard
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.kernels.layout import KeptDraws
 from silomix.model.families.categorical import Categorical, Sweeps
-from silomix.model.schema import Schema, Shard, Variable
 
 FAMILIES = [Categorical()]
 
@@ -28,19 +28,8 @@ def family(request):
 
 @pytest.fixture
 def shard(seed):
-    """Two kinds of rows, more than a few blocks of them, one cell in ten missing."""
-    rng = np.random.default_rng(seed)
-    rows = 330
-    kind = rng.integers(0, 2, rows)
-    columns = []
-    for size in SIZES:
-        likely = rng.integers(0, size, 2)[kind]
-        column = np.where(rng.random(rows) < 0.6, likely, rng.integers(0, size, rows))
-        columns.append(np.where(rng.random(rows) < 0.1, size, column))
-    variables = tuple(
-        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(SIZES)
-    )
-    return Shard(Schema(variables), np.stack(columns, axis=1).astype(np.uint8))
+    """More than a few blocks of rows."""
+    return random_shard(seed, 330, SIZES, 0.1)
 
 
 def unwritten(family, shard, draws):
@@ -88,17 +77,13 @@ def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
     assert (kept.weights > 0).all()
 
 
-def test_the_start_depends_on_the_key_alone(family, shard):
-    plan, again = (family.prepare(shard, COMPONENTS, ALPHA, BETA) for _ in range(2))
-    labels = family.start(plan, KEY)
-    assert labels.dtype == np.uint8
-    assert labels.shape == (shard.rows,)
-    assert labels.max() < COMPONENTS
-    assert_array_equal(labels, family.start(again, KEY))
-    assert (labels != family.start(plan, KEY + 1)).any()
-
-
 def test_the_key_and_the_prior_decide_the_draws(family, shard):
+    """The start depends on the key alone."""
+    one, other = (family.prepare(shard, COMPONENTS, *prior) for prior in ((ALPHA, BETA), (2, 3)))
+    labels = family.start(one, KEY)
+    assert (labels.dtype, labels.shape, labels.max() < COMPONENTS) == (np.uint8, (330,), True)
+    assert_array_equal(labels, family.start(other, KEY))
+    assert (labels != family.start(one, KEY + 1)).any()
     kept = run(family, shard)
     assert_same(kept, run(family, shard))
     for change in ({"key": KEY + 1}, {"alpha": 2 * ALPHA}, {"beta": 2 * BETA}):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from cases import sweep_twin as reference
+from cases.sampler_cases import random_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -21,16 +22,7 @@ FALSE_ALARM = 1e-4
 
 
 def random_codes(seed, rows, sizes, missing):
-    """Codes with structure (two kinds of rows), so that masses differ; K_q marks missing."""
-    rng = np.random.default_rng(seed)
-    kind = rng.random(rows) < 0.4
-    columns = []
-    for size in sizes:
-        favourite = rng.integers(0, size, 2)[kind.astype(int)]
-        column = np.where(rng.random(rows) < 0.7, favourite, rng.integers(0, size, rows))
-        columns.append(np.where(rng.random(rows) < missing, size, column))
-    dtype = np.uint8 if max(sizes) <= 255 else np.uint16
-    return np.stack(columns, axis=1).astype(dtype)
+    return random_shard(seed, rows, sizes, missing).codes
 
 
 def empty_kept(draws, rows, components, levels):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from cases.sampler_cases import assert_same_draws
 
 import silomix
 from silomix.errors import CheckpointError
@@ -24,8 +24,8 @@ from silomix.model.draws import Schedule
 from silomix.model.families.categorical import Categorical
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
-from silomix.silo import checkpoint, sampler
-from silomix.silo.sampler import Job, sample_shard
+from silomix.silo import checkpoint
+from silomix.silo.sampler import Job, chain_key, sample_shard
 
 SCHEDULE = Schedule(iterations=60, burn_in=20, chains=2, thin=2)
 JOB = Job(components=4, prior=Prior(), schedule=SCHEDULE, silos=2, silo=1, seed=8)
@@ -40,22 +40,11 @@ def make_shard(levels=("a", "b", "c")):
 SHARD = make_shard()
 
 
-def arrays(draws):
-    names = ("labels", "weights", "probabilities", "log_likelihood", "chain")
-    traces = {name: trace.values for name, trace in draws.diagnostics.traces.items()}
-    return {name: np.array(getattr(draws, name)) for name in names} | traces
-
-
-def assert_same(one, other):
-    for name, array in one.items():
-        assert_array_equal(array, other[name], err_msg=name)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The checkpoint of a finished run, and its draws."""
     folder = tmp_path_factory.mktemp("finished") / "run"
-    return folder, arrays(sample_shard(SHARD, JOB, checkpoint=folder))
+    return folder, sample_shard(SHARD, JOB, checkpoint=folder)
 
 
 @pytest.fixture
@@ -82,21 +71,8 @@ def test_a_finished_run_returns_its_draws_at_once(finished, monkeypatch):
     monkeypatch.setattr(Categorical, "advance", fail)
     seen = []
     draws = sample_shard(SHARD, JOB, checkpoint=folder, progress=seen.append)
-    assert_same(arrays(draws), expected)
+    assert_same_draws(draws, expected)
     assert (seen[-1].done, seen[-1].total) == (120, 120)
-
-
-@pytest.fixture
-def advances(monkeypatch):
-    calls = []
-    advance = Categorical.advance
-
-    def record(self, chain, sweeps, kept, pool):
-        calls.append(sweeps)
-        advance(self, chain, sweeps, kept, pool)
-
-    monkeypatch.setattr(Categorical, "advance", record)
-    return calls
 
 
 @pytest.mark.parametrize(("file", "chains"), [("run.json", {0, 1}), ("chain-1.npz", {1})])
@@ -104,9 +80,9 @@ def test_what_a_kill_left_unsaid_is_made_again(file, chains, folder, finished, a
     """Neither a folder without its run.json is believed, nor labels of a chain without state."""
     (folder / file).unlink()
     np.lib.format.open_memmap(folder / "labels.npy", mode="r+")[1] = 0
-    assert_same(arrays(sample_shard(SHARD, JOB, checkpoint=folder)), finished[1])
-    assert min(sweeps.first for sweeps in advances) == 1
-    assert {s.key for s in advances} == {sampler.chain_key(8, 1, chain) for chain in chains}
+    assert_same_draws(sample_shard(SHARD, JOB, checkpoint=folder), finished[1])
+    assert min(sweeps.first for sweeps, _ in advances) == 1
+    assert {sweeps.key for sweeps, _ in advances} == {chain_key(8, 1, chain) for chain in chains}
 
 
 def test_the_folder_is_made_with_its_parents_and_its_owners_alone(tmp_path):
@@ -116,7 +92,7 @@ def test_the_folder_is_made_with_its_parents_and_its_owners_alone(tmp_path):
         draws = sample_shard(SHARD, JOB, checkpoint=str(folder))
     finally:
         os.umask(before)
-    assert_same(arrays(sample_shard(SHARD, JOB)), arrays(draws))
+    assert_same_draws(sample_shard(SHARD, JOB), draws)
     names = {f"{name}.npy" for name in ARRAYS} | {"run.json", "chain-0.npz", "chain-1.npz"}
     assert {path.name for path in folder.iterdir()} == names
     if sys.platform != "win32":
@@ -177,7 +153,7 @@ def test_a_full_disk_is_said_and_leaves_no_partial_file(file, tmp_path, monkeypa
             sample_shard(SHARD, JOB, checkpoint=tmp_path, checkpoint_every=10)
     assert not list(tmp_path.glob("*.partial"))
     resumed = sample_shard(SHARD, JOB, checkpoint=tmp_path)
-    assert_same(arrays(sample_shard(SHARD, JOB)), arrays(resumed))
+    assert_same_draws(sample_shard(SHARD, JOB), resumed)
 
 
 CHILD = """
@@ -242,4 +218,4 @@ def test_a_run_stopped_again_and_again_ends_in_the_same_draws(
     killed = silomix.sample(table, **settings, checkpoint=folder, progress=False)
     assert not list(folder.glob("*.partial"))
     whole = silomix.sample(table, **settings, progress=False)
-    assert_same(arrays(whole), arrays(killed))
+    assert_same_draws(whole, killed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 
 import numpy as np
@@ -94,24 +93,3 @@ def test_a_kit_is_closed_and_so_are_its_old_logs(tmp_path, kind):
     assert mode(kit) == 0o700
     assert {mode(path) for path in (*kit.glob("*log*"), kit / "local" / "silomix.json")} == {0o600}
     assert {(kit / name).read_text() for name in logs} == {"old"}
-
-
-def test_what_flare_writes(tmp_path, monkeypatch):
-    """Its processes, and those they start, make files and folders for their owner alone."""
-    (tmp_path / "as_flare_does.py").write_text(
-        "import pathlib, subprocess, sys\n"
-        "folder = pathlib.Path(sys.argv[1])\n"
-        "folder.mkdir()\n"
-        "(folder / 'log.txt').write_text('a row')\n"
-        "subprocess.run([sys.executable, '-c', 'import sys; open(sys.argv[1], \"w\")',"
-        " str(folder / 'worker.txt')], check=True)\n"
-    )
-
-    def execve(_, command, environment):
-        subprocess.run(command, env=environment, check=True)
-
-    monkeypatch.setattr("os.execve", execve)
-    command = [sys.executable, str(tmp_path / "as_flare_does.py"), str(tmp_path / "run")]
-    startup_kit.become(command)
-    assert mode(tmp_path / "run") == 0o700
-    assert {mode(path) for path in (tmp_path / "run").iterdir()} == {0o600}

@@ -10,6 +10,7 @@ import numba
 import numpy as np
 import pytest
 from cases import sweep_twin as reference
+from cases.sampler_cases import assert_same_draws, random_shard
 from numpy.testing import assert_array_equal
 
 from silomix.kernels.compilation import watch_compilation
@@ -17,7 +18,6 @@ from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
 from silomix.model.families.categorical import Categorical
 from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
 
@@ -26,51 +26,12 @@ LONG = Schedule(iterations=5 * 10**6, burn_in=10**6, chains=2, thin=4 * 10**6)
 """A minute's work, so that a run that does not stop fails its test."""
 
 
-def make_shard(seed, rows=300, sizes=(2, 3, 2, 4), missing=0.1):
-    rng = np.random.default_rng(seed)
-    kind = rng.integers(0, 3, rows)
-    columns = []
-    for size in sizes:
-        likely = rng.integers(0, size, 3)[kind]
-        column = np.where(rng.random(rows) < 0.7, likely, rng.integers(0, size, rows))
-        columns.append(np.where(rng.random(rows) < missing, size, column))
-    variables = tuple(
-        Variable(f"v{q}", tuple(map(str, range(size)))) for q, size in enumerate(sizes)
-    )
-    return Shard(Schema(variables), np.stack(columns, axis=1).astype(np.uint8))
+def make_shard(seed, rows=300, sizes=(2, 3, 2, 4)):
+    return random_shard(seed, rows, sizes, 0.1)
 
 
 def make_job(seed, schedule=SHORT, **changes):
     return replace(Job(6, Prior(), schedule, silos=3, silo=1, seed=seed), **changes)
-
-
-def arrays(draws):
-    """Everything numeric in the draws, by name."""
-    names = ("labels", "weights", "probabilities", "log_likelihood", "chain")
-    traces = {name: trace.values for name, trace in draws.diagnostics.traces.items()}
-    return {name: getattr(draws, name) for name in names} | traces
-
-
-def assert_same_draws(one, other):
-    others = arrays(other)
-    for name, array in arrays(one).items():
-        assert_array_equal(array, others[name], err_msg=name)
-        assert array.dtype == others[name].dtype
-    assert one.diagnostics.verdict == other.diagnostics.verdict
-
-
-@pytest.fixture
-def advances(monkeypatch):
-    """The sweeps of each call of the family, and whether a pool shared the rows."""
-    calls = []
-    advance = Categorical.advance
-
-    def record(self, chain, sweeps, kept, pool):
-        calls.append((sweeps, pool is not None))
-        advance(self, chain, sweeps, kept, pool)
-
-    monkeypatch.setattr(Categorical, "advance", record)
-    return calls
 
 
 @pytest.mark.parametrize("chains", [1, 2])
