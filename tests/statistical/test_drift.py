@@ -49,7 +49,7 @@ def prior_of_the_mean_forgotten(patch):
     def draw(counts, shared, beta, offsets, rng):
         return draw_shared(counts, shared, 1e-3, offsets, rng)
 
-    patch.setattr("silomix.coordinator.polish.draw_shared", draw)
+    patch.setattr("silomix.model.families.drift.draw_shared", draw)
 
 
 def silos_drawn_first(patch):
