@@ -108,7 +108,7 @@ def on_dask(*, processes):
 def cluster(processes):
     from distributed import Client
 
-    return Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=None)
+    return Client(n_workers=2, threads_per_worker=1, processes=processes, dashboard_address=":0")
 
 
 class Prompt(FileExchange):

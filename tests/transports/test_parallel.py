@@ -224,7 +224,7 @@ class TestALostWorker:
         monkeypatch.setattr(parallel, "work", work)
         with ExitStack() as stack:
             if backend == "dask":
-                client = Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+                client = Client(n_workers=2, threads_per_worker=1, dashboard_address=":0")
                 stack.enter_context(client)
             stack.enter_context(joblib.parallel_config(backend=backend, n_jobs=2))
             asked = stack.enter_context(Joblib(make_silos(rows=2000)))
