@@ -166,12 +166,14 @@ def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
     concentration = concentration[:, schema.offsets[:-1]]
     arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
-    arrays["effective_counts"] = effective_counts(mean, concentration, schema.offsets)
-    if "weights.csv" in files:
-        weights = _read_numbers(files, "weights", 1).astype(np.float32)
-        drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
-        shape = len(weights), len(sizes), len(levels)
-        arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
+    # nothing has been held against its bounds yet: what overflows here is refused there
+    with np.errstate(over="ignore", invalid="ignore"):
+        arrays["effective_counts"] = effective_counts(mean, concentration, schema.offsets)
+        if "weights.csv" in files:
+            weights = _read_numbers(files, "weights", 1).astype(np.float32)
+            drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
+            shape = len(weights), len(sizes), len(levels)
+            arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
     return arrays, schema
 
 
