@@ -83,15 +83,7 @@ def make_release(
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
     draws = folded.probabilities[some] if tier == "draws" else None
-    occupied = local.draws.diagnostics.traces.get("occupied")
-    diagnostics = ReleasedDiagnostics.of(
-        local.draws.diagnostics,
-        prior_draws=float(folded.prior_draws.max()),
-        agreement=local.partition.agreement,
-        # share of the draws in which every component held rows
-        full=float((occupied.values == local.draws.components).mean()) if occupied else 0.0,
-        sweeps=local.draws.schedule.iterations,
-    )
+    diagnostics = _diagnostics(local, folded)
     return Release(
         silo=silo,
         place=place,
@@ -108,6 +100,19 @@ def make_release(
         study=study,
         policy=echo(policy),
         checks=checks if inside else outgoing(checks),
+    )
+
+
+def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagnostics:
+    """Return what the silo says of its run."""
+    occupied = local.draws.diagnostics.traces.get("occupied")
+    return ReleasedDiagnostics.of(
+        local.draws.diagnostics,
+        prior_draws=float(folded.prior_draws.max()),
+        agreement=local.partition.agreement,
+        # share of the draws in which every component held rows
+        full=float((occupied.values == local.draws.components).mean()) if occupied else 0.0,
+        sweeps=local.draws.schedule.iterations,
     )
 
 
