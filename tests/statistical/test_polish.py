@@ -142,6 +142,13 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert rested.worth >= WORTH
     assert 10 <= rested.trace.rounds < 200
     assert len(rested.probabilities) == rested.trace.rounds * chains
+    # out of bytes, it stops as soon as there are draws enough; a number of rounds is made anyway
+    spent = polish(far, silos, Polish(most=200), model, kept_draws=2000, most_bytes=1).trace
+    assert spent.rounds == 19  # the second half of 19 rounds has 10, of 200 chains each
+    assert (
+        polish(far, silos, Polish(rounds=21), model, kept_draws=2000, most_bytes=1).trace.rounds
+        == 21
+    )
     hurried = polish(far, silos, Polish(most=4), model, kept_draws=1000).trace
     assert hurried.rounds == 4
     assert hurried.still_moving
