@@ -3,6 +3,7 @@
     python reproduction/cohort.py                        # runs what is missing, appends
     python reproduction/cohort.py --methods default,dask --rows 30000 --iterations 2000
     python reproduction/cohort.py --methods short --rows 1000000 --iterations 1000
+    python reproduction/cohort.py --methods default --seed 2    # the same people, another chain
 
 The people of `silomix.simulate_cohort`, split at random into 30 shards, 50 components. The paper
 gives neither the components nor the iterations of its own run. Each method runs in a process of its
@@ -49,7 +50,7 @@ COMPONENTS = 50
 ITERATIONS = 50_000
 FEDMERDEL_COMPONENTS = 50
 STAGES = ("compiling", "sampling", "matching", "aggregating", "polishing", "assigning")
-KEYS = ["rows", "iterations", "method"]
+KEYS = ["rows", "iterations", "method", "seed"]
 COLUMNS = [
     *KEYS, "planted", "clusters", "ari", "vi", "best_ari", "owned", "fragments", "minutes",
     "cpu_minutes", *[f"minutes_{stage}" for stage in STAGES], "memory_gb", "bytes", "digest",
@@ -79,7 +80,7 @@ def ours(case, **settings):
         components=COMPONENTS,
         iterations=case.iterations,
         variables=list(CONDITIONS),
-        seed=SEED,
+        seed=case.seed,
         progress=clock,
         **settings,
     )
@@ -102,16 +103,16 @@ def digest_of(found):
 
 def default(case, **settings):
     """Run with the defaults, or with others that change nothing of what the silos sample."""
-    return ours(case, checkpoint=case.folder / "checkpoints", **settings)
+    return ours(case, checkpoint=case.folder / f"checkpoints-{case.seed}", **settings)
 
 
 def rival(function, case, **settings):
     """Run a rival on the same shards."""
     table = pd.read_parquet(case.path, columns=list(CONDITIONS))
-    shards = random_shards(len(table), SHARDS, SEED)
+    shards = random_shards(len(table), SHARDS, case.seed)
     table.insert(0, "shard", np.array(shards.names)[shards.places])
     began = time.monotonic()
-    found = function(table, silo="shard", seed=SEED, **settings)
+    found = function(table, silo="shard", seed=case.seed, **settings)
     minutes = {"sampling": (time.monotonic() - began) / 60}
     sent = max(sum(kinds.values()) for kinds in found.bytes_sent.values())
     return Result(found.labels, found.n_clusters, minutes, sent, "; ".join(found.notes), "")
@@ -164,27 +165,29 @@ FULL = ("default", "ball", "exact", "paper", "fedmerdel", "pooled")
 """What is run when no method is named."""
 
 
-class Case:
-    """Which run, and where its files are."""
+class Case(NamedTuple):
+    """Which run, and where its files are. The seed is the fit's; the cohort has its own."""
 
-    def __init__(self, folder, rows, iterations, method):
-        self.folder, self.rows, self.iterations, self.method = folder, rows, iterations, method
+    folder: Path
+    rows: int
+    iterations: int
+    method: str
+    seed: int
 
     @property
     def path(self):
         return self.folder / "cohort.parquet"
 
 
-def run_method(folder, rows, iterations, method):
+def run_method(case):
     """Run one method: its line, and one for each planted cluster."""
-    case = Case(folder, rows, iterations, method)
     began, cpu = time.monotonic(), time.process_time()
-    found = quietly(partial(METHODS[method], case))
+    found = quietly(partial(METHODS[case.method], case))
     minutes_all = (time.monotonic() - began) / 60
     cpu_minutes = (time.process_time() - cpu) / 60
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes on Linux
     truth, best = read_truth(case)
-    key = dict(zip(KEYS, (rows, iterations, method), strict=True))
+    key = dict(zip(KEYS, case[1:], strict=True))
     owners = owners_of(truth, found.labels)
     line = key | {
         "planted": len(np.unique(truth)),
@@ -244,15 +247,16 @@ def clusters_found(truth, labels):
         yield line
 
 
-def in_own_process(*case):
+def in_own_process(case):
     """Run a method in a new process, so that its largest memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(run_method, *case).result()
+        return pool.submit(run_method, case).result()
 
 
 def main(words=None):
     options = {
         "methods": "", "rows": PUBLISHED_ROWS, "iterations": ITERATIONS, "folder": "cohort-output",
+        "seed": SEED,
     }  # fmt: skip
     chosen = arguments(__doc__, datasets=1, **options).parse_args(words)
     folder = Path(chosen.folder) / f"{chosen.rows}-{chosen.iterations}"
@@ -262,10 +266,11 @@ def main(words=None):
     path, by_cluster = chosen.results / "cohort.csv", chosen.results / "cohort_clusters.csv"
     done = done_cases(path, COLUMNS, KEYS)
     for method in chosen_words(chosen.methods or ",".join(FULL), METHODS):
-        if (chosen.rows, chosen.iterations, method) in done:
+        case = Case(folder, chosen.rows, chosen.iterations, method, chosen.seed)
+        if case[1:] in done:
             continue
         print(f"{method}:", flush=True)
-        line, clusters = in_own_process(folder, chosen.rows, chosen.iterations, method)
+        line, clusters = in_own_process(case)
         run_cases(by_cluster, CLUSTER_COLUMNS, lambda lines=clusters: lines, [()], jobs=1)
         run_cases(path, COLUMNS, lambda line=line: [line], [()], jobs=1)
         print(json.dumps(line, indent=1), flush=True)
