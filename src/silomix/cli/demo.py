@@ -13,11 +13,12 @@ from silomix.api import fit
 from silomix.cli.terminal import Shown
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
+from silomix.model.schema import Shard
 from silomix.model.table import load
 from silomix.posterior.membership import row_membership
 from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, write_posterior, write_table, write_text
-from silomix.report.summary import json_lines, posterior_record, posterior_view, verdict_view
+from silomix.report.summary import json_lines, posterior_record, posterior_view
 from silomix.simulate import SILO_COLUMN, simulate
 
 if TYPE_CHECKING:
@@ -45,16 +46,15 @@ def run_demo(folder: Path, **settings: Any) -> Shown:
         folder.mkdir(parents=True, exist_ok=True)
     write_table(table, folder / "table.csv")
     posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
-    found = compare(posterior, table, truth, folder)
     write_posterior(folder, posterior)
-    whole = Group(found.view, posterior_view(posterior))
-    write_text(as_text(whole), found.record["comparison"])
+    found = compare(posterior, table, truth, folder)
+    write_text(as_text(found.view), found.record["comparison"])
     return found
 
 
 def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Path) -> Shown:
     """Compare a fit with what its table was drawn from; `folder` is where that will stand."""
-    planted, hospitals = _planted(posterior, truth), _hospitals(posterior, table, truth)
+    planted = _planted(posterior, truth)
     # of the labels found, and of those that the true parameters would give
     agreement = adjusted_rand_index(truth.labels, posterior.labels)
     best = adjusted_rand_index(truth.labels, best_labels(table, truth))
@@ -68,15 +68,14 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
             f"Adjusted Rand index with the planted clusters: {agreement:.3f}; the true parameters "
             f"would give {best:.3f} (1 is equal, 0 is chance)."
         ),
-        *_views(planted, hospitals),
-        verdict_view(posterior.diagnostics),
+        _planted_view(planted),
+        posterior_view(posterior),
     )
     comparison, page = folder / "comparison.txt", folder / PAGE
     record = posterior_record(posterior) | {
         "ari": agreement,
         "best_ari": best,
         "planted": json_lines(planted),
-        "hospitals": json_lines(hospitals),
         "comparison": comparison,
         "report": page,
     }
@@ -101,50 +100,20 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     return planted.join(found, on="found")
 
 
-def _hospitals(posterior: Posterior, table: pd.DataFrame, truth: Truth) -> pd.DataFrame:
-    """Return a line for each hospital.
-
-    Its rows, in how many clusters they were planted, how many it found on its own rows, what those
-    are among the clusters of all hospitals, and the adjusted Rand index of its rows' final labels
-    and the planted ones.
-    """
-    lines = []
-    groups = posterior.correspondence.groups if posterior.correspondence else ()
-    for name, own in zip(posterior.silos, groups, strict=False):
-        here = (table[COLUMN] == name).to_numpy()
-        line = {
-            "name": name,
-            "rows": int(here.sum()),
-            "planted": len(np.unique(truth.labels[here])),
-            "found": len(own),
-            "clusters": np.unique(own).tolist(),
-            "agreement": adjusted_rand_index(truth.labels[here], posterior.labels[here]),
-        }
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
 def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     """Return the most probable cluster of each row under the true parameters: (row,)."""
+    shard, places = load(table.drop(columns=COLUMN)), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
-    variables = table.drop(columns=COLUMN)
-    schema = load(variables).schema
-    for name, weights in zip(table[COLUMN].unique(), truth.weights_by_silo, strict=True):
-        here = (table[COLUMN] == name).to_numpy()
-        shard = load(variables[here], schema=schema)
-        known = row_membership(shard, weights[None], truth.probabilities[None])
-        labels[here] = known.membership.argmax(axis=1)
+    for place, weights in enumerate(truth.weights_by_silo):
+        own = Shard(shard.schema, shard.codes[places == place])
+        known = row_membership(own, weights[None], truth.probabilities[None])
+        labels[places == place] = known.membership.argmax(axis=1)
     return labels
 
 
-def _views(planted: pd.DataFrame, hospitals: pd.DataFrame) -> tuple[RenderableType, ...]:
-    """Return the two tables for a person."""
+def _planted_view(planted: pd.DataFrame) -> RenderableType:
     found = ["not found" if pd.isna(c) else f"cluster {c}" for c in planted["found"]]
-    which = ["clusters " + " ".join(map(str, own)) for own in hospitals["clusters"]]
-    agreement = hospitals["agreement"].map("{:.3f}".format)
     heads = {"weight": "weight in the paper", "rows": "rows drawn", "found": "found as"}
     heads |= {"lower": "95% from", "upper": "to"}
     shown = planted.assign(found=found).rename(columns=heads).rename_axis("planted")
-    heads = {"name": COLUMN, "clusters": "which are", "agreement": "ARI"}
-    of_each = hospitals.assign(clusters=which, agreement=agreement).rename(columns=heads)
-    return frame_view(shown.reset_index()), frame_view(of_each, left=["which are"])
+    return frame_view(shown.reset_index())
