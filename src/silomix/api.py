@@ -23,7 +23,7 @@ from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
-from silomix.study.policy import OPEN, Policy, find_policy, read_policy
+from silomix.study.policy import OPEN, find_policy
 from silomix.study.roster import Roster, random_shards, read_roster, warn_tiny
 from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
     from silomix.model.schema import Missing, Schema
     from silomix.posterior import Posterior
+    from silomix.study.policy import Policy
     from silomix.transports.parallel import Joblib
 
 TRANSPORTS = ("in-process", "joblib")
@@ -193,10 +194,7 @@ def fit(
     True
     """
     _check_call(settings, preset, transport)
-    if policy is None:
-        policy = OPEN
-    elif not isinstance(policy, Policy):
-        policy = find_policy(policy) if isinstance(policy, str) else read_policy(policy)
+    rules = OPEN if policy is None else find_policy(policy)
     frame = expand(table, frequency)
     roster = _split(frame, silo, shards, seed)
     shard = load(frame, silo=silo, variables=variables, missing=missing)
@@ -208,7 +206,7 @@ def fit(
         for place, name in enumerate(roster.names):
             own = Shard(shard.schema, shard.codes[roster.places == place])
             folder = None if checkpoint is None else Path(checkpoint, name)
-            parts.append(Silo(name, place, own, study, policy=policy, checkpoint=folder))
+            parts.append(Silo(name, place, own, study, policy=rules, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
     assignment = gather_assignment(silos.silos, roster.places)

@@ -53,7 +53,7 @@ def table(tmp_path, seed):
 def test_version_and_exit_codes():
     assert run("--version").stdout == f"silomix {silomix.__version__}\n"
     page = words(run("--help").stdout)
-    assert all(f"{exit.code} {exit.meaning}" in page for exit in EXITS)
+    assert all(f"{code} {meaning}" in page for code, meaning in EXITS.items())
     assert "--install-completion" in page and "--show-completion" in page
 
 

@@ -329,7 +329,7 @@ def test_columns_of_one_value_are_warned_of():
 
 
 UNREADABLE = {
-    "empty.csv": (b"", "is empty"),
+    "empty.csv": (b"", "cannot be read: No columns"),
     "t.xlsx": (b"x", "unknown kind of file"),
     "semicolons.csv": (b'"x";"y"\n"a";"b"\n', "looks separated by ';': save it with commas$"),
     "tabs.csv": (b"x\ty\na\tb\n", r"looks separated by '\\t': rename it to end in .tsv$"),

@@ -36,7 +36,7 @@ from silomix.study import (
 )
 from silomix.study.keywords import PRESETS, SETTINGS, default_thin, settings_table
 from silomix.study.policy import Policy
-from silomix.study.settings import MATCHINGS, SOLVERS
+from silomix.study.settings import MATCHINGS
 from silomix.transports.exchange_folder import expected_questions
 
 SCHEMA = Schema((Variable("smoker", ("no", "yes")), Variable("bmi", ("low", "mid", "high"))))
@@ -138,7 +138,7 @@ def test_names_and_numbers_come_back_from_a_file_as_they_were(
     assert digest(again) == digest(study)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", SETTINGS["solver"].words)
 @pytest.mark.parametrize("matching", MATCHINGS)
 def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_path):
     # where it is adaptive, burn-in and iterations cannot change alone
@@ -168,7 +168,7 @@ def test_digest_changes_with_silos_variables_and_methods_and_not_with_title_or_l
     ]
     digests = [digest(read(each, tmp_path)) for each in changed]
     digests += [digest(make(matching=m)) for m in MATCHINGS]
-    digests += [digest(make(solver=s)) for s in SOLVERS]
+    digests += [digest(make(solver=s)) for s in SETTINGS["solver"].words]
     # the default matching and the default solver are the document itself
     assert len(set(digests)) == len(digests) - 2
     for title in ("Another", None):

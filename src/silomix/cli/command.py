@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
 from silomix.model.reading import Table, find_column, read_table
@@ -171,11 +171,9 @@ class OnceCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the line, and complain of what stands there twice."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, times in Counter(order).items():
-            if times == 1 or not isinstance(parameter, TyperOption):
-                continue
-            if not parameter.multiple and not parameter.is_flag:
+        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, times in Counter(parsed[2]).items():
+            if times > 1 and not (parameter.multiple or parameter.is_flag):
                 raise typer.BadParameter(
                     f"given {times} times; give it once, a list as a,b,c", ctx, parameter
                 )

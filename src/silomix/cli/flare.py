@@ -21,7 +21,6 @@ from silomix.transports.flare.worker import open_own_silo
 RUN_FILE = "run.json"
 
 # What several help pages say.
-STUDY = "The study file, such as study.toml."
 CERTIFIED = "The silo whose certificate it is: a name of the study."
 KIT = "The start-up kit of this process."
 ADMIN = "The start-up kit `admin`."
@@ -29,7 +28,6 @@ WITHOUT = "Go on without this silo: another study, in which every silo left has 
 
 
 @command(
-    study=STUDY,
     out="A new folder for the start-up kits.",
     host="Name by which the sites reach the server.",
     port="Where the server listens.",
@@ -56,7 +54,7 @@ def provision_command(
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
 
 
-@command(study=STUDY, silo=CERTIFIED, out="A new folder for the key, which stays, and the request.")
+@command(silo=CERTIFIED, out="A new folder for the key, which stays, and the request.")
 def request_command(study: Path, *, silo: str, out: Path) -> Shown:
     """Make this silo's private key, which stays here, and a request for its certificate.
 
@@ -75,7 +73,6 @@ def request_command(study: Path, *, silo: str, out: Path) -> Shown:
 
 
 @command(
-    study=STUDY,
     request="What a silo sent: the .request.zip of silomix flare request.",
     silo=CERTIFIED,
     authority="The folder authority that provision --by-request made.",
@@ -144,7 +141,6 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     settings=WHERE | {"without": list[str], "threads": int},
     kit=KIT,
     store="Folder of what it keeps; in KIT by default.",
-    silo_column="Column that says whose row it is; the kit has the silo's name.",
     without=WITHOUT,
 )
 def site_command(
@@ -176,7 +172,6 @@ def site_command(
 
 @command(
     settings={"without": list[str], "deadline": float, "retries": int, "wait": float},
-    study=STUDY,
     admin=ADMIN,
     deadline="Seconds for each question (default 3600); sampling is one.",
     retries="How often to ask again after a failure (default 2).",

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Exit(NamedTuple):
-    """One way a command ends."""
-
-    code: int
-    meaning: str
-    causes: tuple[type[BaseException], ...] = ()
-
-
 class Shown(NamedTuple):
     """What a command found.
 
@@ -48,32 +40,34 @@ class Shown(NamedTuple):
     code: int = 0
 
 
-EXITS = (
-    Exit(0, "done"),
-    Exit(1, "something unexpected; --debug shows where"),
-    Exit(2, "the command line is wrong: an unknown, missing or contradictory option"),
-    Exit(3, "the table cannot be used as it is", (errors.DataError,)),
-    Exit(
-        4,
-        "a setting is wrong, a file is in the way, or an extra is not installed",
-        (errors.SettingsError, errors.MissingDependency),
-    ),
-    Exit(
-        5,
-        "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
-        (errors.CheckpointError, errors.FileError, errors.MessageError, errors.StudyMismatch),
-    ),
-    Exit(
-        6,
-        "a silo refused, by its policy or otherwise, or is away",
-        (errors.PolicyRefusal, errors.SiloError),
-    ),
-    Exit(7, "not an error: the silos still have to answer", (errors.OpenQuestion,)),
-    Exit(130, "interrupted", (KeyboardInterrupt,)),
-)
+# How a command ends, by exit code.
+EXITS = {
+    0: "done",
+    1: "something unexpected; --debug shows where",
+    2: "the command line is wrong: an unknown, missing or contradictory option",
+    3: "the table cannot be used as it is",
+    4: "a setting is wrong, a file is in the way, or an extra is not installed",
+    5: "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
+    6: "a silo refused, by its policy or otherwise, or is away",
+    7: "not an error: the silos still have to answer",
+    130: "interrupted",
+}
 UNEXPECTED = 1
+CODES: dict[type[BaseException], int] = {
+    errors.DataError: 3,
+    errors.SettingsError: 4,
+    errors.MissingDependency: 4,
+    errors.CheckpointError: 5,
+    errors.FileError: 5,
+    errors.MessageError: 5,
+    errors.StudyMismatch: 5,
+    errors.PolicyRefusal: 6,
+    errors.SiloError: 6,
+    errors.OpenQuestion: 7,
+    KeyboardInterrupt: 130,
+}
 
-EPILOG = "\n".join(["Exit codes:", *(f"{exit.code:>3}  {exit.meaning}" for exit in EXITS)])
+EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning in EXITS.items())])
 
 # Settings that the commands do not call by their own name.
 IN_SHELL = {
@@ -117,7 +111,7 @@ def explaining(*, debug: bool) -> Iterator[None]:
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of an error."""
-    return next((exit.code for exit in EXITS if isinstance(error, exit.causes)), UNEXPECTED)
+    return next((code for kind, code in CODES.items() if isinstance(error, kind)), UNEXPECTED)
 
 
 def show(found: Shown, *, as_json: bool) -> None:

@@ -80,8 +80,6 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         raise DataError(f"{path}: unknown kind of file; give one that ends in {known}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path")
-    if path.stat().st_size == 0:
-        raise DataError(f"{path}: the file is empty; check that it was written, or give another")
     try:
         return _read_text(path, separator) if separator else _read_parquet(path)
     except DataError as error:
@@ -113,19 +111,11 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     frame = pd.DataFrame()
     for name in packed[0].columns:
         column = pd.api.types.union_categoricals([block[name] for block in packed])
-        frame[from_spreadsheet(name)] = _unguarded(column)
+        # two texts may be one without their guards, and the column is then no categorical
+        bare = column.map(from_spreadsheet, na_action="ignore")
+        frame[from_spreadsheet(name)] = pd.Categorical(bare)
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
-
-
-def _unguarded(column: pd.Categorical[Any]) -> pd.Categorical[Any]:
-    """Return a column with the texts that `silomix.model.spreadsheet` wrote: two may be one."""
-    texts = [from_spreadsheet(text) for text in column.categories]
-    if texts == column.categories.tolist():
-        return column
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    codes = np.array([*(places[text] for text in texts), -1])[column.codes]
-    return pd.Categorical.from_codes(codes, pd.Index(list(places)))
 
 
 def _check_header(header: list[str], separator: str) -> None:

@@ -62,17 +62,11 @@ def probability(share: float, draws: int) -> str:
     return f"< {edge:.3g}" if share < edge else number(share, ".3f")
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that was probably meant, if any."""
-    near = difflib.get_close_matches(word[:60], list(known), n=1)
-    return near[0] if near else None
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint at the name that was probably meant, however it is capitalised."""
     folded = {name.casefold(): name for name in known}
-    near = nearest(word.casefold(), folded)
-    return f" (did you mean {folded[near]!r}?)" if near else ""
+    near = difflib.get_close_matches(word.casefold()[:60], folded, n=1)
+    return f" (did you mean {folded[near[0]]!r}?)" if near else ""
 
 
 def spoken(silo: str) -> str:

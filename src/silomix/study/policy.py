@@ -183,16 +183,17 @@ PRESETS: dict[str, Policy] = {
 }
 
 
-def find_policy(word: str) -> Policy:
-    """Return the preset of that name, or else what the policy file of that path says."""
-    if word in PRESETS:
-        return PRESETS[word]
-    path = Path(word)
+def find_policy(policy: Policy | str | Path) -> Policy:
+    """Return a policy, the preset of that name, or what the policy file of that path says."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, str) and policy in PRESETS:
+        return PRESETS[policy]
     # a word with neither folder nor suffix was meant to be a preset
-    if path.name == word and not path.suffix:
-        hint, known = did_you_mean(word, PRESETS), ", ".join(PRESETS)
-        raise SettingsError(f"there is no policy {quote(word)}{hint}; the presets are {known}")
-    return read_policy(path)
+    if Path(policy).name == policy and not Path(policy).suffix:
+        hint, known = did_you_mean(policy, PRESETS), ", ".join(PRESETS)
+        raise SettingsError(f"there is no policy {quote(policy)}{hint}; the presets are {known}")
+    return read_policy(policy)
 
 
 def echo(policy: Policy) -> dict[str, Any]:

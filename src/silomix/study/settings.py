@@ -265,7 +265,6 @@ class FewRounds(Record):
 Matching = Annotated[Hungarian | Divergence | Ball | Evidence, Field(discriminator="method")]
 Solver = Annotated[Lbfgs | Psgd | FewRounds, Field(discriminator="method")]
 MATCHINGS = {kind().method: kind() for kind in get_args(get_args(Matching)[0])}
-SOLVERS = {kind().method: kind() for kind in get_args(get_args(Solver)[0])}
 
 
 class Aggregation(Record):
