@@ -24,7 +24,7 @@ from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
 from silomix.study.policy import OPEN, find_policy
-from silomix.study.roster import Roster, random_shards, read_roster, warn_tiny
+from silomix.study.roster import Roster, random_shards, read_roster
 from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
@@ -231,9 +231,7 @@ def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roste
         text = "{silo} and {shards} both say how to split the table; give one of them"
         raise SettingsError(text, silo=None, shards=None)
     if silo is not None:
-        roster = read_roster(frame, silo)
-        warn_tiny(roster)
-        return roster
+        return read_roster(frame, silo)
     if shards is not None:
         if at_least("shards", shards, 1) > len(frame):
             text = f"{{shards}} is {shards}, more than the {len(frame)} rows of the table"

@@ -180,7 +180,6 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
 @pytest.mark.parametrize(
     ("keyword", "advice"),
     [
-        ("exclude", "to leave columns out, give variables=[...] with those to use"),
         ("itertions", "did you mean 'iterations'?"),
         ("varaibles", "did you mean 'variables'?"),
         ("nonsense", "the keywords are table, silo, shards, preset, seed, threads, variables,"),

@@ -7,7 +7,7 @@ import pytest
 from silomix.errors import DataError, DataWarning
 from silomix.model.table import infer_schema
 from silomix.study import make_study
-from silomix.study.roster import Roster, own_rows, read_roster, warn_tiny
+from silomix.study.roster import own_rows, read_roster
 
 
 @pytest.fixture
@@ -49,16 +49,3 @@ def test_without_a_column_all_rows_are_the_silos_own(study):
     assert len(own_rows(table, "site", "north", study)) == 1
     for other in ("north", "1", [["north"], ["south"]]):
         assert len(own_rows(table.assign(site=other), None, "north", study)) == 2
-
-
-def roster_of(**sizes):
-    names = tuple(name.replace("_", " ") for name in sizes)
-    return Roster(names, np.repeat(np.arange(len(sizes)), list(sizes.values())))
-
-
-def test_a_silo_much_smaller_than_the_others_is_warned_of():
-    words = r"silo 'St Mari' has only 4 rows \(did you mean 'St Mary'"
-    with pytest.warns(DataWarning, match=words):
-        warn_tiny(roster_of(St_Mary=100, St_Mari=4, Elsewhere=90))
-    for others in ({"a": 5, "b": 6, "c": 4}, {"a": 10_000, "b": 30}, {"a": 100, "b": 12, "c": 90}):
-        warn_tiny(roster_of(**others))

@@ -20,7 +20,6 @@ from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
-from silomix.model.table import load
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
@@ -31,7 +30,6 @@ from silomix.silo.local import Silo, load_rows, place_in, sample_locally
 from silomix.silo.release import make_release
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import check_study, find_policy
-from silomix.study.roster import own_rows
 from silomix.study.validation import cores
 
 # Name of the one silo of a table that is not split.
@@ -95,10 +93,9 @@ def sample_command(
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
     name = silo or ALL_ROWS
-    rows = own_rows(frame, silo_column, name, plan)
-    shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
+    loaded = load_rows(frame, plan, name, column=silo_column, frequency=frequency)
     running = {"threads": threads, "checkpoint": checkpoint}
-    posterior = sample_rows(shard, plan, name, quiet=quiet, **running)
+    posterior = sample_rows(loaded.shard, plan, name, quiet=quiet, **running)
     files = write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
     return Shown(record, silo_view(name, posterior), f"Results: {out}")
@@ -119,7 +116,7 @@ def sample_rows(
 
 
 @command(
-    settings={"threads": int, "checkpoint": Path},
+    settings={"ledger": Path, "table_name": str},
     silo="This silo's name in the study.",
     out="Folder for the release: what the data officer reads.",
     dry_run="Show what would leave, and what each rule did; no files.",
@@ -133,12 +130,12 @@ def release_command(
     out: Path | None = None,
     silo_column: str | None = None,
     frequency: str | None = None,
-    ledger: Path | None = None,
-    table_name: str | None = None,
+    threads: int | None = None,
+    checkpoint: Path | None = None,
     dry_run: bool = False,
     force: bool = False,
     quiet: bool = False,
-    **running: Any,
+    **counted: Any,
 ) -> Shown:
     """Cluster one silo's rows and write what its policy lets out, for its officer.
 
@@ -159,10 +156,10 @@ def release_command(
     loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
     account = None
     if out is not None:
-        place: dict[str, Any] = {"table_name": table_name, "ledger": ledger}
         account = ledgers.open_account(
-            loaded, plan, silo, rules, table, column=silo_column, **place
+            loaded, plan, silo, rules, table, column=silo_column, **counted
         )
+    running = {"threads": threads, "checkpoint": checkpoint}
     made = make_release(
         sample_rows(loaded.shard, plan, silo, quiet=quiet, **running),
         silo=silo,

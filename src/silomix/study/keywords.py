@@ -111,23 +111,6 @@ PRESETS: dict[str, dict[str, object]] = {
     "files": {"tier": "summary", "aggregation": "product", "polish": 0},
     "network": {"oracle": "federated", "polish": Polish(chains=400)},
 }
-# What to do instead of some keywords that are no settings.
-INSTEAD = {
-    "exclude": "is no keyword; to leave columns out, give variables=[...] with those to use",
-    "missing": "is part of the schema; make the schema with it",
-}
-
-
-def settings_table() -> str:
-    """Return every setting as the documentation shows it: a table in Markdown."""
-    lines = ["| keyword | default | paper | in `study.toml` | what it is for |", "|---" * 5 + "|"]
-    for name, one in SETTINGS.items():
-        *tables, key = one.path
-        place = f"`[{'.'.join(tables)}] {key}`" if tables else f"`{key}`"
-        values = ["" if value is None else _plainly(value) for value in (one.default, one.paper)]
-        cells = [f"`{name}`", *values, "" if name == "kept" else place, one.text]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
 
 
 def show_keywords(function: F, keywords: Mapping[str, object] | None = None) -> F:
@@ -212,7 +195,7 @@ def check_keywords(preset: str | None, given: Collection[str], known: Collection
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
-            problems.append(Problem((name,), INSTEAD.get(name, f"is no keyword{hint}")))
+            problems.append(Problem((name,), f"is no keyword{hint}"))
     if preset is not None and preset not in PRESETS:
         words = " or ".join(map(repr, PRESETS))
         problems.append(Problem(("preset",), f"is {quote(preset)}; it must be {words}"))

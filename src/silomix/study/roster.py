@@ -10,7 +10,7 @@ import numpy as np
 
 from silomix.errors import DataError, DataWarning
 from silomix.model.reading import find_column, read_cells, read_table
-from silomix.model.sentences import did_you_mean, plural, quoted
+from silomix.model.sentences import did_you_mean, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 DIGITS = re.compile(r"([0-9]+)")
 SPLIT_STREAM = 0x73706C
-# A silo with fewer than 30 rows, and than a tenth of the median silo's, may be there by mistake.
-TINY_ROWS, TINY_SHARE = 30, 0.1
 
 
 class Roster(NamedTuple):
@@ -59,18 +57,6 @@ def read_roster(table: Table, column: str | None) -> Roster:
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
-
-
-def warn_tiny(roster: Roster) -> None:
-    """Warn of silos that are much smaller than the others: a name may be misspelt."""
-    sizes = np.bincount(roster.places, minlength=len(roster.names))
-    tiny = (sizes < TINY_ROWS) & (sizes < TINY_SHARE * np.median(sizes))
-    for place in np.flatnonzero(tiny):
-        name = roster.names[place]
-        others = [roster.names[other] for other in np.flatnonzero(~tiny)]
-        rows = plural(int(sizes[place]), "row") + did_you_mean(name, others)
-        advice = "it adds little but errors of its own: join it with another, or correct its name"
-        warnings.warn(f"silo {name!r} has only {rows}; {advice}", DataWarning, stacklevel=4)
 
 
 def random_shards(rows: int, shards: int, seed: int) -> Roster:

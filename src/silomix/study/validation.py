@@ -132,7 +132,7 @@ def validate(
         made = record.model_validate(data)
     except ValidationError as error:
         raise refusal(source, _problems(error, data), data, keywords) from None
-    unstated = list(_unstated(made, ())) if complete else []
+    unstated = list(_unstated(made.model_dump(exclude_none=True), data)) if complete else []
     if unstated:
         raise refusal(source, unstated, data)
     return made
@@ -157,18 +157,18 @@ def refusal(
     return SettingsError("\n  - ".join(lines), problems, **named)
 
 
-def _unstated(record: Record, path: KeyPath) -> Iterator[Problem]:
-    """Yield the settings of a record, and of the records inside it, that were left to defaults."""
-    for name, field in type(record).model_fields.items():
-        here, value = (*path, name), getattr(record, name)
-        if name not in record.model_fields_set:
-            if isinstance(value, Record):
-                yield Problem(here, f"is missing; add the table [{'.'.join(map(str, here))}]")
-            elif field.default is not None:
-                default = f"{name} = {quote(field.default)}"
-                yield Problem(here, f"is missing; the default is {default}")
-        elif isinstance(value, Record):
-            yield from _unstated(value, here)
+def _unstated(
+    complete: Mapping[str, Any], data: Mapping[str, Any], path: KeyPath = ()
+) -> Iterator[Problem]:
+    """Yield the settings of a complete document that `data` left to their defaults."""
+    for name, value in complete.items():
+        here, is_table = (*path, name), isinstance(value, dict)
+        if name not in data:
+            default = f"the default is {name} = {quote(value)}"
+            added = f"add the table [{'.'.join(map(str, here))}]"
+            yield Problem(here, f"is missing; {added if is_table else default}")
+        elif is_table:
+            yield from _unstated(value, data[name], here)
 
 
 def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Problem]:
@@ -281,18 +281,14 @@ def check_distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def check_silo(name: str) -> str:
     """Return the name of a silo; refuse one that some computer cannot use as a file name."""
-    broken = {
-        "not contain any of " + " ".join(NOT_IN_FILE_NAMES): set(NOT_IN_FILE_NAMES) & set(name),
-        "not contain control or invisible characters": not name.isprintable(),
-        "not begin or end with a full stop": name.strip(".") != name,
-        "not be blank, or begin or end with a space": not name or name.strip() != name,
-        f"have at most {LONGEST_SILO_NAME} characters": len(name) > LONGEST_SILO_NAME,
-        "not be a name that Windows keeps for itself": name.split(".")[0].lower() in DEVICES,
-    }
-    for what, is_broken in broken.items():
-        if is_broken:
-            reason = "a silo's name becomes a file name"
-            raise rule(f"is {quote(name)}; it must {what}, because {reason}")
+    fits = 0 < len(name) <= LONGEST_SILO_NAME and name.isprintable() and name.strip() == name
+    fits &= name.strip(".") == name and not set(NOT_IN_FILE_NAMES) & set(name)
+    if not fits or name.split(".")[0].lower() in DEVICES:
+        raise rule(
+            f"is {quote(name)}; a silo's name becomes a file name: it must have 1 to "
+            f"{LONGEST_SILO_NAME} characters that can be seen, none of {NOT_IN_FILE_NAMES}, no "
+            "space or full stop at either end, and not be one that Windows keeps, such as con"
+        )
     return name
 
 
