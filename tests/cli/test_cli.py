@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
-from silomix.cli import one_table
-from silomix.cli.demo import compare, run_demo
+from silomix.cli import one_table, prepare
+from silomix.cli.prepare import compare, run_demo
 from silomix.cli.terminal import EXITS, as_option
 from silomix.errors import SettingsError
 from silomix.messages.progress import Progress
@@ -372,7 +372,7 @@ def test_something_unexpected(tmp_path, monkeypatch):
     def fail(folder, **settings):
         raise RuntimeError("the floor gave way")
 
-    monkeypatch.setattr(one_table, "run_demo", fail)
+    monkeypatch.setattr(prepare, "run_demo", fail)
     plain, debug = run("demo", "--out", tmp_path), run("demo", "--out", tmp_path, "--debug")
     assert plain.exit_code == debug.exit_code == 1
     assert plain.stderr.startswith("Unexpected error: RuntimeError: the floor gave way\n")
@@ -548,7 +548,7 @@ def demo(tmp_path_factory):
         return kept[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_table, "run_demo", keep)
+        patch.setattr(prepare, "run_demo", keep)
         result = run("demo", "--out", folder)
     assert result.exit_code == 0, result.output
     return folder, result, kept[0]
@@ -591,7 +591,7 @@ def test_demo_as_json_with_a_cluster_that_was_not_found(demo, monkeypatch):
     merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
     fewer = compare(dataclasses.replace(whole_fit, assignment=merged), table, truth, folder)
     assert [planted["found"] for planted in fewer.record["planted"]].count(None) == 1
-    monkeypatch.setattr(one_table, "run_demo", lambda out, progress: fewer)
+    monkeypatch.setattr(prepare, "run_demo", lambda out, progress: fewer)
     assert "not found" in run("demo", "--out", folder).stdout
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert None in [planted["share"] for planted in record["planted"]]

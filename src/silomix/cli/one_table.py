@@ -1,4 +1,4 @@
-"""Commands of the whole method: demonstrate, fit, assign rows to what was found, report it."""
+"""Commands of the whole method: fit, assign rows to what was found, report it."""
 # annotations are evaluated here, since the options are made from them
 
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from silomix.api import fit
 from silomix.cli.command import columns_to_use, command, given, settings_of, split
-from silomix.cli.demo import run_demo
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.reading import read_table
@@ -22,18 +21,6 @@ from silomix.report import summary, write_report
 OUTSIDE = "outside.csv"
 RESULTS = "Folder that fit wrote with --out, or a saved posterior."
 WHOSE_ROWS = "Column that says whose row it is, or the silo all rows are of."
-
-
-@command(out="Folder for reports and tables; replaced.")
-def demo_command(*, out: Path, quiet: bool = False) -> Shown:
-    """Cluster four simulated hospitals without pooling them; compare with the truth.
-
-    Examples
-    --------
-    silomix demo --out demo-output
-    """
-    with showing(quiet=quiet) as report:
-        return run_demo(out, progress=report or False)
 
 
 @command(
