@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 
 def as_keyword(name: str, value: object) -> str:
@@ -63,23 +63,9 @@ class DataError(SilomixError, ValueError):
 
 
 class SettingsError(SilomixError, ValueError):
-    """A setting of a call or of a file is wrong, unknown or missing.
-
-    Attributes
-    ----------
-    problems : each a `(path, text)`: where it is in the study file, and what is wrong with it.
-    """
+    """A setting of a call or of a file is wrong, unknown or missing."""
 
     code = "study"
-
-    def __init__(
-        self,
-        message: str = "",
-        problems: Sequence[tuple[tuple[str | int, ...], str]] = (),
-        **settings: object,
-    ) -> None:
-        super().__init__(message, **settings)
-        self.problems = tuple(problems)
 
 
 class StudyMismatch(SilomixError):

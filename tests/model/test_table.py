@@ -316,18 +316,6 @@ def test_texts_that_look_missing_are_warned_of(tmp_path):
         infer_schema(pd.DataFrame({"x": ["-", "a"]}))
 
 
-def test_columns_of_one_value_are_warned_of():
-    frame = pd.DataFrame({"x": ["a", "a"], "y": ["a", "b"], "z": ["c", None]})
-    message = (
-        "the table: only one value in 'x', 'z', which tells nothing about the clusters; check that "
-        "this is meant, or leave it out with variables=..."
-    )
-    with pytest.warns(DataWarning, match=re.escape(message)):
-        infer_schema(frame)
-    infer_schema(frame[["y", "z"]], missing="level")
-    infer_schema(frame.astype({"x": pd.CategoricalDtype(["a", "b"])}), variables=["x", "y"])
-
-
 UNREADABLE = {
     "empty.csv": (b"", "cannot be read: No columns"),
     "t.xlsx": (b"x", "unknown kind of file"),

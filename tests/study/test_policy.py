@@ -93,8 +93,8 @@ def test_a_file_may_change_a_preset(tmp_path):
 def test_a_file_without_preset_states_everything(tmp_path):
     with pytest.raises(SettingsError, match='begin with preset = "default"') as error:
         read_policy(write(tmp_path / "p.toml", "minimum_count = 20\n"))
-    missing = {path for path, _ in error.value.problems}
-    assert missing == {(name,) for name in Policy.model_fields} - {("minimum_count",)}
+    missing = set(re.findall(r"- (\S+) is missing", str(error.value)))
+    assert missing == set(Policy.model_fields) - {"minimum_count"}
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_a_file_without_preset_states_everything(tmp_path):
         ('preset = "default"\nminimum = 3', "minimum is not a setting .*'minimum_count'"),
         ('preset = "default"\nminimum_count = -1', "minimum_count is -1; it must be at least 0"),
         ('preset = "default"\ntiers = []', "tiers is empty"),
-        ('preset = "default"\ntiers = ["rows"]', "tiers entry 1 is 'rows'; it must be 'summary'"),
+        ('preset = "default"\ntiers = ["rows"]', "tiers.1 is 'rows'; it must be 'summary'"),
         ('preset = "default"\nexchanges = 3', "exchanges is 3; it must be a table"),
-        ('preset = "default"\n[exchanges]\npolis = 3', r"\[exchanges\] polis is not a setting"),
+        ('preset = "default"\n[exchanges]\npolis = 3', r"exchanges.polis is not a setting"),
         ('preset = "default"\nname = "a\\nb"', "name is 'a.nb'; it must"),
         (f'name = "{"x" * 61}"\npreset = "default"', "name is .* one line of at most 60 charact"),
         (f"preset = {'[' * 10_000}", "nests tables or lists too deeply"),

@@ -235,27 +235,31 @@ WRONG = {
 }
 
 
+def blamed(error):
+    return [line.partition(" ")[0] for line in str(error).split("\n  - ")[1:]]
+
+
 @pytest.mark.parametrize("path", WRONG, ids=str)
 def test_a_wrong_value_is_named_by_its_place(document, tmp_path, path):
     for value in WRONG[path]:
         error = refused(put(document, path, value), tmp_path)
-        assert [problem.path for problem in error.problems] == [path]
+        assert blamed(error) == [validation.file_place(path)]
         assert str(error).startswith(f"{tmp_path / 'study.toml'} cannot be used:\n  - ")
 
 
 SENTENCES = [
     (("seed",), True, "seed is true; it must be a whole number"),
     (("strategy",), "exat", "'exat'; it must be 'consensus' or 'exact' (did you mean 'exact'?)"),
-    (("model", "alpha"), 0, "[model] alpha is 0; it must be greater than 0"),
-    (("schedule", "thin"), {"a": 1}, "[schedule] thin is a table; it must be a whole number"),
+    (("model", "alpha"), 0, "model.alpha is 0; it must be greater than 0"),
+    (("schedule", "thin"), {"a": 1}, "schedule.thin is a table; it must be a whole number"),
     (("local", "relabel"), "y" * 99, f"relabel is '{'y' * 60}...'; it must be 'match' or"),
     (("matching", "method"), "bal", "'ball', 'evidence' (did you mean 'ball'?)"),
     (("matching", "absorb"), -1, "absorb is -1; it must be true or false or at least 0"),
     (("variables", 1, "name"), "smoker", "variables lists 'smoker' more than once"),
-    (("variables", 1, "levels", 2), 3, "[[variables]] 2 ('bmi') levels entry 3 is 3; it must be"),
+    (("variables", 1, "levels", 2), 3, "variables.2.levels.3 is 3; it must be"),
     (("a key",), 1, "'a key' is not a setting"),
-    (("schedule", "burnin"), 1, "[schedule] burnin is not a setting (did you mean 'burn_in'?)"),
-    (("matching", "exponent"), 1, "[matching] exponent is not a setting here"),
+    (("schedule", "burnin"), 1, "schedule.burnin is not a setting (did you mean 'burn_in'?)"),
+    (("matching", "exponent"), 1, "matching.exponent is not a setting here"),
     (("aggregation", "solver"), None, "solver is missing; add the table [aggregation.solver]"),
     (("model", "fractionate"), None, "fractionate is missing; the default is fractionate = true"),
 ]
@@ -264,7 +268,7 @@ SENTENCES = [
 @pytest.mark.parametrize(("path", "value", "sentence"), SENTENCES)
 def test_a_problem_is_told_in_the_words_of_the_file(document, tmp_path, path, value, sentence):
     error = refused(put(document, path, value), tmp_path)
-    assert len(error.problems) == 1
+    assert len(blamed(error)) == 1
     assert sentence in str(error)
 
 
@@ -272,7 +276,7 @@ def test_every_setting_but_the_title_must_stand_in_the_file(study, document, tmp
     for path, _, value in leaves(study):
         if value is not None and path != ("title",):
             error = refused(put(document, path, None), tmp_path)
-            assert [problem.path for problem in error.problems] == [path]
+            assert blamed(error) == [validation.file_place(path)]
 
 
 def test_all_problems_are_listed_at_once_and_very_many_cut(document, tmp_path):
@@ -283,8 +287,8 @@ def test_all_problems_are_listed_at_once_and_very_many_cut(document, tmp_path):
     document["schedule"]["burnin"] = document["schedule"].pop("burn_in")
     document["seed"] = "x"
     document["extra"] = 1
-    found = [problem.path for problem in refused(document, tmp_path).problems]
-    assert found == [("seed",), ("schedule", "burnin"), ("polish", "rounds"), ("extra",)]
+    found = blamed(refused(document, tmp_path))
+    assert found == ["seed", "schedule.burnin", "polish.rounds", "extra"]
 
 
 def test_no_trace_of_the_validator_is_shown(document, tmp_path):
@@ -327,9 +331,15 @@ def test_any_value_anywhere_is_taken_or_refused_in_plain_words(place, value):
 
 
 UNREADABLE = {
-    "syntax": (b"format = \n", "is not valid TOML: Invalid value (at line 1, column 10)"),
-    "latin-1": (b"seed = 1\ntitle = 'Zo\xeb'", "is not UTF-8 text: line 2 has the byte 0xeb; save"),
-    "digits": (b"seed = " + b"9" * 5000, "has a number of too many digits"),
+    "syntax": (b"format = \n", "is not valid TOML, in UTF-8: Invalid value (at line 1, column 10)"),
+    "latin-1": (
+        b"seed = 1\ntitle = 'Zo\xeb'",
+        "is not valid TOML, in UTF-8: 'utf-8' codec",
+    ),
+    "digits": (
+        b"seed = " + b"9" * 5000,
+        "is not valid TOML, in UTF-8: Exceeds the limit",
+    ),
     "dotted": (b"a" + b".a" * 1_000_000 + b" = 1", "nests tables or lists too deeply"),
     "quoted": (b"['a'" + b" . 'a'" * 500_000 + b"]", "nests tables or lists too deeply"),
     "lists": (b"a = " + b"[" * 1_000_000, "nests tables or lists too deeply"),
@@ -472,13 +482,13 @@ def test_numbers_and_lists_of_numpy_are_taken():
 WRONG_CALLS = [
     ({"itertions": 5}, "itertions is no keyword (did you mean 'iterations'?)"),
     ({"transport": 5}, "transport is no keyword; the keywords are title, seed"),
-    ({"preset": "papers"}, "preset is 'papers'; it must be 'paper' or 'files' or 'network'"),
+    ({"preset": "papers"}, "preset='papers' is not known (did you mean 'paper'?); choose one of"),
     ({"iterations": -5}, "iterations is -5; it must be at least 1"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),
     ({"burn_in": 100, "adaptive": True}, "adaptive is true; then burn_in must be half"),
     ({"matching": "bal"}, "matching is 'bal'; it must be one of 'hungarian', 'divergence'"),
     ({"solver": 3}, "solver is '3'; it must be one of 'lbfgs', 'psgd', 'few-rounds'"),
-    ({"aggregation": Aggregation(floor=1 / 3)}, "[aggregation] floor is 0.3333333333333333; with"),
+    ({"aggregation": Aggregation(floor=1 / 3)}, "aggregation.floor is 0.3333333333333333; with"),
     ({"polish": "always"}, "polish is 'always'; it must be 'until' or a whole number"),
     ({"title": "\ud800"}, r"title is '\ud800'; it must not contain control characters"),
     ({"thin": 1, "kept": 5}, "thin and kept both say what a silo keeps; give one of them"),
@@ -499,8 +509,8 @@ def test_a_wrong_keyword_is_named_as_the_caller_wrote_it(keywords, line):
 def test_a_record_refuses_wrong_options_and_any_change(study):
     with pytest.raises(SettingsError) as caught:
         Ball(exponent=-1, radius="wide", exponnt=3)
-    assert [path for path, _ in caught.value.problems] == [("exponent",), ("radius",), ("exponnt",)]
-    with pytest.raises(SettingsError, match=r"\[solver\] starts is 0; it must be at least 1"):
+    assert blamed(caught.value) == ["exponent", "radius", "exponnt"]
+    with pytest.raises(SettingsError, match=r"solver.starts is 0; it must be at least 1"):
         Aggregation(solver={"method": "psgd", "starts": 0})
     with pytest.raises(SettingsError, match="silos is missing\n  - variables is missing"):
         Study()

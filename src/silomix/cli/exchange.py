@@ -184,7 +184,6 @@ def _check_outside(exchange: Path, **paths: Path | None) -> None:
             raise SettingsError(
                 f"{{{option}}} is inside the exchange {exchange}, which is carried between the "
                 "coordinator and the silos; keep it elsewhere",
-                (),
                 **{option: str(path)},
             )
 

@@ -80,12 +80,12 @@ def one_of(name: str, word: str, choices: Collection[str]) -> None:
         listed = ", ".join(map(repr, choices))
         hint = did_you_mean(str(word), choices)
         text = f"{{{name}}} is not known{hint}; choose one of {listed}"
-        raise SettingsError(text, (), **{name: word})
+        raise SettingsError(text, **{name: word})
 
 
 def at_least(name: str, value: object, least: int) -> int:
     """Return `value`, a whole number not below `least`; refuse anything else by its name."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
-        raise SettingsError(text, (), **{name: None})
+        raise SettingsError(text, **{name: None})
     return int(value)

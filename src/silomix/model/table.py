@@ -127,7 +127,6 @@ def infer_schema(
         cells = read_cells(column, label)
         inferred.append(_infer_levels(cells, declared_levels(frame, name), missing, label))
         _warn_like_missing(cells, label)
-    _warn_constant(names, inferred, where)
     return Schema(tuple(map(Variable, names, inferred)), missing)
 
 
@@ -252,8 +251,8 @@ def _check_spaces(levels: Sequence[str], label: str) -> None:
             raise DataError(f"{text}; trim it, or make these cells missing")
 
 
-def _warn(text: str, **settings: object) -> None:
-    warnings.warn(DataWarning(text, **settings), stacklevel=4)
+def _warn(text: str) -> None:
+    warnings.warn(text, DataWarning, stacklevel=4)
 
 
 def _warn_missing_in_full(label: str) -> None:
@@ -266,13 +265,3 @@ def _warn_like_missing(cells: Cells, label: str) -> None:
             rows = np.count_nonzero(cells.codes == cells.texts.index(text))
             found = f"{label} has the level {text!r}, in {rows} of {len(cells.codes)} rows"
             _warn(f"{found}; if it stands for a missing cell, leave these cells empty")
-
-
-def _warn_constant(names: list[str], levels: list[tuple[str, ...]], where: str) -> None:
-    missing = {(UNOBSERVED_LEVEL,), (MISSING_LEVEL,)}
-    found = dict(zip(names, levels, strict=True))
-    constant = [name for name, of_it in found.items() if len(of_it) == 1 and of_it not in missing]
-    if constant:
-        same = f"only one value in {quoted(constant)}, which tells nothing about the clusters"
-        advice = "check that this is meant, or leave it out with {variables}"
-        _warn(f"{where}: {same}; {advice}", variables=...)

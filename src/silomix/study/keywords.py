@@ -6,7 +6,7 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
-from silomix.model.sentences import at_least, did_you_mean
+from silomix.model.sentences import at_least, did_you_mean, one_of
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
 from silomix.study.validation import Problem, Record, quote, refusal, validate
 
@@ -58,7 +58,7 @@ class Setting(NamedTuple):
     def help(self) -> str:
         """What it is for, its default, and the paper's value."""
         values = {"default": self.default, "the paper's": self.paper}
-        shown = [f"{what} {_plainly(value)}" for what, value in values.items() if value is not None]
+        shown = [f"{what} {value}".lower() for what, value in values.items() if value is not None]
         return f"{self.text.removesuffix('.')} ({', '.join(shown)})." if shown else self.text
 
 
@@ -69,10 +69,6 @@ def _inside(annotation: Any) -> Iterator[Any]:
     for inner in get_args(annotation):
         yield inner
         yield from _inside(inner)
-
-
-def _plainly(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _declared(record: type[Record], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Setting]]:
@@ -191,16 +187,15 @@ def make_study(
 
 def check_keywords(preset: str | None, given: Collection[str], known: Collection[str]) -> None:
     """Refuse keywords that are not known, and presets that nobody made."""
+    if preset is not None:
+        one_of("preset", preset, PRESETS)
     problems = []
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
             problems.append(Problem((name,), f"is no keyword{hint}"))
-    if preset is not None and preset not in PRESETS:
-        words = " or ".join(map(repr, PRESETS))
-        problems.append(Problem(("preset",), f"is {quote(preset)}; it must be {words}"))
     if problems:
-        raise refusal("these settings", problems, {}, {("preset",): "preset"})
+        raise refusal("these settings", problems)
 
 
 def _state(keywords: Mapping[str, object]) -> dict[KeyPath, Any]:
@@ -211,7 +206,7 @@ def _state(keywords: Mapping[str, object]) -> dict[KeyPath, Any]:
             if path in stated:
                 name = next(name for name in PATHS if PATHS[name] == path)
                 both = f"{quote(stated[path])} and {quote(leaf)}"
-                raise SettingsError(f"{{{name}}} is given twice, as {both}", (), **{name: None})
+                raise SettingsError(f"{{{name}}} is given twice, as {both}", **{name: None})
             stated[path] = leaf
     return stated
 

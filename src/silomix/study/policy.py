@@ -254,7 +254,7 @@ def read_policy(path: str | Path) -> Policy:
             return validate(Policy, document, source=str(path), complete=True)
         except SettingsError as error:
             advice = 'to state only what differs from a preset, begin with preset = "default"'
-            raise SettingsError(f"{error}\n{advice}", error.problems) from None
+            raise SettingsError(f"{error}\n{advice}") from None
     preset = document.pop("preset")
     if not isinstance(preset, str) or preset not in PRESETS:
         known = ", ".join(map(repr, PRESETS))

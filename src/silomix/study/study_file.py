@@ -119,19 +119,13 @@ def read_toml(path: str | Path, what: str, largest: int) -> dict[str, Any]:
         raise SettingsError(f"{path} is larger than {limit}; is it really {what}?")
     try:
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        byte = f"line {line} has the byte 0x{content[error.start]:02x}"
-        raise SettingsError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
-    too_deep = f"{path} nests tables or lists too deeply for {what}"
-    # tomllib takes time and memory quadratic in the parts of a dotted key
-    if DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)):
-        raise SettingsError(too_deep)
-    try:
-        return tomllib.loads(text)
+        # tomllib takes time and memory quadratic in the parts of a dotted key
+        is_deep = DEEP_KEY.search(QUOTED_OR_COMMENT.sub("quoted", text)) is not None
+        found = {} if is_deep else tomllib.loads(text)
     except RecursionError:
-        raise SettingsError(too_deep) from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from None
-    except ValueError:  # the only other thing Python refuses to read
-        raise SettingsError(f"{path} has a number of too many digits") from None
+        is_deep, found = True, {}
+    except ValueError as error:  # not UTF-8, not TOML, or a number of too many digits
+        raise SettingsError(f"{path} is not valid TOML, in UTF-8: {error}") from None
+    if is_deep:
+        raise SettingsError(f"{path} nests tables or lists too deeply for {what}")
+    return found

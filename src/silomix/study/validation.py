@@ -73,7 +73,7 @@ class Record(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise refusal(type(self).__name__, _problems(error, settings), settings) from None
+            raise refusal(type(self).__name__, _problems(error, settings)) from None
 
     # a record inside another is made by the validator itself, which lists the problems of both
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -131,18 +131,15 @@ def validate(
     try:
         made = record.model_validate(data)
     except ValidationError as error:
-        raise refusal(source, _problems(error, data), data, keywords) from None
+        raise refusal(source, _problems(error, data), keywords) from None
     unstated = list(_unstated(made.model_dump(exclude_none=True), data)) if complete else []
     if unstated:
-        raise refusal(source, unstated, data)
+        raise refusal(source, unstated)
     return made
 
 
 def refusal(
-    source: str,
-    problems: Sequence[Problem],
-    data: Mapping[str, object],
-    keywords: Mapping[KeyPath, str] | None = None,
+    source: str, problems: Sequence[Problem], keywords: Mapping[KeyPath, str] | None = None
 ) -> SettingsError:
     """Return the error that lists the problems of `source`, one a line."""
     named: dict[str, Any] = {}
@@ -151,10 +148,10 @@ def refusal(
         keyword = (keywords or {}).get(path)
         if keyword:
             named[keyword] = None
-        lines.append(f"{f'{{{keyword}}}' if keyword else file_place(data, path)} {text}")
+        lines.append(f"{f'{{{keyword}}}' if keyword else file_place(path)} {text}")
     if len(problems) > MOST_LISTED:
         lines.append("(and more)")
-    return SettingsError("\n  - ".join(lines), problems, **named)
+    return SettingsError("\n  - ".join(lines), **named)
 
 
 def _unstated(
@@ -232,22 +229,9 @@ def quote(value: object) -> str:
     return repr(value) if isinstance(value, str) else str(value)[:LONGEST_QUOTE]
 
 
-def file_place(data: Mapping[str, Any], path: KeyPath) -> str:
-    """Return how a study file's reader would name a place in it: "[schedule] burn_in"."""
-    words = []
-    match path:
-        case ("variables", int(position), *rest):
-            words, path = [f"[[variables]] {position + 1}"], tuple(rest)
-            variable = data["variables"][position]
-            if isinstance(variable, dict) and isinstance(variable.get("name"), str):
-                words.append(f"({quote(variable['name'])})")
-    keys = [_key(step) for step in path if isinstance(step, str)]
-    if keys[1:]:
-        words.append(f"[{'.'.join(keys[:-1])}]")
-    words += keys[-1:]
-    if path and isinstance(path[-1], int):
-        words.append(f"entry {path[-1] + 1}")
-    return " ".join(words)
+def file_place(path: KeyPath) -> str:
+    """Return how TOML names a place, "schedule.burn_in"; "variables.2" is the second of a list."""
+    return ".".join(_key(step) if isinstance(step, str) else str(step + 1) for step in path)
 
 
 def _key(key: str) -> str:
