@@ -18,6 +18,7 @@ from silomix.study import Study, make_study
 from silomix.study.keywords import PRESETS, SETTINGS
 from silomix.study.roster import read_roster
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
+from silomix.study.validation import ATTRIBUTE
 
 TABLE = "The table"
 # Each says in one line which value to choose, and why; a command may say it in its own way.
@@ -71,8 +72,9 @@ WORDS: dict[str, Sequence[str]] = {
 }
 
 
-# The heading in a command's docstring above the line that its help page ends with.
-EXAMPLE = "\n\nExamples\n--------\n"
+# The headings in a command's docstring above what its options are for, and above the line that
+# its help page ends with.
+PARAMETERS, EXAMPLE = "\n\nParameters\n----------\n", "\n\nExamples\n--------\n"
 
 
 def command(
@@ -80,13 +82,14 @@ def command(
 ) -> Callable[[Callable[..., Shown | None]], Callable[..., None]]:
     """Make a command of a function: parameters before the star are arguments, others options.
 
+    Its docstring says what they are for, where that is not as in `TEXTS`.
     An option that is left out, without a default of its own, is not passed on. A command that
     returns nothing has no --json.
 
     Parameters
     ----------
     settings : options, by name and type, that the function takes as `**settings`, if given.
-    texts : what the help page says of an option, where it is not as in `TEXTS`.
+    texts : what the help page says of an option that the docstring cannot say.
     """
 
     def decorate(function: Callable[..., Shown | None]) -> Callable[..., None]:
@@ -97,14 +100,14 @@ def command(
                 if found is not None:
                     show(found, as_json=as_json)
 
+        section = str(inspect.getdoc(function)).partition(PARAMETERS)[2].partition(EXAMPLE)[0]
+        said = {name: " ".join(text.split()) for name, text in ATTRIBUTE.findall(section)} | texts
         written = inspect.signature(function)
         own = [p for p in written.parameters.values() if p.kind != p.VAR_KEYWORD]
         own += [_parameter(name, kind | None, None) for name, kind in (settings or {}).items()]
         flags = ("debug",) if written.return_annotation is None else ("as_json", "debug")
         own += [_parameter(name, bool, default=False) for name in flags]
-        described = [
-            p.replace(annotation=Annotated[p.annotation, _describe(p, texts)]) for p in own
-        ]
+        described = [p.replace(annotation=Annotated[p.annotation, _describe(p, said)]) for p in own]
         run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
         return run
 
@@ -116,7 +119,8 @@ def make_group(module: ModuleType) -> Any:
     app = typer.Typer(help=module.__doc__, no_args_is_help=True)
     for name, function in vars(module).items():
         if name.endswith("_command"):
-            text, _, example = str(inspect.getdoc(function)).partition(EXAMPLE)
+            about, _, example = str(inspect.getdoc(function)).partition(EXAMPLE)
+            text = about.partition(PARAMETERS)[0]
             last = f"Example:\n  {' '.join(example.split())}"
             short = name.removesuffix("_command")
             app.command(short, cls=OnceCommand, help=text, epilog=last)(function)

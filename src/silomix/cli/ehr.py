@@ -31,19 +31,7 @@ TEXTS = {
 }
 
 
-@command(
-    settings=SHARED,
-    events="Events: CSV, TSV, Parquet, DuckDB.",
-    table="Which table, if EVENTS is a DuckDB file.",
-    people="People to keep; else all with events.",
-    people_table="Which table, if that is a DuckDB file.",
-    person="Column of person ids.",
-    code="Column of codes.",
-    date="Column of dates; '' if there is none.",
-    date_format="Of dates unlike YYYY-MM-DD: %d/%m/%Y.",
-    vocabulary="Column of code systems, if codes have one.",
-    **TEXTS,
-)
+@command(settings=SHARED, **TEXTS)
 def long_command(
     events: Path,
     *,
@@ -62,6 +50,18 @@ def long_command(
 ) -> Shown:
     """Read a long table of coded events into a row per person, a 0/1 column per condition.
 
+    Parameters
+    ----------
+    events : Events: CSV, TSV, Parquet, DuckDB.
+    table : Which table, if EVENTS is a DuckDB file.
+    people : People to keep; else all with events.
+    people_table : Which table, if that is a DuckDB file.
+    person : Column of person ids.
+    code : Column of codes.
+    date : Column of dates; '' if there is none.
+    date_format : Of dates unlike YYYY-MM-DD: %d/%m/%Y.
+    vocabulary : Column of code systems, if codes have one.
+
     Examples
     --------
     silomix ehr long events.csv --codes codes.csv --out people.parquet
@@ -76,15 +76,7 @@ def long_command(
     return _account(found, out)
 
 
-@command(
-    settings=SHARED,
-    cdm="DuckDB file, or folder of a file a table.",
-    schema="Where the tables are, if several have them.",
-    silo="care_site or location: adds a column of it.",
-    age_from="Youngest age when first observed.",
-    age_to="Oldest age when first observed.",
-    **TEXTS,
-)
+@command(settings=SHARED, **TEXTS)
 def omop_command(
     cdm: Path,
     *,
@@ -98,6 +90,14 @@ def omop_command(
     **shared: Any,
 ) -> Shown:
     """Read OMOP tables into a row per person, a 0/1 column per condition.
+
+    Parameters
+    ----------
+    cdm : DuckDB file, or folder of a file a table.
+    schema : Where the tables are, if several have them.
+    silo : care_site or location: adds a column of it.
+    age_from : Youngest age when first observed.
+    age_to : Oldest age when first observed.
 
     Examples
     --------

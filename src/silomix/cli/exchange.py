@@ -38,7 +38,7 @@ STORE = "silomix-store"
 LOG = "log.txt"
 
 
-@command(exchange="Folder for questions and answers; made if there is none.")
+@command()
 def coordinate_command(
     study: Path,
     *,
@@ -49,6 +49,10 @@ def coordinate_command(
     quiet: bool = False,
 ) -> Shown:
     """Ask the silos by file: read their answers, ask the next question, finish.
+
+    Parameters
+    ----------
+    exchange : Folder for questions and answers; made if there is none.
 
     Examples
     --------
@@ -70,15 +74,7 @@ def coordinate_command(
     return Shown(record, posterior_view(posterior), last)
 
 
-@command(
-    settings={"silo_column": str, "frequency": str, "table_name": str},
-    exchange="The folder that the coordinator made, or a copy of it.",
-    silo="This silo's name in the study.",
-    study="The study file you agreed to; questions of another are refused.",
-    store="Folder for what stays here; next to the table by default.",
-    again="Answer again what was refused, or cannot be read.",
-    yes="Follow the study of the exchange where no --study was given.",
-)
+@command(settings={"silo_column": str, "frequency": str, "table_name": str})
 def answer_command(
     exchange: Path,
     *,
@@ -95,6 +91,15 @@ def answer_command(
     **where: Any,
 ) -> Shown:
     """Answer a silo's open questions from its own table, as far as its policy allows.
+
+    Parameters
+    ----------
+    exchange : The folder that the coordinator made, or a copy of it.
+    silo : This silo's name in the study.
+    study : The study file you agreed to; questions of another are refused.
+    store : Folder for what stays here; next to the table by default.
+    again : Answer again what was refused, or cannot be read.
+    yes : Follow the study of the exchange where no --study was given.
 
     Examples
     --------

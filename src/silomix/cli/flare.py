@@ -20,23 +20,19 @@ from silomix.transports.flare.worker import open_own_silo
 
 RUN_FILE = "run.json"
 
-# What several help pages say.
-CERTIFIED = "The silo whose certificate it is: a name of the study."
-KIT = "The start-up kit of this process."
-ADMIN = "The start-up kit `admin`."
-WITHOUT = "Go on without this silo: another study, in which every silo left has to agree."
 
-
-@command(
-    out="A new folder for the start-up kits.",
-    host="Name by which the sites reach the server.",
-    port="Where the server listens.",
-    by_request="Make no silo's key: each makes its own, and has it signed.",
-)
+@command()
 def provision_command(
     study: Path, *, out: Path, host: str = "localhost", port: int = 8002, by_request: bool = False
 ) -> Shown:
     """Make certificates and a start-up kit for the server, each silo and the coordinator.
+
+    Parameters
+    ----------
+    out : A new folder for the start-up kits.
+    host : Name by which the sites reach the server.
+    port : Where the server listens.
+    by_request : Make no silo's key: each makes its own, and has it signed.
 
     Examples
     --------
@@ -54,9 +50,14 @@ def provision_command(
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
 
 
-@command(silo=CERTIFIED, out="A new folder for the key, which stays, and the request.")
+@command()
 def request_command(study: Path, *, silo: str, out: Path) -> Shown:
     """Make this silo's private key, which stays here, and a request for its certificate.
+
+    Parameters
+    ----------
+    silo : The silo whose certificate it is: a name of the study.
+    out : A new folder for the key, which stays, and the request.
 
     Examples
     --------
@@ -72,13 +73,7 @@ def request_command(study: Path, *, silo: str, out: Path) -> Shown:
     return Shown({"request": file, "fingerprint": key}, view, last)
 
 
-@command(
-    request="What a silo sent: the .request.zip of silomix flare request.",
-    silo=CERTIFIED,
-    authority="The folder authority that provision --by-request made.",
-    fingerprint="Of the silo's key, told by another channel than the file.",
-    out="The signed request to send back, such as north.signed.zip.",
-)
+@command()
 def sign_command(
     study: Path,
     request: Path,
@@ -90,6 +85,14 @@ def sign_command(
     force: bool = False,
 ) -> Shown:
     """Sign a silo's request, after a check that it is the silo's.
+
+    Parameters
+    ----------
+    request : What a silo sent: the .request.zip of silomix flare request.
+    silo : The silo whose certificate it is: a name of the study.
+    authority : The folder authority that provision --by-request made.
+    fingerprint : Of the silo's key, told by another channel than the file.
+    out : The signed request to send back, such as north.signed.zip.
 
     Examples
     --------
@@ -106,14 +109,16 @@ def sign_command(
     return Shown({"signed": out, "fingerprint": signer}, Text(told), last)
 
 
-@command(
-    signed="What came back: the .signed.zip of silomix flare sign.",
-    request="The folder that silomix flare request made here.",
-    fingerprint="Of the authority, told by another channel than the file.",
-    out="A new folder for the start-up kit.",
-)
+@command()
 def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -> Shown:
     """Make this silo's start-up kit from its own key and what was signed.
+
+    Parameters
+    ----------
+    signed : What came back: the .signed.zip of silomix flare sign.
+    request : The folder that silomix flare request made here.
+    fingerprint : Of the authority, told by another channel than the file.
+    out : A new folder for the start-up kit.
 
     Examples
     --------
@@ -126,9 +131,14 @@ def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -
     return Shown(record, Text(told), f"Kit: {out}")
 
 
-@command(kit=KIT, journals="Folder of answers; in KIT by default.")
+@command()
 def server_command(kit: Path, *, journals: Path | None = None) -> None:
     """Run the coordinator's server, until it is stopped.
+
+    Parameters
+    ----------
+    kit : The start-up kit of this process.
+    journals : Folder of answers; in KIT by default.
 
     Examples
     --------
@@ -137,12 +147,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     startup_kit.become(startup_kit.server_command(kit, journals))
 
 
-@command(
-    settings=WHERE | {"without": list[str], "threads": int},
-    kit=KIT,
-    store="Folder of what it keeps; in KIT by default.",
-    without=WITHOUT,
-)
+@command(settings=WHERE | {"without": list[str], "threads": int})
 def site_command(
     kit: Path,
     *,
@@ -153,6 +158,12 @@ def site_command(
     **where: Any,
 ) -> None:
     """Run a silo's site, until it is stopped: it answers the questions of this one study.
+
+    Parameters
+    ----------
+    kit : The start-up kit of this process.
+    store : Folder of what it keeps; in KIT by default.
+    without : Go on without this silo: another study, in which every silo left has to agree.
 
     Examples
     --------
@@ -170,18 +181,19 @@ def site_command(
     startup_kit.become(startup_kit.site_command(kit, settings))
 
 
-@command(
-    settings={"without": list[str], "deadline": float, "retries": int, "wait": float},
-    admin=ADMIN,
-    deadline="Seconds for each question (default 3600); sampling is one.",
-    retries="How often to ask again after a failure (default 2).",
-    without=WITHOUT,
-    wait="Seconds to wait for the silos to be connected (default 120).",
-)
+@command(settings={"without": list[str], "deadline": float, "retries": int, "wait": float})
 def run_command(
     study: Path, *, admin: Path, out: Path, force: bool = False, quiet: bool = False, **asking: Any
 ) -> Shown:
     """Run a study over the connected sites, and write its results.
+
+    Parameters
+    ----------
+    admin : The start-up kit `admin`.
+    deadline : Seconds for each question (default 3600); sampling is one.
+    retries : How often to ask again after a failure (default 2).
+    without : Go on without this silo: another study, in which every silo left has to agree.
+    wait : Seconds to wait for the silos to be connected (default 120).
 
     Examples
     --------
@@ -205,9 +217,13 @@ def run_command(
     return Shown(record, posterior_view(posterior), last)
 
 
-@command(admin=ADMIN)
+@command()
 def stop_command(*, admin: Path) -> Shown:
     """Stop the federation: its runs, its sites and its server.
+
+    Parameters
+    ----------
+    admin : The start-up kit `admin`.
 
     Examples
     --------

@@ -19,16 +19,12 @@ from silomix.report import results_folder as folder
 from silomix.report import summary, write_report
 
 OUTSIDE = "outside.csv"
-RESULTS = "Folder that fit wrote with --out, or a saved posterior."
-WHOSE_ROWS = "Column that says whose row it is, or the silo all rows are of."
 
 
 @command(
     settings=settings_of()
     | {"shards": int, "missing": str, "preset": str}
-    | {"checkpoint": Path, "transport": str, "policy": str},
-    silo="Column that says whose row it is; without it, one silo.",
-    policy="What a silo lets out: policy.toml, or a preset; open by default.",
+    | {"checkpoint": Path, "transport": str, "policy": str}
 )
 def fit_command(
     table: Path,
@@ -47,6 +43,11 @@ def fit_command(
     **settings: Any,
 ) -> Shown:
     """Cluster the rows of all silos: each samples its own, a coordinator joins them.
+
+    Parameters
+    ----------
+    silo : Column that says whose row it is; without it, one silo.
+    policy : What a silo lets out: policy.toml, or a preset; open by default.
 
     Examples
     --------
@@ -89,11 +90,7 @@ def fit_command(
     return Shown(record, summary.posterior_view(posterior), "\n".join([*last, f"Results: {out}"]))
 
 
-@command(
-    results=RESULTS,
-    out="The labels, such as labels.csv: a line for each row.",
-    silo=WHOSE_ROWS,
-)
+@command()
 def assign_command(
     results: Path,
     table: Path,
@@ -105,6 +102,12 @@ def assign_command(
     force: bool = False,
 ) -> Shown:
     """Find the cluster of each row of a table, old or new, under a saved posterior.
+
+    Parameters
+    ----------
+    results : Folder that fit wrote with --out, or a saved posterior.
+    out : The labels, such as labels.csv: a line for each row.
+    silo : Column that says whose row it is, or the silo all rows are of.
 
     Examples
     --------
@@ -119,12 +122,7 @@ def assign_command(
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")
 
 
-@command(
-    results=RESULTS,
-    table="The rows, if --outside asks for variables that the posterior lacks.",
-    silo=WHOSE_ROWS,
-    out="The page; report.html next to the posterior when left out.",
-)
+@command()
 def report_command(
     results: Path,
     *,
@@ -137,6 +135,13 @@ def report_command(
     force: bool = False,
 ) -> Shown:
     """Write one HTML page: what was found, and whether to trust it; opens offline.
+
+    Parameters
+    ----------
+    results : Folder that fit wrote with --out, or a saved posterior.
+    table : The rows, if --outside asks for variables that the posterior lacks.
+    silo : Column that says whose row it is, or the silo all rows are of.
+    out : The page; report.html next to the posterior when left out.
 
     Examples
     --------

@@ -41,9 +41,13 @@ COHORT = "cohort"
 WORDS["design"] = (*DESIGNS, COHORT)
 
 
-@command(out="Folder for reports and tables; replaced.")
+@command()
 def demo_command(*, out: Path, quiet: bool = False) -> Shown:
     """Cluster four simulated hospitals without pooling them; compare with the truth.
+
+    Parameters
+    ----------
+    out : Folder for reports and tables; replaced.
 
     Examples
     --------
@@ -138,11 +142,7 @@ def _planted_view(planted: pd.DataFrame) -> RenderableType:
     return frame_view(shown.reset_index())
 
 
-@command(
-    settings=settings_of("seed"),
-    design=f"One of {', '.join(WORDS['design'])}.",
-    out="The table: t.csv, or t.parquet of a cohort; the truth is put beside.",
-)
+@command(settings=settings_of("seed"), design=f"One of {', '.join(WORDS['design'])}.")
 def simulate_command(
     design: str,
     *,
@@ -154,6 +154,10 @@ def simulate_command(
     **seed: Any,
 ) -> Shown:
     """Draw a table whose clusters are known, to try things on.
+
+    Parameters
+    ----------
+    out : The table: t.csv, or t.parquet of a cohort; the truth is put beside.
 
     Examples
     --------
@@ -190,9 +194,7 @@ def simulate_command(
 
 @command(
     settings=settings_of()
-    | dict.fromkeys(["preset", "variables", "exclude", "missing", "frequency"], str),
-    out="The study file, such as study.toml.",
-    silos="Names of the silos, as a,b,c, where no column has them.",
+    | dict.fromkeys(["preset", "variables", "exclude", "missing", "frequency"], str)
 )
 def study_command(
     table: Path,
@@ -204,6 +206,11 @@ def study_command(
     **settings: Any,
 ) -> Shown:
     """Write a study file: every setting of a study, for all silos to work from.
+
+    Parameters
+    ----------
+    out : The study file, such as study.toml.
+    silos : Names of the silos, as a,b,c, where no column has them.
 
     Examples
     --------

@@ -44,12 +44,7 @@ SHOWN = 16
 
 @command(
     settings={"silos": int, "variables": str, "exclude": str, "missing": str}
-    | settings_of(*OF_ONE_SILO),
-    study="Study file with all the settings; needs --silo.",
-    silo_column="Column that says whose row it is; needs --silo.",
-    silo="The silo to sample; without it, all rows are one silo.",
-    silos="Silos in all (default 1), if this table is one: sets its share of the prior.",
-    keep_draws="Write draws.npz too, for summaries of your own.",
+    | settings_of(*OF_ONE_SILO)
 )
 def sample_command(
     table: Path,
@@ -67,6 +62,14 @@ def sample_command(
     **settings: Any,
 ) -> Shown:
     """Cluster the rows of one silo: sample its posterior, partition, summarise.
+
+    Parameters
+    ----------
+    study : Study file with all the settings; needs --silo.
+    silo_column : Column that says whose row it is; needs --silo.
+    silo : The silo to sample; without it, all rows are one silo.
+    silos : Silos in all (default 1), if this table is one: sets its share of the prior.
+    keep_draws : Write draws.npz too, for summaries of your own.
 
     Examples
     --------
@@ -115,12 +118,7 @@ def sample_rows(
         return sample_locally(Silo(silo, place, shard, study, progress=report, **running))
 
 
-@command(
-    settings={"ledger": Path, "table_name": str},
-    silo="This silo's name in the study.",
-    out="Folder for the release: what the data officer reads.",
-    dry_run="Show what would leave, and what each rule did; no files.",
-)
+@command(settings={"ledger": Path, "table_name": str})
 def release_command(
     table: Path,
     *,
@@ -140,6 +138,12 @@ def release_command(
     """Cluster one silo's rows and write what its policy lets out, for its officer.
 
     Columns that the study does not name are ignored.
+
+    Parameters
+    ----------
+    silo : This silo's name in the study.
+    out : Folder for the release: what the data officer reads.
+    dry_run : Show what would leave, and what each rule did; no files.
 
     Examples
     --------
@@ -180,9 +184,13 @@ def release_command(
     return _show_release(leaving, schema, last, files=files)
 
 
-@command(folder="A release folder, as release wrote it or as another silo sent it.")
+@command()
 def inspect_command(folder: Path) -> Shown:
     """Explain a release in plain words, and what a recipient could infer from it.
+
+    Parameters
+    ----------
+    folder : A release folder, as release wrote it or as another silo sent it.
 
     Examples
     --------
@@ -215,11 +223,7 @@ def _show_release(release: Release, schema: Schema, last: str, **more: object) -
     return Shown(record | more, Group(*parts), last)
 
 
-@command(
-    data="The table; its ledger lies beside it, or in this folder.",
-    allow="Let this study be answered from the table too: its file, or its digest.",
-    new_version="The table has other rows from now on: count its studies anew.",
-)
+@command()
 def ledger_command(
     *,
     ledger: Path | None = None,
@@ -229,6 +233,12 @@ def ledger_command(
     new_version: bool = False,
 ) -> Shown:
     """Show which studies were answered from a table, and let its owner allow another.
+
+    Parameters
+    ----------
+    data : The table; its ledger lies beside it, or in this folder.
+    allow : Let this study be answered from the table too: its file, or its digest.
+    new_version : The table has other rows from now on: count its studies anew.
 
     Examples
     --------

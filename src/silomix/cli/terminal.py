@@ -53,18 +53,13 @@ EXITS = {
     130: "interrupted",
 }
 UNEXPECTED = 1
-CODES: dict[type[BaseException], int] = {
-    errors.DataError: 3,
-    errors.SettingsError: 4,
-    errors.MissingDependency: 4,
-    errors.CheckpointError: 5,
-    errors.FileError: 5,
-    errors.MessageError: 5,
-    errors.StudyMismatch: 5,
-    errors.PolicyRefusal: 6,
-    errors.SiloError: 6,
-    errors.OpenQuestion: 7,
-    KeyboardInterrupt: 130,
+CAUSES: dict[int, tuple[type[BaseException], ...]] = {
+    3: (errors.DataError,),
+    4: (errors.SettingsError, errors.MissingDependency),
+    5: (errors.CheckpointError, errors.FileError, errors.MessageError, errors.StudyMismatch),
+    6: (errors.PolicyRefusal, errors.SiloError),
+    7: (errors.OpenQuestion,),
+    130: (KeyboardInterrupt,),
 }
 
 EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning in EXITS.items())])
@@ -111,7 +106,7 @@ def explaining(*, debug: bool) -> Iterator[None]:
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code of an error."""
-    return next((code for kind, code in CODES.items() if isinstance(error, kind)), UNEXPECTED)
+    return next((code for code, kinds in CAUSES.items() if isinstance(error, kinds)), UNEXPECTED)
 
 
 def show(found: Shown, *, as_json: bool) -> None:
