@@ -16,13 +16,14 @@ from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
 from silomix.model.files import writing
-from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
+from silomix.model.metrics import adjusted_rand_index, pair_clusters
 from silomix.model.reading import read_table
 from silomix.model.schema import Shard
 from silomix.model.sentences import listing, one_of
 from silomix.model.table import load
 from silomix.posterior import Posterior
 from silomix.posterior.membership import row_membership
+from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, check_free, write_posterior, write_table, write_text
 from silomix.report.summary import json_lines, posterior_record, posterior_view
@@ -114,9 +115,7 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     """
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
-    lower, upper = highest_density_interval(posterior.weights)
-    shares = posterior.weights.mean(axis=0, dtype=np.float64)
-    found = pd.DataFrame({"share": shares, "lower": lower, "upper": upper})
+    found = sizes_frame(posterior).rename(columns={"mean": "share"})[["share", "lower", "upper"]]
     rows = np.bincount(truth.labels, minlength=len(truth.weights))
     planted = pd.DataFrame({"weight": truth.weights, "rows": rows, "found": pairs})
     planted["found"] = planted["found"].where(pairs >= 0).astype("Int64")

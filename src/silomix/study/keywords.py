@@ -189,11 +189,11 @@ def check_keywords(preset: str | None, given: Collection[str], known: Collection
     """Refuse keywords that are not known, and presets that nobody made."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    problems = []
+    problems: list[Problem] = []
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
-            problems.append(Problem((name,), f"is no keyword{hint}"))
+            problems.append(((name,), f"is no keyword{hint}"))
     if problems:
         raise refusal("these settings", problems)
 

@@ -59,18 +59,27 @@ Concentration = Annotated[float, Field(gt=0, le=LARGEST)]
 class Exchanges(Record):
     """How many questions of each kind may be answered in one study: `[exchanges]`; 0 for none.
 
-    All but `assign` are answered with exact numbers, which no rule rounds: see `GIVES_AWAY`.
+    All but `assign` are answered with exact numbers, which no rule rounds, and each is described
+    here by what it gives away: policy files and explained releases say the same. Costs of a
+    reference made of other silos' releases count under `divergence`, one question a round under
+    `polish`, which the exact strategy asks too, and under `gradients` the points at which the
+    log-likelihood and its gradient are told: a question is about as many as it has starting points
+    times draws. `sharing` counts sets of releases, those of all silos, to ask about.
 
     Attributes
     ----------
-    divergence : costs of a reference, made of other silos' releases, against the silo's rows; the
-        silos that are asked later see this one's release.
-    sharing : sets of releases, those of all silos, that gradients may be asked about; all silos
-        see this one's release.
-    gradients : points at which the log-likelihood and its gradient are told; a question is about
-        as many as it has starting points times draws.
-    distinct_rows : the distinct rows and how often each occurs.
-    polish : sampled counts, one question a round; the exact strategy asks the same.
+    divergence : exact sums over the rows for clusters that the coordinator chooses: one answer can
+        tell the exact count of every level, whatever minimum_count and round_to say; and the silo's
+        release to the silos that are asked later.
+    sharing : the silo's release to every silo of the study; and it is what gradients are about, so
+        with gradients of 0 it is good for nothing.
+    gradients : exact sums over the rows at points that the coordinator chooses: their derivatives
+        tell the exact number of rows, and enough points how often each distinct row occurs, to the
+        last one, whatever minimum_count and round_to say.
+    distinct_rows : the table but for the order of its rows, counts rounded, where every distinct
+        row occurs at least minimum_count times.
+    polish : counts of each level in each cluster, sampled anew for every chain: their mean is the
+        exact count, whatever minimum_count and round_to say.
     assign : rows of each global cluster.
     """
 
@@ -84,18 +93,9 @@ class Exchanges(Record):
 
 # What each channel that no rule rounds tells, for whoever allows one.
 GIVES_AWAY: dict[str, str] = {
-    "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
-    "can tell the exact count of every level, whatever minimum_count and round_to say; and the "
-    "silo's release to the silos that are asked later",
-    "sharing": "the silo's release to every silo of the study; and it is what gradients are about, "
-    "so with gradients of 0 it is good for nothing",
-    "gradients": "exact sums over the rows at points that the coordinator chooses: their "
-    "derivatives tell the exact number of rows, and enough points how often each distinct row "
-    "occurs, to the last one, whatever minimum_count and round_to say",
-    "distinct_rows": "the table but for the order of its rows, counts rounded, where every "
-    "distinct row occurs at least minimum_count times",
-    "polish": "counts of each level in each cluster, sampled anew for every chain: their mean is "
-    "the exact count, whatever minimum_count and round_to say",
+    name: str(field.description).removesuffix(".")
+    for name, field in Exchanges.model_fields.items()
+    if name != "assign"
 }
 
 

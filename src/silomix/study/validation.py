@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from inspect import cleandoc
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 KeyPath = tuple[str | int, ...]
+# One thing to put right: where it is, and what is wrong, as the end of a sentence.
+Problem = tuple[KeyPath, str]
 R = TypeVar("R", bound="Record")
 
 MOST_LISTED = 50
@@ -53,13 +55,6 @@ NOT_IN_FILE_NAMES = '/\\:*?"<>|'
 DEVICES = {"con", "prn", "aux", "nul"} | {f"{d}{n}" for d in ("com", "lpt") for n in range(10)}
 # Unicode's categories of characters that do something, or stand for half of one.
 CONTROLS = {"Cc", "Cs", "Zl", "Zp"}
-
-
-class Problem(NamedTuple):
-    """One thing to put right: where it is, and what is wrong, as the end of a sentence."""
-
-    path: KeyPath
-    text: str
 
 
 class Record(BaseModel):
@@ -163,7 +158,7 @@ def _unstated(
         if name not in data:
             default = f"the default is {name} = {quote(value)}"
             added = f"add the table [{'.'.join(map(str, here))}]"
-            yield Problem(here, f"is missing; {added if is_table else default}")
+            yield here, f"is missing; {added if is_table else default}"
         elif is_table:
             yield from _unstated(value, data[name], here)
 
@@ -172,7 +167,7 @@ def _problems(error: ValidationError, data: Mapping[str, object]) -> list[Proble
     """Return what the validator said, one problem for each setting."""
     details = error.errors(include_url=False)
     by_path = groupby(details, key=lambda detail: _path(detail, data))
-    return [Problem(path, _predicate(list(about))) for path, about in by_path]
+    return [(path, _predicate(list(about))) for path, about in by_path]
 
 
 def _path(detail: ErrorDetails, data: object) -> KeyPath:
