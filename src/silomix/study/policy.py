@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from silomix.study.settings import Study
 
-# Bytes; a policy takes a few hundred.
-LARGEST_FILE = 100_000
-
 # No rule asks for more people than this.
 LARGEST_COUNT = 1_000_000
 
@@ -248,7 +245,7 @@ def read_policy(path: str | Path) -> Policy:
     >>> silomix.read_policy(path).minimum_count
     20
     """
-    document = read_toml(path, "a policy file", LARGEST_FILE)
+    document = read_toml(path, "a policy file")
     if "preset" not in document:
         try:
             return validate(Policy, document, source=str(path), complete=True)

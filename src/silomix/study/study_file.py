@@ -84,7 +84,7 @@ def read_study(path: str | Path) -> Study:
     >>> silomix.read_study(path) == study
     True
     """
-    document = read_toml(path, "a study file", LARGEST_FILE)
+    document = read_toml(path, "a study file")
     version = document.get("format")
     if isinstance(version, int) and version > FORMAT:
         found = f"{path} is a study file of format {quote(version)}"
@@ -101,21 +101,20 @@ def write_toml(path: str | Path, text: str) -> Path:
     return target
 
 
-def read_toml(path: str | Path, what: str, largest: int) -> dict[str, Any]:
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
     """Return what a file says, without the time and memory that a hostile one could take.
 
     Parameters
     ----------
     what : what the file should be, "a study file".
-    largest : the most bytes that it may have.
     """
     try:
-        content = read_file(Path(path), largest + 1)
+        content = read_file(Path(path), LARGEST_FILE + 1)
     except OSError as error:
         reason = f"cannot be read: {error.strerror}; give the path of {what}"
         raise SettingsError(f"{path} {reason}") from None
-    if len(content) > largest:
-        limit = f"{largest // 1000:,} kB"
+    if len(content) > LARGEST_FILE:
+        limit = f"{LARGEST_FILE // 1000:,} kB"
         raise SettingsError(f"{path} is larger than {limit}; is it really {what}?")
     try:
         text = content.decode("utf-8-sig")
