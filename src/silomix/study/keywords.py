@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from silomix.errors import SettingsError
 from silomix.model.sentences import at_least, did_you_mean, one_of
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
-from silomix.study.validation import Problem, Record, quote, refusal, validate
+from silomix.study.validation import Record, quote, refusal, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -189,12 +189,10 @@ def check_keywords(preset: str | None, given: Collection[str], known: Collection
     """Refuse keywords that are not known, and presets that nobody made."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    problems: list[Problem] = []
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
-            problems.append(((name,), f"is no keyword{hint}"))
-    if problems:
+    others = f"; the keywords are {', '.join(known)}"
+    unknown = {name: did_you_mean(name, known) or others for name in given if name not in known}
+    if unknown:
+        problems = [((name,), f"is no keyword{hint}") for name, hint in unknown.items()]
         raise refusal("these settings", problems)
 
 
