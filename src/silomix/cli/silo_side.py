@@ -20,6 +20,7 @@ from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard
+from silomix.model.table import load
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, silo_files, write_silo
 from silomix.report.run_sections import REPLY_NAMES
@@ -30,6 +31,7 @@ from silomix.silo.local import Silo, load_rows, place_in, sample_locally
 from silomix.silo.release import make_release
 from silomix.study import Study, digest, read_study
 from silomix.study.policy import check_study, find_policy
+from silomix.study.roster import own_rows
 from silomix.study.validation import cores
 
 # Name of the one silo of a table that is not split.
@@ -96,9 +98,10 @@ def sample_command(
     fixed = plan.schedule.model_copy(update={"adaptive": False})
     plan = plan.model_copy(update={"schedule": fixed})
     name = silo or ALL_ROWS
-    loaded = load_rows(frame, plan, name, column=silo_column, frequency=frequency)
+    rows = own_rows(frame, silo_column, name, plan)
+    shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
     running = {"threads": threads, "checkpoint": checkpoint}
-    posterior = sample_rows(loaded.shard, plan, name, quiet=quiet, **running)
+    posterior = sample_rows(shard, plan, name, quiet=quiet, **running)
     files = write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
     return Shown(record, silo_view(name, posterior), f"Results: {out}")
