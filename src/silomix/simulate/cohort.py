@@ -28,10 +28,7 @@ from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Rng
     from silomix.model.reading import Table
 
 FLAG_CHANCE = 0.95
@@ -204,7 +201,7 @@ def truth_files(path: Path) -> tuple[Path, Path]:
     return path.with_suffix(".truth.parquet"), path.with_suffix(".truth.json")
 
 
-def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> Ints:
+def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
     """Return the most probable cluster of each row, (row,), if the planted truth were known.
 
     No fit can expect to tell more rows right; other labels may have a higher adjusted Rand
@@ -484,7 +481,7 @@ def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
     return pd.concat([pd.DataFrame(outside), conditions], axis=1), labels
 
 
-def _draw_cells(rng: Generator, labels: Ints) -> NDArray[np.uint8]:
+def _draw_cells(rng: Rng, labels: Ints) -> Bytes:
     """Draw conditions, again and again for who has fewer than two: (row, condition)."""
     chances = planted().chances
     cells = np.empty((len(labels), chances.shape[1]), dtype=np.uint8)
