@@ -310,14 +310,15 @@ def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> N
 
 def _conditions(connection: Connection, names: Sequence[str], people: int) -> pd.DataFrame:
     """Return people and events by condition."""
-    found = connection.execute(
-        "SELECT condition, count(*) AS people, sum(events)::BIGINT AS events FROM flags "
+    rows = connection.execute(
+        "SELECT condition, count(*), sum(events)::BIGINT FROM flags "
         "JOIN outcomes USING (person) WHERE reason IS NULL GROUP BY condition"
-    ).df()
-    found = found.set_index("condition").reindex(range(len(names)), fill_value=0)
-    found.insert(0, "condition", names)
-    found.insert(2, "prevalence", found["people"] / people)
-    return found
+    ).fetchall()
+    found = {position: counts for position, *counts in rows}
+    made = [(name, *found.get(position, (0, 0))) for position, name in enumerate(names)]
+    frame = pd.DataFrame(made, columns=["condition", "people", "events"])
+    frame.insert(2, "prevalence", frame["people"] / people)
+    return frame
 
 
 def _finish(connection: Connection, request: Request) -> pd.DataFrame | None:

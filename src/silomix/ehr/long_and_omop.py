@@ -41,10 +41,9 @@ SILOS = {"care_site": "care_site_id", "location": "location_id"}
 ANCESTORS = "concept_ancestor"
 # The columns that are read of each table; only `death` may be missing, and `concept_ancestor` where
 # no code asks for its descendants.
-PERIOD = "observation_period"
 CLINICAL = {
     "person": [PERSON],
-    PERIOD: [PERSON, f"{PERIOD}_start_date", f"{PERIOD}_end_date"],
+    "observation_period": [PERSON, "observation_period_start_date", "observation_period_end_date"],
     "condition_occurrence": [PERSON, "condition_concept_id", "condition_start_date"],
     "death": [PERSON, "death_date"],
 }
@@ -62,10 +61,6 @@ CREATE TEMP TABLE periods AS SELECT *, coalesce(first <= last, FALSE) AS usable 
     SELECT whole(person_id) AS person, day_of(observation_period_start_date) AS first,
         day_of(observation_period_end_date) AS last FROM source_observation_period
 )
-"""
-DEATHS = """
-CREATE TEMP TABLE deaths AS
-SELECT whole(person_id) AS person, day_of(death_date) AS date FROM source_death
 """
 OMOP_EVENTS = """
 CREATE TEMP VIEW events AS SELECT whole(person_id) AS person,
@@ -85,7 +80,8 @@ SELECT p.*, CASE {reasons} END AS reason FROM (SELECT {cells} FROM source_person
 """
 OBSERVED = """EXISTS (SELECT 1 FROM periods o
     WHERE o.person = e.person AND o.usable AND e.date BETWEEN o.first AND o.last)"""
-DEAD = "e.date > (SELECT min(d.date) FROM deaths d WHERE d.person = e.person)"
+DEAD = """e.date > (
+    SELECT min(day_of(death_date)) FROM source_death WHERE whole(person_id) = e.person)"""
 UNUSABLE = "UNION ALL SELECT 'bad-period', person, 0 FROM periods WHERE NOT usable"
 
 
@@ -349,7 +345,6 @@ def read_omop(
         connection.execute(PERIODS)
         tests = {"outside-observation": f"NOT {OBSERVED}"}
         if "death" in tables:
-            connection.execute(DEATHS)
             tests["after-death"] = DEAD
         limits = None if ages == (None, None) else (youngest, oldest)
         _read_people(connection, tables["person"], request, silo, limits)
