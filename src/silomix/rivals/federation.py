@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
+from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
 from silomix.model.reading import Table, read_table
 from silomix.model.schema import Missing, Shard
@@ -22,13 +25,6 @@ from silomix.study import Study, make_study
 from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints, Reals
 
 # Settings of silomix's steps, by the step that a rival does in its own way, or does without.
 STEPS = {

@@ -307,11 +307,9 @@ def _table(schema: Schema, cells: Ints, silo: Array | None = None) -> pd.DataFra
     if silo is not None:
         table[SILO_COLUMN] = pd.Series(silo, dtype="str")
     for variable, codes in zip(schema.variables, cells.T, strict=True):
-        observed = np.array([level != MISSING_LEVEL for level in variable.levels])
-        # the extra last entry is where the code -1 of an empty cell looks itself up
-        places = np.append(np.where(observed, observed.cumsum() - 1, -1), -1)
-        words = pd.Index(np.array(variable.levels)[observed], dtype="str")
-        table[variable.name] = pd.Categorical.from_codes(places[codes], categories=words)
+        words = pd.Index(variable.levels, dtype="str")
+        column = pd.Categorical.from_codes(codes, categories=words)
+        table[variable.name] = column.set_categories(words[words != MISSING_LEVEL])
     return table
 
 
