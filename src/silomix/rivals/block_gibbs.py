@@ -27,7 +27,7 @@ from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Options, RivalResult, largest_first, open_silos, sum_by
+from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos, sum_by
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
@@ -234,13 +234,11 @@ def block_gibbs(
     with federation.stage("group"):
         model = Model(odds, levels, sweeps or Sweeps())
         groups, steps = group_blocks(counts, sizes, model, rng)
-    groups = largest_first(groups, sizes)
-    clusters = 1 + int(groups.max())
-    weights = rng.dirichlet(sum_by(groups, sizes, clusters), DRAWS)
-    shapes = levels.prior + sum_by(groups, counts, clusters)
-    probabilities = draw_levels(shapes, levels.offsets, rng, DRAWS)
+    groups, rows, cells = merge_clusters(groups, sizes, counts)
+    weights = rng.dirichlet(rows, DRAWS)
+    probabilities = draw_levels(levels.prior + cells, levels.offsets, rng, DRAWS)
     with federation.stage("assign"):
-        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), clusters))
+        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), len(rows)))
         split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])
         assign_rows(Parts(weights, by_silo, probabilities, None, None), federation.tally, split)
     note = f"{type(odds).__name__}: {len(sizes)} blocks; steps: {steps}."

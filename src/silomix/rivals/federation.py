@@ -108,8 +108,8 @@ class Federation:
     def ask(self, question: Any) -> list[Any]:
         """Ask every silo one question, or each its own by name; replies in roster order.
 
-        A rival's own question is a function of the silo that answers it, the rest of its arguments
-        given: `partial(count_blocks)`.
+        A rival's own question is a function whose last argument is the silo that answers it, the
+        others given: `partial(count_blocks)`.
         """
         return list(self.tally.ask(question).values())
 
@@ -173,13 +173,9 @@ def open_silos(
     study = make_study(shard.schema, names, seed=seed, **settings)
     shards = [Shard(shard.schema, shard.codes[places == place]) for place in range(len(names))]
     own = [Silo(name, place, shards[place], study) for place, name in enumerate(names)]
-    silos = InProcess(own, threads=cores(threads), handlers={partial: _call})
+    silos = InProcess(own, threads=cores(threads), handlers={partial: partial.__call__})
     tally = CountingSilos(silos)
     return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)
-
-
-def _call(question: partial[Any], silo: Silo) -> Any:
-    return question(silo=silo)
 
 
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
@@ -224,7 +220,19 @@ def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
     return total
 
 
-def largest_first(groups: Ints, sizes: Floats) -> Ints:
-    """Return groups 0, 1, … numbered anew by decreasing sums of sizes, equal ones as before."""
+def merge_clusters(groups: Ints, sizes: Floats, counts: Floats) -> tuple[Ints, Floats, Floats]:
+    """Add up clusters by group, the largest group first.
+
+    Parameters
+    ----------
+    groups : (cluster,), 0, 1, …, none of them empty.
+    sizes : (cluster,), rows; counts : (cluster, level), cells.
+
+    Returns
+    -------
+    groups : (cluster,), numbered anew by decreasing rows, equal ones as before.
+    sizes : (group,); counts : (group, level).
+    """
     order = np.argsort(-np.bincount(groups, weights=sizes), kind="stable")
-    return np.argsort(order)[groups]
+    groups = np.argsort(order)[groups]
+    return groups, sum_by(groups, sizes, len(order)), sum_by(groups, counts, len(order))

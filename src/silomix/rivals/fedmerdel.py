@@ -25,19 +25,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.special import digamma, gammaln, xlogy
+from scipy.special import digamma, gammaln, softmax, xlogy
 
 from silomix.coordinator.matching.evidence import Profile, by_appearance
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.dirichlet import draw_levels, level_totals, log_allocation_prior
-from silomix.rivals.federation import (
-    Options,
-    keep_labels,
-    largest_first,
-    open_silos,
-    points_of,
-    sum_by,
-)
+from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
 from silomix.rivals.kmodes import k_modes
 from silomix.study.settings import Count, CountFromZero, Positive
 
@@ -181,18 +174,16 @@ def fedmerdel(
             groups = greedy_search(components)
         else:
             groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
-        members, counts, *_ = components_of(found, levels, search.alpha)
-        groups = largest_first(by_appearance(groups), members)
-        clusters = 1 + int(groups.max())
+        apart = components_of(found, levels, search.alpha)
+        groups, rows, cells = merge_clusters(by_appearance(groups), apart.members, apart.counts)
     with federation.stage("assign"):
         split = np.split(groups, np.cumsum([len(part.members) for part in found])[:-1])
         parts = zip(federation.tally.names, found, split, strict=True)
-        federation.ask({n: partial(assign_locally, search, f, g, clusters) for n, f, g in parts})
+        federation.ask({n: partial(assign_locally, search, f, g, len(rows)) for n, f, g in parts})
         rng = np.random.default_rng([seed, STREAM, DRAWS])
-        weights = rng.dirichlet(search.alpha + sum_by(groups, members, clusters), draws)
-        shapes = levels.prior + sum_by(groups, counts, clusters)
-        probabilities = draw_levels(shapes, levels.offsets, rng, draws)
-    note = f"{len(groups)} local components became {clusters} clusters."
+        weights = rng.dirichlet(search.alpha + rows, draws)
+        probabilities = draw_levels(levels.prior + cells, levels.offsets, rng, draws)
+    note = f"{len(groups)} local components became {len(rows)} clusters."
     return federation.result("fedmerdel", weights, probabilities, note)
 
 
@@ -242,11 +233,15 @@ def random_search(components: Components, rng: Rng) -> Ints:
 
 
 def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
-    """Fit a silo's rows and sum them up by component; what merges cost only if any pair may."""
+    """Fit a silo's rows from several starts; sum them up by component of the best fit.
+
+    What merges cost is told only if any pair may merge.
+    """
     codes, counts = distinct_rows(silo.shard.codes)
     points = points_of(codes, silo.shard.schema.offsets, counts)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    fit = fit_mixture(points, search, rng)
+    fits = [fit_once(points, search, start)[0] for start in rng.spawn(search.restarts)]
+    fit = max(fits, key=lambda fit: fit.bound)
     lost = entropy_lost(points, fit.responsibilities) if pairs == "any" else None
     return LocalComponents(fit.members, fit.counts, fit.entropy, lost)
 
@@ -282,12 +277,6 @@ class Fit(NamedTuple):
     counts: Floats
     entropy: float
     bound: float
-
-
-def fit_mixture(points: Points, search: Search, rng: Rng) -> Fit:
-    """Return the best of several fits from random starts."""
-    starts = rng.spawn(search.restarts)
-    return max((fit_once(points, search, start)[0] for start in starts), key=lambda fit: fit.bound)
 
 
 def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]]:
@@ -338,10 +327,7 @@ def responsibilities(points: Points, search: Search, members: Floats, counts: Fl
     profiles = digamma(shapes) - digamma(level_totals(shapes, points.offsets))
     # components as rows: sums over few of them are fast only across contiguous points
     scores = profiles @ points.cells.T + digamma(search.alpha + members)[:, None]
-    scores -= scores.max(axis=0)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=0)
-    return scores.T
+    return np.asarray(softmax(scores, axis=0).T)
 
 
 def evaluate(points: Points, search: Search, r: Floats) -> Fit:

@@ -138,12 +138,7 @@ def simulate(
 
 
 def draw_silos(
-    rng: Rng,
-    schema: Schema,
-    sizes: Ints,
-    weights: Floats,
-    probabilities: Floats,
-    by_silo: Floats,
+    rng: Rng, schema: Schema, sizes: Ints, weights: Floats, probabilities: Floats, by_silo: Floats
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
