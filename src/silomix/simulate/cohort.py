@@ -46,8 +46,6 @@ DEATH_BY_AGE, SOONER_BY_AGE = np.log(1.08), 0.027
 PUBLISHED_ROWS = int(read_facts().clusters["size"].sum())
 # The 94 conditions, in the order of table 10 and of the columns: what to cluster on.
 CONDITIONS = tuple(read_facts().conditions.index)
-# The other columns of a cohort, which come first.
-OUTSIDE = ("age_at_entry", "sex", "region", "died", "age_at_death")
 BLOCK = 10_000
 BATCH = 50_000
 
