@@ -143,9 +143,8 @@ def pooled_bound(fits, groups):
     cells = np.concatenate([points.cells for points, _ in fits])
     r = block_diag(*[fit.responsibilities for _, fit in fits])
     points = Points(cells, np.ones(len(cells), np.int64), WIDER)
-    return evaluate(
-        points, Search(components=50, alpha=ALPHA), r @ np.eye(len(groups))[groups]
-    ).bound
+    merged = r @ np.eye(len(groups))[groups]
+    return evaluate(points, Search(components=50, alpha=ALPHA), merged).bound
 
 
 def greedy_one_by_one(components):
