@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln
 
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.table import load
-from silomix.rivals.federation import Levels, Points
+from silomix.rivals.federation import Points, points_of
 from silomix.rivals.fedmerdel import (
     Components,
     LocalComponents,
@@ -22,6 +22,7 @@ from silomix.rivals.fedmerdel import (
     fit_once,
     greedy_search,
     merge_all,
+    profile_of,
     random_search,
 )
 from silomix.simulate import simulate
@@ -31,8 +32,7 @@ OFFSETS = np.array([0, 2, 5])
 
 def problem_of(codes, counts=None, offsets=OFFSETS, **settings):
     """Points, and how to search them."""
-    search = Search(**settings)
-    return Levels(offsets, search.beta).points(np.asarray(codes), counts), search
+    return points_of(np.asarray(codes), offsets, counts), Search(**settings)
 
 
 def some_rows(seed, rows, missing=0.2):
@@ -59,13 +59,13 @@ def dirichlet_terms(prior, counts):
 
 def seven_terms(points, search, shares):
     """E ln p(x, z, π, p) − E ln q(z, π, p) at the best q(π) q(p) for these shares."""
-    levels = points.levels
+    prior = profile_of(points.offsets, search).prior
     members = np.zeros(search.components)  # some of them empty
     members[: shares.shape[1]] = shares.sum(axis=0)
     value = dirichlet_terms(np.full(search.components, search.alpha), members)
     for count in shares.T @ points.cells:
-        for first, last in pairwise(levels.offsets):
-            value += dirichlet_terms(levels.concentration[first:last], count[first:last])
+        for first, last in pairwise(points.offsets):
+            value += dirichlet_terms(prior[first:last], count[first:last])
     return value - sum(r * np.log(r) for r in shares.ravel() if r > 0)
 
 
@@ -98,7 +98,8 @@ def test_merging_takes_all_that_rises(seed):
     merged = merge_all(points, search, evaluate(points, search, np.concatenate(halves, axis=1)))
     assert len(merged.members) == len(fit.members)
     lost = entropy_lost(points, merged.responsibilities)
-    gains = Components(merged.members, merged.counts, lost, points.levels, search.alpha).gains()
+    levels = profile_of(points.offsets, search)
+    gains = Components(merged.members, merged.counts, lost, levels, search.alpha).gains()
     assert gains.max() <= 0
 
 
@@ -106,7 +107,8 @@ def _rng(seed):
     return np.random.default_rng(seed)
 
 
-LEVELS = Levels(np.array([0, 2, 5, 8]))
+WIDER = np.array([0, 2, 5, 8])
+LEVELS = profile_of(WIDER, Search())
 ALPHA = 0.3
 both_pairs = pytest.mark.parametrize("pairs", ["cross", "any"])
 
@@ -119,14 +121,14 @@ def make_silos(seed, pairs, silos=4, clusters=3, rows=30, soft=0.1):
     found : what they would send; fits; silo : (component,), whose it is.
     """
     rng = np.random.default_rng(seed)
-    profiles = [rng.dirichlet(np.full(k, 0.4), clusters + 1) for k in LEVELS.n_levels]
+    profiles = [rng.dirichlet(np.full(k, 0.4), clusters + 1) for k in np.diff(WIDER)]
     found, fits = [], []
     for _ in range(silos):
         labels = rng.choice(clusters + 1, clusters, replace=False)[rng.integers(0, clusters, rows)]
         cells = np.concatenate(
             [np.stack([rng.multinomial(1, p[z]) for z in labels]) for p in profiles], axis=1
         ).astype(float)
-        points = Points(cells, np.ones(rows, np.int64), LEVELS)
+        points = Points(cells, np.ones(rows, np.int64), WIDER)
         hard = np.eye(clusters + 1)[labels][:, np.unique(labels)]
         r = (1 - soft) * hard + soft * rng.dirichlet(np.ones(hard.shape[1]), rows)
         fit = evaluate(points, Search(alpha=ALPHA), r)
@@ -140,10 +142,9 @@ def pooled_bound(fits, groups):
     """The lower bound of the mixture of all silos' components, some of them merged."""
     cells = np.concatenate([points.cells for points, _ in fits])
     r = block_diag(*[fit.responsibilities for _, fit in fits])
-    points = Points(cells, np.ones(len(cells), np.int64), LEVELS)
-    return evaluate(
-        points, Search(components=50, alpha=ALPHA), r @ np.eye(len(groups))[groups]
-    ).bound
+    points = Points(cells, np.ones(len(cells), np.int64), WIDER)
+    merged = r @ np.eye(len(groups))[groups]
+    return evaluate(points, Search(components=50, alpha=ALPHA), merged).bound
 
 
 def greedy_one_by_one(components):

@@ -11,7 +11,7 @@ import pytest
 
 from silomix.errors import SettingsError
 from silomix.rivals import fed_kmodes
-from silomix.rivals.federation import Levels, open_silos
+from silomix.rivals.federation import open_silos, points_of
 from silomix.rivals.kmodes import (
     LocalModes,
     assign_to_modes,
@@ -23,11 +23,11 @@ from silomix.rivals.kmodes import (
 )
 from silomix.simulate import simulate
 
-LEVELS = Levels(np.array([0, 2, 5]))
+OFFSETS = np.array([0, 2, 5])
 
 
 def points(codes, counts=None):
-    return LEVELS.points(np.asarray(codes), None if counts is None else np.array(counts))
+    return points_of(np.asarray(codes), OFFSETS, counts)
 
 
 def cells(codes):
@@ -51,9 +51,8 @@ def test_the_server_finds_the_cheapest_modes(seed):
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, 2, 9), rng.integers(0, 3, 9)], axis=1)
     sizes = rng.integers(2, 40, 9)
-    found = cluster_modes(
-        [LocalModes(codes[:4], sizes[:4]), LocalModes(codes[4:], sizes[4:])], LEVELS, 2, 30, rng
-    )
+    silos = [LocalModes(codes[:4], sizes[:4]), LocalModes(codes[4:], sizes[4:])]
+    found = cluster_modes(silos, OFFSETS, 2, 30, rng)
     sent = points(codes, sizes)
     every = [np.array(mode) for mode in product(range(2), range(3))]
     best = min(cost(sent, cells([a, b])) for a, b in product(every, every))

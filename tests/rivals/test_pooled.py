@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 import silomix
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import latent_classes
-from silomix.rivals.federation import Levels
+from silomix.rivals.federation import points_of
 from silomix.rivals.pooled import climb, log_joint, random_start
 
 
@@ -19,7 +19,7 @@ def points(seed):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, [2, 2, 3], (20, 3))
     codes[0, 0] = 2
-    return Levels(np.array([0, 2, 4, 7])).points(codes, rng.integers(1, 9, 20))
+    return points_of(codes, np.array([0, 2, 4, 7]), rng.integers(1, 9, 20))
 
 
 def likelihood(points, weights, probabilities):
@@ -29,7 +29,7 @@ def likelihood(points, weights, probabilities):
 
 def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
     rng = np.random.default_rng(seed)
-    there = climb(points, *random_start(2, points.levels, rng))
+    there = climb(points, *random_start(2, points.offsets, rng))
 
     def unpack(free):
         weights = np.exp(free[:2])
@@ -40,9 +40,8 @@ def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
 
     start = np.log(np.concatenate([there.weights, there.probabilities.ravel()]) + 1e-12)
     further = minimize(lambda free: -likelihood(points, *unpack(free)), start, method="L-BFGS-B")
-    assert there.log_likelihood == pytest.approx(
-        likelihood(points, there.weights, there.probabilities), abs=1e-6
-    )
+    reached = likelihood(points, there.weights, there.probabilities)
+    assert there.log_likelihood == pytest.approx(reached, abs=1e-6)
     assert -further.fun == pytest.approx(there.log_likelihood, abs=1e-4)
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from silomix.errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 COLUMNS = ("condition", "code", "vocabulary", "include_descendants", "description")
 YES, NO = {"true", "yes", "1"}, {"false", "no", "0", ""}
@@ -71,7 +68,7 @@ class CodeList:
         return tuple(dict.fromkeys(code.condition for code in self.codes))
 
 
-Codes: TypeAlias = CodeList | Mapping[str, "Iterable[str | int] | int"] | str | Path
+Codes: TypeAlias = CodeList | Mapping[str, Iterable[str | int] | int] | str | Path
 
 
 def read_codes(codes: Codes) -> CodeList:

@@ -249,28 +249,25 @@ def count(
         "SELECT code::VARCHAR, count(*) AS events FROM classified "
         f"WHERE reason = 'unlisted' GROUP BY code ORDER BY events DESC, code LIMIT {MOST_UNLISTED}"
     ).fetchall()
-    rows = connection.execute("SELECT reason, sum(times)::BIGINT FROM judged GROUP BY reason")
-    lost = Counter(dict(rows.fetchall()))
-    if not any(lost[reason] for reason in (None, *tests)):
-        _check_meeting(lost, [code for code, _ in unlisted], where)
     connection.execute(FLAGS)
     connection.execute(OUTCOMES, [request.at_least])
-    rows = connection.execute(ACCOUNT.format(more=more))
-    account = {reason: (events, people) for reason, events, people in rows.fetchall()}
-    events_kept, people = account.get("kept", (0, 0))
+    rows = connection.execute(ACCOUNT.format(more=more)).fetchall()
+    events, people = (Counter({row[0]: row[column] for row in rows}) for column in (1, 2))
+    if not any(events[reason] for reason in ("kept", "too-few", "duplicate", *tests)):
+        _check_meeting(events, [code for code, _ in unlisted], where)
     dropped = [
-        (words, *account[reason], advice)
+        (words, events[reason], people[reason], advice)
         for reason, (words, advice) in REASONS.items()
-        if any(account.get(reason, ()))
+        if events[reason] or people[reason]
     ]
     return EhrTable(
         table=_finish(connection, request),
         file=request.file,
-        people=people,
-        zeros=account.get("zeros", (0, 0))[1],
-        events_read=sum(events for events, _ in account.values()),
-        events_kept=events_kept,
-        conditions=_conditions(connection, request.codes.conditions, people),
+        people=people["kept"],
+        zeros=people["zeros"],
+        events_read=events.total(),
+        events_kept=events["kept"],
+        conditions=_conditions(connection, request.codes.conditions, people["kept"]),
         dropped=pd.DataFrame(dropped, columns=["reason", "events", "people", "what_to_do"]),
         unlisted=pd.DataFrame(unlisted, columns=["code", "events"]),
     )
@@ -285,7 +282,7 @@ def _as_day(value: str | date | None, word: str, default: date) -> date:
         raise SettingsError(f"the {word} date is {value!r}; write it as YYYY-MM-DD") from None
 
 
-def _check_meeting(lost: Counter[str | None], unlisted: Sequence[str], where: str) -> None:
+def _check_meeting(lost: Counter[str], unlisted: Sequence[str], where: str) -> None:
     """Refuse events that share no person, no code or no date with what was asked for.
 
     One spelling or type is then wrong throughout, and a table of zeros would hide it.

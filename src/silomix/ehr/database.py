@@ -289,7 +289,6 @@ def _read_file(connection: Connection, path: Path) -> Relation:
         literal,
         header=True,
         sep=separator,
-        na_values=list(MISSING_TEXTS),
         columns=dict.fromkeys(columns, "VARCHAR"),
         auto_detect=False,
         hive_partitioning=False,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silomix.ehr.code_list import read_codes, refuse_codes
-from silomix.ehr.counting import Request, count, set_codes, set_people
+from silomix.ehr.code_list import CodeList, Codes, read_codes, refuse_codes
+from silomix.ehr.counting import Between, EhrTable, Request, count, set_codes, set_people
 from silomix.ehr.database import (
     DEFAULT_ENGINE,
     Engine,
@@ -27,12 +27,10 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.sentences import at_least as whole_at_least
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection as Connection
 
-    from silomix.ehr.code_list import CodeList, Codes
-    from silomix.ehr.counting import Between, EhrTable
     from silomix.ehr.database import Records, Source
 
 WITHOUT_DATE = "DATE '2000-01-01'"
@@ -43,13 +41,13 @@ SILOS = {"care_site": "care_site_id", "location": "location_id"}
 ANCESTORS = "concept_ancestor"
 # The columns that are read of each table; only `death` may be missing, and `concept_ancestor` where
 # no code asks for its descendants.
-PERIOD = "observation_period"
 CLINICAL = {
     "person": [PERSON],
-    PERIOD: [PERSON, f"{PERIOD}_start_date", f"{PERIOD}_end_date"],
+    "observation_period": [PERSON, "observation_period_start_date", "observation_period_end_date"],
     "condition_occurrence": [PERSON, "condition_concept_id", "condition_start_date"],
     "death": [PERSON, "death_date"],
 }
+VOCABULARY = {ANCESTORS: ["ancestor_concept_id", "descendant_concept_id"]}
 CONCEPT = re.compile(r"0*[1-9][0-9]*")
 ANY_AGE = 10_000
 
@@ -63,10 +61,6 @@ CREATE TEMP TABLE periods AS SELECT *, coalesce(first <= last, FALSE) AS usable 
     SELECT whole(person_id) AS person, day_of(observation_period_start_date) AS first,
         day_of(observation_period_end_date) AS last FROM source_observation_period
 )
-"""
-DEATHS = """
-CREATE TEMP TABLE deaths AS
-SELECT whole(person_id) AS person, day_of(death_date) AS date FROM source_death
 """
 OMOP_EVENTS = """
 CREATE TEMP VIEW events AS SELECT whole(person_id) AS person,
@@ -86,7 +80,8 @@ SELECT p.*, CASE {reasons} END AS reason FROM (SELECT {cells} FROM source_person
 """
 OBSERVED = """EXISTS (SELECT 1 FROM periods o
     WHERE o.person = e.person AND o.usable AND e.date BETWEEN o.first AND o.last)"""
-DEAD = "e.date > (SELECT min(d.date) FROM deaths d WHERE d.person = e.person)"
+DEAD = """e.date > (
+    SELECT min(day_of(death_date)) FROM source_death WHERE whole(person_id) = e.person)"""
 UNUSABLE = "UNION ALL SELECT 'bad-period', person, 0 FROM periods WHERE NOT usable"
 
 
@@ -341,15 +336,15 @@ def read_omop(
         raise SettingsError(f"silo is {silo!r}; for OMOP it must be one of {', '.join(SILOS)}")
     columns = [PERSON, *([silo] if silo else []), *carry]
     request = Request(listed, columns, between, at_least, out)
-    where = f"{cdm.file}, schema {cdm.name}" if isinstance(cdm, InDatabase) else str(cdm)
+    schema = cdm if isinstance(cdm, InDatabase) else InDatabase(cdm, "")
+    where = f"{schema.file}, schema {schema.name}" if schema.name else str(schema.file)
     with opened(engine, where) as connection:
-        tables = _open_tables(connection, cdm, where, listed)
+        tables = _open_tables(connection, schema, where, listed)
         more = DESCENDANTS if ANCESTORS in tables else ""
         set_codes(connection, listed, "BIGINT", [code.code for code in listed.codes], more)
         connection.execute(PERIODS)
         tests = {"outside-observation": f"NOT {OBSERVED}"}
         if "death" in tables:
-            connection.execute(DEATHS)
             tests["after-death"] = DEAD
         limits = None if ages == (None, None) else (youngest, oldest)
         _read_people(connection, tables["person"], request, silo, limits)
@@ -358,29 +353,25 @@ def read_omop(
 
 
 def _open_tables(
-    connection: Connection, cdm: str | Path | InDatabase, where: str, codes: CodeList
+    connection: Connection, cdm: InDatabase, where: str, codes: CodeList
 ) -> dict[str, Records]:
     """Return the tables that are there; refuse if one is missing that is needed."""
     below = any(code.include_descendants for code in codes.codes)
-    wanted = [*CLINICAL, ANCESTORS] if below else list(CLINICAL)
-    file, schema = (cdm.file, cdm.name) if isinstance(cdm, InDatabase) else (cdm, None)
-    found: Mapping[str, Source] = (
-        _in_folder(Path(file), wanted)
-        if Path(file).is_dir()
-        else _in_database(connection, file, schema, wanted)
-    )
-    for name in wanted:
-        if name not in found and name != "death":
+    wanted = CLINICAL | VOCABULARY if below else CLINICAL
+    folder, tables = Path(cdm.file), {}
+    found = _in_folder(folder, wanted) if folder.is_dir() else _in_database(connection, cdm, wanted)
+    for name, columns in wanted.items():
+        if name in found:
+            tables[name] = open_source(connection, found[name], name)
+            for column in columns:
+                tables[name].find(column)
+        elif name != "death":
             why = "include_descendants needs it" if name == ANCESTORS else "which is needed"
             raise DataError(f"{where}: has no table {name!r}, {why}; found {', '.join(found)}")
-    tables = {name: open_source(connection, source, name) for name, source in found.items()}
-    for name, table in tables.items():
-        for column in CLINICAL.get(name, ["ancestor_concept_id", "descendant_concept_id"]):
-            table.find(column)
     return tables
 
 
-def _in_folder(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
+def _in_folder(folder: Path, wanted: Collection[str]) -> Mapping[str, Source]:
     found: dict[str, Path] = {}
     for path in sorted(filter(file_kind, folder.iterdir())):
         name = path.name.lower().removesuffix(str(file_kind(path)))
@@ -392,17 +383,18 @@ def _in_folder(folder: Path, wanted: Sequence[str]) -> dict[str, Path]:
 
 
 def _in_database(
-    connection: Connection, file: str | Path, schema: str | None, wanted: Sequence[str]
-) -> dict[str, InDatabase]:
+    connection: Connection, cdm: InDatabase, wanted: Collection[str]
+) -> Mapping[str, Source]:
     """Return the tables of one schema: clinical tables of two are not of the same people."""
+    file = cdm.file
     places = [name.casefold().rpartition(".")[::2] for name in tables_in(connection, file)]
     homes = sorted({place for place, name in places if name in CLINICAL})
-    if schema is None and len(homes) > 1:
+    if not cdm.name and len(homes) > 1:
         raise DataError(
             f"{file}: tables of patients are in the schemas {', '.join(homes)}; say in which one "
             "to look (InDatabase, or --schema)"
         )
-    home = schema.casefold() if schema else "".join(homes)
+    home = cdm.name.casefold() or "".join(homes)
     found = {name: InDatabase(file, f"{home}.{name}") for name in wanted if (home, name) in places}
     # vocabularies often have a schema of their own
     if ANCESTORS in wanted and any(name == ANCESTORS for _, name in places):

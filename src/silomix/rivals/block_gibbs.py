@@ -20,21 +20,20 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import by_appearance
+from silomix.coordinator.matching.evidence import Profile, by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
+from silomix.model.families.categorical import one_hot
+from silomix.model.families.dirichlet import draw_levels
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Levels, Options, largest_first, open_silos, sum_by
+from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos, sum_by
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
-    from silomix.rivals.federation import RivalResult
     from silomix.silo.local import Silo
     from silomix.silo.store import Kept
 
@@ -169,7 +168,7 @@ class Model(NamedTuple):
     """The prior of partitions, how counts become evidence, and how long to sample."""
 
     odds: Odds
-    levels: Levels
+    levels: Profile
     sweeps: Sweeps
 
 
@@ -216,19 +215,17 @@ def block_gibbs(
     unused = ("combine", "match", "assign", "kept_draws")
     settings = {"fractionate": False, **settings}
     federation = open_silos(table, silo, unused=unused, **settings)
-    study = federation.study
+    study, mixture = federation.study, federation.study.model
     if isinstance(odds, str):
         known: dict[str, Odds] = {
             "dirichlet-process": DirichletProcess(),
             "pitman-yor": PitmanYor(),
-            "finite": FiniteDirichlet(
-                components=study.model.components, concentration=study.model.alpha
-            ),
+            "finite": FiniteDirichlet(components=mixture.components, concentration=mixture.alpha),
             "discgs": MasterOdds(),
         }
         one_of("odds", odds, known)
         odds = known[odds]
-    levels = Levels(study.table_schema.offsets, study.prior.beta)
+    levels = Profile(study.table_schema.offsets, study.prior.beta)
     with federation.stage("sample"):
         found: list[BlockCounts] = federation.ask(partial(count_blocks))
     counts = np.concatenate([part.counts for part in found]).astype(np.float64)
@@ -237,12 +234,11 @@ def block_gibbs(
     with federation.stage("group"):
         model = Model(odds, levels, sweeps or Sweeps())
         groups, steps = group_blocks(counts, sizes, model, rng)
-    groups = largest_first(groups, sizes)
-    clusters = 1 + int(groups.max())
-    weights = rng.dirichlet(sum_by(groups, sizes, clusters), DRAWS)
-    probabilities = levels.draw(sum_by(groups, counts, clusters), DRAWS, rng)
+    groups, rows, cells = merge_clusters(groups, sizes, counts)
+    weights = rng.dirichlet(rows, DRAWS)
+    probabilities = draw_levels(levels.prior + cells, levels.offsets, rng, DRAWS)
     with federation.stage("assign"):
-        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), clusters))
+        by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), len(rows)))
         split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])
         assign_rows(Parts(weights, by_silo, probabilities, None, None), federation.tally, split)
     note = f"{type(odds).__name__}: {len(sizes)} blocks; steps: {steps}."
@@ -253,12 +249,12 @@ def count_blocks(silo: Silo) -> BlockCounts:
     """Sample in a silo, and sum up the rows of each cluster of its partition."""
     clusters = answer(SampleLocally(), silo).clusters
     labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
-    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
-    counts = sum_by(labels, points.cells, clusters).astype(np.int64)
+    cells = one_hot(silo.shard.codes, silo.shard.schema.offsets)
+    counts = sum_by(labels, cells, clusters).astype(np.int64)
     return BlockCounts(np.bincount(labels, minlength=clusters), counts)
 
 
-def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Generator) -> tuple[Ints, int]:
+def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple[Ints, int]:
     """Group blocks into clusters, in as many steps as the budget asks for.
 
     Parameters
@@ -300,7 +296,7 @@ def least_squares(draws: Ints, sizes: Floats) -> Ints:
     return np.asarray(draws[np.argmin(losses)])
 
 
-def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Generator) -> Ints:
+def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> Ints:
     """Run the Gibbs sampler over blocks: (draw, block), groups numbered as they appear."""
     n_blocks, sweeps = len(sizes), model.sweeps
     together = isinstance(model.odds, MasterOdds)  # where its authors start

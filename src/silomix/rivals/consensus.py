@@ -18,14 +18,14 @@ import numpy as np
 from silomix.coordinator.aggregation import aggregate
 from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
-from silomix.messages import SampleLocally
+from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.categorical import SMALLEST
 from silomix.model.families.dirichlet import level_totals
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
-from silomix.rivals.federation import open_silos
-from silomix.silo.local import sample_locally
+from silomix.rivals.federation import Federation, RivalResult, open_silos
+from silomix.silo.local import Silo, sample_locally
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.store import Kept
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Release
     from silomix.model.draws import MatchedDraws
     from silomix.model.reading import Table
-    from silomix.rivals.federation import Federation, RivalResult
-    from silomix.silo.local import Silo
 
 
 # How `cmc` weighs the silos, and what the aggregation of silomix calls it, if it has it.

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
+from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import draw_levels, level_totals, log_evidence
-from silomix.model.reading import read_table
-from silomix.model.schema import Shard
+from silomix.model.reading import Table, read_table
+from silomix.model.schema import Missing, Shard
 from silomix.model.table import load
 from silomix.silo.local import Silo
-from silomix.study import make_study
+from silomix.study import Study, make_study
 from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.reading import Table
-    from silomix.model.schema import Missing
-    from silomix.study import Study
 
 # Settings of silomix's steps, by the step that a rival does in its own way, or does without.
 STEPS = {
@@ -68,8 +59,8 @@ class RivalResult:
 
     name: str
     labels: Ints
-    weights: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
+    weights: Reals
+    probabilities: Reals
     levels: list[tuple[str, str]]
     seconds: Mapping[str, float]
     bytes_sent: Mapping[str, Mapping[str, int]]
@@ -117,8 +108,8 @@ class Federation:
     def ask(self, question: Any) -> list[Any]:
         """Ask every silo one question, or each its own by name; replies in roster order.
 
-        A rival's own question is a function of the silo that answers it, the rest of its arguments
-        given: `partial(count_blocks)`.
+        A rival's own question is a function whose last argument is the silo that answers it, the
+        others given: `partial(count_blocks)`.
         """
         return list(self.tally.ask(question).values())
 
@@ -129,17 +120,9 @@ class Federation:
         yield
         self.seconds[name] = time.process_time() - start
 
-    def result(
-        self,
-        name: str,
-        weights: NDArray[np.floating],
-        probabilities: NDArray[np.floating],
-        *notes: str,
-        labels: Ints | None = None,
-    ) -> RivalResult:
-        """Return the result of a rival; labels are those that the silos keep when left out."""
-        if labels is None:
-            labels = gather_assignment(self.silos.silos, self.places).labels
+    def result(self, name: str, weights: Reals, probabilities: Reals, *notes: str) -> RivalResult:
+        """Return the result of a rival; the labels are those that the silos keep."""
+        labels = gather_assignment(self.silos.silos, self.places).labels
         levels = self.study.table_schema.levels
         return RivalResult(
             name, labels, weights, probabilities, levels, self.seconds, self.bytes_sent, notes
@@ -190,13 +173,9 @@ def open_silos(
     study = make_study(shard.schema, names, seed=seed, **settings)
     shards = [Shard(shard.schema, shard.codes[places == place]) for place in range(len(names))]
     own = [Silo(name, place, shards[place], study) for place, name in enumerate(names)]
-    silos = InProcess(own, threads=cores(threads), handlers={partial: _call})
+    silos = InProcess(own, threads=cores(threads), handlers={partial: partial.__call__})
     tally = CountingSilos(silos)
     return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)
-
-
-def _call(question: partial[Any], silo: Silo) -> Any:
-    return question(silo=silo)
 
 
 def keep_labels(silo: Silo, labels: Ints, clusters: int) -> Ints:
@@ -213,49 +192,6 @@ class Options(Record):
         super().__init__(**dict(zip(names, values, strict=True)), **settings)
 
 
-@dataclass(frozen=True, eq=False)
-class Levels:
-    """The level columns of a schema, with a symmetric Dirichlet prior for each variable.
-
-    Attributes
-    ----------
-    offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of each level; None is 1/K_q, so that each variable's sum to one.
-    """
-
-    offsets: Ints
-    beta: float | None = None
-
-    @cached_property
-    def n_levels(self) -> Ints:
-        """K_q, the levels of each variable: (variable,)."""
-        return np.diff(self.offsets)
-
-    @cached_property
-    def concentration(self) -> Floats:
-        """Concentration of each level: (level,)."""
-        if self.beta is not None:
-            return np.full(int(self.offsets[-1]), self.beta)
-        return np.repeat(1.0 / self.n_levels, self.n_levels)
-
-    def totals(self, by_level: Floats) -> Floats:
-        """Add up the levels of each variable, for each of its levels: (..., level)."""
-        return level_totals(by_level, self.offsets)
-
-    def evidence(self, counts: Floats) -> Floats:
-        """Return g = ln p(cells), probabilities integrated out: (...,) from (..., level)."""
-        return log_evidence(counts, self.offsets, self.concentration)
-
-    def draw(self, counts: Floats, draws: int, rng: Generator) -> Floats:
-        """Draw level probabilities given level counts: (draw, cluster, level)."""
-        return draw_levels(self.concentration + counts, self.offsets, rng, draws)
-
-    def points(self, codes: NDArray[np.integer], counts: Ints | None = None) -> Points:
-        """Return rows of codes, (row, variable), as points; each is one row without counts."""
-        cells = one_hot(codes.astype(np.uint32), self.offsets)
-        return Points(cells, np.ones(len(codes), np.int64) if counts is None else counts, self)
-
-
 class Points(NamedTuple):
     """What is clustered.
 
@@ -263,21 +199,40 @@ class Points(NamedTuple):
     ----------
     cells : (point, level), one for the level a point has; a missing cell is in no column.
     counts : (point,), how many rows each stands for.
+    offsets : (variable + 1,), where each variable's levels start.
     """
 
     cells: Floats
     counts: Ints
-    levels: Levels
+    offsets: Ints
 
 
-def sum_by(groups: Ints, values: NDArray[np.floating], n_groups: int) -> Floats:
+def points_of(codes: NDArray[np.integer], offsets: Ints, counts: Ints | None = None) -> Points:
+    """Return rows of codes, (row, variable), as points; each is one row without counts."""
+    cells = one_hot(codes.astype(np.uint32), offsets)
+    return Points(cells, np.ones(len(codes), np.int64) if counts is None else counts, offsets)
+
+
+def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
     """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
     total = np.zeros((n_groups, *values.shape[1:]))
     np.add.at(total, groups, values)
     return total
 
 
-def largest_first(groups: Ints, sizes: Floats) -> Ints:
-    """Return groups 0, 1, … numbered anew by decreasing sums of sizes, equal ones as before."""
+def merge_clusters(groups: Ints, sizes: Floats, counts: Floats) -> tuple[Ints, Floats, Floats]:
+    """Add up clusters by group, the largest group first.
+
+    Parameters
+    ----------
+    groups : (cluster,), 0, 1, …, none of them empty.
+    sizes : (cluster,), rows; counts : (cluster, level), cells.
+
+    Returns
+    -------
+    groups : (cluster,), numbered anew by decreasing rows, equal ones as before.
+    sizes : (group,); counts : (group, level).
+    """
     order = np.argsort(-np.bincount(groups, weights=sizes), kind="stable")
-    return np.argsort(order)[groups]
+    groups = np.argsort(order)[groups]
+    return groups, sum_by(groups, sizes, len(order)), sum_by(groups, counts, len(order))

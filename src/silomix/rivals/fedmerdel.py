@@ -25,28 +25,19 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.linalg import block_diag
-from scipy.special import digamma, gammaln, xlogy
+from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.coordinator.matching.evidence import by_appearance
+from silomix.coordinator.matching.evidence import Profile, by_appearance
 from silomix.kernels.distinct_rows import distinct_rows
-from silomix.model.families.dirichlet import log_allocation_prior
-from silomix.rivals.federation import (
-    Levels,
-    Options,
-    keep_labels,
-    largest_first,
-    open_silos,
-    sum_by,
-)
+from silomix.model.families.dirichlet import draw_levels, level_totals, log_allocation_prior
+from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
 from silomix.rivals.kmodes import k_modes
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.random import Generator
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import Points, RivalResult
     from silomix.silo.local import Silo
@@ -173,7 +164,8 @@ def fedmerdel(
     """
     search, merging = search or Search(), merging or Merging()
     federation = open_silos(table, silo, unused=settings, **settings)
-    seed, levels = federation.study.seed, Levels(federation.study.table_schema.offsets, search.beta)
+    seed = federation.study.seed
+    levels = profile_of(federation.study.table_schema.offsets, search)
     with federation.stage("local"):
         found = federation.ask(partial(fit_locally, search, merging.pairs))
     with federation.stage("merge"):
@@ -182,21 +174,28 @@ def fedmerdel(
             groups = greedy_search(components)
         else:
             groups = random_search(components, np.random.default_rng([seed, STREAM, MERGES]))
-        members, counts, *_ = components_of(found, levels, search.alpha)
-        groups = largest_first(by_appearance(groups), members)
-        clusters = 1 + int(groups.max())
+        apart = components_of(found, levels, search.alpha)
+        groups, rows, cells = merge_clusters(by_appearance(groups), apart.members, apart.counts)
     with federation.stage("assign"):
         split = np.split(groups, np.cumsum([len(part.members) for part in found])[:-1])
         parts = zip(federation.tally.names, found, split, strict=True)
-        federation.ask({n: partial(assign_locally, search, f, g, clusters) for n, f, g in parts})
+        federation.ask({n: partial(assign_locally, search, f, g, len(rows)) for n, f, g in parts})
         rng = np.random.default_rng([seed, STREAM, DRAWS])
-        weights = rng.dirichlet(search.alpha + sum_by(groups, members, clusters), draws)
-        probabilities = levels.draw(sum_by(groups, counts, clusters), draws, rng)
-    note = f"{len(groups)} local components became {clusters} clusters."
+        weights = rng.dirichlet(search.alpha + rows, draws)
+        probabilities = draw_levels(levels.prior + cells, levels.offsets, rng, draws)
+    note = f"{len(groups)} local components became {len(rows)} clusters."
     return federation.result("fedmerdel", weights, probabilities, note)
 
 
-def components_of(found: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
+def profile_of(offsets: Ints, search: Search) -> Profile:
+    """Return how counts become evidence, at e_q = β; without one 1/K_q, which sums to one."""
+    if search.beta is not None:
+        return Profile(offsets, search.beta)
+    sizes = np.diff(offsets)
+    return Profile(offsets, 1.0, base=np.repeat(1.0 / sizes, sizes))
+
+
+def components_of(found: Sequence[LocalComponents], levels: Profile, alpha: float) -> Components:
     """Return the components of all silos; those of one that told no losses are kept apart."""
     members = np.concatenate([part.members for part in found])
     counts = np.concatenate([part.counts for part in found])
@@ -220,7 +219,7 @@ def greedy_search(components: Components) -> Ints:
     return groups
 
 
-def random_search(components: Components, rng: Generator) -> Ints:
+def random_search(components: Components, rng: Rng) -> Ints:
     """Try random pairs and take each that raises the bound; return the groups: (component,)."""
     groups, rejected = np.arange(len(components.members)), 0
     while len(alive := np.unique(groups)) > 1 and rejected < REJECTIONS * len(groups):
@@ -234,11 +233,15 @@ def random_search(components: Components, rng: Generator) -> Ints:
 
 
 def fit_locally(search: Search, pairs: str, silo: Silo) -> LocalComponents:
-    """Fit a silo's rows and sum them up by component; what merges cost only if any pair may."""
-    levels = Levels(silo.shard.schema.offsets, search.beta)
-    points = levels.points(*distinct_rows(silo.shard.codes))
+    """Fit a silo's rows from several starts; sum them up by component of the best fit.
+
+    What merges cost is told only if any pair may merge.
+    """
+    codes, counts = distinct_rows(silo.shard.codes)
+    points = points_of(codes, silo.shard.schema.offsets, counts)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    fit = fit_mixture(points, search, rng)
+    fits = [fit_once(points, search, start)[0] for start in rng.spawn(search.restarts)]
+    fit = max(fits, key=lambda fit: fit.bound)
     lost = entropy_lost(points, fit.responsibilities) if pairs == "any" else None
     return LocalComponents(fit.members, fit.counts, fit.entropy, lost)
 
@@ -253,8 +256,8 @@ def assign_locally(
     found : what the silo answered; groups : (component,), the global cluster of each.
     clusters : how many there are.
     """
-    points = Levels(silo.shard.schema.offsets, search.beta).points(silo.shard.codes)
-    r = responsibilities(points, found.members, found.counts, search.alpha)
+    points = points_of(silo.shard.codes, silo.shard.schema.offsets)
+    r = responsibilities(points, search, found.members, found.counts)
     return ClusterSizes(keep_labels(silo, groups[r.argmax(axis=1)], clusters))
 
 
@@ -276,13 +279,7 @@ class Fit(NamedTuple):
     bound: float
 
 
-def fit_mixture(points: Points, search: Search, rng: Generator) -> Fit:
-    """Return the best of several fits from random starts."""
-    starts = rng.spawn(search.restarts)
-    return max((fit_once(points, search, start)[0] for start in starts), key=lambda fit: fit.bound)
-
-
-def fit_once(points: Points, search: Search, rng: Generator) -> tuple[Fit, list[float]]:
+def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]]:
     """Fit from one random start; return the fit and the lower bound along the way."""
     fit, trace = initialise(points, search, rng), list[float]()
     while len(trace) < search.sweeps:
@@ -297,7 +294,7 @@ def fit_once(points: Points, search: Search, rng: Generator) -> tuple[Fit, list[
     return fit, trace
 
 
-def initialise(points: Points, search: Search, rng: Generator) -> Fit:
+def initialise(points: Points, search: Search, rng: Rng) -> Fit:
     """Return the first fit: k-modes labels, then one update with all components equally likely."""
     labels, modes = k_modes(points, search.components, START_PASSES, rng)
     hard = np.eye(len(modes))[labels]
@@ -318,22 +315,19 @@ def settle(points: Points, search: Search, fit: Fit, trace: list[float]) -> Fit:
 
 def update(points: Points, search: Search, members: Floats, counts: Floats) -> Fit:
     """Return the fit after one update, given the components' members and counts."""
-    return evaluate(points, search, responsibilities(points, members, counts, search.alpha))
+    return evaluate(points, search, responsibilities(points, search, members, counts))
 
 
-def responsibilities(points: Points, members: Floats, counts: Floats, alpha: float) -> Floats:
+def responsibilities(points: Points, search: Search, members: Floats, counts: Floats) -> Floats:
     """Return r given the components' members and counts: (point, component).
 
     r_ik ∝ exp(ψ(a + N_k) + Σ_q [ψ(e_q + n_kqx) − ψ(K_q e_q + n_kq·)]), x the row's level.
     """
-    shapes = points.levels.concentration + counts
-    profiles = digamma(shapes) - digamma(points.levels.totals(shapes))
+    shapes = profile_of(points.offsets, search).prior + counts
+    profiles = digamma(shapes) - digamma(level_totals(shapes, points.offsets))
     # components as rows: sums over few of them are fast only across contiguous points
-    scores = profiles @ points.cells.T + digamma(alpha + members)[:, None]
-    scores -= scores.max(axis=0)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=0)
-    return scores.T
+    scores = profiles @ points.cells.T + digamma(search.alpha + members)[:, None]
+    return np.asarray(softmax(scores, axis=0).T)
 
 
 def evaluate(points: Points, search: Search, r: Floats) -> Fit:
@@ -342,7 +336,8 @@ def evaluate(points: Points, search: Search, r: Floats) -> Fit:
     members, counts = weighted.sum(axis=0), weighted.T @ points.cells
     entropy = -float((points.counts @ xlogy(r, r)).sum())
     prior = log_allocation_prior(members, search.components, search.alpha)
-    bound = prior + float(points.levels.evidence(counts).sum()) + entropy
+    evidence = profile_of(points.offsets, search).evidence(counts)
+    bound = prior + float(evidence.sum()) + entropy
     return Fit(r, members, counts, entropy, bound)
 
 
@@ -359,8 +354,8 @@ def merge_all(points: Points, search: Search, fit: Fit) -> Fit:
     """Merge the two components whose merge raises the bound most, until none does."""
     while len(fit.members) > 1:
         lost = entropy_lost(points, fit.responsibilities)
-        found = Components(fit.members, fit.counts, lost, points.levels, search.alpha)
-        gains = found.gains()
+        levels = profile_of(points.offsets, search)
+        gains = Components(fit.members, fit.counts, lost, levels, search.alpha).gains()
         a, b = np.unravel_index(gains.argmax(), gains.shape)
         if gains[a, b] <= 0:
             break
@@ -383,7 +378,7 @@ class Components(NamedTuple):
     members: Floats
     counts: Floats
     lost: Floats
-    levels: Levels
+    levels: Profile
     alpha: float
 
     def gain(self, a: int, others: Ints) -> Floats:

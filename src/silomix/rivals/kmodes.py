@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
+from silomix.model.families.dirichlet import shares_of
 from silomix.model.sentences import at_least
-from silomix.rivals.federation import Levels, keep_labels, open_silos, sum_by
+from silomix.rivals.federation import keep_labels, open_silos, points_of, sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.random import Generator
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, Points, RivalResult
     from silomix.silo.local import Silo
@@ -94,21 +93,21 @@ def fed_kmodes(
     with federation.stage("assign"):
         found: list[ModeCounts] = federation.ask(partial(assign_to_modes, modes))
     sizes = np.sum([part.sizes for part in found], axis=0)
-    counts = np.sum([part.counts for part in found], axis=0)
-    probabilities = proportions(counts, Levels(federation.study.table_schema.offsets))
+    counts = np.sum([part.counts for part in found], axis=0).astype(np.float64)
+    probabilities = shares_of(counts, federation.study.table_schema.offsets)
     weights = sizes / sizes.sum()
     return federation.result("fed_kmodes", weights[None], probabilities[None], f"Rounds: {done}.")
 
 
 def exchange(federation: Federation, clusters: int, rounds: int, restarts: int) -> tuple[Ints, int]:
     """Run the rounds; return the global modes, (mode, variable), and how many rounds it took."""
-    levels = Levels(federation.study.table_schema.offsets)
+    offsets = federation.study.table_schema.offsets
     modes, seen, number = None, set[bytes](), 0
     while True:
         question = partial(update_locally, number, clusters, modes)
         found: list[LocalModes] = federation.ask(question)
         rng = np.random.default_rng([federation.study.seed, STREAM, SERVER, number])
-        modes = cluster_modes(found, levels, clusters, restarts, rng)
+        modes = cluster_modes(found, offsets, clusters, restarts, rng)
         if number == rounds or modes.tobytes() in seen:
             return modes, number
         seen.add(modes.tobytes())
@@ -116,7 +115,7 @@ def exchange(federation: Federation, clusters: int, rounds: int, restarts: int) 
 
 
 def cluster_modes(
-    found: Sequence[LocalModes], levels: Levels, clusters: int, restarts: int, rng: Generator
+    found: Sequence[LocalModes], offsets: Ints, clusters: int, restarts: int, rng: Rng
 ) -> Ints:
     """Return the modes of the silos' modes, weighted by size, in the order of their codes.
 
@@ -129,10 +128,10 @@ def cluster_modes(
         raise SettingsError(
             f"no silo has {FEWEST} rows in one of {clusters} clusters; ask for fewer"
         )
-    points = levels.points(codes, np.concatenate([part.sizes for part in found]))
+    points = points_of(codes, offsets, np.concatenate([part.sizes for part in found]))
     tried = [k_modes(points, clusters, SERVER_PASSES, rng)[1] for _ in range(restarts)]
     best = min(tried, key=lambda modes: cost(points, modes))
-    return np.unique(codes_of(best, levels), axis=0)
+    return np.unique(codes_of(best, offsets), axis=0)
 
 
 def cost(points: Points, modes: Floats) -> float:
@@ -141,19 +140,13 @@ def cost(points: Points, modes: Floats) -> float:
     return float(points.counts @ (known - (points.cells @ modes.T).max(axis=1)))
 
 
-def codes_of(modes: Floats, levels: Levels) -> Ints:
+def codes_of(modes: Floats, offsets: Ints) -> Ints:
     """Return the level codes of modes given as cells: (mode, variable)."""
-    parts = np.split(modes, levels.offsets[1:-1], axis=1)
+    parts = np.split(modes, offsets[1:-1], axis=1)
     return np.stack([part.argmax(axis=1) for part in parts], axis=1)
 
 
-def proportions(counts: Ints, levels: Levels) -> Floats:
-    """Return each level's share of the known cells of its variable; equal ones where none is."""
-    totals = levels.totals(counts.astype(np.float64))
-    return np.where(totals > 0, counts / np.maximum(totals, 1.0), levels.concentration)
-
-
-def k_modes(points: Points, clusters: int, passes: int, rng: Generator) -> tuple[Ints, Floats]:
+def k_modes(points: Points, clusters: int, passes: int, rng: Rng) -> tuple[Ints, Floats]:
     """Cluster from distinct points drawn at random, until nothing moves or for so many passes.
 
     With fewer distinct points than `clusters`, there are as many clusters as those.
@@ -174,9 +167,7 @@ def k_modes(points: Points, clusters: int, passes: int, rng: Generator) -> tuple
     return labels, modes
 
 
-def nearest_mode(
-    points: Points, modes: Floats, rng: Generator, current: Ints | None = None
-) -> Ints:
+def nearest_mode(points: Points, modes: Floats, rng: Rng, current: Ints | None = None) -> Ints:
     """Return the nearest mode of each point: (point,).
 
     Of equally near ones, the point's current one if it is among them, else one at random. A
@@ -190,15 +181,15 @@ def nearest_mode(
     return near.argmax(axis=1)
 
 
-def update_modes(points: Points, labels: Ints, modes: Floats, rng: Generator) -> Floats:
+def update_modes(points: Points, labels: Ints, modes: Floats, rng: Rng) -> Floats:
     """Return the most frequent levels of each cluster, at random of equally frequent ones.
 
     A cluster without points keeps its mode.
     """
     counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
-    codes = codes_of(counts + rng.random(counts.shape) / 2, points.levels)
+    codes = codes_of(counts + rng.random(counts.shape) / 2, points.offsets)
     empty = np.bincount(labels, minlength=len(modes)) == 0
-    return np.where(empty[:, None], modes, points.levels.points(codes).cells)
+    return np.where(empty[:, None], modes, points_of(codes, points.offsets).cells)
 
 
 def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -> LocalModes:
@@ -211,23 +202,23 @@ def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -
     modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
         random.
     """
-    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
+    points = points_of(silo.shard.codes, silo.shard.schema.offsets)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place, number])
     if modes is None:
         _, own = k_modes(points, clusters, 0, rng)
     else:
-        received = points.levels.points(modes).cells
+        received = points_of(modes, points.offsets).cells
         own = received[np.unique(nearest_mode(points, received, rng))]
     own = update_modes(points, nearest_mode(points, own, rng), own, rng)
     sizes = np.bincount(nearest_mode(points, own, rng), minlength=len(own))
     enough = sizes >= FEWEST
-    return LocalModes(codes_of(own[enough], points.levels), sizes[enough])
+    return LocalModes(codes_of(own[enough], points.offsets), sizes[enough])
 
 
 def assign_to_modes(modes: Ints, silo: Silo) -> ModeCounts:
     """Have a silo keep its rows' nearest modes, (mode, variable), and count."""
-    points = Levels(silo.shard.schema.offsets).points(silo.shard.codes)
+    points = points_of(silo.shard.codes, silo.shard.schema.offsets)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
-    labels = nearest_mode(points, points.levels.points(modes).cells, rng)
+    labels = nearest_mode(points, points_of(modes, points.offsets).cells, rng)
     counts = sum_by(labels, points.cells, len(modes)).astype(np.int64)
     return ModeCounts(keep_labels(silo, labels, len(modes)), counts)

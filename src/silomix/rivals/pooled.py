@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.kernels.distinct_rows import distinct_rows
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.dirichlet import draw_levels, level_totals
 from silomix.model.sentences import at_least
-from silomix.rivals.federation import Levels, RivalResult, open_silos
+from silomix.rivals.federation import Points, RivalResult, keep_labels, open_silos, points_of
 from silomix.silo.local import sample_locally
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.model.reading import Table
-    from silomix.rivals.federation import Points
 
 STEPS = 20_000
 TOLERANCE = 1e-9  # a step that adds less to the log-likelihood is the last
@@ -47,10 +44,12 @@ def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> Rival
     """
     unused = ("combine", "match", "assign", "tier")
     federation = open_silos(table, silo, pooled=True, unused=unused, **settings)
+    (everyone,) = federation.silos.silos
     with federation.stage("sample"):
-        local = sample_locally(federation.silos.silos[0])
-    labels, note = local.partition.labels, local.draws.diagnostics.verdict
-    return federation.result("pooled_mcmc", local.weights, local.probabilities, note, labels=labels)
+        local = sample_locally(everyone)
+    keep_labels(everyone, local.partition.labels, local.weights.shape[1])
+    note = local.draws.diagnostics.verdict
+    return federation.result("pooled_mcmc", local.weights, local.probabilities, note)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,29 +114,31 @@ def latent_classes(
     for name, value in (("classes", classes), ("starts", starts)):
         at_least(name, value, 1)
     federation = open_silos(table, silo, pooled=True, unused=settings, **settings)
-    codes, study = federation.silos.silos[0].shard.codes, federation.study
-    levels = Levels(study.table_schema.offsets)
-    points = levels.points(*distinct_rows(codes))
+    (everyone,) = federation.silos.silos
+    codes, offsets = everyone.shard.codes, everyone.shard.schema.offsets
+    distinct = distinct_rows(codes)
+    points = points_of(distinct.codes, offsets, distinct.counts)
     with federation.stage("local"):
-        streams = np.random.default_rng(study.seed).spawn(starts)
-        found = [climb(points, *random_start(classes, levels, rng)) for rng in streams]
+        streams = np.random.default_rng(federation.study.seed).spawn(starts)
+        found = [climb(points, *random_start(classes, offsets, rng)) for rng in streams]
     best = max(found, key=lambda maximum: maximum.log_likelihood)
     order = np.argsort(-best.weights, kind="stable")
     weights, probabilities = best.weights[order], best.probabilities[order]
-    labels = log_joint(levels.points(codes), weights, probabilities).argmax(axis=1)
-    result = federation.result("latent_classes", weights[None], probabilities[None], labels=labels)
+    logs = log_joint(points_of(codes, offsets), weights, probabilities)
+    keep_labels(everyone, logs.argmax(axis=1), classes)
+    result = federation.result("latent_classes", weights[None], probabilities[None])
     return LatentClasses(
         **vars(result),
         log_likelihood=best.log_likelihood,
-        parameters=classes * int((levels.n_levels - 1).sum()) + classes - 1,
+        parameters=classes * int((np.diff(offsets) - 1).sum()) + classes - 1,
         reached=sum(best.log_likelihood - other.log_likelihood < SAME for other in found),
     )
 
 
-def random_start(classes: int, levels: Levels, rng: Generator) -> tuple[Floats, Floats]:
+def random_start(classes: int, offsets: Ints, rng: Rng) -> tuple[Floats, Floats]:
     """Return equal weights, and level probabilities drawn evenly: (class,), (class, level)."""
-    flat = np.ones((classes, int(levels.offsets[-1])))
-    return np.full(classes, 1 / classes), draw_levels(flat, levels.offsets, rng)
+    flat = np.ones((classes, int(offsets[-1])))
+    return np.full(classes, 1 / classes), draw_levels(flat, offsets, rng)
 
 
 def climb(points: Points, weights: Floats, probabilities: Floats) -> Maximum:
@@ -153,7 +154,7 @@ def climb(points: Points, weights: Floats, probabilities: Floats) -> Maximum:
         responsibilities = np.exp(logs - totals) * points.counts[:, None]
         weights = responsibilities.sum(axis=0) / points.counts.sum()
         counts = responsibilities.T @ points.cells
-        probabilities = counts / np.maximum(points.levels.totals(counts), LEAST)
+        probabilities = counts / np.maximum(level_totals(counts, points.offsets), LEAST)
     return Maximum(weights, probabilities, last)
 
 

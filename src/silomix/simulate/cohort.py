@@ -28,10 +28,7 @@ from silomix.simulate.published import FLAG, LOW, MEMBER, NAMED, UNMARKED, read_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.random import Generator
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Ints, Rng
     from silomix.model.reading import Table
 
 FLAG_CHANCE = 0.95
@@ -49,8 +46,6 @@ DEATH_BY_AGE, SOONER_BY_AGE = np.log(1.08), 0.027
 PUBLISHED_ROWS = int(read_facts().clusters["size"].sum())
 # The 94 conditions, in the order of table 10 and of the columns: what to cluster on.
 CONDITIONS = tuple(read_facts().conditions.index)
-# The other columns of a cohort, which come first.
-OUTSIDE = ("age_at_entry", "sex", "region", "died", "age_at_death")
 BLOCK = 10_000
 BATCH = 50_000
 
@@ -204,7 +199,7 @@ def truth_files(path: Path) -> tuple[Path, Path]:
     return path.with_suffix(".truth.parquet"), path.with_suffix(".truth.json")
 
 
-def best_labels(rows: Table | NDArray[np.integer], truth: CohortTruth) -> Ints:
+def best_labels(rows: Table | Array, truth: CohortTruth) -> Ints:
     """Return the most probable cluster of each row, (row,), if the planted truth were known.
 
     No fit can expect to tell more rows right; other labels may have a higher adjusted Rand
@@ -484,7 +479,7 @@ def _draw_block(block: int, seed: int) -> tuple[pd.DataFrame, Ints]:
     return pd.concat([pd.DataFrame(outside), conditions], axis=1), labels
 
 
-def _draw_cells(rng: Generator, labels: Ints) -> NDArray[np.uint8]:
+def _draw_cells(rng: Rng, labels: Ints) -> Bytes:
     """Draw conditions, again and again for who has fewer than two: (row, condition)."""
     chances = planted().chances
     cells = np.empty((len(labels), chances.shape[1]), dtype=np.uint8)

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
-    from numpy.random import Generator
-    from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
@@ -140,12 +138,7 @@ def simulate(
 
 
 def draw_silos(
-    rng: Generator,
-    schema: Schema,
-    sizes: Ints,
-    weights: Floats,
-    probabilities: Floats,
-    by_silo: Floats,
+    rng: Rng, schema: Schema, sizes: Ints, weights: Floats, probabilities: Floats, by_silo: Floats
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -173,7 +166,7 @@ def draw_silos(
 
 
 def draw_drift(
-    rng: Generator, schema: Schema, probabilities: Floats, kappa: Floats, silos: int
+    rng: Rng, schema: Schema, probabilities: Floats, kappa: Floats, silos: int
 ) -> Floats:
     """Draw each silo's own profiles from Dirichlet(κ_q p) around shared ones.
 
@@ -193,7 +186,7 @@ def draw_drift(
     return by_silo
 
 
-def _draw_dirichlets(rng: Generator, shapes: Floats) -> Floats:
+def _draw_dirichlets(rng: Rng, shapes: Floats) -> Floats:
     """Draw from a Dirichlet along the last axis, (…, level); a shape of 0 gives 0.
 
     By the logarithm of gamma variables, which themselves underflow where shapes are tiny.
@@ -272,13 +265,13 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
     return np.array([weights[silo % len(present)] for silo in range(silos)])
 
 
-def _draw_profiles(rng: Generator, schema: Schema, clusters: int, concentration: float) -> Floats:
+def _draw_profiles(rng: Rng, schema: Schema, clusters: int, concentration: float) -> Floats:
     """Draw level probabilities: (cluster, level)."""
     drawn = [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes]
     return np.concatenate(drawn, axis=1)
 
 
-def draw_categories(rng: Generator, probabilities: Floats, group: Ints) -> Ints:
+def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
     """Draw one category per row from the distribution of its group.
 
     Parameters
@@ -290,7 +283,7 @@ def draw_categories(rng: Generator, probabilities: Floats, group: Ints) -> Ints:
     return np.sum(rng.random((len(group), 1)) >= edges[group, :-1], axis=1, dtype=np.int64)
 
 
-def _draw_cells(rng: Generator, schema: Schema, probabilities: Floats, labels: Ints) -> Ints:
+def _draw_cells(rng: Rng, schema: Schema, probabilities: Floats, labels: Ints) -> Ints:
     """Draw each row's levels given its cluster: (row, variable)."""
     columns = np.split(probabilities, schema.offsets[1:-1], axis=1)
     return np.stack([draw_categories(rng, of_variable, labels) for of_variable in columns], axis=1)
@@ -301,7 +294,7 @@ def _balanced(rows: int, silos: Sequence[str]) -> Ints:
     return rows // len(silos) + (np.arange(len(silos)) < rows % len(silos)).astype(np.int64)
 
 
-def _table(schema: Schema, cells: Ints, silo: NDArray[np.str_] | None = None) -> pd.DataFrame:
+def _table(schema: Schema, cells: Ints, silo: Array | None = None) -> pd.DataFrame:
     """Put level numbers, (row, variable), into words; a negative one is an empty cell."""
     import pandas as pd
 
@@ -309,11 +302,9 @@ def _table(schema: Schema, cells: Ints, silo: NDArray[np.str_] | None = None) ->
     if silo is not None:
         table[SILO_COLUMN] = pd.Series(silo, dtype="str")
     for variable, codes in zip(schema.variables, cells.T, strict=True):
-        observed = np.array([level != MISSING_LEVEL for level in variable.levels])
-        # the extra last entry is where the code -1 of an empty cell looks itself up
-        places = np.append(np.where(observed, observed.cumsum() - 1, -1), -1)
-        words = pd.Index(np.array(variable.levels)[observed], dtype="str")
-        table[variable.name] = pd.Categorical.from_codes(places[codes], categories=words)
+        words = pd.Index(variable.levels, dtype="str")
+        column = pd.Categorical.from_codes(codes, categories=words)
+        table[variable.name] = column.set_categories(words[words != MISSING_LEVEL])
     return table
 
 

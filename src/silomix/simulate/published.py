@@ -33,7 +33,6 @@ class Facts(NamedTuple):
         only where 0.000 is printed; sex, "female" or "male" where only they can have it.
     clusters : one row for each of tables 7, 8 and 11: size, mortality, female, age_at_death (of
         those who died), low and high (what marks it, in the words of table 8).
-    wordings : the words of table 8, each with the names of table 10 by kind of mark.
     weights : (cluster,), share of each cluster.
     marks : (cluster, condition), from LOW to FLAG; the strongest mark holds where several words of
         a cluster name one condition.
@@ -42,7 +41,6 @@ class Facts(NamedTuple):
     summary: Mapping[str, Any]
     conditions: pd.DataFrame
     clusters: pd.DataFrame
-    wordings: Mapping[str, Mapping[str, list[str]]]
     weights: Floats
     marks: Ints
 
@@ -73,7 +71,7 @@ def read_facts() -> Facts:
         marks[c, conditions.index.isin(cluster.get("nearly_all", ()))] = FLAG
         mark(c, cluster["low"], "named", LOW)
     weights = (clusters["size"] / clusters["size"].sum()).to_numpy()
-    return Facts(content["summary"], conditions, clusters, wordings, weights, marks)
+    return Facts(content["summary"], conditions, clusters, weights, marks)
 
 
 def compare_with_published(table: pd.DataFrame, truth: CohortTruth) -> pd.DataFrame:
@@ -88,42 +86,32 @@ def compare_with_published(table: pd.DataFrame, truth: CohortTruth) -> pd.DataFr
     One row per figure: table (its number in Fendler et al., 2026), figure, cluster (from 1 on,
     or none), published, drawn, difference. A cluster that nobody was drawn from has NaN.
     """
-    frame = pd.DataFrame(
-        [*_overall(table), *_by_cluster(table, truth)],
-        columns=["table", "figure", "cluster", "published", "drawn"],
-    )
+    columns = ["table", "figure", "cluster", "published", "drawn"]
+    frame = pd.DataFrame(_figures(table, truth), columns=columns)
     frame = frame.astype({"cluster": "Int64", "published": "float64", "drawn": "float64"})
     return frame.assign(difference=frame["drawn"] - frame["published"])
 
 
-def _overall(table: pd.DataFrame) -> Iterator[Figure]:
+def _figures(table: pd.DataFrame, truth: CohortTruth) -> Iterator[Figure]:
     facts = read_facts()
-    summary, cells = facts.summary, table[list(facts.conditions.index)]
-    yield 6, "died", None, summary["mortality"], table["died"].mean()
-    yield 6, "female", None, summary["female"], (table["sex"] == "female").mean()
-    numbers = table[["age_at_entry", "age_at_death"]].assign(conditions=cells.sum(axis=1))
-    for name in map(str, numbers):
-        drawn = numbers[name].agg(["mean", "std", "min", "max"])
+    summary, clusters, cells = facts.summary, facts.clusters, table[list(facts.conditions.index)]
+    people = table[["died", "age_at_entry", "age_at_death"]].assign(
+        female=table["sex"] == "female", conditions=cells.sum(axis=1)
+    )
+    yield 6, "died", None, summary["mortality"], people["died"].mean()
+    yield 6, "female", None, summary["female"], people["female"].mean()
+    for name in ("age_at_entry", "age_at_death", "conditions"):
+        drawn = people[name].agg(["mean", "std", "min", "max"])
         for (word, published), value in zip(summary[name].items(), drawn, strict=True):
             yield 6, f"{name.replace('_', ' ')}: {word}", None, published, value
     for region, share in summary["regions"].items():
         yield 6, region, None, share, (table["region"] == region).mean()
     for condition, share in facts.conditions["prevalence"].items():
         yield 10, str(condition), None, share, cells[condition].mean()
-
-
-def _by_cluster(table: pd.DataFrame, truth: CohortTruth) -> Iterator[Figure]:
-    facts = read_facts()
-    clusters, rows = facts.clusters, np.bincount(truth.labels, minlength=len(facts.clusters))
-    figures = [
-        (figure, clusters[column], drawn.groupby(truth.labels).mean().reindex(clusters.index))
-        for figure, column, drawn in (
-            ("died", "mortality", table["died"]),
-            ("age at death: mean", "age_at_death", table["age_at_death"]),
-            ("female", "female", table["sex"] == "female"),
-        )
-    ]
+    rows = np.bincount(truth.labels, minlength=len(clusters))
+    means = people.groupby(truth.labels).mean().reindex(clusters.index)
     for c in range(len(clusters)):
         yield 7, "share", c + 1, facts.weights[c], rows[c] / len(table)
-        for figure, published, means in figures:
-            yield 11, figure, c + 1, published[c], means[c]
+        yield 11, "died", c + 1, clusters["mortality"][c], means["died"][c]
+        yield 11, "age at death: mean", c + 1, clusters["age_at_death"][c], means["age_at_death"][c]
+        yield 11, "female", c + 1, clusters["female"][c], means["female"][c]
