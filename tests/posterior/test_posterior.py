@@ -12,15 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from cases.kernel_twins import membership_definition
-from cases.posteriors import (
-    DOUBTED,
-    SCHEMA,
-    SILOS,
-    TRUSTED,
-    make_diagnostics,
-    make_posterior,
-    with_drift,
-)
+from cases.posteriors import SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError, SilomixError
@@ -28,7 +20,7 @@ from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode
 from silomix.posterior.global_posterior import Parts, backend_of, ordered
-from silomix.posterior.verdict import PolishTrace, count_bytes, fingerprint, make_provenance
+from silomix.posterior.verdict import PolishTrace, count_bytes, make_provenance
 from silomix.study import digest, make_study
 
 
@@ -298,20 +290,7 @@ class TestNumbering:
         assert_array_equal(parts.silo_profiles.probabilities, own.probabilities)
 
 
-def test_a_fingerprint_depends_on_what_is_said_alone():
-    said = {"silo": "north", "sizes": np.array([6, 4]), "mean": np.ones((2, 3)), "run": TRUSTED}
-    for change in (
-        {"silo": "south"},
-        {"sizes": np.array([4, 6])},
-        {"mean": np.ones((3, 2))},
-        {"mean": None},
-        {"run": DOUBTED},
-    ):
-        assert fingerprint(said | change) != fingerprint(said)
-    other = {"sizes": np.array([4, 6])[::-1], "mean": np.ones((2, 3), dtype=">f8")}
-    assert fingerprint(said | other) == fingerprint(said)
-    assert fingerprint(("ab", "c")) != fingerprint(("a", "bc"))
-    # and bytes are those of the content
+def test_bytes_are_those_of_the_content():
     assert count_bytes(("é", 1, 2.5, None, {"a": np.zeros((3, 2), np.float32)})) == 2 + 16 + 1 + 24
 
 
