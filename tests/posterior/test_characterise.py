@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -16,7 +15,6 @@ from silomix.posterior.characterise import (
     cluster_map,
     contrast,
     joint_probabilities,
-    least_confidence,
     nearly_same,
     number_of_clusters,
     profile_overlap,
@@ -68,16 +66,6 @@ def test_the_number_of_clusters_counts_those_that_are_large_enough():
     assert number_of_clusters(weights, at_least=0.0) == {3: 1.0}
     with pytest.raises(SettingsError, match=r"at_least is 1; give a share"):
         number_of_clusters(weights, at_least=1)
-
-
-def test_the_least_confidence_is_that_of_the_worst_pair():
-    groups = (np.array([0, 1]), np.array([0]), np.array([0]))
-    confidence = np.array(
-        [[1, 0.1, 0.9, 0.8], [0.1, 1, 0.3, 0.2], [0.9, 0.3, 1, 0.7], [0.8, 0.2, 0.7, 1]]
-    )
-    match = Correspondence(("a", "b", "c"), groups, groups, "evidence", confidence)
-    assert_allclose(least_confidence(match), [0.7, np.nan])
-    assert least_confidence(replace(match, confidence=None)) is None
 
 
 def test_the_map_is_the_correspondence_analysis_of_rows_that_the_mixture_would_give():

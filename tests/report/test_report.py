@@ -19,20 +19,12 @@ from typer.testing import CliRunner
 from silomix.cli.one_table import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.model import sentences
-from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
 from silomix.posterior.outside_variables import compare_outside
 from silomix.report import cluster_sections, display, make_report, write_report
-from silomix.report.run_sections import (
-    AGGREGATIONS,
-    MATCHINGS,
-    ORACLES,
-    drift_sentences,
-    drift_table,
-    steps,
-)
-from silomix.study.settings import Aggregation, Ball, Divergence, Evidence, Hungarian
+from silomix.report.run_sections import AGGREGATIONS, drift_sentences, drift_table, steps
+from silomix.study.settings import Aggregation
 
 SECTIONS = ["trust", "sizes", "profiles", "traits", "silos", "drift"]
 SECTIONS += ["weights", "number", "map", "traces", "made", "sent"]
@@ -156,10 +148,8 @@ def test_every_picture_has_words_and_a_table(page):
 
 
 def test_every_method_is_explained_and_what_was_sent_is_shown(posterior, page):
-    fields = Aggregation.model_fields
-    assert set(AGGREGATIONS) == set(get_args(fields["method"].annotation))
-    assert set(ORACLES) == set(get_args(fields["oracle"].annotation))
-    assert set(MATCHINGS) == {kind().method for kind in (Ball, Divergence, Evidence, Hungarian)}
+    methods = Aggregation.model_fields["method"].annotation
+    assert set(AGGREGATIONS) == set(get_args(methods))
     bytes_sent = ("1,000", "64 in 2 answers", "1,064", "release : the silo's own posterior")
     settings = (posterior.provenance.study, "matching.method", "evidence", "schedule.chains")
     told = [words for _, *both in steps(posterior) for words in both]
@@ -246,29 +236,6 @@ class TestDrift:
         assert str(table.rows[2][5].text) == "–"
         text = Page(make_report(drifting)).text
         assert all(sentence in text for sentence in drift_sentences(drifting))
-
-
-def matched(posterior, *, split, joined):
-    """How often cluster 0 was in two groups, and clusters 1 and 2 of two silos in one."""
-    sure = np.eye(4)
-    sure[0, 2] = sure[2, 0] = 1 - split
-    sure[1, 3] = sure[3, 1] = joined
-    groups = (np.array([0, 1]), np.array([0, 2]))
-    sizes = (np.array([500, 100]), np.array([400, 50]))
-    return replace(posterior, correspondence=Correspondence(SILOS, groups, sizes, "evidence", sure))
-
-
-def test_clusters_that_may_be_one_or_two_are_named(posterior):
-    doubtful = matched(posterior, split=0.3, joined=0.25)
-    assert ["1 and 2", "0.25"] in texts(cluster_sections.pairs_table(doubtful), slice(2))
-    assert texts(cluster_sections.splits_table(doubtful.correspondence)) == [["0", "0.30"]]
-    text = Page(make_report(doubtful)).text
-    assert "Clusters that may be one" in text
-    assert "Clusters that may be two" in text
-    clear = matched(posterior, split=0.01, joined=0.0)
-    assert cluster_sections.splits_table(clear.correspondence).rows == ()
-    text = Page(make_report(clear)).text
-    assert "No cluster was split in more than 5% of the sampled groupings." in text
 
 
 @pytest.mark.parametrize("theme", [display.LIGHT, display.DARK])

@@ -83,7 +83,7 @@ def cluster_notes(
             f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
             + ("." if np.isnan(lone.apart) else f"{same}.")
         )
-    for pair in nearly_same(match, parts.probabilities, offsets) if match else ():
+    for pair in nearly_same(match, parts.probabilities, offsets):
         unknown = np.isnan(pair.probability)
         one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
         yield (

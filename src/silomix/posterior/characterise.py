@@ -148,26 +148,6 @@ def number_of_clusters(
     return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
 
 
-def least_confidence(correspondence: Correspondence) -> Floats | None:
-    """Return how often the least sure pair of a cluster's local clusters shares a group.
-
-    Where it is low, the cluster may be two.
-
-    Returns
-    -------
-    (cluster,), nan where only one local cluster makes up a cluster; None where the confidence was
-    not computed.
-    """
-    if correspondence.confidence is None:
-        return None
-    groups = np.concatenate(correspondence.groups)
-    one, other = np.triu_indices(len(groups), k=1)
-    same = groups[one] == groups[other]
-    least = np.full(correspondence.clusters, np.inf)
-    np.minimum.at(least, groups[one[same]], correspondence.confidence[one[same], other[same]])
-    return np.where(np.isinf(least), np.nan, least)
-
-
 def cluster_map(
     weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
 ) -> ClusterMap | None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
     from silomix.posterior.outside_estimates import Comparison
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 # Levels on each side of a cluster that are shown, and with the folded ones; others are counted.
 SHOWN_TRAITS, MOST_TRAITS = 5, 50
-MOST_DOUBTS = 20
-# A cluster is named as maybe two from this probability.
-DOUBTFUL = 0.05
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
 # Scaled difference from which the colour is the strongest, if any is so large.
@@ -154,29 +150,6 @@ def number_table(posterior: Posterior) -> Table:
     }
     caption = f"How many of the clusters found hold at least {characterise.SMALL:.0%} of all rows"
     return make_table(caption, columns)
-
-
-def pairs_table(posterior: Posterior) -> Table:
-    """Return the pairs of clusters that may be one."""
-    offsets = posterior.study.table_schema.offsets
-    found = characterise.nearly_same(posterior.correspondence, posterior.probabilities, offsets)
-    pairs = found[:MOST_DOUBTS]
-    columns = {
-        "clusters": [f"{pair.a} and {pair.b}" for pair in pairs],
-        "probability that they are one": [number(pair.probability) for pair in pairs],
-        "overlap of their profiles": [number(pair.overlap) for pair in pairs],
-    }
-    return make_table("Clusters that may be one", columns)
-
-
-def splits_table(match: Correspondence) -> Table:
-    """Return the clusters that may be two, by the confidence of the matching."""
-    # nan where only one local cluster makes up a cluster
-    doubt = 1 - np.asarray(characterise.least_confidence(match))
-    order = np.argsort(-doubt, kind="stable")
-    doubted = order[doubt[order] >= DOUBTFUL][:MOST_DOUBTS]
-    columns = {"cluster": doubted, "how often it was split": map(number, doubt[doubted])}
-    return make_table("Clusters that may be two", columns)
 
 
 def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:

@@ -6,6 +6,8 @@ silos differ, and what left each.
 
 from __future__ import annotations
 
+from inspect import getdoc
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,32 +35,14 @@ MOST_TRACED = 40
 # By name: title, what the places are, and what the values are.
 TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
-    "log_likelihood": (
-        "Log-likelihood of all rows over the polish",
-        "polish round",
-        "log-likelihood",
-    ),
-}
-MATCHINGS = {
-    "evidence": "Clusters are joined when their rows are more probable under one profile than "
-    "under several.",
-    "ball": "Clusters are joined when one lies within a radius of the other, which shrinks with "
-    "more rows.",
-    "divergence": "Silos are matched one after the other to the mean of those before, so that rows "
-    "stay as probable in the cluster they are given as in their own.",
-    "hungarian": "Clusters are paired one to one with those of the silo that found most.",
+    "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
 AGGREGATIONS = {
     "vcmc": "Variational consensus Monte Carlo: weighted means of the draws, with weights that "
-    "maximise a lower bound of the evidence (ELBO). The likelihood of all rows comes from the "
-    "oracle: ",
+    "maximise a lower bound of the evidence (ELBO).",
     "cmc": "Consensus Monte Carlo: means of the draws, weighted by inverse variances.",
     "uniform": "Means of the draws, all of which count alike.",
     "product": "The product of densities that are fitted to the draws.",
-}
-ORACLES = {
-    "contingency": "each silo reported, once, the count of each distinct row.",
-    "federated": "each silo reported sums of log-likelihoods and their gradients, whenever asked.",
 }
 POLISH = (
     "The clusters of all rows are drawn once more, in every silo, and the parameters from the "
@@ -81,7 +65,7 @@ REPLIES = {
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
 # Up to the first probability of being alike, silos are said to differ in a variable; below the
-# second, at odds of 4 to 1, to differ probably; from the third, which is the prior's, to be alike.
+# second, at odds of 4 to 1, to differ probably; the third is the prior's.
 DIFFERENT, PROBABLY_DIFFERENT, ALIKE = 0.05, 0.2, 0.5
 MOST_NAMED = 6
 # A difference between two silos' probabilities below this rounds to no percentage point.
@@ -105,10 +89,9 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         how, meaning = f"The silos' draws were combined by {method}", AGGREGATIONS[method]
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
-            meaning += ORACLES[study.aggregation.oracle]
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
-        yield "Match", matched, MATCHINGS[matching]
+        yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
         yield "Aggregate", f"{how}.", meaning
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
@@ -177,14 +160,11 @@ def settings_table(study: Study) -> Table:
 
 def provenance_table(posterior: Posterior) -> Table:
     """Return version, seed and digests."""
-    made, least, note = posterior.provenance, posterior.study.kept_draws, ""
-    if posterior.n_draws > least:
-        which = "the last rounds of the polish" if posterior.diagnostics.rounds else "all chains"
-        note = f"all of {which}; the setting kept_draws, {least:,}, is the fewest there may be"
+    made = posterior.provenance
     lines = {
         "silomix": made.version,
         "seed": made.seed,
-        "draws": Cell(f"{posterior.n_draws:,}", note=note),
+        "draws": f"{posterior.n_draws:,}",
         "digest of the study": made.study,
         **{f"digest of {silo}'s release": digest for silo, digest in made.releases.items()},
     }
@@ -277,27 +257,22 @@ def influence_table(found: SiloWeights) -> Table:
 
 def sent_kinds(posterior: Posterior) -> list[str]:
     """Return the kinds of replies that were sent, in the order of the method."""
-    sent = {kind for kinds in posterior.provenance.sent.values() for kind in kinds}
-    return [*(kind for kind in REPLIES if kind in sent), *sorted(sent - REPLIES.keys())]
+    return list(dict.fromkeys(chain.from_iterable(posterior.provenance.sent.values())))
 
 
-def sent_table(posterior: Posterior, most: int | None = None) -> Table:
-    """Return what left each silo, in bytes, by kind of reply; beyond `most` silos, at most what."""
-    made, kinds, silos = posterior.provenance, sent_kinds(posterior), posterior.silos
-    sizes = np.array([[made.sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
-    lines = dict(zip(silos[:most], sizes[:most], strict=True))
-    if len(silos) > len(lines):
-        lines[f"{len(silos) - len(lines)} more, at most"] = sizes[most:].max(axis=0)
+def sent_table(posterior: Posterior) -> Table:
+    """Return what left each silo, in bytes, by kind of reply."""
+    silos, made = posterior.silos, posterior.provenance
 
-    def cell(silo: str, place: int) -> Cell:
-        answers = made.answered.get(silo, {}).get(kinds[place], 0)
+    def cell(silo: str, kind: str) -> Cell:
+        answers = made.answered.get(silo, {}).get(kind, 0)
         note = f"in {plural(answers, 'answer')}" if answers > 1 else ""
-        return Cell(f"{lines[silo][place]:,}", note=note)
+        return Cell(f"{made.sent.get(silo, {}).get(kind, 0):,}", note=note)
 
-    columns: dict[str, Any] = {"silo": lines}
-    for place, kind in enumerate(kinds):
-        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, place) for silo in lines]
-    columns["total"] = [f"{line.sum():,}" for line in lines.values()]
+    columns: dict[str, Any] = {"silo": silos}
+    for kind in sent_kinds(posterior):
+        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, kind) for silo in silos]
+    columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
     return make_table("Bytes that left each silo, by kind of reply", columns)
 
 
@@ -309,11 +284,6 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     elif len(own.kappa) > 1:
         frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
         yield from _differing(frame["variable"].tolist(), frame["same"].to_numpy())
-    elif np.isinf(own.kappa).all():
-        yield (
-            "As far as the matching tells, the silos are alike in every variable: a cluster has "
-            "the same profile in all of them. There was no polish to say how sure this is."
-        )
     else:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
@@ -325,12 +295,7 @@ def _differing(names: list[str], same: Floats) -> Iterator[str]:
     """Yield the variables in which silos differ; `same` is the ascending probability of none."""
     differ = int((same <= DIFFERENT).sum())
     maybe = int((same < PROBABLY_DIFFERENT).sum())
-    if maybe == 0 and same[0] >= ALIKE:
-        yield (
-            "The silos are probably alike in every variable: a cluster has the same profile in all "
-            f"of them. The least sure is {names[0]}, with a probability of {same[0]:.2f}."
-        )
-    elif maybe == 0:
+    if maybe == 0:
         yield (
             "No variable shows clearly that the silos differ: the probability that they are alike "
             f"in it is at least {same[0]:.2f} ({names[0]}), and was {ALIKE:.2f} before the data."
@@ -344,9 +309,6 @@ def _differing(names: list[str], same: Floats) -> Iterator[str]:
     if maybe > differ:
         named = listing(names[differ:maybe], MOST_NAMED)
         yield f"The silos probably differ in {plural(maybe - differ, 'variable')}: {named}."
-    if 0 < maybe < len(names):
-        others = plural(len(names) - maybe, "other variable")
-        yield f"Nothing shows clearly that they differ in {others}."
 
 
 def drift_table(posterior: Posterior) -> Table:

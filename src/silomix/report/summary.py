@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group
+from rich.console import Group, group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
@@ -38,14 +39,13 @@ SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:
     """Return what a program wants to know, ready for JSON."""
-    diagnostics, made = posterior.diagnostics, posterior.provenance
+    diagnostics = posterior.diagnostics
     match, weights = posterior.correspondence, posterior.silo_weights
     sizes = sizes_frame(posterior).rename(columns={"mean": "share"})
     columns = ["cluster", "rows", "share", "lower", "upper"]
     return {
         "clusters": json_lines(sizes.reindex(columns=columns)),
         "interval": INTERVAL,
-        "silos": list(posterior.silos),
         "correspondence": match and json_lines(posterior.correspondence_frame(frame_like="pandas")),
         "silo_weights": weights and dict(zip(weights.silos, weights.weights.tolist(), strict=True)),
         "level": diagnostics.level,
@@ -54,11 +54,7 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
         "notes": list(diagnostics.notes),
         "polish_rounds": diagnostics.rounds,
         "still_moving": diagnostics.still_moving,
-        "sent": {silo: dict(kinds) for silo, kinds in made.sent.items()},
-        "answered": {silo: dict(kinds) for silo, kinds in made.answered.items()},
-        "study": made.study,
-        "seed": made.seed,
-        "version": made.version,
+        **asdict(posterior.provenance),
     }
 
 
@@ -67,12 +63,9 @@ def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
-def posterior_view(posterior: Posterior) -> RenderableType:
+@group()
+def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
-    return Group(*_parts(posterior))
-
-
-def _parts(posterior: Posterior) -> Iterator[RenderableType]:
     rows, made = run.rows_by_silo(posterior), posterior.provenance
     counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
@@ -90,7 +83,7 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
     yield Text("What left each silo, in bytes", style="bold")
-    yield as_view(run.sent_table(posterior, MOST_SILOS))
+    yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(
             "Distinct rows with their counts are the table but for its order. The oracle "
