@@ -314,9 +314,8 @@ class TestDataTree:
         assert own["draw"].values.tolist() == list(range(30, 50))
         picked = own.sel(silo="south", cluster=2, level="stage=II")
         assert_array_equal(picked[0], drifting.silo_profiles.probabilities[:, 1, 2, 3])
-        # traces that fit the draws are sample stats
-        assert tree["sample_stats"]["polish_log_likelihood"].dims == ("chain", "draw")
-        assert sorted(tree["traces"].data_vars) == ["elbo", "polish_movement"]
+        names = ["elbo", "polish_log_likelihood", "polish_movement"]
+        assert sorted(tree["traces"].data_vars) == names
         point = with_drift(posterior, np.random.default_rng(seed), point=True).to_datatree()
         assert point["constant_data"]["kappa"].sel(variable_name="sex").item() == 200.0
 

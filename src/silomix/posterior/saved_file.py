@@ -277,8 +277,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
       order in time.
     - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
       the coordinate ``draw`` says which of the posterior's.
-    - ``sample_stats``: traces with one value for each draw.
-    - ``traces``: the other traces, such as the objective along the aggregation's steps.
+    - ``traces``: such as the objective along the aggregation's steps.
     - ``constant_data``: how much each silo counts, and kappa where it is a point value.
 
     Provenance stands in the attributes of the root and of every group.
@@ -341,7 +340,4 @@ def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDAr
     if posterior.diagnostics.elbo is not None:
         traces["elbo"] = posterior.diagnostics.elbo
     for name, trace in traces.items():
-        if trace.shape == (posterior.n_draws,):
-            yield "sample_stats", name, draw, trace
-        else:
-            yield "traces", name, [f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace
+        yield "traces", name, [f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from silomix.messages import container
-from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.model.sentences import listing, plural, spoken
 from silomix.study import digest
 
@@ -153,8 +152,7 @@ class PosteriorDiagnostics:
         return " ".join(sentences(self))
 
     def __repr__(self) -> str:
-        """Return the verdict, and a line for each run and for the aggregation."""
-        return "\n".join([self.verdict, *_lines(self)])
+        return self.verdict
 
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
@@ -256,24 +254,6 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
     }
     found = [reason for reason, holds in reasons.items() if holds]
     return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
-
-
-def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
-    """Yield the numbers behind the verdict, a line for each run."""
-    for name, run in diagnostics.runs.items():
-        rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
-        mixed = (
-            "constant traces"
-            if math.isnan(rhat) or math.isnan(ess)
-            else f"R-hat at most {rhat_words(rhat, 2)}, at least {ess:,.0f} effective draws"
-        )
-        sweeps = f"{plural(run.sweeps, 'sweep')}, " if run.sweeps else ""
-        yield f"{spoken(name)}: {sweeps}agreement of its chains {run.agreement:.2f}, {mixed}"
-    if diagnostics.confidence is not None:
-        yield f"matching: {diagnostics.confidence:.2f} sure of the least sure cluster"
-    if diagnostics.elbo is not None and len(diagnostics.elbo):
-        first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
-        yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from silomix.model.sentences import ABSENT, amount, listing, number, percent, pl
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
 from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
+from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,19 +38,6 @@ TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
     "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
-AGGREGATIONS = {
-    "vcmc": "Variational consensus Monte Carlo: weighted means of the draws, with weights that "
-    "maximise a lower bound of the evidence (ELBO).",
-    "cmc": "Consensus Monte Carlo: means of the draws, weighted by inverse variances.",
-    "uniform": "Means of the draws, all of which count alike.",
-    "product": "The product of densities that are fitted to the draws.",
-}
-POLISH = (
-    "The clusters of all rows are drawn once more, in every silo, and the parameters from the "
-    "counts of all: after enough rounds the draws no longer depend on where they began."
-)
-
-
 # Confidence of a match that is not worth a word.
 SURE = 0.995
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
@@ -86,16 +74,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Sample", f"Sampled over all silos at once: {sampled}; only counts travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
-        how, meaning = f"The silos' draws were combined by {method}", AGGREGATIONS[method]
+        how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
         yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
-        yield "Aggregate", f"{how}.", meaning
+        yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
-            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", POLISH
+            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", ""
         else:
             yield "Polish", "No polish: the draws are as the aggregation left them.", ""
     if study.assign == "posterior":
@@ -170,15 +158,6 @@ def provenance_table(posterior: Posterior) -> Table:
     }
     columns = {"what": lines, "value": lines.values()}
     return make_table("Version, seed and digests", columns, left=(0, 1))
-
-
-def variables_table(study: Study) -> Table:
-    """Return the variables and their levels."""
-    columns = {
-        "variable": [variable.name for variable in study.variables],
-        "levels": [", ".join(variable.levels) for variable in study.variables],
-    }
-    return make_table("Variables and their levels", columns, left=(0, 1))
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:

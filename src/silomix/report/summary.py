@@ -205,15 +205,10 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
     sizes = silo_sizes(posterior)
     heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
-    clusters = {
-        "cluster": sizes["cluster"],
-        "rows": sizes["rows"].map("{:,}".format),
-        "share": sizes["share"].map("{:.1%}".format),
-        "weight": sizes["weight"].map("{:.3f}".format),
-        f"{INTERVAL:.0%} interval": [
-            span(low, high, ".3f") for low, high in sizes[[LOWER, UPPER]].to_numpy()
-        ],
-    }
+    shown = sizes[["cluster", "rows", "share"]].copy()
+    shown["weight"] = sizes["weight"].map("{:.3f}".format)
+    ends = sizes[[LOWER, UPPER]].to_numpy()
+    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".3f") for low, high in ends]
     found = diagnostics.traces.values()
     traces = {
         "trace": [trace.replace("_", " ") for trace in diagnostics.traces],
@@ -222,7 +217,7 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     }
     return Group(
         Text(heading + plural(len(sizes), "cluster"), style="bold"),
-        as_view(make_table("clusters", clusters)),
+        frame_view(shown),
         Text(diagnostics.verdict),
         as_view(make_table("traces", traces)),
         Text(_provenance(posterior)),
