@@ -12,7 +12,7 @@ from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, texts, value
-from silomix.report.display import Cell, Picture, Table, bar, heat_class, make_table, map_chart
+from silomix.report.display import Picture, Table, bar, heat_class, make_table, map_chart
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from silomix.posterior.outside_estimates import Comparison
     from silomix.posterior.outside_variables import Outside
 
-# Levels on each side of a cluster that are shown, and with the folded ones; others are counted.
-SHOWN_TRAITS, MOST_TRAITS = 5, 50
+# Levels on each side of a cluster that are listed; others are counted.
+MOST_TRAITS = 10
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
 # Scaled difference from which the colour is the strongest, if any is so large.
@@ -68,25 +68,21 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     means = posterior.probabilities.mean(axis=0, dtype=np.float64)
     found = characterise.traits(contrast, posterior.study.table_schema.offsets)
 
-    def listed(cluster: int, columns: Ints) -> Cell:
+    def listed(cluster: int, columns: Ints) -> str:
         lines = [
             f"{' = '.join(posterior.levels[column])} ({percent(means[cluster, column])}, "
             f"{number(contrast.scaled[cluster, column], '+.2f')})"
             for column in columns[:MOST_TRAITS]
         ]
         if len(columns) > MOST_TRAITS:
-            lines.append(f"and {len(columns) - MOST_TRAITS} others")
-        shown, folded = lines[:SHOWN_TRAITS], tuple(lines[SHOWN_TRAITS:])
-        note = f"{len(columns) - SHOWN_TRAITS} more" if folded else ""
-        return Cell("\n".join(shown) or "nothing specific", note=note, folded=folded)
+            lines.append(f"and {len(columns) - MOST_TRAITS} more")
+        return "\n".join(lines) or "nothing specific"
 
-    lines = []
-    for cluster, (high, low) in enumerate(found):
-        sure = [*contrast.high[cluster, high], *contrast.low[cluster, low]]
-        least = probability(min(sure), posterior.n_draws) if sure else ""
-        lines.append((cluster, listed(cluster, high), listed(cluster, low), least))
-    heads = ("cluster", "higher than in the whole", "lower than in the whole")
-    columns = dict(zip((*heads, "smallest probability"), zip(*lines, strict=True), strict=True))
+    columns = {
+        "cluster": range(len(found)),
+        "higher than in the whole": [listed(c, high) for c, (high, _) in enumerate(found)],
+        "lower than in the whole": [listed(c, low) for c, (_, low) in enumerate(found)],
+    }
     return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
 
 

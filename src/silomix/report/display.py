@@ -68,13 +68,11 @@ class Cell(NamedTuple):
     text : what it says; `Markup` only where this package drew it.
     heat : class of its colour, or nothing.
     note : a second line, in small print.
-    folded : further lines, shown when asked for.
     """
 
     text: object
     heat: str = ""
     note: str = ""
-    folded: tuple[str, ...] = ()
 
 
 class Table(NamedTuple):

@@ -20,7 +20,7 @@ from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -231,7 +231,7 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
         ax.figure.colorbar(dots, ax=ax, label="P(silos alike)", pad=0.02)
     else:
         ax.scatter(middle, lines, color=COLOURS[0])
-    ax.set_yticks(lines, _plain(frame["variable"]), fontsize=8)
+    ax.set_yticks(lines, frame["variable"], fontsize=8, parse_math=False)
     ax.set_ylim(len(frame) - 0.5, -0.5)
     # silos that are all alike need a scale too, and dots at zero some room
     edge = 1.05 * max(np.nanmax([middle, far]), 1.0)
@@ -393,7 +393,7 @@ def _heat(
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
-    ax.set_yticks(range(len(lines)), _plain(lines), fontsize=8)
+    ax.set_yticks(range(len(lines)), lines, fontsize=8, parse_math=False)
     ax.set_xticks(range(len(columns)), [str(name) for name in columns])
     ax.set(xlabel="cluster", title=words[1])
     few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
@@ -408,8 +408,3 @@ def _heat(
 def _height(lines: int) -> float:
     """Return inches for so many lines of a heat map."""
     return min(1.5 + 0.22 * lines, 30.0)
-
-
-def _plain(names: Iterable[str]) -> list[str]:
-    """Return names in which matplotlib sees no formula."""
-    return [name.replace("$", r"\$") for name in names]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats
     from silomix.model.draws import SiloWeights
-    from silomix.posterior import PolishTrace, Posterior, PosteriorDiagnostics
+    from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
 # Lines of the table under a trace.
@@ -128,15 +128,6 @@ def trace_pictures(diagnostics: PosteriorDiagnostics) -> Iterator[Picture]:
             yield Picture(drawing, caption, make_table(title, columns))
 
 
-def checks_table(polish: PolishTrace) -> Table:
-    """Return the checks whether the polish had come to rest."""
-    rounds, *moved = np.transpose(polish.values["movement"])
-    heads = ("log-likelihood", "means of the parameters", "their spreads")
-    columns: dict[str, Any] = {"round": rounds.astype(int)}
-    columns |= {head: map(number, values) for head, values in zip(heads, moved, strict=True)}
-    return make_table("Whether the draws were still moving, at each check of the polish", columns)
-
-
 def settings_table(study: Study) -> Table:
     """Return every setting of the study but its roster and variables."""
     settings = study.model_dump(mode="json", exclude={"silos", "variables", "title"})
@@ -199,15 +190,6 @@ def holders_table(posterior: Posterior) -> Table:
     return make_table("Each cluster's share of each silo's rows", columns)
 
 
-def matches_table(posterior: Posterior) -> Table:
-    """Return every local cluster and the cluster it belongs to."""
-    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
-    frame["rows"] = frame["rows"].map("{:,}".format)
-    frame["confidence"] = frame["confidence"].map(number)
-    columns = dict(frame.rename(columns={"local_cluster": "local cluster"}))
-    return make_table("Which local cluster belongs to which cluster", columns)
-
-
 def silos_table(posterior: Posterior) -> Table:
     """Return the silos: their rows, the clusters they found, and λ, as far as these are known."""
     rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
@@ -226,9 +208,7 @@ def influence_table(found: SiloWeights) -> Table:
     """Return μ, each silo's influence on each cluster's profile."""
     columns: dict[str, Any] = {"silo": found.silos}
     for cluster, shares in enumerate(found.profiles.T):
-        columns[str(cluster)] = [
-            Cell(f"{share:.2f}", heat_class(share)) if share > 0 else ABSENT for share in shares
-        ]
+        columns[str(cluster)] = [Cell(f"{share:.2f}", heat_class(share)) for share in shares]
     return make_table(
         "μ: each silo's influence on each cluster's profile; a column sums to one", columns
     )
