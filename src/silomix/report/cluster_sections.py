@@ -148,8 +148,8 @@ def number_table(posterior: Posterior) -> Table:
     return make_table(caption, columns)
 
 
-def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
-    """Return the clusters in the plane, and the levels at the axes' ends; None if there is none."""
+def map_picture(posterior: Posterior) -> Picture | None:
+    """Return the clusters in the plane; None if there is no such map."""
     offsets = posterior.study.table_schema.offsets
     found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
     if found is None:
@@ -163,22 +163,8 @@ def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}
-    # what a level contributes to an axis: its mass times its squared coordinate, at either end
-    masses = shares @ posterior.probabilities.mean(axis=0, dtype=np.float64)
-    pull = masses[:, None] * found.columns * np.abs(found.columns)
-    ends = {
-        "axis": ("axis 1", "axis 2"),
-        "its negative end": [_strongest(posterior, -axis) for axis in pull.T],
-        "its positive end": [_strongest(posterior, axis) for axis in pull.T],
-    }
     drawing, table = map_chart(found, shares, caption), make_table("Where the clusters lie", lie)
-    strongest = make_table("Levels that contribute most to each axis", ends, left=(0, 1, 2))
-    return Picture(drawing, caption, table), strongest
-
-
-def _strongest(posterior: Posterior, pull: Floats) -> str:
-    strongest = [column for column in np.argsort(-pull)[:3] if pull[column] > 0]
-    return "; ".join(" = ".join(posterior.levels[column]) for column in strongest)
+    return Picture(drawing, caption, table)
 
 
 def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:

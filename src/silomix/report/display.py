@@ -51,10 +51,9 @@ DARK = {
     "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
 }
 
-# A chart in pixels: its size, and where its frame begins on the left and at the top.
-CHART, LEFT, TOP = (360, 220), 62, 10
-# Width of a figure in a chart, with room to spare: fonts differ.
-LETTER = 6.8
+# A chart in pixels: its size, and where its frame begins on the left, after a dozen figures, and at
+# the top.
+CHART, LEFT, TOP = (360, 220), 90, 10
 SQUARE = 330
 # Standard deviations whose ellipse holds 95% of a normal distribution in the plane.
 ELLIPSE = 2.4477
@@ -203,17 +202,16 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
     """
     low, high = float(values.min()), float(values.max())
     right, floor = CHART[0] - 10, CHART[1] - 34
-    left = max(LEFT, 5 + LETTER * max(len(amount(low)), len(amount(high))))
-    x = np.linspace(left, right, len(values))
+    x = np.linspace(LEFT, right, len(values))
     y = TOP + (high - values) / (high - low or 1.0) * (floor - TOP)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     parts = [
-        *(_element("line", "rule", x1=left, x2=right, y1=at, y2=at) for at in (floor, TOP)),
-        _text(amount(low), left - 5, floor, "end"),
-        _text(amount(high), left - 5, TOP, "end"),
-        _text("1", left, floor + 14, "start"),
+        *(_element("line", "rule", x1=LEFT, x2=right, y1=at, y2=at) for at in (floor, TOP)),
+        _text(amount(low), LEFT - 5, floor, "end"),
+        _text(amount(high), LEFT - 5, TOP, "end"),
+        _text("1", LEFT, floor + 14, "start"),
         _text(str(len(values)), right, floor + 14, "end"),
-        _text(along, (left + right) / 2, floor + 28, "middle"),
+        _text(along, (LEFT + right) / 2, floor + 28, "middle"),
         _element("polyline", "trace", points=points),
     ]
     return _chart(parts, CHART, name)

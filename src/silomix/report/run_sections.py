@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Floats
     from silomix.model.draws import SiloWeights
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
@@ -52,9 +51,8 @@ REPLIES = {
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
-# Up to the first probability of being alike, silos are said to differ in a variable; below the
-# second, at odds of 4 to 1, to differ probably; the third is the prior's.
-DIFFERENT, PROBABLY_DIFFERENT, ALIKE = 0.05, 0.2, 0.5
+# Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
+DIFFERENT = 0.2
 MOST_NAMED = 6
 # A difference between two silos' probabilities below this rounds to no percentage point.
 SMALLEST = 0.005
@@ -240,34 +238,26 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     own = posterior.silo_profiles
     if own is None:
         yield f"This is not known: {no_drift(posterior)}."
-    elif len(own.kappa) > 1:
-        frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
-        yield from _differing(frame["variable"].tolist(), frame["same"].to_numpy())
-    else:
+    elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
             "together; there was no polish to learn it for each, or to say how sure it is."
         )
-
-
-def _differing(names: list[str], same: Floats) -> Iterator[str]:
-    """Yield the variables in which silos differ; `same` is the ascending probability of none."""
-    differ = int((same <= DIFFERENT).sum())
-    maybe = int((same < PROBABLY_DIFFERENT).sum())
-    if maybe == 0:
-        yield (
-            "No variable shows clearly that the silos differ: the probability that they are alike "
-            f"in it is at least {same[0]:.2f} ({names[0]}), and was {ALIKE:.2f} before the data."
-        )
-    if differ:
-        named = listing(names[:differ], MOST_NAMED)
-        yield (
-            f"The silos differ in {differ:,} of {plural(len(names), 'variable')}, with a "
-            f"probability of at least {1 - DIFFERENT:.0%} each: {named}."
-        )
-    if maybe > differ:
-        named = listing(names[differ:maybe], MOST_NAMED)
-        yield f"The silos probably differ in {plural(maybe - differ, 'variable')}: {named}."
+    else:
+        frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
+        differ = frame.loc[frame["same"] < DIFFERENT, "variable"].tolist()
+        if differ:
+            yield (
+                f"The silos differ in {len(differ):,} of {plural(len(frame), 'variable')}, with a "
+                f"probability of at least {1 - DIFFERENT:.0%} each: {listing(differ, MOST_NAMED)}."
+            )
+        else:
+            least = frame.iloc[0]
+            yield (
+                "No variable shows clearly that the silos differ: the probability that they are "
+                f"alike in it is at least {least['same']:.2f} ({least['variable']}), and was 0.50 "
+                "before the data."
+            )
 
 
 def drift_table(posterior: Posterior) -> Table:

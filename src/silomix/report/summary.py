@@ -12,8 +12,9 @@ from rich.console import Group, group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
-from silomix.model.metrics import INTERVAL, highest_density_interval
+from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing, number, plural, span
+from silomix.posterior.global_posterior import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
@@ -170,9 +171,8 @@ def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
 
 
 def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, Floats]:
-    lower, upper = highest_density_interval(draws, INTERVAL)
-    mean = draws.mean(axis=0, dtype=np.float64)
-    return {name: mean.ravel(), LOWER: lower.ravel(), UPPER: upper.ravel()}
+    found = estimates(draws, INTERVAL)
+    return {name: found["mean"], LOWER: found["lower"], UPPER: found["upper"]}
 
 
 def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
