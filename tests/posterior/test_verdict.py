@@ -36,7 +36,7 @@ UNMIXED = replace(DOUBTED, agreement=1.0)
         (
             {"polish": PolishTrace({}, 1, False)},
             f"{SILOS_AGREE}. {UNCHECKED} 1",
-            "too few to tell.",
+            "cannot tell.",
         ),
         ({"polish": NO_CHECK, "notes": ("Full.",)}, f"{SILOS_AGREE}. {UNCHECKED} 3", "tell. Full."),
         ({"silos": {}, "polish": None, "chains": TRUSTED}, "Trust it: the chains over", " mixed."),

@@ -143,8 +143,8 @@ def test_every_picture_has_words_and_a_table(page):
     for place in [i for i, tag in enumerate(tags) if tag == "figcaption"]:
         assert tags[place + 1 : place + 5] == ["details", "summary", "div", "table"]
     kinds = [attributes.get("class") for tag, attributes in page.elements if tag != "svg"]
-    on_map = [kind for kind in kinds if kind in {"disc", "doubt", "disc-name"}]
-    assert on_map == ["disc"] * 3 + ["doubt"] * 3 + ["disc-name"] * 3
+    on_map = [kind for kind in kinds if kind in {"disc", "disc-name"}]
+    assert on_map == ["disc"] * 3 + ["disc-name"] * 3
 
 
 def test_every_method_is_explained_and_what_was_sent_is_shown(posterior, page):

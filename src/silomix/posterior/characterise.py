@@ -55,13 +55,11 @@ class ClusterMap(NamedTuple):
     Attributes
     ----------
     centres : (cluster, axis), posterior means.
-    draws : (draw, cluster, axis), each draw's clusters on the same axes.
     columns : (level, axis), standard coordinates: a row lies at the mean of its levels'.
     shares : (axis,), of the association between variables, by Benzécri's correction.
     """
 
     centres: Floats
-    draws: Floats
     columns: Floats
     shares: Floats
 
@@ -187,7 +185,7 @@ def cluster_map(
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     columns = axes / roots[:, None]
     draws = probabilities.astype(np.float64) @ columns / variables
-    return ClusterMap(draws.mean(axis=0), draws, columns, strength[:-3:-1] / strength.sum())
+    return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
 
 
 def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:

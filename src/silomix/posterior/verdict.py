@@ -167,10 +167,8 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
         yield f"{causes[0].advice}."
         yield from (f"Also, {cause.sentence}." for cause in causes[1:])
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
-        yield (
-            f"Whether the draws had settled was not checked: {plural(diagnostics.rounds, 'round')} "
-            f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
-        )
+        few = plural(diagnostics.rounds, "round")
+        yield f"Whether the draws had settled was not checked: {few} cannot tell."
     yield from diagnostics.notes
 
 

@@ -158,8 +158,7 @@ def map_picture(posterior: Posterior) -> Picture | None:
     caption = (
         f"Clusters by multiple correspondence analysis. Axis 1 carries {percent(found.shares[0])} "
         f"of the association between variables, axis 2 {percent(found.shares[1])}. A disc grows "
-        "with its cluster's share of the rows; the ellipse around its middle holds about 95% of "
-        "the draws."
+        "with its cluster's share of the rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}

@@ -55,8 +55,6 @@ DARK = {
 # the top.
 CHART, LEFT, TOP = (360, 220), 90, 10
 SQUARE = 330
-# Standard deviations whose ellipse holds 95% of a normal distribution in the plane.
-ELLIPSE = 2.4477
 
 
 class Cell(NamedTuple):
@@ -218,7 +216,7 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
 
 
 def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Markup:
-    """Return clusters in the plane: a disc as large as the cluster's share, and an ellipse.
+    """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
     ----------
@@ -237,22 +235,12 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
         _text("axis 2", middle + 6, 8, "start", "axis"),
         *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
         # above all discs, since one may lie on another
-        *(_ellipse(found.draws[:, c], place, scale) for c, place in enumerate(places)),
         *(
             _text(str(cluster), x, y - radius - 6, "middle", "disc-name")
             for cluster, ((x, y), radius) in enumerate(discs)
         ),
     ]
     return _chart(parts, (SQUARE, SQUARE), name)
-
-
-def _ellipse(draws: Floats, centre: Floats, scale: float) -> Markup:
-    spread, axes = np.linalg.eigh(np.cov(draws, rowvar=False))
-    rx, ry = ELLIPSE * scale * np.sqrt(np.maximum(spread, 0.0))
-    turn = -np.degrees(np.arctan2(axes[1, 0], axes[0, 0]))
-    x, y = centre
-    rotated = f"rotate({turn:.1f} {x:.1f} {y:.1f})"
-    return _element("ellipse", "doubt", cx=x, cy=y, rx=rx, ry=ry, transform=rotated)
 
 
 def _chart(parts: Iterable[Markup], size: tuple[int, int], name: str) -> Markup:

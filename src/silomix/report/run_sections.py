@@ -15,7 +15,16 @@ import pandas as pd
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import ABSENT, amount, listing, number, percent, plural, probability
+from silomix.model.sentences import (
+    ABSENT,
+    amount,
+    listing,
+    number,
+    percent,
+    plural,
+    probability,
+    span,
+)
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
 from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
@@ -275,8 +284,7 @@ def drift_table(posterior: Posterior) -> Table:
         else ABSENT
         for line in frame.to_dict("records")
     ]
-    ends = zip(near, far, strict=True)
-    interval = [f"{a:.1f} to {b:.1f}" if np.isfinite(a) else ABSENT for a, b in ends]
+    interval = [span(*ends, ".1f") for ends in zip(near, far, strict=True)]
     columns = {
         "variable": frame["variable"],
         "silos alike": [probability(same, draws) for same in frame["same"]],
