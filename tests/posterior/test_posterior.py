@@ -55,7 +55,7 @@ class TestRecord:
         assert f" ({lower:.1%} to {upper:.1%}), " in lines[1]
         assert "evidence matching, 8 polish rounds, seed 7" in lines[3]
         assert lines[4:] == [f"{posterior.diagnostics.verdict} One two."]
-        many = make_posterior(np.random.default_rng(seed), clusters=9)
+        many = make_posterior(np.random.default_rng(seed), clusters=13)
         assert str(many).split("\n")[1].endswith(" and 3 more")
 
 
@@ -243,7 +243,6 @@ class TestMembership:
         assert_array_equal(found[:6], shared.membership(nameless))
         assert_array_equal(density[:6], shared.log_predictive_density(nameless))
         assert "6 rows are of silos outside the study ('east')" in caplog.messages[0]
-        assert ("shared profiles" in caplog.messages[0]) == drifts
         with pytest.warns(DataWarning, match="all 24 rows get the weights") as warned:
             posterior.membership(table[6:])
         assert warned[0].filename == __file__

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
 
-# Clusters and silos that are printed; the others are only counted.
-MOST_NAMES = 6
-
 
 @dataclass(frozen=True, eq=False)
 class Parts:
@@ -419,8 +416,8 @@ class Posterior:
             f"{plural(self.diagnostics.rounds, 'polish round')}, seed {made.seed}, "
             f"study {made.study[:12]}"
         )
-        shown = f"sizes (95% HDI): {listing(sizes, MOST_NAMES)}"
-        silos = f"silos: {listing(self.silos, MOST_NAMES)}"
+        shown = f"sizes (95% HDI): {listing(sizes)}"
+        silos = f"silos: {listing(self.silos)}"
         lines = (counts, shown, silos, origin, self.diagnostics.verdict)
         return "\n".join(" ".join(line.split()) for line in lines)
 

@@ -62,7 +62,6 @@ REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
-MOST_NAMED = 6
 # A difference between two silos' probabilities below this rounds to no percentage point.
 SMALLEST = 0.005
 
@@ -91,8 +90,6 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", ""
-        else:
-            yield "Polish", "No polish: the draws are as the aggregation left them.", ""
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:
@@ -258,7 +255,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
         if differ:
             yield (
                 f"The silos differ in {len(differ):,} of {plural(len(frame), 'variable')}, with a "
-                f"probability of at least {1 - DIFFERENT:.0%} each: {listing(differ, MOST_NAMED)}."
+                f"probability of at least {1 - DIFFERENT:.0%} each: {listing(differ)}."
             )
         else:
             least = frame.iloc[0]

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
-MOST_NAMES = 8
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
 
@@ -108,7 +107,7 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        lines.append((cluster, f"{len(named)} of {many}", known, listing(named, MOST_NAMES)))
+        lines.append((cluster, f"{len(named)} of {many}", known, listing(named)))
     frame = pd.DataFrame(lines, columns=["cluster", "silos", "sure", "found by"])
     return frame_view(frame, left=["found by"])
 
