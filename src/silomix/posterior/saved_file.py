@@ -14,27 +14,26 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from silomix import messages
 from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
-from silomix.messages import ReleasedDiagnostics
-from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+from silomix.model import draws
 from silomix.model.files import replace_file, writing
-from silomix.posterior.global_posterior import Backend, Posterior
+from silomix.posterior import verdict
+from silomix.posterior.global_posterior import Posterior
 from silomix.posterior.membership import PARTS, from_parts, in_parts
-from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
 from silomix.study import Study, digest
 
 if TYPE_CHECKING:
@@ -96,23 +95,13 @@ TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
 
-class Document(BaseModel):
-    """What pydantic needs to check a posterior's records and to make them."""
-
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
-
-    posterior: Posterior
-
-
-RECORDS = (
-    *(Correspondence, PosteriorDiagnostics, Provenance, ReleasedDiagnostics),
-    *(SiloProfiles, SiloWeights, Study, Mapping, Posterior),
-)
+# What pydantic needs to check a posterior's records and to make them; it takes no options of a
+# single record, but of a list.
+OPTIONS = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+POSTERIORS = TypeAdapter(list[Posterior], config=OPTIONS)
 # the records' modules import these for annotations alone
-Document.model_rebuild(
-    _types_namespace=vars(short_names)
-    | {record.__name__: record for record in RECORDS}
-    | {"Backend": Backend}
+POSTERIORS.rebuild(
+    _types_namespace=vars(short_names) | vars(messages) | vars(draws) | vars(verdict) | globals()
 )
 
 
@@ -256,7 +245,7 @@ def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
         rows["labels"] = rows["membership"].argmax(axis=1)
     if polish := document["diagnostics"]["polish"]:
         polish["values"] = {trace: arrays[name] for name, trace in TRACES.items()}
-    return Document.model_validate({"posterior": document}).posterior
+    return POSTERIORS.validate_python([document])[0]
 
 
 def _check_records(posterior: Posterior) -> None:

@@ -142,17 +142,15 @@ def settings_table(study: Study) -> Table:
 
 
 def provenance_table(posterior: Posterior) -> Table:
-    """Return version, seed and digests."""
+    """Return seed and digests."""
     made = posterior.provenance
     lines = {
-        "silomix": made.version,
         "seed": made.seed,
-        "draws": f"{posterior.n_draws:,}",
         "digest of the study": made.study,
         **{f"digest of {silo}'s release": digest for silo, digest in made.releases.items()},
     }
     columns = {"what": lines, "value": lines.values()}
-    return make_table("Version, seed and digests", columns, left=(0, 1))
+    return make_table("Seed and digests", columns, left=(0, 1))
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
