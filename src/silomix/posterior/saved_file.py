@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import ChainMap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
@@ -31,8 +32,7 @@ from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
 from silomix.model import draws
 from silomix.model.files import replace_file, writing
-from silomix.posterior import verdict
-from silomix.posterior.global_posterior import Posterior
+from silomix.posterior import global_posterior, verdict
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import xarray as xr
+
+    from silomix.posterior.global_posterior import Posterior
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -95,14 +97,17 @@ TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
 
-# What pydantic needs to check a posterior's records and to make them; it takes no options of a
-# single record, but of a list.
-OPTIONS = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
-POSTERIORS = TypeAdapter(list[Posterior], config=OPTIONS)
-# the records' modules import these for annotations alone
-POSTERIORS.rebuild(
-    _types_namespace=vars(short_names) | vars(messages) | vars(draws) | vars(verdict) | globals()
-)
+class Document(BaseModel):
+    """What pydantic needs to check a posterior's records and to make them."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+
+    posterior: Posterior
+
+
+# the records' modules import each other's names for annotations alone
+MODULES = (short_names, messages, draws, global_posterior, verdict)
+Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
 
 
 def save(posterior: Posterior, path: str | Path) -> Path:
@@ -245,7 +250,7 @@ def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
         rows["labels"] = rows["membership"].argmax(axis=1)
     if polish := document["diagnostics"]["polish"]:
         polish["values"] = {trace: arrays[name] for name, trace in TRACES.items()}
-    return POSTERIORS.validate_python([document])[0]
+    return Document.model_validate({"posterior": document}).posterior
 
 
 def _check_records(posterior: Posterior) -> None:
