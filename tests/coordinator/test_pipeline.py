@@ -208,7 +208,8 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     sizes = assign_rows(parts, silos, None)
     assert sizes.tolist() == [9, -1, 0]
     notes = cluster_notes(parts, [], np.array([0, 1]), sizes)
-    assert list(notes) == ["No row has cluster 2 as its most probable one."]
+    empty = [note for note in notes if "nearly coincide" not in note]
+    assert empty == ["No row has cluster 2 as its most probable one."]
 
 
 def test_polish_begins_above_zero_and_under_drift_at_each_silo_s_own_profiles():

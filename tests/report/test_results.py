@@ -159,7 +159,10 @@ def test_files_in_the_way(tmp_path):
     one.touch()
     files.check_free([two], force=False)
     files.check_free([one, two], force=True)
-    for paths, words in (([one, two], f"{one} exists"), ([one, two] * 4, f"{tmp_path} has")):
+    for paths, words in (
+        ([one, two], f"there: {one}; give"),
+        ([one] * 8, f"{one} and 5 more; give"),
+    ):
         with pytest.raises(SettingsError, match=re.escape(words)):
             files.check_free(paths, force=False)
 

@@ -19,12 +19,12 @@ from silomix import cli
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
+from silomix.messages.container import digest as fingerprint
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_arrays
 from silomix.messages.folder import read, read_release, release_files, write_release
 from silomix.messages.message_checks import check_reply
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import infer_schema
-from silomix.posterior.verdict import fingerprint
 from silomix.silo.release import make_release
 from silomix.simulate import simulate
 from silomix.study import Study, digest, make_study, read_study, write_study

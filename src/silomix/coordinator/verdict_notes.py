@@ -77,18 +77,18 @@ def cluster_notes(
     match = parts.correspondence
     rows = [release.rows for release in releases]
     lonely = match and single_silo_clusters(parts.weights_by_silo, rows, match)
-    for lone in lonely or ():
-        same = f"; the probability that it is one with another is {1 - lone.apart:.2f}"
+    for lone, silo, share, apart in lonely or ():
+        same = f"; the probability that it is one with another is {1 - apart:.2f}"
         yield (
-            f"Cluster {lone.cluster} lives in {lone.silo!r}, which has {lone.share:.0%} of its rows"
-            + ("." if np.isnan(lone.apart) else f"{same}.")
+            f"Cluster {lone} lives in {silo!r}, which has {share:.0%} of its rows"
+            + ("." if np.isnan(apart) else f"{same}.")
         )
-    for pair in nearly_same(match, parts.probabilities, offsets) if match else ():
-        unknown = np.isnan(pair.probability)
-        one = "" if unknown else f"the probability that they are one is {pair.probability:.2f}, "
+    for a, b, probability, overlap in nearly_same(match, parts.probabilities, offsets):
+        unknown = np.isnan(probability)
+        one = "" if unknown else f"the probability that they are one is {probability:.2f}, "
         yield (
-            f"Clusters {pair.a} and {pair.b} nearly coincide: {one}"
-            f"the overlap of their profiles {pair.overlap:.2f}."
+            f"Clusters {a} and {b} nearly coincide: {one}"
+            f"the overlap of their profiles {overlap:.2f}."
         )
     for cluster in np.flatnonzero(sizes == 0):
         yield f"No row has cluster {cluster} as its most probable one."

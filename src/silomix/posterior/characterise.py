@@ -6,7 +6,7 @@ one; how alike silos are in each variable, and which clusters live in one silo.
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -55,13 +55,11 @@ class ClusterMap(NamedTuple):
     Attributes
     ----------
     centres : (cluster, axis), posterior means.
-    draws : (draw, cluster, axis), each draw's clusters on the same axes.
     columns : (level, axis), standard coordinates: a row lies at the mean of its levels'.
     shares : (axis,), of the association between variables, by Benzécri's correction.
     """
 
     centres: Floats
-    draws: Floats
     columns: Floats
     shares: Floats
 
@@ -148,26 +146,6 @@ def number_of_clusters(
     return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
 
 
-def least_confidence(correspondence: Correspondence) -> Floats | None:
-    """Return how often the least sure pair of a cluster's local clusters shares a group.
-
-    Where it is low, the cluster may be two.
-
-    Returns
-    -------
-    (cluster,), nan where only one local cluster makes up a cluster; None where the confidence was
-    not computed.
-    """
-    if correspondence.confidence is None:
-        return None
-    groups = np.concatenate(correspondence.groups)
-    one, other = np.triu_indices(len(groups), k=1)
-    same = groups[one] == groups[other]
-    least = np.full(correspondence.clusters, np.inf)
-    np.minimum.at(least, groups[one[same]], correspondence.confidence[one[same], other[same]])
-    return np.where(np.isinf(least), np.nan, least)
-
-
 def cluster_map(
     weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
 ) -> ClusterMap | None:
@@ -207,7 +185,7 @@ def cluster_map(
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
     columns = axes / roots[:, None]
     draws = probabilities.astype(np.float64) @ columns / variables
-    return ClusterMap(draws.mean(axis=0), draws, columns, strength[:-3:-1] / strength.sum())
+    return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
 
 
 def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:
@@ -230,41 +208,6 @@ DOUBTFUL = 0.1
 OVERLAP = 0.9
 
 
-class SingleSilo(NamedTuple):
-    """A cluster that lives in one silo.
-
-    Attributes
-    ----------
-    cluster : its number.
-    silo : the silo's name.
-    share : of the cluster's expected rows that are in this silo.
-    apart : the probability that it is a cluster of its own: 1 less the largest probability that it
-        is one with another cluster, as found elsewhere. nan where no groupings were sampled.
-    """
-
-    cluster: int
-    silo: str
-    share: float
-    apart: float
-
-
-class Pair(NamedTuple):
-    """Two clusters that may be one, a < b.
-
-    Attributes
-    ----------
-    a, b : their numbers.
-    probability : that they are one, over sampled groupings; nan where none were sampled, or where
-        one and the same silo found both, and so told them apart on its own rows.
-    overlap : Σ √(p_a p_b) over all rows there can be, from 0 to 1.
-    """
-
-    a: int
-    b: int
-    probability: float
-    overlap: float
-
-
 def spread(kappa: Floats) -> Floats:
     """Return how much silos differ under κ: the sd between them of a probability of one half.
 
@@ -275,7 +218,7 @@ def spread(kappa: Floats) -> Floats:
 
 def single_silo_clusters(
     weights_by_silo: NDArray[np.floating], rows: Sequence[int], correspondence: Correspondence
-) -> list[SingleSilo]:
+) -> list[tuple[int, str, float, float]]:
     """Return the clusters that live in one silo, the smallest number first.
 
     Where one silo has most rows of all, it has most of every cluster too: so the other silos must
@@ -286,6 +229,12 @@ def single_silo_clusters(
     weights_by_silo : (draw, silo, cluster)
     rows : of each silo.
     correspondence : what the silos found, to say how sure it is that such a cluster is no other.
+
+    Returns
+    -------
+    For each, its number; the silo's name; the share of the cluster's expected rows that are in this
+    silo; and the probability that it is a cluster of its own: 1 less the largest probability that
+    it is one with another cluster, as found elsewhere, nan where no groupings were sampled.
     """
     if len(rows) < 2:
         return []
@@ -300,13 +249,13 @@ def single_silo_clusters(
             # on the diagonal, and where no two silos hold the two clusters, stands nan
             apart = np.nan if joined is None else 1 - np.nanmax([*joined[cluster], 0.0])
             name = correspondence.silos[silo]
-            found.append(SingleSilo(cluster, name, float(share), float(apart)))
+            found.append((cluster, name, float(share), float(apart)))
     return found
 
 
 def nearly_same(
     correspondence: Correspondence | None, probabilities: NDArray[np.floating], offsets: Ints
-) -> list[Pair]:
+) -> list[tuple[int, int, float, float]]:
     """Return the pairs of clusters that may be one, the most probable first.
 
     A pair is named for the probability that it is one, or for profiles that nearly coincide. The
@@ -318,15 +267,20 @@ def nearly_same(
     correspondence : what the silos found; None leaves the overlap.
     probabilities : (draw, cluster, level), the shared profiles.
     offsets : (variable + 1,), where each variable's levels start.
+
+    Returns
+    -------
+    For each pair, the numbers of the two, the smaller first; the probability that they are one,
+    over sampled groupings, nan where none were sampled, or where one and the same silo found both,
+    and so told them apart on its own rows; and the overlap, Σ √(p_a p_b) over all rows there can
+    be, from 0 to 1.
     """
     joined = joint_probabilities(correspondence)
     overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), offsets)
-    pairs = [
-        Pair(a, b, float("nan") if joined is None else float(joined[a, b]), float(overlaps[a, b]))
-        for a, b in combinations(range(len(overlaps)), 2)
-    ]
-    named = [pair for pair in pairs if pair.probability >= DOUBTFUL or pair.overlap >= OVERLAP]
-    return sorted(named, key=lambda pair: (-np.nan_to_num(pair.probability), -pair.overlap))
+    joined = np.full_like(overlaps, np.nan) if joined is None else joined
+    named = np.argwhere(np.triu((joined >= DOUBTFUL) | (overlaps >= OVERLAP), k=1))
+    pairs = [(a, b, float(joined[a, b]), float(overlaps[a, b])) for a, b in named.tolist()]
+    return sorted(pairs, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 
 def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:

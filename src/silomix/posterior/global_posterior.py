@@ -6,7 +6,6 @@ Frames come in the library that the table came in.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
 
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
-
-# Clusters and silos that are printed; the others are only counted.
-MOST_NAMES = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,8 +416,8 @@ class Posterior:
             f"{plural(self.diagnostics.rounds, 'polish round')}, seed {made.seed}, "
             f"study {made.study[:12]}"
         )
-        shown = f"sizes (95% HDI): {listing(sizes, MOST_NAMES)}"
-        silos = f"silos: {listing(self.silos, MOST_NAMES)}"
+        shown = f"sizes (95% HDI): {listing(sizes)}"
+        silos = f"silos: {listing(self.silos)}"
         lines = (counts, shown, silos, origin, self.diagnostics.verdict)
         return "\n".join(" ".join(line.split()) for line in lines)
 
@@ -438,16 +434,15 @@ def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> An
     if not isinstance(backend, str):
         backend = backend_of(backend) if hasattr(backend, "columns") else type(backend).__name__
     one_of("frame_like", backend, get_args(Backend))
+    # as lists, whose types every library finds by itself
+    lists = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
     try:
-        import_module(backend)
+        return nw.from_dict(lists, backend=backend).to_native()
     except ImportError:
         raise MissingDependency(
             f"this posterior answers in {backend} frames, and {backend} is not installed: "
             f"pip install {backend}, or ask with frame_like='pandas'"
         ) from None
-    # as lists, whose types every library finds by itself
-    lists = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
-    return nw.from_dict(lists, backend=backend).to_native()
 
 
 def _by_cluster(posterior: Posterior, levels: Sequence[tuple[Any, Any]]) -> dict[str, Any]:

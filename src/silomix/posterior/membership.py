@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 # Place of a silo that is not in the study.
 ELSEWHERE = -1
 
-MOST_NAMES = 5
-
 # Parts of a whole that a kept membership is counted in.
 PARTS = 10_000
 
@@ -138,15 +136,15 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
     A silo that the posterior does not know, and a row that does not say whose it is, are
     `ELSEWHERE`; a log message says so, and a warning if a column says whose the rows are.
     """
-    drifts, variables = posterior.silo_profiles is not None, _variables(posterior)
     if silo is None:
+        variables = _variables(posterior)
         # the weights of a single silo are the global ones
         named = silo_columns(frame, posterior.silos, variables) if len(posterior.silos) > 1 else ()
         for name in named:
             text = (
                 f"the column {name!r} names silos of the posterior, and is not used: all "
-                f"{len(frame)} rows get the weights{' and profiles' if drifts else ''} over all "
-                "silos; to use their own, give {silo}"
+                f"{len(frame)} rows get the weights and profiles over all silos; to use their own, "
+                "give {silo}"
             )
             warnings.warn(DataWarning(text, silo=name), stacklevel=4)
         return np.full(len(frame), ELSEWHERE)
@@ -158,10 +156,9 @@ def silo_places(frame: nw.DataFrame[Any], silo: str | None, posterior: Posterior
     if (found == ELSEWHERE).any():
         unknown = sorted(text for text in cells.texts if text not in known)
         logger.warning(
-            "%d rows are of silos outside the study (%s); they get its global weights%s",
+            "%d rows are of silos outside the study (%s); they get its global weights and profiles",
             np.count_nonzero(found == ELSEWHERE),
-            quoted(unknown, MOST_NAMES) or "blank",
-            " and shared profiles" if drifts else "",
+            quoted(unknown) or "blank",
         )
     return found
 

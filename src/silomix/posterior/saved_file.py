@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections import ChainMap
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,20 +27,21 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from silomix import messages
 from silomix.errors import FileError, MissingDependency, SettingsError
 from silomix.kernels import arrays as short_names
-from silomix.messages import ReleasedDiagnostics
-from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+from silomix.model import draws
 from silomix.model.files import replace_file, writing
-from silomix.posterior.global_posterior import Backend, Posterior
+from silomix.posterior import global_posterior, verdict
 from silomix.posterior.membership import PARTS, from_parts, in_parts
-from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
 from silomix.study import Study, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import xarray as xr
+
+    from silomix.posterior.global_posterior import Posterior
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -68,28 +69,30 @@ class Array(NamedTuple):
     high: float | str = np.inf
 
 
-# Arrays by attribute of the posterior; the polish's traces, `polish.0`, `polish.1`, …, besides.
+# Arrays by attribute of the posterior, and those of `TRACES`.
 # Groups and sizes are those of all silos, one after the other, `counts` of each silo.
 ARRAYS = {
     "weights": Array("<f4", ("draw", "cluster"), 0, TOP),
     "weights_by_silo": Array("<f4", ("draw", "silo", "cluster"), 0, TOP),
     "probabilities": Array("<f4", ("draw", "cluster", "level"), 0, TOP),
-    "correspondence.counts": Array("<i8", ("matched silo",), 1, 2**31),
+    "correspondence.counts": Array("<i8", ("silo",), 1, 2**31),
     "correspondence.groups": Array("<i8", ("local cluster",), 0, "cluster"),
     "correspondence.sizes": Array("<i8", ("local cluster",)),
     "correspondence.confidence": Array("<f8", ("local cluster", "local cluster"), 0, TOP),
-    "silo_weights.weights": Array("<f8", ("weighed silo",), 0, TOP),
-    "silo_weights.profiles": Array("<f8", ("weighed silo", "cluster"), 0, TOP),
+    "silo_weights.weights": Array("<f8", ("silo",), 0, TOP),
+    "silo_weights.profiles": Array("<f8", ("silo", "cluster"), 0, TOP),
     "silo_profiles.kappa": Array("<f8", ("kappa draw", "variable"), np.finfo(np.float64).tiny),
     "silo_profiles.probabilities": Array("<f4", ("silo draw", "silo", "cluster", "level"), 0, TOP),
     "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
     "diagnostics.elbo": Array("<f8", ("step",)),
+    "polish.0": Array("<f8", ("round",)),
+    "polish.1": Array("<f8", ("check", "finding")),
 }
 # By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
 SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
-# Shapes, after the first axis, of the traces that are read again.
-TRACES = {"movement": (4,), "log_likelihood": ()}
+# The polish's traces: name of the array, and of the trace.
+TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
 # What a document and arrays raise that were not written together.
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
@@ -102,16 +105,9 @@ class Document(BaseModel):
     posterior: Posterior
 
 
-RECORDS = (
-    *(Correspondence, PosteriorDiagnostics, Provenance, ReleasedDiagnostics),
-    *(SiloProfiles, SiloWeights, Study, Mapping, Posterior),
-)
-# the records' modules import these for annotations alone
-Document.model_rebuild(
-    _types_namespace=vars(short_names)
-    | {record.__name__: record for record in RECORDS}
-    | {"Backend": Backend}
-)
+# the records' modules import each other's names for annotations alone
+MODULES = (short_names, messages, draws, global_posterior, verdict)
+Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(vars, MODULES))))
 
 
 def save(posterior: Posterior, path: str | Path) -> Path:
@@ -131,7 +127,7 @@ def _without_arrays(value: NDArray[Any] | np.generic) -> object:
 
 def _arrays(posterior: Posterior) -> Arrays:
     arrays: Arrays = {}
-    for name, array in ARRAYS.items():
+    for name in ARRAYS.keys() - TRACES.keys():
         value: Any = posterior
         for attribute in name.replace("counts", "groups").split("."):
             value = value and getattr(value, attribute)
@@ -142,13 +138,13 @@ def _arrays(posterior: Posterior) -> Arrays:
         if isinstance(value, tuple):
             value = list(map(len, value)) if name.endswith("counts") else np.concatenate(value)
         # safetensors writes memory as it lies, so every array must be in C order
-        arrays[name] = np.asarray(value, array.dtype, order="C")
+        arrays[name] = np.asarray(value, ARRAYS[name].dtype, order="C")
     for name in SHARED.keys() & arrays.keys():
         own = arrays[name]
         arrays[name] = np.where(own == _shared(arrays, name), np.float32("nan"), own)
-    polish = posterior.diagnostics.polish
-    traces = enumerate(polish.values.values() if polish else ())
-    return arrays | {f"polish.{i}": np.asarray(trace, order="C") for i, trace in traces}
+    if polish := posterior.diagnostics.polish:
+        arrays |= {name: np.asarray(polish.values[TRACES[name]], order="C") for name in TRACES}
+    return arrays
 
 
 def _shared(arrays: Arrays, name: str) -> NDArray[Any]:
@@ -176,9 +172,10 @@ def load(path: str | Path) -> Posterior:
         document, arrays = _unpack(source.read_bytes())
         for name in SHARED.keys() & arrays.keys():
             np.copyto(arrays[name], _shared(arrays, name), where=np.isnan(arrays[name]))
-        sizes = _check_arrays(arrays)
+        study = document["study"] = Study(**document["study"])
+        _check_arrays(arrays, study)
         posterior = _assemble(document, arrays)
-        _check_records(posterior, sizes)
+        _check_records(posterior)
     except OSError as error:
         raise FileError(f"{source} cannot be read: {error.strerror}; check the path") from None
     except (FileError, SettingsError) as error:
@@ -212,10 +209,12 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
     return document, arrays
 
 
-def _check_arrays(arrays: Arrays) -> dict[str, int]:
-    """Refuse arrays that do not fit each other, and impossible values; return the axes' lengths."""
-    sizes: dict[str, int] = {}
-    for name in filter(arrays.__contains__, ARRAYS):
+def _check_arrays(arrays: Arrays, study: Study) -> None:
+    """Refuse arrays that do not fit the study or each other, and impossible values."""
+    levels, variables = len(study.table_schema.levels), len(study.variables)
+    sizes = {"silo": len(study.silos), "level": levels, "variable": variables, "finding": 4}
+    # in the order of `ARRAYS`, which refuses what is not in it
+    for name in sorted(arrays, key=list(ARRAYS).index):
         array, (dtype, axes, low, high) = arrays[name], ARRAYS[name]
         fits = tuple(map(sizes.setdefault, axes, array.shape))
         if (array.dtype.str, array.shape, array.ndim) != (dtype, fits, len(axes)):
@@ -235,13 +234,11 @@ def _check_arrays(arrays: Arrays) -> dict[str, int]:
     possible = kappas in {1, draws} and 1 <= some <= draws and sizes["cluster"] > 0
     if not possible or local != sizes.get("local cluster", 0):
         raise FileError(f"its arrays cannot have the lengths {sizes}")
-    return sizes
 
 
 def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
     """Put the arrays in their places, and let pydantic check and make the records."""
-    document["study"] = Study(**document["study"])
-    for name in arrays.keys() & ARRAYS.keys():
+    for name in arrays.keys() - TRACES.keys():
         record, _, attribute = name.rpartition(".")
         (document[record] if record else document)[attribute] = arrays[name]
     if match := document["correspondence"]:
@@ -251,33 +248,19 @@ def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
     if rows := document["assignment"]:
         rows["membership"] = from_parts(arrays["assignment.membership"])
         rows["labels"] = rows["membership"].argmax(axis=1)
-    polish = document["diagnostics"]["polish"]
-    names = {f"polish.{i}": name for i, name in enumerate(polish["values"] if polish else ())}
-    if arrays.keys() - ARRAYS.keys() != names.keys():
-        raise FileError(f"its traces of the polish are not the {len(names)} that it names")
-    if polish:
-        polish["values"] = {trace: arrays[name] for name, trace in names.items()}
+    if polish := document["diagnostics"]["polish"]:
+        polish["values"] = {trace: arrays[name] for name, trace in TRACES.items()}
     return Document.model_validate({"posterior": document}).posterior
 
 
-def _check_records(posterior: Posterior, sizes: Mapping[str, int]) -> None:
-    """Refuse records that do not fit the arrays, traces of other shapes, and another study."""
-    schema, made = posterior.study.table_schema, posterior.provenance
-    known = {"silo": made.silos, "level": schema.levels, "variable": schema.variables}
-    if posterior.correspondence:
-        known["matched silo"] = posterior.correspondence.silos
-    if posterior.silo_weights:
-        known["weighed silo"] = posterior.silo_weights.silos
-    for axis, names in known.items():
-        if not names or sizes.get(axis, len(names)) != len(names):
-            raise FileError(f"it has arrays of {sizes.get(axis)} {axis}s, and names {len(names)}")
-    if digest(posterior.study) != made.study:
+def _check_records(posterior: Posterior) -> None:
+    """Refuse parts that are of another study."""
+    study, made = posterior.study, posterior.provenance
+    if digest(study) != made.study:
         raise FileError("its study has another digest than its provenance says")
-    polish = posterior.diagnostics.polish
-    for name, trace in (polish.values if polish else {}).items():
-        rest = trace.shape[1:] if trace.ndim else None
-        if TRACES.get(name, rest) != rest:
-            raise FileError(f"its trace {name!r:.60} has the shape {trace.shape}")
+    for part in (made, posterior.correspondence, posterior.silo_weights):
+        if part and part.silos != study.silos:
+            raise FileError(f"its study has other silos than its {type(part).__name__} names")
 
 
 def make_datatree(posterior: Posterior) -> xr.DataTree:
@@ -288,8 +271,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
       order in time.
     - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
       the coordinate ``draw`` says which of the posterior's.
-    - ``sample_stats``: traces with one value for each draw.
-    - ``traces``: the other traces, such as the objective along the aggregation's steps.
+    - ``traces``: such as the objective along the aggregation's steps.
     - ``constant_data``: how much each silo counts, and kappa where it is a point value.
 
     Provenance stands in the attributes of the root and of every group.
@@ -344,7 +326,7 @@ def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDAr
             yield "posterior", "kappa", [*draw, "variable_name"], own.kappa
         else:
             yield "constant_data", "kappa", ["variable_name"], own.kappa[0]
-    if weighed is not None and weighed.silos == posterior.silos:
+    if weighed is not None:
         yield "constant_data", "silo_weights", ["silo"], weighed.weights
         yield "constant_data", "silo_profiles", ["silo", "cluster"], weighed.profiles
     polish = posterior.diagnostics.polish
@@ -352,7 +334,4 @@ def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDAr
     if posterior.diagnostics.elbo is not None:
         traces["elbo"] = posterior.diagnostics.elbo
     for name, trace in traces.items():
-        if trace.shape == (posterior.n_draws,):
-            yield "sample_stats", name, draw, trace
-        else:
-            yield "traces", name, [f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace
+        yield "traces", name, [f"{name}_dim_{axis}" for axis in range(trace.ndim)], trace

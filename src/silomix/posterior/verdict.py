@@ -10,18 +10,15 @@ there are rows enough. How the silos' own traces mixed matters only where no pol
 
 from __future__ import annotations
 
-import hashlib
 import math
-import struct
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
+from silomix.messages import container
 from silomix.model.sentences import listing, plural, spoken
 from silomix.study import digest
 
@@ -154,8 +151,7 @@ class PosteriorDiagnostics:
         return " ".join(sentences(self))
 
     def __repr__(self) -> str:
-        """Return the verdict, and a line for each run and for the aggregation."""
-        return "\n".join([self.verdict, *_lines(self)])
+        return self.verdict
 
 
 def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
@@ -171,10 +167,8 @@ def sentences(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
         yield f"{causes[0].advice}."
         yield from (f"Also, {cause.sentence}." for cause in causes[1:])
     if diagnostics.polish and diagnostics.rounds and not diagnostics.polish.checked:
-        yield (
-            f"Whether the draws had settled was not checked: {plural(diagnostics.rounds, 'round')} "
-            f"{'is' if diagnostics.rounds == 1 else 'are'} too few to tell."
-        )
+        few = plural(diagnostics.rounds, "round")
+        yield f"Whether the draws had settled was not checked: {few} cannot tell."
     yield from diagnostics.notes
 
 
@@ -259,24 +253,6 @@ def _reasons(diagnostics: PosteriorDiagnostics) -> str:
     return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
 
 
-def _lines(diagnostics: PosteriorDiagnostics) -> Iterator[str]:
-    """Yield the numbers behind the verdict, a line for each run."""
-    for name, run in diagnostics.runs.items():
-        rhat, ess = worst_rhat(run.rhat.values()), fewest_draws(run.ess.values())
-        mixed = (
-            "constant traces"
-            if math.isnan(rhat) or math.isnan(ess)
-            else f"R-hat at most {rhat_words(rhat, 2)}, at least {ess:,.0f} effective draws"
-        )
-        sweeps = f"{plural(run.sweeps, 'sweep')}, " if run.sweeps else ""
-        yield f"{spoken(name)}: {sweeps}agreement of its chains {run.agreement:.2f}, {mixed}"
-    if diagnostics.confidence is not None:
-        yield f"matching: {diagnostics.confidence:.2f} sure of the least sure cluster"
-    if diagnostics.elbo is not None and len(diagnostics.elbo):
-        first, last = diagnostics.elbo[0], diagnostics.elbo[-1]
-        yield f"aggregation: ELBO from {first:,.1f} to {last:,.1f}"
-
-
 @dataclass(frozen=True)
 class Provenance:
     """Where a posterior comes from.
@@ -321,53 +297,24 @@ def make_provenance(
         study=digest(study),
         seed=study.seed,
         silos=study.silos,
-        releases={release.silo: fingerprint(release) for release in releases},
-        sent=deepcopy(sent),
-        answered=deepcopy(answered),
+        releases={release.silo: container.digest(release) for release in releases},
+        sent=sent,
+        answered=answered,
     )
 
 
-def fingerprint(record: object) -> str:
-    """Return the SHA-256, in hexadecimal, of what a record says: names, types, shapes, values."""
-    hashed = hashlib.sha256()
-    for what, content in _parts(record):
-        hashed.update(f"{what} {len(content)} ".encode() + content)
-    return hashed.hexdigest()
-
-
-def count_bytes(record: object) -> int:
+def count_bytes(value: Any) -> int:
     """Return the bytes of what a record says: arrays as they are, numbers in 8, text in UTF-8."""
-    return sum(len(content) for _, content in _parts(record))
-
-
-def _parts(value: object) -> Iterator[tuple[str, bytes]]:
-    """Yield the arrays, numbers and texts of a record: what each is, and its bytes."""
     if isinstance(value, np.ndarray):
-        portable = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
-        yield f"array {portable.dtype.str} {value.shape}", portable.tobytes()
-    elif is_dataclass(value):
-        yield f"record {type(value).__name__}", b""
-        for field in fields(value):
-            yield f"field {field.name}", b""
-            yield from _parts(getattr(value, field.name))
-    elif isinstance(value, Mapping):
-        yield f"mapping of {len(value)}", b""
-        for key in sorted(value):
-            yield from _parts(key)
-            yield from _parts(value[key])
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        yield f"sequence of {len(value)}", b""
-        for item in value:
-            yield from _parts(item)
-    else:
-        yield _scalar(value)
-
-
-def _scalar(value: Any) -> tuple[str, bytes]:
-    if value is None:
-        return "nothing", b""
+        return value.nbytes
     if isinstance(value, str):
-        return "text", value.encode()
-    if isinstance(value, float | np.floating):
-        return "float", struct.pack("<d", value)
-    return "whole number", struct.pack("<q", int(value))
+        return len(value.encode())
+    if is_dataclass(value):
+        parts: Iterable[Any] = [getattr(value, field.name) for field in fields(value)]
+    elif isinstance(value, Mapping):
+        parts = [*value, *value.values()]
+    elif isinstance(value, tuple | list):
+        parts = value
+    else:
+        return 0 if value is None else 8
+    return sum(map(count_bytes, parts))

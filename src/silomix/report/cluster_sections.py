@@ -12,7 +12,7 @@ from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, texts, value
-from silomix.report.display import Cell, Picture, Table, bar, heat_class, make_table, map_chart
+from silomix.report.display import Picture, Table, bar, heat_class, make_table, map_chart
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import Correspondence
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
     from silomix.posterior.outside_estimates import Comparison
     from silomix.posterior.outside_variables import Outside
 
-# Levels on each side of a cluster that are shown, and with the folded ones; others are counted.
-SHOWN_TRAITS, MOST_TRAITS = 5, 50
-MOST_DOUBTS = 20
-# A cluster is named as maybe two from this probability.
-DOUBTFUL = 0.05
+# Levels on each side of a cluster that are listed; others are counted.
+MOST_TRAITS = 10
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
 # Scaled difference from which the colour is the strongest, if any is so large.
@@ -72,25 +68,21 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     means = posterior.probabilities.mean(axis=0, dtype=np.float64)
     found = characterise.traits(contrast, posterior.study.table_schema.offsets)
 
-    def listed(cluster: int, columns: Ints) -> Cell:
+    def listed(cluster: int, columns: Ints) -> str:
         lines = [
             f"{' = '.join(posterior.levels[column])} ({percent(means[cluster, column])}, "
             f"{number(contrast.scaled[cluster, column], '+.2f')})"
             for column in columns[:MOST_TRAITS]
         ]
         if len(columns) > MOST_TRAITS:
-            lines.append(f"and {len(columns) - MOST_TRAITS} others")
-        shown, folded = lines[:SHOWN_TRAITS], tuple(lines[SHOWN_TRAITS:])
-        note = f"{len(columns) - SHOWN_TRAITS} more" if folded else ""
-        return Cell("\n".join(shown) or "nothing specific", note=note, folded=folded)
+            lines.append(f"and {len(columns) - MOST_TRAITS} more")
+        return "\n".join(lines) or "nothing specific"
 
-    lines = []
-    for cluster, (high, low) in enumerate(found):
-        sure = [*contrast.high[cluster, high], *contrast.low[cluster, low]]
-        least = probability(min(sure), posterior.n_draws) if sure else ""
-        lines.append((cluster, listed(cluster, high), listed(cluster, low), least))
-    heads = ("cluster", "higher than in the whole", "lower than in the whole")
-    columns = dict(zip((*heads, "smallest probability"), zip(*lines, strict=True), strict=True))
+    columns = {
+        "cluster": range(len(found)),
+        "higher than in the whole": [listed(c, high) for c, (high, _) in enumerate(found)],
+        "lower than in the whole": [listed(c, low) for c, (_, low) in enumerate(found)],
+    }
     return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
 
 
@@ -156,31 +148,8 @@ def number_table(posterior: Posterior) -> Table:
     return make_table(caption, columns)
 
 
-def pairs_table(posterior: Posterior) -> Table:
-    """Return the pairs of clusters that may be one."""
-    offsets = posterior.study.table_schema.offsets
-    found = characterise.nearly_same(posterior.correspondence, posterior.probabilities, offsets)
-    pairs = found[:MOST_DOUBTS]
-    columns = {
-        "clusters": [f"{pair.a} and {pair.b}" for pair in pairs],
-        "probability that they are one": [number(pair.probability) for pair in pairs],
-        "overlap of their profiles": [number(pair.overlap) for pair in pairs],
-    }
-    return make_table("Clusters that may be one", columns)
-
-
-def splits_table(match: Correspondence) -> Table:
-    """Return the clusters that may be two, by the confidence of the matching."""
-    # nan where only one local cluster makes up a cluster
-    doubt = 1 - np.asarray(characterise.least_confidence(match))
-    order = np.argsort(-doubt, kind="stable")
-    doubted = order[doubt[order] >= DOUBTFUL][:MOST_DOUBTS]
-    columns = {"cluster": doubted, "how often it was split": map(number, doubt[doubted])}
-    return make_table("Clusters that may be two", columns)
-
-
-def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
-    """Return the clusters in the plane, and the levels at the axes' ends; None if there is none."""
+def map_picture(posterior: Posterior) -> Picture | None:
+    """Return the clusters in the plane; None if there is no such map."""
     offsets = posterior.study.table_schema.offsets
     found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
     if found is None:
@@ -189,27 +158,12 @@ def map_picture(posterior: Posterior) -> tuple[Picture, Table] | None:
     caption = (
         f"Clusters by multiple correspondence analysis. Axis 1 carries {percent(found.shares[0])} "
         f"of the association between variables, axis 2 {percent(found.shares[1])}. A disc grows "
-        "with its cluster's share of the rows; the ellipse around its middle holds about 95% of "
-        "the draws."
+        "with its cluster's share of the rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}
-    # what a level contributes to an axis: its mass times its squared coordinate, at either end
-    masses = shares @ posterior.probabilities.mean(axis=0, dtype=np.float64)
-    pull = masses[:, None] * found.columns * np.abs(found.columns)
-    ends = {
-        "axis": ("axis 1", "axis 2"),
-        "its negative end": [_strongest(posterior, -axis) for axis in pull.T],
-        "its positive end": [_strongest(posterior, axis) for axis in pull.T],
-    }
     drawing, table = map_chart(found, shares, caption), make_table("Where the clusters lie", lie)
-    strongest = make_table("Levels that contribute most to each axis", ends, left=(0, 1, 2))
-    return Picture(drawing, caption, table), strongest
-
-
-def _strongest(posterior: Posterior, pull: Floats) -> str:
-    strongest = [column for column in np.argsort(-pull)[:3] if pull[column] > 0]
-    return "; ".join(" = ".join(posterior.levels[column]) for column in strongest)
+    return Picture(drawing, caption, table)
 
 
 def outside_tables(posterior: Posterior, found: Outside) -> list[Table]:

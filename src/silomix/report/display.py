@@ -51,13 +51,10 @@ DARK = {
     "d": ("#f6b25c", "#a8641a", "#4a3a28", "#23272f", "#3b3556", "#7466ab", "#c3b5f0"),
 }
 
-# A chart in pixels: its size, and where its frame begins on the left and at the top.
-CHART, LEFT, TOP = (360, 220), 62, 10
-# Width of a figure in a chart, with room to spare: fonts differ.
-LETTER = 6.8
+# A chart in pixels: its size, and where its frame begins on the left, after a dozen figures, and at
+# the top.
+CHART, LEFT, TOP = (360, 220), 90, 10
 SQUARE = 330
-# Standard deviations whose ellipse holds 95% of a normal distribution in the plane.
-ELLIPSE = 2.4477
 
 
 class Cell(NamedTuple):
@@ -68,13 +65,11 @@ class Cell(NamedTuple):
     text : what it says; `Markup` only where this package drew it.
     heat : class of its colour, or nothing.
     note : a second line, in small print.
-    folded : further lines, shown when asked for.
     """
 
     text: object
     heat: str = ""
     note: str = ""
-    folded: tuple[str, ...] = ()
 
 
 class Table(NamedTuple):
@@ -205,24 +200,23 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
     """
     low, high = float(values.min()), float(values.max())
     right, floor = CHART[0] - 10, CHART[1] - 34
-    left = max(LEFT, 5 + LETTER * max(len(amount(low)), len(amount(high))))
-    x = np.linspace(left, right, len(values))
+    x = np.linspace(LEFT, right, len(values))
     y = TOP + (high - values) / (high - low or 1.0) * (floor - TOP)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     parts = [
-        *(_element("line", "rule", x1=left, x2=right, y1=at, y2=at) for at in (floor, TOP)),
-        _text(amount(low), left - 5, floor, "end"),
-        _text(amount(high), left - 5, TOP, "end"),
-        _text("1", left, floor + 14, "start"),
+        *(_element("line", "rule", x1=LEFT, x2=right, y1=at, y2=at) for at in (floor, TOP)),
+        _text(amount(low), LEFT - 5, floor, "end"),
+        _text(amount(high), LEFT - 5, TOP, "end"),
+        _text("1", LEFT, floor + 14, "start"),
         _text(str(len(values)), right, floor + 14, "end"),
-        _text(along, (left + right) / 2, floor + 28, "middle"),
+        _text(along, (LEFT + right) / 2, floor + 28, "middle"),
         _element("polyline", "trace", points=points),
     ]
     return _chart(parts, CHART, name)
 
 
 def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Markup:
-    """Return clusters in the plane: a disc as large as the cluster's share, and an ellipse.
+    """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
     ----------
@@ -241,22 +235,12 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
         _text("axis 2", middle + 6, 8, "start", "axis"),
         *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
         # above all discs, since one may lie on another
-        *(_ellipse(found.draws[:, c], place, scale) for c, place in enumerate(places)),
         *(
             _text(str(cluster), x, y - radius - 6, "middle", "disc-name")
             for cluster, ((x, y), radius) in enumerate(discs)
         ),
     ]
     return _chart(parts, (SQUARE, SQUARE), name)
-
-
-def _ellipse(draws: Floats, centre: Floats, scale: float) -> Markup:
-    spread, axes = np.linalg.eigh(np.cov(draws, rowvar=False))
-    rx, ry = ELLIPSE * scale * np.sqrt(np.maximum(spread, 0.0))
-    turn = -np.degrees(np.arctan2(axes[1, 0], axes[0, 0]))
-    x, y = centre
-    rotated = f"rotate({turn:.1f} {x:.1f} {y:.1f})"
-    return _element("ellipse", "doubt", cx=x, cy=y, rx=rx, ry=ry, transform=rotated)
 
 
 def _chart(parts: Iterable[Markup], size: tuple[int, int], name: str) -> Markup:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import jinja2
 
-from silomix.coordinator.polish import LIKELIHOOD_LIMIT, NOISE
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
@@ -65,7 +64,6 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
         probability=PROBABILITY,
         contrast=contrast(posterior.weights, posterior.probabilities),
         outside=outside,
-        limits=(LIKELIHOOD_LIMIT, NOISE),
         **_frame(),
     )
     return page.lstrip()

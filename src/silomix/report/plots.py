@@ -20,7 +20,7 @@ from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -35,14 +35,6 @@ NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 MOST_NUMBERS = 300
 # Variables whose drift is drawn, the largest; with more, no name is legible.
 MOST_VARIABLES = 40
-# Columns of coverage, and what they cover.
-PARAMETERS = {
-    "pi": "weights",
-    "p0": "probabilities, lowest",
-    "p1": "low",
-    "p2": "high",
-    "p3": "highest",
-}
 # Standard errors each way.
 ERRORS = 2.0
 
@@ -77,9 +69,7 @@ def number_of_clusters(
     """
     ax, found = _axis(ax), characterise.number_of_clusters(posterior.weights, at_least=at_least)
     ax.bar(list(found), list(found.values()), color=COLOURS[0])
-    ax.set_xticks(list(found))
-    ax.set_xlim(min(found) - 1.5, max(found) + 1.5)
-    ax.set_ylim(0.0, 1.0)
+    ax.set(xticks=list(found), xlim=(min(found) - 1.5, max(found) + 1.5), ylim=(0.0, 1.0))
     ax.set_xlabel(f"clusters with at least {at_least:.1%} of all rows")
     ax.set(ylabel="posterior probability", title=f"Of {posterior.n_clusters} clusters found")
     return ax
@@ -231,13 +221,11 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
         ax.figure.colorbar(dots, ax=ax, label="P(silos alike)", pad=0.02)
     else:
         ax.scatter(middle, lines, color=COLOURS[0])
-    ax.set_yticks(lines, _plain(frame["variable"]), fontsize=8)
-    ax.set_ylim(len(frame) - 0.5, -0.5)
+    ax.set_yticks(lines, frame["variable"], fontsize=8, parse_math=False)
     # silos that are all alike need a scale too, and dots at zero some room
     edge = 1.05 * max(np.nanmax([middle, far]), 1.0)
-    ax.set_xlim(-0.02 * edge, edge)
+    ax.set(title=title, xlim=(-0.02 * edge, edge), ylim=(len(frame) - 0.5, -0.5))
     ax.set_xlabel("spread of a probability of one half between silos, percentage points")
-    ax.set_title(title)
     return ax
 
 
@@ -301,7 +289,7 @@ def coverage(
     ax = _compare_methods(ax, summary, parameter)
     ax.axhline(level, color="black", linewidth=0.8, linestyle="--", label=f"{level:.0%} wanted")
     ax.legend(fontsize=8)
-    named = PARAMETERS.get(parameter, parameter)
+    named = "weights" if parameter == "pi" else f"level probabilities, {parameter}"
     ax.set(ylabel="coverage", title=f"Coverage of {level:.0%} intervals: {named}")
     return ax
 
@@ -393,7 +381,7 @@ def _heat(
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
-    ax.set_yticks(range(len(lines)), _plain(lines), fontsize=8)
+    ax.set_yticks(range(len(lines)), lines, fontsize=8, parse_math=False)
     ax.set_xticks(range(len(columns)), [str(name) for name in columns])
     ax.set(xlabel="cluster", title=words[1])
     few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
@@ -408,8 +396,3 @@ def _heat(
 def _height(lines: int) -> float:
     """Return inches for so many lines of a heat map."""
     return min(1.5 + 0.22 * lines, 30.0)
-
-
-def _plain(names: Iterable[str]) -> list[str]:
-    """Return names in which matplotlib sees no formula."""
-    return [name.replace("$", r"\$") for name in names]

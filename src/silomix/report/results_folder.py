@@ -12,6 +12,7 @@ from silomix.errors import SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
 from silomix.model.reading import find_column, read_cells, read_table
+from silomix.model.sentences import listing
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
@@ -38,7 +39,7 @@ DRAWS = "draws.npz"
 # Arrays in the file of the draws, beside `levels`, (level, 2): variable and level.
 DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
 TABLES = (SIZES, PROFILES, LABELS, "correspondence.csv", "silo_weights.csv", "drift.csv")
-# Files in the way that a message names; of more it says where they are.
+# Files in the way that a message names; the others are only counted.
 MOST_NAMED = 3
 
 
@@ -180,10 +181,8 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     """Refuse to replace files that exist, unless forced. Call it before the work."""
     taken = [path for path in paths if path.exists()]
     if taken and not force:
-        named = f"{', '.join(map(str, taken))} exist{'s' if len(taken) == 1 else ''} already"
-        if len(taken) > MOST_NAMED:
-            named = f"{taken[0].parent} has results already, {len(taken)} files"
-        raise SettingsError(f"{named}; give --force to replace, or another --out")
+        named = listing([str(path) for path in taken], MOST_NAMED)
+        raise SettingsError(f"already there: {named}; give --force to replace, or another --out")
 
 
 def write_table(table: pd.DataFrame, path: Path, *, private: bool = False) -> None:

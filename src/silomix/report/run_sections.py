@@ -6,6 +6,8 @@ silos differ, and what left each.
 
 from __future__ import annotations
 
+from inspect import getdoc
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,19 +15,28 @@ import pandas as pd
 
 from silomix.model.diagnostics import fewest_draws, rhat_words, worst_rhat
 from silomix.model.metrics import INTERVAL
-from silomix.model.sentences import ABSENT, amount, listing, number, percent, plural, probability
+from silomix.model.sentences import (
+    ABSENT,
+    amount,
+    listing,
+    number,
+    percent,
+    plural,
+    probability,
+    span,
+)
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
 from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
+from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Floats
     from silomix.model.draws import SiloWeights
-    from silomix.posterior import PolishTrace, Posterior, PosteriorDiagnostics
+    from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
 # Lines of the table under a trace.
@@ -33,39 +44,8 @@ MOST_TRACED = 40
 # By name: title, what the places are, and what the values are.
 TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
-    "log_likelihood": (
-        "Log-likelihood of all rows over the polish",
-        "polish round",
-        "log-likelihood",
-    ),
+    "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
-MATCHINGS = {
-    "evidence": "Clusters are joined when their rows are more probable under one profile than "
-    "under several.",
-    "ball": "Clusters are joined when one lies within a radius of the other, which shrinks with "
-    "more rows.",
-    "divergence": "Silos are matched one after the other to the mean of those before, so that rows "
-    "stay as probable in the cluster they are given as in their own.",
-    "hungarian": "Clusters are paired one to one with those of the silo that found most.",
-}
-AGGREGATIONS = {
-    "vcmc": "Variational consensus Monte Carlo: weighted means of the draws, with weights that "
-    "maximise a lower bound of the evidence (ELBO). The likelihood of all rows comes from the "
-    "oracle: ",
-    "cmc": "Consensus Monte Carlo: means of the draws, weighted by inverse variances.",
-    "uniform": "Means of the draws, all of which count alike.",
-    "product": "The product of densities that are fitted to the draws.",
-}
-ORACLES = {
-    "contingency": "each silo reported, once, the count of each distinct row.",
-    "federated": "each silo reported sums of log-likelihoods and their gradients, whenever asked.",
-}
-POLISH = (
-    "The clusters of all rows are drawn once more, in every silo, and the parameters from the "
-    "counts of all: after enough rounds the draws no longer depend on where they began."
-)
-
-
 # Confidence of a match that is not worth a word.
 SURE = 0.995
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
@@ -80,10 +60,8 @@ REPLIES = {
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
-# Up to the first probability of being alike, silos are said to differ in a variable; below the
-# second, at odds of 4 to 1, to differ probably; from the third, which is the prior's, to be alike.
-DIFFERENT, PROBABLY_DIFFERENT, ALIKE = 0.05, 0.2, 0.5
-MOST_NAMED = 6
+# Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
+DIFFERENT = 0.2
 # A difference between two silos' probabilities below this rounds to no percentage point.
 SMALLEST = 0.005
 
@@ -102,19 +80,16 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Sample", f"Sampled over all silos at once: {sampled}; only counts travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
-        how, meaning = f"The silos' draws were combined by {method}", AGGREGATIONS[method]
+        how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
-            meaning += ORACLES[study.aggregation.oracle]
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
-        yield "Match", matched, MATCHINGS[matching]
-        yield "Aggregate", f"{how}.", meaning
+        yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
+        yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
-            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", POLISH
-        else:
-            yield "Polish", "No polish: the draws are as the aggregation left them.", ""
+            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", ""
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:
@@ -157,15 +132,6 @@ def trace_pictures(diagnostics: PosteriorDiagnostics) -> Iterator[Picture]:
             yield Picture(drawing, caption, make_table(title, columns))
 
 
-def checks_table(polish: PolishTrace) -> Table:
-    """Return the checks whether the polish had come to rest."""
-    rounds, *moved = np.transpose(polish.values["movement"])
-    heads = ("log-likelihood", "means of the parameters", "their spreads")
-    columns: dict[str, Any] = {"round": rounds.astype(int)}
-    columns |= {head: map(number, values) for head, values in zip(heads, moved, strict=True)}
-    return make_table("Whether the draws were still moving, at each check of the polish", columns)
-
-
 def settings_table(study: Study) -> Table:
     """Return every setting of the study but its roster and variables."""
     settings = study.model_dump(mode="json", exclude={"silos", "variables", "title"})
@@ -176,29 +142,15 @@ def settings_table(study: Study) -> Table:
 
 
 def provenance_table(posterior: Posterior) -> Table:
-    """Return version, seed and digests."""
-    made, least, note = posterior.provenance, posterior.study.kept_draws, ""
-    if posterior.n_draws > least:
-        which = "the last rounds of the polish" if posterior.diagnostics.rounds else "all chains"
-        note = f"all of {which}; the setting kept_draws, {least:,}, is the fewest there may be"
+    """Return seed and digests."""
+    made = posterior.provenance
     lines = {
-        "silomix": made.version,
         "seed": made.seed,
-        "draws": Cell(f"{posterior.n_draws:,}", note=note),
         "digest of the study": made.study,
         **{f"digest of {silo}'s release": digest for silo, digest in made.releases.items()},
     }
     columns = {"what": lines, "value": lines.values()}
-    return make_table("Version, seed and digests", columns, left=(0, 1))
-
-
-def variables_table(study: Study) -> Table:
-    """Return the variables and their levels."""
-    columns = {
-        "variable": [variable.name for variable in study.variables],
-        "levels": [", ".join(variable.levels) for variable in study.variables],
-    }
-    return make_table("Variables and their levels", columns, left=(0, 1))
+    return make_table("Seed and digests", columns, left=(0, 1))
 
 
 def rows_by_silo(posterior: Posterior) -> list[int] | None:
@@ -240,15 +192,6 @@ def holders_table(posterior: Posterior) -> Table:
     return make_table("Each cluster's share of each silo's rows", columns)
 
 
-def matches_table(posterior: Posterior) -> Table:
-    """Return every local cluster and the cluster it belongs to."""
-    frame: pd.DataFrame = posterior.correspondence_frame(frame_like="pandas")
-    frame["rows"] = frame["rows"].map("{:,}".format)
-    frame["confidence"] = frame["confidence"].map(number)
-    columns = dict(frame.rename(columns={"local_cluster": "local cluster"}))
-    return make_table("Which local cluster belongs to which cluster", columns)
-
-
 def silos_table(posterior: Posterior) -> Table:
     """Return the silos: their rows, the clusters they found, and λ, as far as these are known."""
     rows, match, found = rows_by_silo(posterior), posterior.correspondence, posterior.silo_weights
@@ -267,9 +210,7 @@ def influence_table(found: SiloWeights) -> Table:
     """Return μ, each silo's influence on each cluster's profile."""
     columns: dict[str, Any] = {"silo": found.silos}
     for cluster, shares in enumerate(found.profiles.T):
-        columns[str(cluster)] = [
-            Cell(f"{share:.2f}", heat_class(share)) if share > 0 else ABSENT for share in shares
-        ]
+        columns[str(cluster)] = [Cell(f"{share:.2f}", heat_class(share)) for share in shares]
     return make_table(
         "μ: each silo's influence on each cluster's profile; a column sums to one", columns
     )
@@ -277,27 +218,22 @@ def influence_table(found: SiloWeights) -> Table:
 
 def sent_kinds(posterior: Posterior) -> list[str]:
     """Return the kinds of replies that were sent, in the order of the method."""
-    sent = {kind for kinds in posterior.provenance.sent.values() for kind in kinds}
-    return [*(kind for kind in REPLIES if kind in sent), *sorted(sent - REPLIES.keys())]
+    return list(dict.fromkeys(chain.from_iterable(posterior.provenance.sent.values())))
 
 
-def sent_table(posterior: Posterior, most: int | None = None) -> Table:
-    """Return what left each silo, in bytes, by kind of reply; beyond `most` silos, at most what."""
-    made, kinds, silos = posterior.provenance, sent_kinds(posterior), posterior.silos
-    sizes = np.array([[made.sent.get(silo, {}).get(kind, 0) for kind in kinds] for silo in silos])
-    lines = dict(zip(silos[:most], sizes[:most], strict=True))
-    if len(silos) > len(lines):
-        lines[f"{len(silos) - len(lines)} more, at most"] = sizes[most:].max(axis=0)
+def sent_table(posterior: Posterior) -> Table:
+    """Return what left each silo, in bytes, by kind of reply."""
+    silos, made = posterior.silos, posterior.provenance
 
-    def cell(silo: str, place: int) -> Cell:
-        answers = made.answered.get(silo, {}).get(kinds[place], 0)
+    def cell(silo: str, kind: str) -> Cell:
+        answers = made.answered.get(silo, {}).get(kind, 0)
         note = f"in {plural(answers, 'answer')}" if answers > 1 else ""
-        return Cell(f"{lines[silo][place]:,}", note=note)
+        return Cell(f"{made.sent.get(silo, {}).get(kind, 0):,}", note=note)
 
-    columns: dict[str, Any] = {"silo": lines}
-    for place, kind in enumerate(kinds):
-        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, place) for silo in lines]
-    columns["total"] = [f"{line.sum():,}" for line in lines.values()]
+    columns: dict[str, Any] = {"silo": silos}
+    for kind in sent_kinds(posterior):
+        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, kind) for silo in silos]
+    columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
     return make_table("Bytes that left each silo, by kind of reply", columns)
 
 
@@ -306,47 +242,26 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     own = posterior.silo_profiles
     if own is None:
         yield f"This is not known: {no_drift(posterior)}."
-    elif len(own.kappa) > 1:
-        frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
-        yield from _differing(frame["variable"].tolist(), frame["same"].to_numpy())
-    elif np.isinf(own.kappa).all():
-        yield (
-            "As far as the matching tells, the silos are alike in every variable: a cluster has "
-            "the same profile in all of them. There was no polish to say how sure this is."
-        )
-    else:
+    elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
             "together; there was no polish to learn it for each, or to say how sure it is."
         )
-
-
-def _differing(names: list[str], same: Floats) -> Iterator[str]:
-    """Yield the variables in which silos differ; `same` is the ascending probability of none."""
-    differ = int((same <= DIFFERENT).sum())
-    maybe = int((same < PROBABLY_DIFFERENT).sum())
-    if maybe == 0 and same[0] >= ALIKE:
-        yield (
-            "The silos are probably alike in every variable: a cluster has the same profile in all "
-            f"of them. The least sure is {names[0]}, with a probability of {same[0]:.2f}."
-        )
-    elif maybe == 0:
-        yield (
-            "No variable shows clearly that the silos differ: the probability that they are alike "
-            f"in it is at least {same[0]:.2f} ({names[0]}), and was {ALIKE:.2f} before the data."
-        )
-    if differ:
-        named = listing(names[:differ], MOST_NAMED)
-        yield (
-            f"The silos differ in {differ:,} of {plural(len(names), 'variable')}, with a "
-            f"probability of at least {1 - DIFFERENT:.0%} each: {named}."
-        )
-    if maybe > differ:
-        named = listing(names[differ:maybe], MOST_NAMED)
-        yield f"The silos probably differ in {plural(maybe - differ, 'variable')}: {named}."
-    if 0 < maybe < len(names):
-        others = plural(len(names) - maybe, "other variable")
-        yield f"Nothing shows clearly that they differ in {others}."
+    else:
+        frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
+        differ = frame.loc[frame["same"] < DIFFERENT, "variable"].tolist()
+        if differ:
+            yield (
+                f"The silos differ in {len(differ):,} of {plural(len(frame), 'variable')}, with a "
+                f"probability of at least {1 - DIFFERENT:.0%} each: {listing(differ)}."
+            )
+        else:
+            least = frame.iloc[0]
+            yield (
+                "No variable shows clearly that the silos differ: the probability that they are "
+                f"alike in it is at least {least['same']:.2f} ({least['variable']}), and was 0.50 "
+                "before the data."
+            )
 
 
 def drift_table(posterior: Posterior) -> Table:
@@ -364,8 +279,7 @@ def drift_table(posterior: Posterior) -> Table:
         else ABSENT
         for line in frame.to_dict("records")
     ]
-    ends = zip(near, far, strict=True)
-    interval = [f"{a:.1f} to {b:.1f}" if np.isfinite(a) else ABSENT for a, b in ends]
+    interval = [span(*ends, ".1f") for ends in zip(near, far, strict=True)]
     columns = {
         "variable": frame["variable"],
         "silos alike": [probability(same, draws) for same in frame["same"]],

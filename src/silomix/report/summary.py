@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group
+from rich.console import Group, group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
-from silomix.model.metrics import INTERVAL, highest_density_interval
+from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing, number, plural, span
+from silomix.posterior.global_posterior import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
@@ -31,21 +33,19 @@ if TYPE_CHECKING:
 
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
-MOST_NAMES = 8
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:
     """Return what a program wants to know, ready for JSON."""
-    diagnostics, made = posterior.diagnostics, posterior.provenance
+    diagnostics = posterior.diagnostics
     match, weights = posterior.correspondence, posterior.silo_weights
     sizes = sizes_frame(posterior).rename(columns={"mean": "share"})
     columns = ["cluster", "rows", "share", "lower", "upper"]
     return {
         "clusters": json_lines(sizes.reindex(columns=columns)),
         "interval": INTERVAL,
-        "silos": list(posterior.silos),
         "correspondence": match and json_lines(posterior.correspondence_frame(frame_like="pandas")),
         "silo_weights": weights and dict(zip(weights.silos, weights.weights.tolist(), strict=True)),
         "level": diagnostics.level,
@@ -54,11 +54,7 @@ def posterior_record(posterior: Posterior) -> dict[str, Any]:
         "notes": list(diagnostics.notes),
         "polish_rounds": diagnostics.rounds,
         "still_moving": diagnostics.still_moving,
-        "sent": {silo: dict(kinds) for silo, kinds in made.sent.items()},
-        "answered": {silo: dict(kinds) for silo, kinds in made.answered.items()},
-        "study": made.study,
-        "seed": made.seed,
-        "version": made.version,
+        **asdict(posterior.provenance),
     }
 
 
@@ -67,12 +63,9 @@ def json_lines(frame: pd.DataFrame) -> list[dict[Any, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
-def posterior_view(posterior: Posterior) -> RenderableType:
+@group()
+def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     """Return what a person wants to know: the clusters, the silos, the verdict, what was sent."""
-    return Group(*_parts(posterior))
-
-
-def _parts(posterior: Posterior) -> Iterator[RenderableType]:
     rows, made = run.rows_by_silo(posterior), posterior.provenance
     counted = "" if rows is None else f", {plural(sum(rows), 'row')}"
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
@@ -90,7 +83,7 @@ def _parts(posterior: Posterior) -> Iterator[RenderableType]:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
     yield Text("What left each silo, in bytes", style="bold")
-    yield as_view(run.sent_table(posterior, MOST_SILOS))
+    yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(
             "Distinct rows with their counts are the table but for its order. The oracle "
@@ -114,7 +107,7 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        lines.append((cluster, f"{len(named)} of {many}", known, listing(named, MOST_NAMES)))
+        lines.append((cluster, f"{len(named)} of {many}", known, listing(named)))
     frame = pd.DataFrame(lines, columns=["cluster", "silos", "sure", "found by"])
     return frame_view(frame, left=["found by"])
 
@@ -177,9 +170,8 @@ def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
 
 
 def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, Floats]:
-    lower, upper = highest_density_interval(draws, INTERVAL)
-    mean = draws.mean(axis=0, dtype=np.float64)
-    return {name: mean.ravel(), LOWER: lower.ravel(), UPPER: upper.ravel()}
+    found = estimates(draws, INTERVAL)
+    return {name: found["mean"], LOWER: found["lower"], UPPER: found["upper"]}
 
 
 def silo_record(name: str, posterior: LocalPosterior) -> dict[str, Any]:
@@ -212,15 +204,10 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     shard, diagnostics = posterior.draws.shard, posterior.draws.diagnostics
     sizes = silo_sizes(posterior)
     heading = f"{name}: {shard.rows:,} rows, {len(shard.schema.variables)} variables, "
-    clusters = {
-        "cluster": sizes["cluster"],
-        "rows": sizes["rows"].map("{:,}".format),
-        "share": sizes["share"].map("{:.1%}".format),
-        "weight": sizes["weight"].map("{:.3f}".format),
-        f"{INTERVAL:.0%} interval": [
-            span(low, high, ".3f") for low, high in sizes[[LOWER, UPPER]].to_numpy()
-        ],
-    }
+    shown = sizes[["cluster", "rows", "share"]].copy()
+    shown["weight"] = sizes["weight"].map("{:.3f}".format)
+    ends = sizes[[LOWER, UPPER]].to_numpy()
+    shown[f"{INTERVAL:.0%} interval"] = [span(low, high, ".3f") for low, high in ends]
     found = diagnostics.traces.values()
     traces = {
         "trace": [trace.replace("_", " ") for trace in diagnostics.traces],
@@ -229,7 +216,7 @@ def silo_view(name: str, posterior: LocalPosterior) -> RenderableType:
     }
     return Group(
         Text(heading + plural(len(sizes), "cluster"), style="bold"),
-        as_view(make_table("clusters", clusters)),
+        frame_view(shown),
         Text(diagnostics.verdict),
         as_view(make_table("traces", traces)),
         Text(_provenance(posterior)),

@@ -272,7 +272,9 @@ class Aggregation(Record):
 
     Attributes
     ----------
-    method : vcmc maximises the relaxed ELBO; cmc: inverse variances; product: of densities.
+    method : vcmc makes weighted means of the draws, with weights that maximise the relaxed ELBO, a
+        lower bound of the evidence; cmc weighs them by inverse variances; uniform counts all alike;
+        product multiplies densities that are fitted to the draws.
     oracle : contingency sends distinct rows; federated sums only.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
