@@ -175,7 +175,7 @@ def on_flare(use, silos, folder):
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
     study = silos[0].study
     journal = Journal(folder / "journal", study)
-    return use(RemoteSilos(study, controller, journal, 60.0))
+    return use(RemoteSilos(study, controller, journal))
 
 
 TRANSPORTS = {

@@ -122,7 +122,6 @@ class RemoteSilos:
     study: Study
     channel: StudyController
     journal: Journal
-    deadline: float
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -147,7 +146,7 @@ class RemoteSilos:
             if replies[name] is None
         }
         received = 0
-        for name, answer in self.channel.exchange(questions, self.deadline):
+        for name, answer in self.channel.exchange(questions):
             replies[name] = self._accept(number, name, queries[name], answer)
             received += len(answer)
         entry = {
@@ -210,7 +209,7 @@ class StudyController(Controller):
             local = read_json(Path(workspace.get_site_config_dir()) / SETTINGS_FILE)
             study = read_study(config / session.STUDY_FILE)
             journal = Journal(Path(local["journals"], digest(study)[:16]), study)
-            silos = RemoteSilos(study, self, journal, self._deadline, self._asked)
+            silos = RemoteSilos(study, self, journal, self._asked)
             report = partial(setattr, self, "_progress")
             posterior = run_study(study, silos, threads=cores(None), report=report)
             posterior.save(folder / session.POSTERIOR_FILE)
@@ -225,9 +224,7 @@ class StudyController(Controller):
         outcome = replace(outcome, seconds=seconds, asked=self._asked)
         write_json(folder / session.OUTCOME_FILE, asdict(outcome))
 
-    def exchange(
-        self, questions: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
+    def exchange(self, questions: Mapping[str, bytes]) -> Iterator[tuple[str, bytes | str]]:
         """Send each silo its question as a task; yield answers, or codes of why there is none."""
         present = {client.name for client in self._fl_ctx.get_engine().get_clients()}
         tasks: dict[str, Task] = {}
@@ -236,7 +233,7 @@ class StudyController(Controller):
                 if name not in present:
                     yield name, session.AWAY
                 content = Shareable({session.PAYLOAD: question})
-                tasks[name] = task = Task(session.TASK, content, timeout=math.ceil(deadline))
+                tasks[name] = task = Task(session.TASK, content, timeout=math.ceil(self._deadline))
                 self.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
             while tasks:
                 for name, task in list(tasks.items()):

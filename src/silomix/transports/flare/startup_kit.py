@@ -24,16 +24,23 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
+from silomix.silo.local import open_site, without
+from silomix.study import digest, read_study
+from silomix.study.policy import find_policy
+from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from silomix.kernels.arrays import Ints
+    from silomix.silo.local import Silo
 
 PROJECT = ORGANISATION = "silomix"
 # Names of the folders that are no silo's.
@@ -94,6 +101,31 @@ class SiteSettings:
     threads: int | None = None
     ledger: str | None = None
     table_name: str | None = None
+
+
+def open_own_silo(settings: SiteSettings, name: str) -> tuple[Silo, Ints]:
+    """Read what the site decided, and open its silo, with a store for each study.
+
+    Returns the silo, and the number that each of its rows has in its table.
+
+    Raises
+    ------
+    SilomixError
+        When something does not fit; the text stays here.
+    """
+    study = without(read_study(settings.study), settings.without)
+    silo, rows = open_site(
+        Path(settings.data),
+        study,
+        name,
+        policy=find_policy(settings.policy),
+        store=Path(settings.store) / digest(study)[:16],
+        silo_column=settings.silo_column,
+        frequency=settings.frequency,
+        ledger=Path(settings.ledger) if settings.ledger else None,
+        table_name=settings.table_name,
+    )
+    return replace(silo, threads=cores(settings.threads)), rows
 
 
 def require_flare() -> None:
