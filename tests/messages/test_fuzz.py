@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from federation.message_cases import exchanges
+from federation.message_cases import exchanges, write
 from federation.mutations import TooLong, mutate_folder, mutate_message, time_limit
 
 from silomix.errors import MessageError
@@ -60,7 +60,7 @@ def attack_bytes(first, last):
 
 def attack_folders(first, last, folder):
     good = [
-        files.write(folder / str(n), exchange.envelope(record), record, study=exchange.study)
+        write(folder / str(n), exchange.envelope(record), record, study=exchange.study)
         for n, (exchange, record) in enumerate(CASES)
     ]
     endings = dict.fromkeys(ENDINGS, 0)

@@ -24,6 +24,7 @@ from federation.exchange_cases import (
     in_process,
     make_case,
 )
+from federation.message_cases import write
 from safetensors.numpy import load_file
 
 from silomix.coordinator.pipeline import run_study
@@ -31,7 +32,7 @@ from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
 from silomix.messages.container import LARGEST_HEAD, Envelope
 from silomix.messages.container import digest as digest_question
-from silomix.messages.folder import read, write
+from silomix.messages.folder import read
 from silomix.model.files import replace_file
 from silomix.study import FewRounds, digest, make_study
 from silomix.study.policy import Exchanges

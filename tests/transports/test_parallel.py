@@ -173,7 +173,10 @@ class TestWorkers:
             if at.done:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(parallel, "work", reply_at_once)
+        def work(bare, *_, **__):
+            return bare.keywords["name"], "reply", {"kept": "sampled"}
+
+        monkeypatch.setattr(parallel, "work", work)
         silos = make_silos(8)
         with joblib.parallel_config(backend="threading", n_jobs=jobs):
             with pytest.raises(KeyboardInterrupt), Joblib(silos, report=stop) as asked:

@@ -38,27 +38,6 @@ Kind = Literal["float32", "float64", "int64", "uint8", "uint16", "uint32", "uint
 SHAPES = TypeAdapter(dict[str, tuple[Kind, tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]]])
 
 
-def write(folder: str | Path, envelope: Envelope, record: Any, *, study: Study) -> Path:
-    """Write a message as a folder, whole or not at all, and return its path.
-
-    Parameters
-    ----------
-    folder : must not exist: a message is never overwritten.
-    study : names the variables and levels in a release.
-
-    Raises
-    ------
-    MessageError
-        When the record is not one that travels.
-    FileError
-        When the folder exists, or cannot be written.
-    """
-    target = Path(folder)
-    check_target(target)
-    write_folder(target, message_files(envelope, record, study.table_schema).items())
-    return target
-
-
 def write_release(
     release: Release, folder: str | Path, schema: Schema, *, force: bool = False
 ) -> list[Path]:

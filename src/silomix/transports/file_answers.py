@@ -7,7 +7,6 @@ store is made again where the store is new.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from silomix.errors import MessageError, StudyMismatch
 from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
-from silomix.messages.folder import read, write
+from silomix.messages.folder import message_files, read, write_folder
 from silomix.messages.message_checks import check_envelope
 from silomix.messages.released_draws import same_draws
 from silomix.silo.answer import answer_or_refuse, count_answered
@@ -133,8 +132,7 @@ class _Question:
         """Write an answer, whole or not at all; one that is there makes room first."""
         study, kind, asked = self.silo.study, type(reply).__name__, digest_question(query)
         envelope = Envelope(digest(study), self.silo.name, self.number, kind, asked)
-        shutil.rmtree(self.target, ignore_errors=True)
-        write(self.target, envelope, reply, study=study)
+        write_folder(self.target, message_files(envelope, reply, study.table_schema).items())
         size = sum(path.stat().st_size for path in self.target.iterdir())
         refused = reply.code if isinstance(reply, Refused) else None
         return Answered(self.number, type(query).__name__, kind, self.target, size, refused)

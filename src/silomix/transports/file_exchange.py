@@ -30,17 +30,8 @@ if TYPE_CHECKING:
 # In the envelope of a question to all silos, where the silo's name would be.
 EVERYONE = ""
 
-# What to do about a refusal, by its code.
-AGAIN = {
-    "policy": "its owner may change the policy; or make a study that does without",
-    "limit": "its owner may allow more; or make a study that asks less",
-    "too-few-rows": "its owner may lower the minimum; or make a study without it",
-    "study": "give it the study file and the questions of this study",
-    "question": "bring it the folder questions again, unchanged",
-    "order": "bring it the whole folder questions, not its last part alone",
-    "data": "correct its table, or use the right one",
-    "dependency": "install there what its log names",
-}
+# What to do about a refusal, whatever its code.
+REFUSED = "let its owner put right what its log names, and answer with --again; or ask for less"
 
 
 class Unanswered(OpenQuestion):
@@ -81,8 +72,7 @@ class Unanswered(OpenQuestion):
             for name, place in self.missing.items()
         }
         for name, code in self.refused.items():
-            advice = AGAIN.get(code, "its log says what went wrong")
-            found[name] = (f"refused: {REFUSALS[code]}", f"{advice}; then answer with --again")
+            found[name] = (f"refused: {REFUSALS[code]}", REFUSED)
         return found
 
 
