@@ -142,7 +142,7 @@ def on_flare(use, silos, folder):
     from nvflare.apis.utils.decomposers import flare_decomposers
     from nvflare.fuel.utils import fobs
 
-    from silomix.transports.flare.controller import Journal, RemoteSilos, StudyController
+    from silomix.transports.flare.controller import RemoteSilos, StudyController
     from silomix.transports.flare.executor import SiloExecutor
 
     flare_decomposers.register()
@@ -173,9 +173,7 @@ def on_flare(use, silos, folder):
     controller._abort = SimpleNamespace(triggered=False)
     engine = SimpleNamespace(get_clients=lambda: clients)
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
-    study = silos[0].study
-    journal = Journal(folder / "journal", study)
-    return use(RemoteSilos(study, controller, journal))
+    return use(RemoteSilos(silos[0].study, controller, folder / "journal"))
 
 
 TRANSPORTS = {

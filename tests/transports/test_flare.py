@@ -36,7 +36,7 @@ from silomix.silo.local import without
 from silomix.simulate import simulate
 from silomix.study import digest, make_study, read_study, write_study
 from silomix.transports.flare import session, startup_kit
-from silomix.transports.flare.controller import Journal, NoAnswer, RemoteSilos
+from silomix.transports.flare.controller import NoAnswer, RemoteSilos
 from silomix.transports.flare.executor import SiloExecutor, respond
 from silomix.transports.flare.session import Outcome, write_job
 from silomix.transports.flare.startup_kit import (
@@ -78,7 +78,7 @@ class ScriptedChannel:
 
 def ask(folder, **answers):
     channel = ScriptedChannel(**answers)
-    silos = RemoteSilos(STUDY, channel, Journal(folder, STUDY))
+    silos = RemoteSilos(STUDY, channel, folder)
     return silos.ask(QUERY), silos.log[0], channel.sent
 
 
@@ -266,7 +266,7 @@ class TestCommands:
         assert done.exit_code == 0, done.output
         assert "north: 40 rows, policy open, study" in done.output
         assert "nvflare.private.fed.app.client.client_train" in started[0]
-        assert read_json(kit / "local" / "silomix.json")["data"] == site.data
+        assert read_json(kit / "local" / "silomix.json")["data"] == str(site.data)
         assert self.run("site", kit, "--data", "absent.csv", *words).exit_code == 3
         assert len(started) == 1
 

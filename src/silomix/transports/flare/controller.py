@@ -66,62 +66,25 @@ class NoAnswer(SiloError):
         )
 
 
-class Journal:
-    """Answers on disk by question, so that a coordinator that was killed asks nobody twice.
-
-    The coordinator is deterministic: started again it asks the same questions in the same order. A
-    journal is a folder of messages, which only their owner may open: ``000007-2.reply`` is what
-    the silo at place 2 of the roster answered to question 7, whose digest is in it.
-    """
-
-    def __init__(self, folder: Path, study: Study) -> None:
-        self.folder, self._study = folder, study
-        with writing(folder, CheckpointError):
-            private_folder(folder)
-
-    def find(self, number: int, silo: str, query: Query) -> Any:
-        """Return a silo's answer to a question, or None where there is none yet.
-
-        Raises
-        ------
-        CheckpointError
-            When the question is not the one that was answered, or the file is damaged.
-        """
-        path = self._path(number, silo)
-        if not path.exists():
-            return None
-        try:
-            envelope, record = decode(path.read_bytes())
-            check_envelope(envelope, self._study, silo, number, query)
-        except MessageError as error:
-            raise CheckpointError(
-                f"{path} does not answer question {number} to {silo}, which may be asked by "
-                f"another version of silomix or of a package ({error}); go on with that version, "
-                f"or delete {self.folder} to ask everything again"
-            ) from None
-        return record
-
-    def keep(self, number: int, silo: str, content: bytes) -> None:
-        """Write a silo's encoded answer, whole or not at all."""
-        replace_file(self._path(number, silo), content, alone=True, private=True)
-
-    def _path(self, number: int, silo: str) -> Path:
-        return self.folder / f"{number:06}-{self._study.silos.index(silo)}.reply"
-
-
 @dataclass(frozen=True)
 class RemoteSilos:
     """The silos of a study behind a channel; satisfies `silomix.messages.Silos`.
 
+    Answers are kept on disk by question, so that a coordinator that was killed asks nobody twice:
+    it is deterministic, and started again asks the same questions in the same order. A journal is
+    a folder of messages, which only their owner may open: ``000007-2.reply`` is what the silo at
+    place 2 of the roster answered to question 7, whose digest is in it.
+
     Attributes
     ----------
     channel : its `exchange` carries messages to the silos and back.
+    journal : the folder.
     log : an entry for each question so far, as in `Outcome.asked`.
     """
 
     study: Study
     channel: StudyController
-    journal: Journal
+    journal: Path
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -139,7 +102,7 @@ class RemoteSilos:
         """
         start, number, about = time.monotonic(), len(self.log) + 1, digest(self.study)
         queries = by_silo(query, self.names)
-        replies = {name: self.journal.find(number, name, one) for name, one in queries.items()}
+        replies = {name: self.find(number, name, one) for name, one in queries.items()}
         questions = {
             name: encode(Envelope(about, name, number, type(one).__name__), one)
             for name, one in queries.items()
@@ -160,6 +123,37 @@ class RemoteSilos:
         self.log.append(entry)
         return replies
 
+    def find(self, number: int, silo: str, query: Query) -> Any:
+        """Return a silo's answer to a question, or None where there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When the question is not the one that was answered, or the file is damaged.
+        """
+        path = self._path(number, silo)
+        if not path.exists():
+            return None
+        try:
+            envelope, record = decode(path.read_bytes())
+            check_envelope(envelope, self.study, silo, number, query)
+        except MessageError as error:
+            raise CheckpointError(
+                f"{path} does not answer question {number} to {silo}, which may be asked by "
+                f"another version of silomix or of a package ({error}); go on with that version, "
+                f"or delete {self.journal} to ask everything again"
+            ) from None
+        return record
+
+    def keep(self, number: int, silo: str, content: bytes) -> None:
+        """Write a silo's encoded answer, whole or not at all."""
+        with writing(self.journal, CheckpointError):
+            private_folder(self.journal)
+            replace_file(self._path(number, silo), content, alone=True, private=True)
+
+    def _path(self, number: int, silo: str) -> Path:
+        return self.journal / f"{number:06}-{self.names.index(silo)}.reply"
+
     def _accept(self, number: int, name: str, query: Query, answer: bytes | str) -> Any:
         """Check and keep one answer, and return it."""
         if isinstance(answer, bytes):
@@ -167,7 +161,7 @@ class RemoteSilos:
             check_envelope(envelope, self.study, name, number, query)
             check_reply(reply, query, self.study, name)
             if not isinstance(reply, Refused):
-                self.journal.keep(number, name, answer)
+                self.keep(number, name, answer)
                 return reply
             answer = reply.code
         raise NoAnswer(name, answer, f"{number} ({type(query).__name__})")
@@ -208,7 +202,7 @@ class StudyController(Controller):
             config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
             local = read_json(Path(workspace.get_site_config_dir()) / SETTINGS_FILE)
             study = read_study(config / session.STUDY_FILE)
-            journal = Journal(Path(local["journals"], digest(study)[:16]), study)
+            journal = Path(local["journals"], digest(study)[:16])
             silos = RemoteSilos(study, self, journal, self._asked)
             report = partial(setattr, self, "_progress")
             posterior = run_study(study, silos, threads=cores(None), report=report)

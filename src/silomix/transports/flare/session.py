@@ -65,6 +65,8 @@ class Outcome:
 def write_job(folder: Path, study: Study, deadline: float) -> Path:
     """Write the job of a study into a new folder, as FLARE reads it."""
     server = {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY}
+    flow = {"id": "study", "path": startup_kit.CONTROLLER, "args": {"deadline": deadline}}
+    executor = {"tasks": [TASK], "executor": {"path": startup_kit.EXECUTOR, "args": {}}}
     files = {
         "meta.json": {
             "name": TASK,
@@ -76,18 +78,14 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
         "coordinator/config/config_fed_server.json": {
             "format_version": 2,
             "server": server,
-            "workflows": [
-                {"id": "study", "path": startup_kit.CONTROLLER, "args": {"deadline": deadline}}
-            ],
+            "workflows": [flow],
         },
         "silo/config/config_fed_client.json": {
             "format_version": 2,
             "default_task_fetch_interval": FETCH_EVERY,
             "get_task_timeout": TRANSFER_WITHIN,
             "submit_task_result_timeout": TRANSFER_WITHIN,
-            "executors": [
-                {"tasks": [TASK], "executor": {"path": startup_kit.EXECUTOR, "args": {}}}
-            ],
+            "executors": [executor],
         },
     }
     for name, content in files.items():

@@ -24,10 +24,12 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic.dataclasses import dataclass
 
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
@@ -91,15 +93,15 @@ class SiteSettings:
         table, and its path.
     """
 
-    data: str
-    study: str
+    data: Path
+    study: Path
     policy: str
-    store: str
+    store: Path
     silo_column: str | None = None
     frequency: str | None = None
-    without: Sequence[str] = ()
+    without: tuple[str, ...] = ()
     threads: int | None = None
-    ledger: str | None = None
+    ledger: Path | None = None
     table_name: str | None = None
 
 
@@ -113,19 +115,12 @@ def open_own_silo(settings: SiteSettings, name: str) -> tuple[Silo, Ints]:
     SilomixError
         When something does not fit; the text stays here.
     """
-    study = without(read_study(settings.study), settings.without)
-    silo, rows = open_site(
-        Path(settings.data),
-        study,
-        name,
-        policy=find_policy(settings.policy),
-        store=Path(settings.store) / digest(study)[:16],
-        silo_column=settings.silo_column,
-        frequency=settings.frequency,
-        ledger=Path(settings.ledger) if settings.ledger else None,
-        table_name=settings.table_name,
-    )
-    return replace(silo, threads=cores(settings.threads)), rows
+    own = asdict(settings)
+    study = without(read_study(own.pop("study")), own.pop("without"))
+    threads, policy = cores(own.pop("threads")), find_policy(own.pop("policy"))
+    store = own.pop("store") / digest(study)[:16]
+    silo, rows = open_site(study=study, name=name, policy=policy, store=store, **own)
+    return replace(silo, threads=threads), rows
 
 
 def require_flare() -> None:
@@ -438,7 +433,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any], *, private: bool = False) -> None:
     """Write a mapping as JSON, whole or not at all; `private` for its owner alone."""
-    replace_file(path, json.dumps(content, indent=1).encode(), private=private)
+    replace_file(path, json.dumps(content, indent=1, default=str).encode(), private=private)
 
 
 def _close(folder: Path) -> Path:
