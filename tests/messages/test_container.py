@@ -42,9 +42,7 @@ LEVELS = np.full((1, 1, 2), 0.5)
 
 
 def sent(record, **changes):
-    return encode(
-        replace(Envelope("0f" * 32, "north", 1, type(record).__name__), **changes), record
-    )
+    return encode(replace(Envelope("0f" * 32, "north", 1), **changes), record)
 
 
 def edited(record, change):
@@ -167,7 +165,6 @@ class TestSending:
     @pytest.mark.parametrize(
         "changes",
         [
-            {"kind": "Refused"},
             {"study": "abc"},
             {"answers": "abc"},
             {"silo": "a\nb"},

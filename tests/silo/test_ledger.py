@@ -77,7 +77,7 @@ class TestCounting:
         [
             ("a", DEFAULT, {}, None),
             ("a", DEFAULT, {"study": "b"}, "allows 1 study of one table"),
-            ("", NONE, {}, "allows 0 studies of one table, and from 'people' none was"),
+            ("", NONE, {}, "allows 0 studies of one table, and from 'people' answered were none"),
             ("a", TWO, {"study": "b"}, None),
             ("ab", TWO, {"study": "c"}, "2 studies"),
             # the table has changed, or only columns that the study does not look at have

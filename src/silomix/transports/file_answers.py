@@ -74,7 +74,7 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
         source, target = exchange_folder.question_to(place, posed), own / posed.name
         if source is None:
             continue
-        question = _Question(number, source, target, silo, for_all=source == posed)
+        question = _Question(number, source, target, silo)
         if target.exists() and not (again and question.is_refused()):
             earlier.append(question)
             if is_new and not question.is_refused():
@@ -97,17 +97,16 @@ class _Question:
     source: Path
     target: Path
     silo: Silo
-    for_all: bool
 
     def asks(self, kind: type) -> bool:
         return self.target.name == exchange_folder.question_folder(self.number, kind.__name__)
 
     def read(self) -> Query:
         """Return the question; refuse one that is not what its folder says."""
-        silo, whom = self.silo, EVERYONE if self.for_all else self.silo.name
+        silo, is_own = self.silo, self.source.name.startswith(exchange_folder.FOR)
         try:
             envelope, query = read(self.source, study=silo.study)
-            check_envelope(envelope, silo.study, whom, self.number)
+            check_envelope(envelope, silo.study, silo.name if is_own else EVERYONE, self.number)
             if self.asks(type(query)):
                 return query
             problem = f"it has a {envelope.kind} in it"
@@ -131,7 +130,7 @@ class _Question:
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
         study, kind, asked = self.silo.study, type(reply).__name__, digest_question(query)
-        envelope = Envelope(digest(study), self.silo.name, self.number, kind, asked)
+        envelope = Envelope(digest(study), self.silo.name, self.number, answers=asked)
         write_folder(self.target, message_files(envelope, reply, study.table_schema).items())
         size = sum(path.stat().st_size for path in self.target.iterdir())
         refused = reply.code if isinstance(reply, Refused) else None

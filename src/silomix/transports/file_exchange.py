@@ -153,7 +153,7 @@ class FileExchange:
         """Yield the files of a question, paths and contents; the same question's are the same."""
         for silo, own in (query if isinstance(query, Mapping) else {EVERYONE: query}).items():
             part = f"{FOR}{exchange_folder.silo_folder(self.names, silo)}/" if silo else ""
-            envelope = Envelope(digest(self.study), silo, self.asked, type(own).__name__)
+            envelope = Envelope(digest(self.study), silo, self.asked)
             for file, content in message_files(envelope, own, self.study.table_schema).items():
                 yield f"{part}{file}", content
 

@@ -138,8 +138,8 @@ class Joblib:
             results = (self._parallel or workers(self._jobs))(jobs)
             try:
                 for name, reply, added in results:
-                    found[name] = own(reply)
-                    vars(silos[name].store).update(own(added))
+                    found[name], store = own(reply), vars(silos[name].store)
+                    store.update({word: own(value) for word, value in added.items()})
                     self._tell(queries[name])
             except LOST as error:
                 lost = error
@@ -202,8 +202,6 @@ def own(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
-    if isinstance(value, dict):
-        return {key: own(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(own, value))
     if is_dataclass(value) and not isinstance(value, type):

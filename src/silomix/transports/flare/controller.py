@@ -104,7 +104,7 @@ class RemoteSilos:
         queries = by_silo(query, self.names)
         replies = {name: self.find(number, name, one) for name, one in queries.items()}
         questions = {
-            name: encode(Envelope(about, name, number, type(one).__name__), one)
+            name: encode(Envelope(about, name, number), one)
             for name, one in queries.items()
             if replies[name] is None
         }

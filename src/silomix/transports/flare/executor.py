@@ -111,5 +111,4 @@ def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:
     reply = answer_or_refuse(query, silo)
     if isinstance(reply, AssignReply):
         silo.store.write_labels(rows)
-    kind, answers = type(reply).__name__, digest_question(query)
-    return encode(replace(envelope, kind=kind, answers=answers), reply)
+    return encode(replace(envelope, answers=digest_question(query)), reply)
