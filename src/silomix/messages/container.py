@@ -11,27 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import core_schema, from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from silomix.errors import MessageError
+from silomix.kernels.arrays import Ints
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Ints
-
-    Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
 FLOATS = ("float32", "float64")
 CODES = ("uint8", "uint16", "uint32")

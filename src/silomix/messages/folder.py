@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.errors import FileError, MessageError
 from silomix.messages import Release, SampleLocally, container, csv_tables
-from silomix.messages.container import HEAD, LARGEST_MESSAGE, Envelope, shorten
+from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import read_file, replace_file, writing
@@ -27,7 +27,6 @@ from silomix.model.files import read_file, replace_file, writing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from silomix.messages.container import Arrays
     from silomix.model.schema import Schema
     from silomix.study import Study
 

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from rich.progress import TaskID
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,7 @@ class Progress:
     chains: int = 0
 
 
-if TYPE_CHECKING:
-    Report = Callable[[Progress], None]
-
+Report = Callable[[Progress], None]
 
 # Print the times of stages only for work that takes longer, in seconds.
 LONG = 60
@@ -152,7 +144,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
 def _display() -> Iterator[Report]:
     """Show every stage that was reached; all but the current one are done."""
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)

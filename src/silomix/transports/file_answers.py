@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError, StudyMismatch
-from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
+from silomix.messages import AssignRows, Query, Refused, Release, SampleLocally, ShareReleases
 from silomix.messages.container import Envelope
 from silomix.messages.container import digest as digest_question
 from silomix.messages.folder import message_files, read, write_folder
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from silomix.messages import Query
     from silomix.silo.local import Silo
 
 
@@ -70,7 +69,7 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     own = exchange_folder.inner_folder(folder, exchange_folder.ANSWERS, place)
     is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
     earlier: list[_Question] = []
-    for number, posed in exchange_folder.find_questions(folder).items():
+    for number, posed in exchange_folder.find_questions(folder):
         source, target = exchange_folder.question_to(place, posed), own / posed.name
         if source is None:
             continue

@@ -7,25 +7,19 @@ that is not is where it stops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from silomix.errors import MessageError, OpenQuestion
-from silomix.messages import REFUSALS, Received, Refused, ShareReleases, by_silo
+from silomix.messages import REFUSALS, Query, Received, Refused, ShareReleases, by_silo
 from silomix.messages.container import Envelope
 from silomix.messages.folder import message_files, read, write_folder
 from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.model.files import read_file
-from silomix.study import digest
+from silomix.study import Study, digest
 from silomix.transports import exchange_folder
 from silomix.transports.exchange_folder import ANSWERS, FOR, QUESTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.messages import Query
-    from silomix.study import Study
 
 # In the envelope of a question to all silos, where the silo's name would be.
 EVERYONE = ""
@@ -133,7 +127,7 @@ class FileExchange:
 
     def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
         """Write the question, or check that it is there already, to the last byte."""
-        known = exchange_folder.find_questions(self.folder).get(self.asked)
+        known = dict(exchange_folder.find_questions(self.folder)).get(self.asked)
         if known is None:
             # a question to some silos becomes visible to all of them at once
             write_folder(self.folder / QUESTIONS / name, self._files(query))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -19,17 +19,15 @@ from joblib.parallel import get_active_backend
 from silomix import messages
 from silomix.errors import SiloError
 from silomix.messages.progress import Progress
-from silomix.model.schema import Shard
+from silomix.model.schema import Schema, Shard
 from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, permit, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
     from silomix.messages import Query
-    from silomix.model.schema import Schema
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
@@ -98,15 +96,10 @@ class Joblib:
         return {name: found[name] for name in asked}
 
     def _job(self, query: Query, silo: Silo) -> Any:
-        bare = partial(
-            Silo,
-            name=silo.name,
-            place=silo.place,
-            study=silo.study,
-            policy=silo.policy,
-            # a worker may run in another folder
-            checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
-        )
+        # a worker may run in another folder
+        checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
+        rules: dict[str, Any] = {"study": silo.study, "policy": silo.policy}
+        bare = partial(Silo, name=silo.name, place=silo.place, checkpoint=checkpoint, **rules)
         sent = {word: self._scatter(TAKE[word](silo)) for word in NEEDS[type(query)]}
         # field by field, so that what silos are asked alike travels once
         values = [getattr(query, part.name) for part in fields(query)]

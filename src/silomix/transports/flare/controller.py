@@ -17,12 +17,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import CheckpointError, MessageError, SiloError, SilomixError
-from silomix.messages import REFUSALS, Refused, by_silo
+from silomix.messages import REFUSALS, Query, Refused, by_silo
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.messages.progress import Progress
 from silomix.model.files import private_folder, replace_file, writing
-from silomix.study import digest, read_study
+from silomix.study import Study, digest, read_study
 from silomix.study.validation import cores
 from silomix.transports.flare import session
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from silomix.messages import Query
-    from silomix.study import Study
 
 LOOK_EVERY = 0.005
 # Seconds without a sign of life after which a site is away: in a run, and before its first. FLARE

@@ -9,22 +9,17 @@ import contextlib
 import io
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from silomix.errors import SiloError, SilomixError
 from silomix.messages.progress import Progress
-from silomix.posterior import load
+from silomix.posterior import Posterior, load
 from silomix.silo.local import without
-from silomix.study import write_study
+from silomix.study import Study, write_study
 from silomix.transports.flare import startup_kit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from silomix.posterior import Posterior
-    from silomix.study import Study
 
 TASK = "silomix"
 PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"

@@ -24,25 +24,21 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic.dataclasses import dataclass
 
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
+from silomix.kernels.arrays import Ints
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
-from silomix.silo.local import open_site, without
+from silomix.silo.local import Silo, open_site, without
 from silomix.study import digest, read_study
 from silomix.study.policy import find_policy
 from silomix.study.validation import cores
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from silomix.kernels.arrays import Ints
-    from silomix.silo.local import Silo
 
 PROJECT = ORGANISATION = "silomix"
 # Names of the folders that are no silo's.
