@@ -19,8 +19,7 @@ import silomix
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
-from silomix.messages.container import Envelope, decode, encode
-from silomix.messages.container import digest as digest_record
+from silomix.messages.container import Envelope, decode, digest_record, encode
 from silomix.messages.message_checks import check_envelope, check_query, check_reply
 from silomix.model.schema import Shard
 from silomix.model.table import load

@@ -27,8 +27,7 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.container import Envelope
-from silomix.messages.container import digest as digest_record
+from silomix.messages.container import Envelope, digest_record
 from silomix.messages.folder import message_files, write_folder
 from silomix.messages.released_draws import release_medians
 from silomix.model.families.dirichlet import effective_counts

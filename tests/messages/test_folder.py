@@ -17,7 +17,7 @@ from federation.mutations import seal_folder
 
 from silomix.errors import FileError, MessageError
 from silomix.messages import AssignReply, AssignRows, DistinctRows, DivergenceReply
-from silomix.messages.container import HEAD, Envelope, digest
+from silomix.messages.container import HEAD, Envelope, digest_record
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
 from silomix.messages.folder import read
 
@@ -103,7 +103,7 @@ class TestRoundTrip:
         found = read(str(made), study=exchange.study)
         assert found[0] == envelope
         assert_same(found[1], record)
-        assert digest(found[1]) == digest(record)
+        assert digest_record(found[1]) == digest_record(record)
         assert names_in(tmp_path) == ["message"]
 
     def test_any_bits(self, tmp_path, seed):

@@ -30,8 +30,7 @@ from safetensors.numpy import load_file
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
-from silomix.messages.container import LARGEST_HEAD, Envelope
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record
 from silomix.messages.folder import read
 from silomix.model.files import replace_file
 from silomix.study import FewRounds, digest, make_study
@@ -274,7 +273,7 @@ def put(reply, **envelope):
 
     def change(folder, study):
         shutil.rmtree(folder)
-        asked = digest_question(SampleLocally())
+        asked = digest_record(SampleLocally())
         said = {"study": digest(study), "silo": "silo 2", "number": 1, "answers": asked}
         said |= {"kind": type(reply).__name__} | envelope
         write(folder, Envelope(**said), reply, study=study)

@@ -28,8 +28,7 @@ from silomix.errors import (
     StudyMismatch,
 )
 from silomix.messages import AssignReply, CountDistinctRows, DistinctRows, Refused, SampleLocally
-from silomix.messages.container import Envelope, decode, encode
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import Envelope, decode, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.model.table import load
 from silomix.silo.local import without
@@ -59,7 +58,7 @@ def question(record, silo="north", study=STUDY):
 
 
 def reply(record, silo="north", number=1, study=STUDY, query=QUERY):
-    kind, answers = type(record).__name__, digest_question(query)
+    kind, answers = type(record).__name__, digest_record(query)
     return encode(Envelope(digest(study), silo, number, kind, answers), record)
 
 
@@ -222,7 +221,7 @@ class TestWorker:
         opened = open_own_silo(site, "north")
         study = opened[0].study
         envelope, answer = decode(respond(question(QUERY, study=study), *opened))
-        asked = digest_question(QUERY)
+        asked = digest_record(QUERY)
         assert envelope == Envelope(digest(study), "north", 1, "DistinctRows", asked)
         assert answer.counts.sum() == 40
         for wrong in (question(QUERY), question(QUERY, "south", study=study)):

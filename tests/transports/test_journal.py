@@ -11,8 +11,7 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
-from silomix.messages.container import Envelope, encode
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import Envelope, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.study import digest, make_study
 from silomix.transports.flare.controller import RemoteSilos
@@ -24,7 +23,7 @@ QUERY = AssignRows(np.ones((1, 1)), np.ones((1, 1, 5)))
 
 def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
     reply = AssignReply(np.array([size]))
-    answers = digest_question(query)
+    answers = digest_record(query)
     return encode(Envelope(digest(study), silo, number, "AssignReply", answers), reply)
 
 

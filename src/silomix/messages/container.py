@@ -219,7 +219,7 @@ def decode(data: bytes) -> tuple[Envelope, Any]:
     return unseal(read_json(head), arrays)
 
 
-def digest(record: Any) -> str:
+def digest_record(record: Any) -> str:
     """Return the SHA-256, in hexadecimal, of a record in bytes: equal for equal records."""
     return _digest(type(record).__name__, *pack(record))
 

@@ -57,7 +57,7 @@ def write_release(
 
 def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
     """Return the files of a release folder: those of the answer to the first question."""
-    asked = container.digest(SampleLocally())
+    asked = container.digest_record(SampleLocally())
     envelope = Envelope(release.study, release.silo, 1, answers=asked)
     return message_files(envelope, release, schema)
 

@@ -215,13 +215,11 @@ def read_ledger(path: Path) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except (OSError, ValidationError) as error:
-        reason = "it is damaged, or of another version of silomix; bring it back from a copy"
-        if isinstance(error, OSError):
-            reason = f"{error.strerror}; let its owner run this"
+        reason = getattr(error, "strerror", "it is damaged, or of another version of silomix")
         raise FileError(
             f"the ledger {path} cannot be read, and without it nobody can tell what has left this "
-            f"table: {reason}. Only if there is none, and the table's owner accepts that nothing "
-            "is counted, move it away"
+            f"table: {reason}. Let its owner run this, or bring it back from a copy. Only if there "
+            "is none, and the owner accepts that nothing is counted, move it away"
         ) from None
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError, StudyMismatch
 from silomix.messages import AssignRows, Query, Refused, Release, SampleLocally, ShareReleases
-from silomix.messages.container import Envelope
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import Envelope, digest_record
 from silomix.messages.folder import message_files, read, write_folder
 from silomix.messages.message_checks import check_envelope
 from silomix.messages.released_draws import same_draws
@@ -128,7 +127,7 @@ class _Question:
 
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
-        study, kind, asked = self.silo.study, type(reply).__name__, digest_question(query)
+        study, kind, asked = self.silo.study, type(reply).__name__, digest_record(query)
         envelope = Envelope(digest(study), self.silo.name, self.number, answers=asked)
         write_folder(self.target, message_files(envelope, reply, study.table_schema).items())
         size = sum(path.stat().st_size for path in self.target.iterdir())

@@ -19,8 +19,7 @@ from nvflare.apis.shareable import Shareable
 
 from silomix.errors import StudyMismatch
 from silomix.messages import AssignReply
-from silomix.messages.container import decode, encode
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import decode, digest_record, encode
 from silomix.model.files import private_file
 from silomix.silo.answer import answer_or_refuse, refusal_code
 from silomix.study import digest
@@ -111,4 +110,4 @@ def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:
     reply = answer_or_refuse(query, silo)
     if isinstance(reply, AssignReply):
         silo.store.write_labels(rows)
-    return encode(replace(envelope, answers=digest_question(query)), reply)
+    return encode(replace(envelope, answers=digest_record(query)), reply)
