@@ -19,8 +19,7 @@ import silomix
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import OpenQuestion, PolicyRefusal, SiloError
 from silomix.messages import AssignRows, CountDistinctRows, PolishRound, SampleLocally
-from silomix.messages.container import Envelope, decode, encode
-from silomix.messages.container import digest as digest_record
+from silomix.messages.container import Envelope, decode, digest_record, encode
 from silomix.messages.message_checks import check_envelope, check_query, check_reply
 from silomix.model.schema import Shard
 from silomix.model.table import load
@@ -142,7 +141,7 @@ def on_flare(use, silos, folder):
     from nvflare.apis.utils.decomposers import flare_decomposers
     from nvflare.fuel.utils import fobs
 
-    from silomix.transports.flare.controller import Journal, RemoteSilos, StudyController
+    from silomix.transports.flare.controller import RemoteSilos, StudyController
     from silomix.transports.flare.executor import SiloExecutor
 
     flare_decomposers.register()
@@ -173,9 +172,7 @@ def on_flare(use, silos, folder):
     controller._abort = SimpleNamespace(triggered=False)
     engine = SimpleNamespace(get_clients=lambda: clients)
     controller._fl_ctx = SimpleNamespace(get_engine=lambda: engine)
-    study = silos[0].study
-    journal = Journal(folder / "journal", study)
-    return use(RemoteSilos(study, controller, journal, 60.0))
+    return use(RemoteSilos(silos[0].study, controller, folder / "journal"))
 
 
 TRANSPORTS = {

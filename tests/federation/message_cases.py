@@ -27,8 +27,8 @@ from silomix.messages import (
     SampleLocally,
     ShareReleases,
 )
-from silomix.messages.container import Envelope
-from silomix.messages.container import digest as digest_record
+from silomix.messages.container import Envelope, digest_record
+from silomix.messages.folder import message_files, write_folder
 from silomix.messages.released_draws import release_medians
 from silomix.model.families.dirichlet import effective_counts
 from silomix.model.schema import Schema, Variable
@@ -181,6 +181,12 @@ def exchanges(seed=0) -> dict[str, Exchange]:
             AssignReply(np.array([12, 0, 18])),
         ),
     }
+
+
+def write(folder, envelope, record, *, study):
+    """Write a message as a folder, and return its path."""
+    write_folder(folder, message_files(envelope, record, study.table_schema).items())
+    return folder
 
 
 def assert_same(found, expected):

@@ -6,13 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
-from federation.message_cases import exchanges
+from federation.message_cases import exchanges, write
 from federation.mutations import TooLong, mutate_folder, mutate_message, time_limit
 
 from silomix.errors import MessageError
 from silomix.messages import REPLIES
 from silomix.messages import folder as files
-from silomix.messages.container import decode, digest, encode
+from silomix.messages.container import decode, digest_record, encode
 from silomix.messages.message_checks import check_envelope, check_query, check_reply
 
 CASES = [(exchange, record) for exchange in exchanges().values() for record in exchange.records]
@@ -44,7 +44,7 @@ def judge(read, exchange):
         return ENDINGS[1]
     again = decode(encode(envelope, record))
     assert again[0] == envelope
-    assert digest(again[1]) == digest(record)
+    assert digest_record(again[1]) == digest_record(record)
     return ENDINGS[2]
 
 
@@ -60,7 +60,7 @@ def attack_bytes(first, last):
 
 def attack_folders(first, last, folder):
     good = [
-        files.write(folder / str(n), exchange.envelope(record), record, study=exchange.study)
+        write(folder / str(n), exchange.envelope(record), record, study=exchange.study)
         for n, (exchange, record) in enumerate(CASES)
     ]
     endings = dict.fromkeys(ENDINGS, 0)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from silomix.messages import progress
 from silomix.messages.progress import (
     SLOW,
     PlainLines,
@@ -48,22 +49,28 @@ def test_only_long_work_tells_its_time():
     assert told == ["Time: sampling 16.9 min, matching 3 s"]
 
 
-def lines_at(*reports):
+@pytest.fixture
+def lines_at(monkeypatch, capsys):
     """What is written off a terminal: reports are (seconds, stage, done, total)."""
-    written, now = [], [0.0]
-    lines = PlainLines(lambda: now[0], written.append)
-    for now[0], *report in reports:
-        lines(Progress(*report))
-    return written
+
+    def write(*reports):
+        lines = PlainLines()
+        for now, *report in reports:
+            monkeypatch.setattr(progress.time, "monotonic", lambda now=now: now)
+            lines(Progress(*report))
+        monkeypatch.undo()
+        return capsys.readouterr().err.splitlines()
+
+    return write
 
 
-def test_off_a_terminal_every_stage_has_one_line():
+def test_off_a_terminal_every_stage_has_one_line(lines_at):
     stages = ["sampling", "compiling", "sampling", "matching", "aggregating", "matching"]
     reports = [(at, stage, 3 * at, 4 * at) for stage in stages for at in (0, 1)]
     assert lines_at(*reports) == ["sampling", "compiling", "matching", "aggregating"]
 
 
-def test_a_slow_stage_has_a_line_for_every_tenth_with_the_time_left():
+def test_a_slow_stage_has_a_line_for_every_tenth_with_the_time_left(lines_at):
     told = lines_at(*((100 + done / 10, "sampling", done, 4000) for done in range(0, 4001, 100)))
     assert len(told) == 10
     assert told[1] == "sampling: 400 of 4,000 sweeps, about 6.0 min left"
@@ -72,12 +79,12 @@ def test_a_slow_stage_has_a_line_for_every_tenth_with_the_time_left():
     assert quick == ["sampling"]
 
 
-def test_time_left_is_at_most_that_of_all_rounds():
+def test_time_left_is_at_most_that_of_all_rounds(lines_at):
     told = lines_at((0, "polishing", 0, 0), (9, "polishing", 10, 50))
     assert told[1:] == ["polishing: 10 of 50 rounds, at most 36 s left"]
 
 
-def test_a_total_that_grows_begins_again():
+def test_a_total_that_grows_begins_again(lines_at):
     reports = [(0, 0, 1000), (90, 900, 1000), (110, 1100, 10_000), (200, 2000, 10_000)]
     assert lines_at(*((at, "sampling", *counts) for at, *counts in reports))[1:] == [
         "sampling: 900 of 1,000 sweeps, about 10 s left",

@@ -38,8 +38,7 @@ from silomix.silo.ledger import (
 from silomix.silo.local import Silo, digest_cells, load_rows
 from silomix.study import digest, make_study, write_study
 from silomix.study.policy import Policy, find_policy
-from silomix.transports.flare.startup_kit import SiteSettings
-from silomix.transports.flare.worker import open_own_silo
+from silomix.transports.flare.startup_kit import SiteSettings, open_own_silo
 
 DEFAULT = find_policy("default")
 FOREIGN, REFUSED, SETTING, OPEN = 5, 6, 4, 7
@@ -78,7 +77,7 @@ class TestCounting:
         [
             ("a", DEFAULT, {}, None),
             ("a", DEFAULT, {"study": "b"}, "allows 1 study of one table"),
-            ("", NONE, {}, "allows 0 studies of one table, and from 'people' none was"),
+            ("", NONE, {}, "allows 0 studies of one table, and from 'people' answered were none"),
             ("a", TWO, {"study": "b"}, None),
             ("ab", TWO, {"study": "c"}, "2 studies"),
             # the table has changed, or only columns that the study does not look at have

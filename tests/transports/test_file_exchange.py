@@ -24,21 +24,20 @@ from federation.exchange_cases import (
     in_process,
     make_case,
 )
+from federation.message_cases import write
 from safetensors.numpy import load_file
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import FileError, MessageError, OpenQuestion, StudyMismatch
 from silomix.messages import Refused, SampleLocally
-from silomix.messages.container import LARGEST_HEAD, Envelope
-from silomix.messages.container import digest as digest_question
-from silomix.messages.folder import read, write
+from silomix.messages.container import LARGEST_HEAD, Envelope, digest_record
+from silomix.messages.folder import read
 from silomix.model.files import replace_file
 from silomix.study import FewRounds, digest, make_study
 from silomix.study.policy import Exchanges
 from silomix.transports.exchange_folder import (
     asked_for,
     expected_questions,
-    find_questions,
     lies_in,
     read_exchange,
     silo_folder,
@@ -274,7 +273,7 @@ def put(reply, **envelope):
 
     def change(folder, study):
         shutil.rmtree(folder)
-        asked = digest_question(SampleLocally())
+        asked = digest_record(SampleLocally())
         said = {"study": digest(study), "silo": "silo 2", "number": 1, "answers": asked}
         said |= {"kind": type(reply).__name__} | envelope
         write(folder, Envelope(**said), reply, study=study)
@@ -376,7 +375,7 @@ def test_a_question_of_another_study_or_for_another_silo_is_refused(divergent, t
         divergent.answer("silo 1")
 
 
-def test_a_question_under_another_name_or_twice_is_refused(desk):
+def test_a_question_under_another_name_is_refused(desk):
     desk.ask()
     one, other = (desk.folder / f"questions/0001-{k}" for k in ("sample-locally", "assign-rows"))
     one.rename(other)
@@ -384,9 +383,6 @@ def test_a_question_under_another_name_or_twice_is_refused(desk):
         desk.answer("silo 1")
     with pytest.raises(MessageError, match="is not question 1 of this study as it stands"):
         desk.run()
-    one.mkdir()
-    with pytest.raises(MessageError, match="are both question 1; delete both"):
-        find_questions(desk.folder)
 
 
 def test_what_a_killed_run_left_is_removed_and_what_others_left_is_passed_over(desk):

@@ -11,11 +11,10 @@ pytest.importorskip("nvflare", reason="the extra flare is not installed")
 
 from silomix.errors import CheckpointError
 from silomix.messages import AssignReply, AssignRows, PolishRound, SampleLocally
-from silomix.messages.container import Envelope, encode
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import Envelope, digest_record, encode
 from silomix.model.schema import Schema, Variable
 from silomix.study import digest, make_study
-from silomix.transports.flare.controller import Journal
+from silomix.transports.flare.controller import RemoteSilos
 
 SCHEMA = Schema((Variable("a", ("no", "yes")), Variable("b", ("x", "y", "z"))))
 STUDY = make_study(SCHEMA, ["north", "south"], seed=1)
@@ -24,7 +23,7 @@ QUERY = AssignRows(np.ones((1, 1)), np.ones((1, 1, 5)))
 
 def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
     reply = AssignReply(np.array([size]))
-    answers = digest_question(query)
+    answers = digest_record(query)
     return encode(Envelope(digest(study), silo, number, "AssignReply", answers), reply)
 
 
@@ -36,23 +35,23 @@ def careless():
 
 
 def test_answers_are_found_by_question_and_silo(tmp_path, careless):
-    journal = Journal(tmp_path / "journal", STUDY)
+    journal = RemoteSilos(STUDY, None, tmp_path / "journal")
     assert journal.find(1, "north", QUERY) is None
     journal.keep(1, "north", reply_of("north"))
-    again = Journal(tmp_path / "journal", STUDY)
+    again = RemoteSilos(STUDY, None, tmp_path / "journal")
     assert again.find(1, "north", QUERY).sizes.tolist() == [7]
     assert again.find(1, "south", QUERY) is None
     assert again.find(2, "north", QUERY) is None
-    written = next(again.folder.glob("*.reply"))
+    written = next(again.journal.glob("*.reply"))
     if sys.platform != "win32":  # only its owner may open a journal
-        modes = [stat.S_IMODE(path.stat().st_mode) for path in (again.folder, written)]
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (again.journal, written)]
         assert modes == [0o700, 0o600]
-    written.rename(again.folder / f".{written.name}.123")  # as a kill in mid-write leaves it
+    written.rename(again.journal / f".{written.name}.123")  # as a kill in mid-write leaves it
     assert again.find(1, "north", QUERY) is None
 
 
 def test_a_changed_question_is_refused_by_name(tmp_path):
-    journal = Journal(tmp_path, STUDY)
+    journal = RemoteSilos(STUDY, None, tmp_path)
     journal.keep(3, "south", reply_of("south", 3))
     other = PolishRound(1, np.ones((1, 1)), np.ones((1, 1, 5)), None, 1)
     for changed in (SampleLocally(), other):
@@ -74,7 +73,7 @@ def test_a_changed_question_is_refused_by_name(tmp_path):
     ids=["empty", "cut", "another silo", "another number", "another question", "another study"],
 )
 def test_a_file_that_is_not_the_answer_is_refused_by_name(tmp_path, content):
-    journal = Journal(tmp_path, STUDY)
+    journal = RemoteSilos(STUDY, None, tmp_path)
     journal.keep(1, "south", content)
     with pytest.raises(CheckpointError, match=r"000001-1\.reply does not answer"):
         journal.find(1, "south", QUERY)

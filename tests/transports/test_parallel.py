@@ -136,10 +136,10 @@ def test_arrays_of_others_become_plain_ones_wherever_they_are(tmp_path):
     locked.flags.writeable = False
     layout = lay_out(np.zeros((2, 3), np.uint8), SCHEMA.sizes)._replace(fused=locked)
     kept = Kept(None, locked, locked, locked)
-    made = own({"reply": AssignReply(locked), "kept": kept, "layout": layout, "word": None})
-    for array in (made["reply"].sizes, made["kept"].labels, made["layout"].fused, own(locked)):
+    made = own(AssignReply(locked)).sizes, own(kept).labels, own(layout).fused, own(locked)
+    for array in made:
         assert array.flags.writeable
-    assert made["word"] is None
+    assert own(None) is None
     assert not locked.flags.writeable
 
 
@@ -173,7 +173,10 @@ class TestWorkers:
             if at.done:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(parallel, "work", reply_at_once)
+        def work(bare, *_, **__):
+            return bare.keywords["name"], "reply", {"kept": "sampled"}
+
+        monkeypatch.setattr(parallel, "work", work)
         silos = make_silos(8)
         with joblib.parallel_config(backend="threading", n_jobs=jobs):
             with pytest.raises(KeyboardInterrupt), Joblib(silos, report=stop) as asked:

@@ -16,7 +16,6 @@ from silomix.report.summary import posterior_record, posterior_view
 from silomix.silo.local import place_in
 from silomix.study import digest, read_study
 from silomix.transports.flare import session, startup_kit
-from silomix.transports.flare.worker import open_own_silo
 
 RUN_FILE = "run.json"
 
@@ -175,7 +174,7 @@ def site_command(
     # the site runs in a folder of its own
     paths = {name: str(path.resolve()) for name, path in where.items() if isinstance(path, Path)}
     settings = startup_kit.SiteSettings(**where | paths)
-    silo, _ = open_own_silo(settings, startup_kit.read_startup(kit, "client")["fqsn"])
+    silo, _ = startup_kit.open_own_silo(settings, startup_kit.read_startup(kit, "client")["fqsn"])
     about = f"{silo.shard.rows:,} rows, policy {silo.policy.name}, study {digest(silo.study)}"
     typer.echo(f"{silo.name}: {about}", err=True)
     startup_kit.become(startup_kit.site_command(kit, settings))

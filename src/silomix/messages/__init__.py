@@ -29,7 +29,7 @@ from silomix.messages.container import (
     Share,
     Text,
     Whole,
-    digest,
+    digest_record,
 )
 from silomix.study.policy import OPEN, Policy, echo
 
@@ -220,7 +220,7 @@ class ShareReleases:
         A question names the sharing that it is about: with a key of less, the same question about
         other releases would pass for a repetition, and a silo would not count it.
         """
-        return digest(self)
+        return digest_record(self)
 
 
 @dataclass(frozen=True)

@@ -21,31 +21,26 @@ import csv
 import io
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, groupby
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silomix.errors import MessageError
 from silomix.messages import Check, Release
-from silomix.messages.container import declared_arrays
+from silomix.messages.container import Arrays, declared_arrays
 from silomix.messages.rounding import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
 from silomix.model.families.dirichlet import effective_counts
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from silomix.messages.container import Arrays
-
-    Files = Mapping[str, bytes]
-    Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
+Files = Mapping[str, bytes]
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 MOST_LINES = 5_000
 # Bytes. Airlocks take no more lines, the heading's included, and bytes in a file.

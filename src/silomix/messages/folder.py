@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from silomix.errors import FileError, MessageError
 from silomix.messages import Release, SampleLocally, container, csv_tables
-from silomix.messages.container import HEAD, LARGEST_MESSAGE, Envelope, shorten
+from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
 from silomix.model.files import read_file, replace_file, writing
@@ -27,7 +27,6 @@ from silomix.model.files import read_file, replace_file, writing
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from silomix.messages.container import Arrays
     from silomix.model.schema import Schema
     from silomix.study import Study
 
@@ -36,27 +35,6 @@ MOST_FILES = 2_000
 FILES = TypeAdapter(dict[str, str])
 Kind = Literal["float32", "float64", "int64", "uint8", "uint16", "uint32", "uint64"]
 SHAPES = TypeAdapter(dict[str, tuple[Kind, tuple[Annotated[int, Field(ge=0, lt=2**31)], ...]]])
-
-
-def write(folder: str | Path, envelope: Envelope, record: Any, *, study: Study) -> Path:
-    """Write a message as a folder, whole or not at all, and return its path.
-
-    Parameters
-    ----------
-    folder : must not exist: a message is never overwritten.
-    study : names the variables and levels in a release.
-
-    Raises
-    ------
-    MessageError
-        When the record is not one that travels.
-    FileError
-        When the folder exists, or cannot be written.
-    """
-    target = Path(folder)
-    check_target(target)
-    write_folder(target, message_files(envelope, record, study.table_schema).items())
-    return target
 
 
 def write_release(
@@ -79,8 +57,8 @@ def write_release(
 
 def release_files(release: Release, schema: Schema) -> dict[str, bytes]:
     """Return the files of a release folder: those of the answer to the first question."""
-    asked = container.digest(SampleLocally())
-    envelope = Envelope(release.study, release.silo, 1, Release.__name__, asked)
+    asked = container.digest_record(SampleLocally())
+    envelope = Envelope(release.study, release.silo, 1, answers=asked)
     return message_files(envelope, release, schema)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
-from silomix.messages.container import MOST_ROWS, axis_lengths, odd_sums, shorten
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, odd_sums, shorten
 from silomix.messages.rounding import least_units, pool
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
@@ -82,7 +81,7 @@ def check_envelope(
     MessageError
         Saying whose message it is.
     """
-    answers = "" if query is None else digest_question(query)
+    answers = "" if query is None else digest_record(query)
     for word, found, wanted in (
         ("study", envelope.study, digest(study)),
         ("silo", envelope.silo, silo),

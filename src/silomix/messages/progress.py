@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from rich.progress import TaskID
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,7 @@ class Progress:
     chains: int = 0
 
 
-if TYPE_CHECKING:
-    Report = Callable[[Progress], None]
-
+Report = Callable[[Progress], None]
 
 # Print the times of stages only for work that takes longer, in seconds.
 LONG = 60
@@ -77,38 +69,31 @@ def showing(*, quiet: bool) -> AbstractContextManager[Report | None]:
 
 
 class PlainLines:
-    """Writes a line for each stage that is reached, and one for every tenth of a slow one.
+    """Writes a line for each stage that is reached, and one for every tenth of a slow one."""
 
-    Parameters
-    ----------
-    now : the clock, in seconds.
-    write : takes a line.
-    """
-
-    def __init__(
-        self,
-        now: Callable[[], float] = time.monotonic,
-        write: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
-    ) -> None:
-        self._now, self._write = now, write
+    def __init__(self) -> None:
         self._reached: set[str] = set()
         self._stage, self._since, self._tenth = "", 0.0, 0
 
     def __call__(self, at: Progress) -> None:
         """Take a report of where the work is."""
         if at.stage != self._stage:
-            self._stage, self._since, self._tenth = at.stage, self._now(), 0
+            self._stage, self._since, self._tenth = at.stage, time.monotonic(), 0
             if at.stage not in self._reached:
-                self._write(at.stage)
+                _write_line(at.stage)
                 self._reached.add(at.stage)
         tenth = 10 * at.done // max(at.total, 1)
-        spent = self._now() - self._since
+        spent = time.monotonic() - self._since
         if self._tenth < tenth < 10 and spent * at.total / at.done >= SLOW:
             left = _duration(spent * (at.total - at.done) / at.done)
             count = f"{at.done:,} of {at.total:,} {UNITS.get(at.stage, '')}".rstrip()
             bound = "at most" if at.stage in AT_MOST else "about"
-            self._write(f"{at.stage}: {count}, {bound} {left} left")
+            _write_line(f"{at.stage}: {count}, {bound} {left} left")
         self._tenth = tenth  # a total that has grown begins again
+
+
+def _write_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _duration(seconds: float) -> str:
@@ -159,7 +144,7 @@ def tell_seconds(seconds: dict[str, float]) -> list[str]:
 def _display() -> Iterator[Report]:
     """Show every stage that was reached; all but the current one are done."""
     from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)

@@ -19,7 +19,7 @@ from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import Layout, lay_out
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
-from silomix.messages.container import digest as digest_question
+from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.rounding import has_rules, with_own_counts
 from silomix.model.families import categorical
@@ -140,7 +140,7 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
     limit: int = getattr(silo.policy.exchanges, kind) if kind else UNLIMITED
     if kind is None or limit >= UNLIMITED:
         return
-    question, weight, unit = digest_question(query), 1, "question"
+    question, weight, unit = digest_record(query), 1, "question"
     if isinstance(query, messages.LogLikelihood):  # a gradient at each starting point of each draw
         weight, unit = len(query.weights) * (query.last - query.first), "point"
     with silo.store.lock:

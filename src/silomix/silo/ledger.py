@@ -215,13 +215,11 @@ def read_ledger(path: Path) -> Ledger:
     except FileNotFoundError:
         return Ledger()
     except (OSError, ValidationError) as error:
-        reason = "it is damaged, or of another version of silomix; bring it back from a copy"
-        if isinstance(error, OSError):
-            reason = f"{error.strerror}; let its owner run this"
+        reason = getattr(error, "strerror", "it is damaged, or of another version of silomix")
         raise FileError(
             f"the ledger {path} cannot be read, and without it nobody can tell what has left this "
-            f"table: {reason}. Only if there is none, and the table's owner accepts that nothing "
-            "is counted, move it away"
+            f"table: {reason}. Let its owner run this, or bring it back from a copy. Only if there "
+            "is none, and the owner accepts that nothing is counted, move it away"
         ) from None
 
 
@@ -326,28 +324,23 @@ def _refuse(ledger: Ledger, account: Account) -> None:
     if entry.study in table.allowed or limit >= UNLIMITED:
         return
     answered = {one.study: one for one in studies}
-    own, name, otherwise = answered.get(entry.study), account.table, ""
+    own, name = answered.get(entry.study), account.table
     where = ["silomix", "ledger", "--ledger", str(account.path), "--table-name", name]
     if own is not None:
         what = "other rows" if own.rows != entry.rows else f"another rounding, {own.rounding}"
-        problem = (
-            f"this study was answered from {name!r} with {what}, on {own.since[:10]}: use the "
-            "table and the policy of then"
-        )
+        otherwise = "; or use the table and the policy of then"
+        problem = f"this study was answered from {name!r} with {what}, on {own.since[:10]}"
     elif table.counted.digest not in (None, account.digest):
         last = table.counted.studies[-1]
         otherwise = f"; or for this and later ones: {shlex.join([*where, '--new-version'])}"
-        problem = (
-            f"{name!r} is not as it was when study {last.study[:16]} was answered, on "
-            f"{last.since[:10]}: rows or columns were added, changed or taken away"
-        )
+        then = f"study {last.study[:16]} was answered, on {last.since[:10]}"
+        problem = f"{name!r} is not as it was when {then}: rows or columns differ"
     elif len(answered) >= limit:
         allowed = "1 study" if limit == 1 else f"{limit:,} studies"
         listed = ", ".join(f"{one.study[:16]} on {one.since[:10]}" for one in answered.values())
-        told = f"answered were {listed}" if answered else "none was answered yet"
         otherwise = "; or let the policy's owner raise studies"
         problem = f"its policy {account.policy.name!r} allows {allowed} of one table, and from "
-        problem += f"{name!r} {told}"
+        problem += f"{name!r} answered were {listed or 'none yet'}"
     else:
         return
     raise PolicyRefusal(

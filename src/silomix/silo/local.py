@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from silomix.errors import DataError, StudyMismatch
+from silomix.errors import DataError, SettingsError, StudyMismatch
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.table import expand, load
 from silomix.silo.disclosure import fold_small
@@ -24,7 +24,7 @@ from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import narwhals as nw
@@ -191,6 +191,22 @@ def place_in(study: Study, name: str) -> int:
             "that this silo is part of"
         )
     return study.silos.index(name)
+
+
+def without(study: Study, silos: Sequence[str]) -> Study:
+    """Return the study that goes on without these silos: another study, and its title says so.
+
+    The roster deals the random streams and sets each silo's share of the prior, so nothing of
+    the whole study's answers is used, and every silo that stays has to agree to it.
+    """
+    left_out = {place_in(study, name) for name in silos}
+    if not left_out:
+        return study
+    staying = tuple(name for place, name in enumerate(study.silos) if place not in left_out)
+    if not staying:
+        raise SettingsError("no silo is left to go on with; leave out fewer")
+    title = f"{study.title or 'Untitled'} (without {', '.join(sorted(silos))})"
+    return study.model_copy(update={"silos": staying, "title": title})
 
 
 def sample_locally(silo: Silo) -> LocalPosterior:

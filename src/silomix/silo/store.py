@@ -159,7 +159,7 @@ def _contain(**arrays: Array) -> bytes:
 
 
 def _message(record: Any) -> bytes:
-    return encode(Envelope("", "", 1, type(record).__name__), record)
+    return encode(Envelope("", "", 1), record)
 
 
 def open_store(folder: Path, identity: Mapping[str, str]) -> Store:

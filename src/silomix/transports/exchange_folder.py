@@ -88,26 +88,10 @@ def spelled(kind: str) -> str:
     return " ".join(re.findall("[A-Z][a-z]*", kind)).lower()
 
 
-def find_questions(folder: Path) -> dict[int, Path]:
-    """Return the questions' folders by number, in order; what is none of them is passed over.
-
-    Raises
-    ------
-    MessageError
-        When two folders claim to be the same question.
-    """
-    found: dict[int, Path] = {}
-    for path in sorted((folder / QUESTIONS).glob("*/")):
-        name = QUESTION.fullmatch(path.name)
-        if name is None:
-            continue
-        known = found.setdefault(int(name[1]), path)
-        if known != path:
-            raise MessageError(
-                f"{known} and {path} are both question {int(name[1])}; delete both, and bring the "
-                "folder questions from the coordinator again"
-            )
-    return dict(sorted(found.items()))
+def find_questions(folder: Path) -> list[tuple[int, Path]]:
+    """Return the questions' numbers and folders, in order; what is none of them is passed over."""
+    named = ((QUESTION.fullmatch(path.name), path) for path in (folder / QUESTIONS).glob("*/"))
+    return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
 def question_to(silo_folder: str, question: Path) -> Path | None:

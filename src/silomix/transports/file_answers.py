@@ -7,15 +7,13 @@ store is made again where the store is new.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from silomix.errors import MessageError, StudyMismatch
-from silomix.messages import AssignRows, Refused, Release, SampleLocally, ShareReleases
-from silomix.messages.container import Envelope
-from silomix.messages.container import digest as digest_question
-from silomix.messages.folder import read, write
+from silomix.messages import AssignRows, Query, Refused, Release, SampleLocally, ShareReleases
+from silomix.messages.container import Envelope, digest_record
+from silomix.messages.folder import message_files, read, write_folder
 from silomix.messages.message_checks import check_envelope
 from silomix.messages.released_draws import same_draws
 from silomix.silo.answer import answer_or_refuse, count_answered
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from silomix.messages import Query
     from silomix.silo.local import Silo
 
 
@@ -71,11 +68,11 @@ def answer_questions(folder: Path, silo: Silo, *, again: bool = False) -> Iterat
     own = exchange_folder.inner_folder(folder, exchange_folder.ANSWERS, place)
     is_new = not silo.store.ledger or (silo.account is not None and not knows(silo.account))
     earlier: list[_Question] = []
-    for number, posed in exchange_folder.find_questions(folder).items():
+    for number, posed in exchange_folder.find_questions(folder):
         source, target = exchange_folder.question_to(place, posed), own / posed.name
         if source is None:
             continue
-        question = _Question(number, source, target, silo, for_all=source == posed)
+        question = _Question(number, source, target, silo)
         if target.exists() and not (again and question.is_refused()):
             earlier.append(question)
             if is_new and not question.is_refused():
@@ -98,17 +95,16 @@ class _Question:
     source: Path
     target: Path
     silo: Silo
-    for_all: bool
 
     def asks(self, kind: type) -> bool:
         return self.target.name == exchange_folder.question_folder(self.number, kind.__name__)
 
     def read(self) -> Query:
         """Return the question; refuse one that is not what its folder says."""
-        silo, whom = self.silo, EVERYONE if self.for_all else self.silo.name
+        silo, is_own = self.silo, self.source.name.startswith(exchange_folder.FOR)
         try:
             envelope, query = read(self.source, study=silo.study)
-            check_envelope(envelope, silo.study, whom, self.number)
+            check_envelope(envelope, silo.study, silo.name if is_own else EVERYONE, self.number)
             if self.asks(type(query)):
                 return query
             problem = f"it has a {envelope.kind} in it"
@@ -131,10 +127,9 @@ class _Question:
 
     def write(self, query: Query, reply: Any) -> Answered:
         """Write an answer, whole or not at all; one that is there makes room first."""
-        study, kind, asked = self.silo.study, type(reply).__name__, digest_question(query)
-        envelope = Envelope(digest(study), self.silo.name, self.number, kind, asked)
-        shutil.rmtree(self.target, ignore_errors=True)
-        write(self.target, envelope, reply, study=study)
+        study, kind, asked = self.silo.study, type(reply).__name__, digest_record(query)
+        envelope = Envelope(digest(study), self.silo.name, self.number, answers=asked)
+        write_folder(self.target, message_files(envelope, reply, study.table_schema).items())
         size = sum(path.stat().st_size for path in self.target.iterdir())
         refused = reply.code if isinstance(reply, Refused) else None
         return Answered(self.number, type(query).__name__, kind, self.target, size, refused)

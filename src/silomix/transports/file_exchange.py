@@ -7,40 +7,25 @@ that is not is where it stops.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from silomix.errors import MessageError, OpenQuestion
-from silomix.messages import REFUSALS, Received, Refused, ShareReleases, by_silo
+from silomix.messages import REFUSALS, Query, Received, Refused, ShareReleases, by_silo
 from silomix.messages.container import Envelope
 from silomix.messages.folder import message_files, read, write_folder
 from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.model.files import read_file
-from silomix.study import digest
+from silomix.study import Study, digest
 from silomix.transports import exchange_folder
 from silomix.transports.exchange_folder import ANSWERS, FOR, QUESTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from silomix.messages import Query
-    from silomix.study import Study
 
 # In the envelope of a question to all silos, where the silo's name would be.
 EVERYONE = ""
 
-# What to do about a refusal, by its code.
-AGAIN = {
-    "policy": "its owner may change the policy; or make a study that does without",
-    "limit": "its owner may allow more; or make a study that asks less",
-    "too-few-rows": "its owner may lower the minimum; or make a study without it",
-    "study": "give it the study file and the questions of this study",
-    "question": "bring it the folder questions again, unchanged",
-    "order": "bring it the whole folder questions, not its last part alone",
-    "data": "correct its table, or use the right one",
-    "dependency": "install there what its log names",
-}
+# What to do about a refusal, whatever its code.
+REFUSED = "let its owner put right what its log names, and answer with --again; or ask for less"
 
 
 class Unanswered(OpenQuestion):
@@ -81,8 +66,7 @@ class Unanswered(OpenQuestion):
             for name, place in self.missing.items()
         }
         for name, code in self.refused.items():
-            advice = AGAIN.get(code, "its log says what went wrong")
-            found[name] = (f"refused: {REFUSALS[code]}", f"{advice}; then answer with --again")
+            found[name] = (f"refused: {REFUSALS[code]}", REFUSED)
         return found
 
 
@@ -143,7 +127,7 @@ class FileExchange:
 
     def _pose(self, name: str, query: Query | Mapping[str, Query]) -> None:
         """Write the question, or check that it is there already, to the last byte."""
-        known = exchange_folder.find_questions(self.folder).get(self.asked)
+        known = dict(exchange_folder.find_questions(self.folder)).get(self.asked)
         if known is None:
             # a question to some silos becomes visible to all of them at once
             write_folder(self.folder / QUESTIONS / name, self._files(query))
@@ -163,7 +147,7 @@ class FileExchange:
         """Yield the files of a question, paths and contents; the same question's are the same."""
         for silo, own in (query if isinstance(query, Mapping) else {EVERYONE: query}).items():
             part = f"{FOR}{exchange_folder.silo_folder(self.names, silo)}/" if silo else ""
-            envelope = Envelope(digest(self.study), silo, self.asked, type(own).__name__)
+            envelope = Envelope(digest(self.study), silo, self.asked)
             for file, content in message_files(envelope, own, self.study.table_schema).items():
                 yield f"{part}{file}", content
 

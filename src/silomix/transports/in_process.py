@@ -7,14 +7,13 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from silomix.messages import SampleLocally, by_silo
+from silomix.messages import Query, SampleLocally, by_silo
 from silomix.messages.progress import Progress
 from silomix.silo.answer import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from silomix.messages import Query
     from silomix.silo.local import Silo
 
 REPORT_EVERY = 0.1
@@ -49,12 +48,14 @@ class InProcess:
         """Ask every silo one query, or each of the named silos its own."""
         queries = by_silo(query, self.names)
         asked = [silo for silo in self.silos if silo.name in queries]
-        if self._threads == 1 and not isinstance(query, SampleLocally):
-            return {silo.name: self._answer(queries[silo.name], silo) for silo in asked}
+        kind = type(next(iter(queries.values())))
+        handler: Callable[[Any, Silo], Any] = self._handlers.get(kind, answer)
+        if self._threads == 1 and kind is not SampleLocally:
+            return {silo.name: handler(queries[silo.name], silo) for silo in asked}
         with ThreadPoolExecutor(max_workers=self._threads) as pool:
             try:
                 replies = {
-                    silo.name: pool.submit(self._answer, queries[silo.name], silo) for silo in asked
+                    silo.name: pool.submit(handler, queries[silo.name], silo) for silo in asked
                 }
                 waiting = set(replies.values())
                 while waiting:
@@ -68,10 +69,6 @@ class InProcess:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return {name: reply.result() for name, reply in replies.items()}
-
-    def _answer(self, query: Query, silo: Silo) -> Any:
-        handler: Callable[[Any, Silo], Any] = self._handlers.get(type(query), answer)
-        return handler(query, silo)
 
     def _listen(self, name: str) -> Callable[[Progress], None]:
         def note(progress: Progress) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import BrokenExecutor, CancelledError
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
@@ -19,17 +19,15 @@ from joblib.parallel import get_active_backend
 from silomix import messages
 from silomix.errors import SiloError
 from silomix.messages.progress import Progress
-from silomix.model.schema import Shard
+from silomix.model.schema import Schema, Shard
 from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, permit, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
 
     from silomix.messages import Query
-    from silomix.model.schema import Schema
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
@@ -89,27 +87,19 @@ class Joblib:
         """Ask every silo one query, or each of the named silos its own."""
         queries = messages.by_silo(query, self.names)
         asked = {silo.name: silo for silo in self.silos if silo.name in queries}
+        if isinstance(query, messages.ShareReleases):
+            # nothing is computed: what is shown stays in the store
+            return {name: answer(query, silo) for name, silo in asked.items()}
         for name, silo in asked.items():
             permit(queries[name], silo)
-        away = [name for name, silo in asked.items() if not at_hand(queries[name], silo)]
-        found = self._run(queries, {name: asked[name] for name in away})
-        for name, (_, added) in found.items():
-            vars(asked[name].store).update(added)
-        return {
-            name: found[name][0] if name in found else answer(queries[name], silo)
-            for name, silo in asked.items()
-        }
+        found = self._run(queries, asked)
+        return {name: found[name] for name in asked}
 
     def _job(self, query: Query, silo: Silo) -> Any:
-        bare = partial(
-            Silo,
-            name=silo.name,
-            place=silo.place,
-            study=silo.study,
-            policy=silo.policy,
-            # a worker may run in another folder
-            checkpoint=silo.checkpoint.absolute() if silo.checkpoint else None,
-        )
+        # a worker may run in another folder
+        checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
+        rules: dict[str, Any] = {"study": silo.study, "policy": silo.policy}
+        bare = partial(Silo, name=silo.name, place=silo.place, checkpoint=checkpoint, **rules)
         sent = {word: self._scatter(TAKE[word](silo)) for word in NEEDS[type(query)]}
         # field by field, so that what silos are asked alike travels once
         values = [getattr(query, part.name) for part in fields(query)]
@@ -129,22 +119,21 @@ class Joblib:
             self._scattered[id(value)] = value, client.scatter([value], hash=False)[0]
         return self._scattered[id(value)][1]
 
-    def _run(
-        self, queries: Mapping[str, Query], silos: Mapping[str, Silo]
-    ) -> dict[str, tuple[Any, dict[str, Any]]]:
+    def _run(self, queries: Mapping[str, Query], silos: Mapping[str, Silo]) -> dict[str, Any]:
         """Let a worker answer each silo's question; another, where it died."""
         found: dict[str, Any] = {}
         left, lost = list(silos), None
         for _ in range(CHANCES):
             if not left:
                 break
-            self._tell(queries[left[0]], len(found))
+            self._tell(queries[left[0]])
             jobs = [self._job(queries[name], silos[name]) for name in left]
             results = (self._parallel or workers(self._jobs))(jobs)
             try:
                 for name, reply, added in results:
-                    found[name] = own(reply), own(added)
-                    self._tell(queries[name], len(found))
+                    found[name], store = own(reply), vars(silos[name].store)
+                    store.update({word: own(value) for word, value in added.items()})
+                    self._tell(queries[name])
             except LOST as error:
                 lost = error
                 self._scattered.clear()
@@ -160,11 +149,11 @@ class Joblib:
             ) from lost
         return found
 
-    def _tell(self, query: Query, finished: int) -> None:
+    def _tell(self, query: Query) -> None:
         if self._report is not None and isinstance(query, messages.SampleLocally):
             schedule = self.silos[0].study.sampling
-            silos = finished + sum(silo.store.kept is not None for silo in self.silos)
-            done, chains = silos * schedule.chains, len(self.silos) * schedule.chains
+            sampled = sum(silo.store.kept is not None for silo in self.silos)
+            done, chains = sampled * schedule.chains, len(self.silos) * schedule.chains
             sweeps = schedule.iterations
             self._report(Progress("sampling", sweeps * done, sweeps * chains, done, chains))
 
@@ -178,12 +167,6 @@ def workers(jobs: int) -> Any:
         return_as="generator_unordered",
         mmap_mode="c",
     )
-
-
-def at_hand(query: Query, silo: Silo) -> bool:
-    """Tell whether the answer needs no worker: there is nothing left to compute."""
-    known = {messages.SampleLocally: silo.store.kept, messages.CountDistinctRows: silo.store.rows}
-    return isinstance(query, messages.ShareReleases) or known.get(type(query)) is not None
 
 
 def work(
@@ -212,8 +195,6 @@ def own(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return np.require(value, requirements=["ENSUREARRAY", "WRITEABLE"])
-    if isinstance(value, dict):
-        return {key: own(item) for key, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(own, value))
     if is_dataclass(value) and not isinstance(value, type):

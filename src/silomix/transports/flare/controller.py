@@ -17,12 +17,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import CheckpointError, MessageError, SiloError, SilomixError
-from silomix.messages import REFUSALS, Refused, by_silo
+from silomix.messages import REFUSALS, Query, Refused, by_silo
 from silomix.messages.container import Envelope, decode, encode
 from silomix.messages.message_checks import check_envelope, check_reply
 from silomix.messages.progress import Progress
 from silomix.model.files import private_folder, replace_file, writing
-from silomix.study import digest, read_study
+from silomix.study import Study, digest, read_study
 from silomix.study.validation import cores
 from silomix.transports.flare import session
 from silomix.transports.flare.startup_kit import SETTINGS_FILE, read_json, write_json
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from silomix.messages import Query
-    from silomix.study import Study
 
 LOOK_EVERY = 0.005
 # Seconds without a sign of life after which a site is away: in a run, and before its first. FLARE
@@ -66,63 +64,25 @@ class NoAnswer(SiloError):
         )
 
 
-class Journal:
-    """Answers on disk by question, so that a coordinator that was killed asks nobody twice.
-
-    The coordinator is deterministic: started again it asks the same questions in the same order. A
-    journal is a folder of messages, which only their owner may open: ``000007-2.reply`` is what
-    the silo at place 2 of the roster answered to question 7, whose digest is in it.
-    """
-
-    def __init__(self, folder: Path, study: Study) -> None:
-        self.folder, self._study = folder, study
-        with writing(folder, CheckpointError):
-            private_folder(folder)
-
-    def find(self, number: int, silo: str, query: Query) -> Any:
-        """Return a silo's answer to a question, or None where there is none yet.
-
-        Raises
-        ------
-        CheckpointError
-            When the question is not the one that was answered, or the file is damaged.
-        """
-        path = self._path(number, silo)
-        if not path.exists():
-            return None
-        try:
-            envelope, record = decode(path.read_bytes())
-            check_envelope(envelope, self._study, silo, number, query)
-        except MessageError as error:
-            raise CheckpointError(
-                f"{path} does not answer question {number} to {silo}, which may be asked by "
-                f"another version of silomix or of a package ({error}); go on with that version, "
-                f"or delete {self.folder} to ask everything again"
-            ) from None
-        return record
-
-    def keep(self, number: int, silo: str, content: bytes) -> None:
-        """Write a silo's encoded answer, whole or not at all."""
-        replace_file(self._path(number, silo), content, alone=True, private=True)
-
-    def _path(self, number: int, silo: str) -> Path:
-        return self.folder / f"{number:06}-{self._study.silos.index(silo)}.reply"
-
-
 @dataclass(frozen=True)
 class RemoteSilos:
     """The silos of a study behind a channel; satisfies `silomix.messages.Silos`.
 
+    Answers are kept on disk by question, so that a coordinator that was killed asks nobody twice:
+    it is deterministic, and started again asks the same questions in the same order. A journal is
+    a folder of messages, which only their owner may open: ``000007-2.reply`` is what the silo at
+    place 2 of the roster answered to question 7, whose digest is in it.
+
     Attributes
     ----------
     channel : its `exchange` carries messages to the silos and back.
+    journal : the folder.
     log : an entry for each question so far, as in `Outcome.asked`.
     """
 
     study: Study
     channel: StudyController
-    journal: Journal
-    deadline: float
+    journal: Path
     log: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -140,14 +100,14 @@ class RemoteSilos:
         """
         start, number, about = time.monotonic(), len(self.log) + 1, digest(self.study)
         queries = by_silo(query, self.names)
-        replies = {name: self.journal.find(number, name, one) for name, one in queries.items()}
+        replies = {name: self.find(number, name, one) for name, one in queries.items()}
         questions = {
-            name: encode(Envelope(about, name, number, type(one).__name__), one)
+            name: encode(Envelope(about, name, number), one)
             for name, one in queries.items()
             if replies[name] is None
         }
         received = 0
-        for name, answer in self.channel.exchange(questions, self.deadline):
+        for name, answer in self.channel.exchange(questions):
             replies[name] = self._accept(number, name, queries[name], answer)
             received += len(answer)
         entry = {
@@ -161,6 +121,37 @@ class RemoteSilos:
         self.log.append(entry)
         return replies
 
+    def find(self, number: int, silo: str, query: Query) -> Any:
+        """Return a silo's answer to a question, or None where there is none yet.
+
+        Raises
+        ------
+        CheckpointError
+            When the question is not the one that was answered, or the file is damaged.
+        """
+        path = self._path(number, silo)
+        if not path.exists():
+            return None
+        try:
+            envelope, record = decode(path.read_bytes())
+            check_envelope(envelope, self.study, silo, number, query)
+        except MessageError as error:
+            raise CheckpointError(
+                f"{path} does not answer question {number} to {silo}, which may be asked by "
+                f"another version of silomix or of a package ({error}); go on with that version, "
+                f"or delete {self.journal} to ask everything again"
+            ) from None
+        return record
+
+    def keep(self, number: int, silo: str, content: bytes) -> None:
+        """Write a silo's encoded answer, whole or not at all."""
+        with writing(self.journal, CheckpointError):
+            private_folder(self.journal)
+            replace_file(self._path(number, silo), content, alone=True, private=True)
+
+    def _path(self, number: int, silo: str) -> Path:
+        return self.journal / f"{number:06}-{self.names.index(silo)}.reply"
+
     def _accept(self, number: int, name: str, query: Query, answer: bytes | str) -> Any:
         """Check and keep one answer, and return it."""
         if isinstance(answer, bytes):
@@ -168,7 +159,7 @@ class RemoteSilos:
             check_envelope(envelope, self.study, name, number, query)
             check_reply(reply, query, self.study, name)
             if not isinstance(reply, Refused):
-                self.journal.keep(number, name, answer)
+                self.keep(number, name, answer)
                 return reply
             answer = reply.code
         raise NoAnswer(name, answer, f"{number} ({type(query).__name__})")
@@ -209,8 +200,8 @@ class StudyController(Controller):
             config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
             local = read_json(Path(workspace.get_site_config_dir()) / SETTINGS_FILE)
             study = read_study(config / session.STUDY_FILE)
-            journal = Journal(Path(local["journals"], digest(study)[:16]), study)
-            silos = RemoteSilos(study, self, journal, self._deadline, self._asked)
+            journal = Path(local["journals"], digest(study)[:16])
+            silos = RemoteSilos(study, self, journal, self._asked)
             report = partial(setattr, self, "_progress")
             posterior = run_study(study, silos, threads=cores(None), report=report)
             posterior.save(folder / session.POSTERIOR_FILE)
@@ -225,9 +216,7 @@ class StudyController(Controller):
         outcome = replace(outcome, seconds=seconds, asked=self._asked)
         write_json(folder / session.OUTCOME_FILE, asdict(outcome))
 
-    def exchange(
-        self, questions: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
+    def exchange(self, questions: Mapping[str, bytes]) -> Iterator[tuple[str, bytes | str]]:
         """Send each silo its question as a task; yield answers, or codes of why there is none."""
         present = {client.name for client in self._fl_ctx.get_engine().get_clients()}
         tasks: dict[str, Task] = {}
@@ -236,7 +225,7 @@ class StudyController(Controller):
                 if name not in present:
                     yield name, session.AWAY
                 content = Shareable({session.PAYLOAD: question})
-                tasks[name] = task = Task(session.TASK, content, timeout=math.ceil(deadline))
+                tasks[name] = task = Task(session.TASK, content, timeout=math.ceil(self._deadline))
                 self.broadcast(task, self._fl_ctx, targets=[name], min_responses=1)
             while tasks:
                 for name, task in list(tasks.items()):

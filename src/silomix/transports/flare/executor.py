@@ -1,7 +1,7 @@
 """The silo's side in FLARE's client: answer each question, and say every so often: still here.
 
 FLARE starts a process for each run at each site. If it is killed, the run ends, and the study is
-submitted again.
+submitted again. What goes wrong is logged in the site's kit, and leaves as a code.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +17,23 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
 from nvflare.apis.shareable import Shareable
 
+from silomix.errors import StudyMismatch
+from silomix.messages import AssignReply
+from silomix.messages.container import decode, digest_record, encode
+from silomix.model.files import private_file
+from silomix.silo.answer import answer_or_refuse, refusal_code
+from silomix.study import digest
+from silomix.transports.flare import startup_kit
 from silomix.transports.flare.session import ALIVE_TOPIC, PAYLOAD
-from silomix.transports.flare.startup_kit import HEARTBEAT
-from silomix.transports.flare.worker import open_or_refuse, respond
 
 if TYPE_CHECKING:
     from nvflare.apis.fl_context import FLContext
     from nvflare.apis.signal import Signal
 
-    from silomix.transports.flare.worker import Site
+    from silomix.kernels.arrays import Ints
+    from silomix.silo.local import Silo
 
+WORKER_LOG = "silomix-worker.log"
 
 log = logging.getLogger("silomix.worker")
 
@@ -35,7 +43,7 @@ class SiloExecutor(Executor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._site: Site | str | None = None
+        self._site: tuple[Silo, Ints] | None = None
         self._abort: Signal | None = None
         self._over = threading.Event()
 
@@ -51,21 +59,55 @@ class SiloExecutor(Executor):
     ) -> Shareable:
         """Answer one question; of what goes wrong, only a code leaves."""
         name, self._abort = fl_ctx.get_identity_name(), abort_signal
-        if self._site is None:
-            self._site = open_or_refuse(Path(fl_ctx.get_workspace().get_root_dir()), name)
+        answer: bytes | str
         try:
-            answer: bytes | str = respond(shareable[PAYLOAD], name, self._site)
-        except Exception:  # FLARE would send the text of an error on, and it may quote a row
+            if self._site is None:
+                self._site = open_kit(Path(fl_ctx.get_workspace().get_root_dir()), name)
+            answer = respond(shareable[PAYLOAD], *self._site)
+        except Exception as error:  # FLARE would send its text on, and it may quote a row
             log.exception("%s: a question could not be answered", name)
-            answer = "failed"
+            answer = refusal_code(error)
         self._abort = None
-        return Shareable({PAYLOAD: answer or "question"})
+        return Shareable({PAYLOAD: answer})
 
     def _beat(self, engine: Any) -> None:
         """Tell the coordinator that this site is still in the run; end with a run that is over."""
         to_server = {"targets": ["server"], "topic": ALIVE_TOPIC, "timeout": 0, "optional": True}
-        while not self._over.wait(HEARTBEAT):
+        while not self._over.wait(startup_kit.HEARTBEAT):
             if self._abort is not None and self._abort.triggered:
                 os._exit(0)  # nobody waits for the answer any more, however long it still takes
             with engine.new_context() as fl_ctx:
                 engine.send_aux_request(request=Shareable(), fl_ctx=fl_ctx, **to_server)
+
+
+def open_kit(kit: Path, name: str) -> tuple[Silo, Ints]:
+    """Open the silo of a kit; log to a file of the kit from then on."""
+    private_file(kit / WORKER_LOG)
+    handler = logging.FileHandler(kit / WORKER_LOG, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    logger = logging.getLogger("silomix")
+    logger.addHandler(handler)
+    logger.propagate = False  # what went wrong may quote a row: it is not for FLARE's own logs
+    settings = startup_kit.read_json(kit / "local" / startup_kit.SETTINGS_FILE)
+    return startup_kit.open_own_silo(startup_kit.SiteSettings(**settings), name)
+
+
+def respond(question: bytes, silo: Silo, rows: Ints) -> bytes:
+    """Return the message that answers a question.
+
+    Parameters
+    ----------
+    rows : (row,), the number that each row has in the silo's table.
+
+    Raises
+    ------
+    SilomixError
+        When the question cannot be read, or is not of this study to this silo.
+    """
+    envelope, query = decode(question)
+    if (envelope.study, envelope.silo) != (digest(silo.study), silo.name):
+        raise StudyMismatch(f"it was asked as {envelope.silo!r} about the study {envelope.study}")
+    reply = answer_or_refuse(query, silo)
+    if isinstance(reply, AssignReply):
+        silo.store.write_labels(rows)
+    return encode(replace(envelope, answers=digest_record(query)), reply)

@@ -9,28 +9,17 @@ import contextlib
 import io
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from silomix.errors import SettingsError, SiloError, SilomixError
+from silomix.errors import SiloError, SilomixError
 from silomix.messages.progress import Progress
-from silomix.posterior import load
-from silomix.silo.local import place_in
-from silomix.study import write_study
-from silomix.transports.flare.startup_kit import (
-    CONTROLLER,
-    EXECUTOR,
-    read_json,
-    read_startup,
-    write_json,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from silomix.posterior import Posterior
-    from silomix.study import Study
+from silomix.posterior import Posterior, load
+from silomix.silo.local import without
+from silomix.study import Study, write_study
+from silomix.transports.flare import startup_kit
 
 TASK = "silomix"
 PROGRESS_TOPIC, ALIVE_TOPIC = "silomix_progress", "silomix_alive"
@@ -68,25 +57,11 @@ class Outcome:
     asked: Sequence[dict[str, Any]] = ()
 
 
-def without(study: Study, silos: Sequence[str]) -> Study:
-    """Return the study that goes on without these silos: another study, and its title says so.
-
-    The roster deals the random streams and sets each silo's share of the prior, so nothing of
-    the whole study's answers is used, and every silo that stays has to agree to it.
-    """
-    left_out = {place_in(study, name) for name in silos}
-    if not left_out:
-        return study
-    staying = tuple(name for place, name in enumerate(study.silos) if place not in left_out)
-    if not staying:
-        raise SettingsError("no silo is left to go on with; leave out fewer")
-    title = f"{study.title or 'Untitled'} (without {', '.join(sorted(silos))})"
-    return study.model_copy(update={"silos": staying, "title": title})
-
-
 def write_job(folder: Path, study: Study, deadline: float) -> Path:
     """Write the job of a study into a new folder, as FLARE reads it."""
     server = {"heart_beat_timeout": 600, "task_request_interval": FETCH_EVERY}
+    flow = {"id": "study", "path": startup_kit.CONTROLLER, "args": {"deadline": deadline}}
+    executor = {"tasks": [TASK], "executor": {"path": startup_kit.EXECUTOR, "args": {}}}
     files = {
         "meta.json": {
             "name": TASK,
@@ -98,19 +73,19 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
         "coordinator/config/config_fed_server.json": {
             "format_version": 2,
             "server": server,
-            "workflows": [{"id": "study", "path": CONTROLLER, "args": {"deadline": deadline}}],
+            "workflows": [flow],
         },
         "silo/config/config_fed_client.json": {
             "format_version": 2,
             "default_task_fetch_interval": FETCH_EVERY,
             "get_task_timeout": TRANSFER_WITHIN,
             "submit_task_result_timeout": TRANSFER_WITHIN,
-            "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+            "executors": [executor],
         },
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True)
-        write_json(folder / name, content)
+        startup_kit.write_json(folder / name, content)
     write_study(study, folder / "coordinator" / "config" / STUDY_FILE)
     return folder
 
@@ -118,7 +93,7 @@ def write_job(folder: Path, study: Study, deadline: float) -> Path:
 @contextlib.contextmanager
 def connected(kit: Path) -> Iterator[Any]:
     """Yield a session of the coordinator's user with the server."""
-    user = read_startup(kit, "admin")["username"]
+    user = startup_kit.read_startup(kit, "admin")["username"]
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     try:
@@ -196,11 +171,6 @@ def run_live(
             wait_for(session, study.silos, wait)
             outcome, posterior = _run_once(session, study, deadline, report)
         if posterior is not None:
-            if left_out:
-                note = f"By decision of the coordinator without {', '.join(left_out)}."
-                found = posterior.diagnostics
-                found = replace(found, notes=(*found.notes, note))
-                posterior = replace(posterior, diagnostics=found)
             return posterior, outcome
         if outcome.code not in PASSING:
             break
@@ -237,5 +207,5 @@ def _run_once(
         left = {path.name: path for path in folder.rglob("*")}
         outcome = Outcome(STOPPED, "FLARE ended the run without a result; its logs say why")
         if OUTCOME_FILE in left:
-            outcome = Outcome(**read_json(left[OUTCOME_FILE]))
+            outcome = Outcome(**startup_kit.read_json(left[OUTCOME_FILE]))
         return outcome, load(left[POSTERIOR_FILE]) if POSTERIOR_FILE in left else None

@@ -24,16 +24,21 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from silomix.errors import FileError, MissingDependency, SettingsError, SilomixError
+from silomix.kernels.arrays import Ints
 from silomix.model.files import OWNERS_FOLDER, private_file, private_folder, replace_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from silomix.silo.local import Silo, open_site, without
+from silomix.study import digest, read_study
+from silomix.study.policy import find_policy
+from silomix.study.validation import cores
 
 PROJECT = ORGANISATION = "silomix"
 # Names of the folders that are no silo's.
@@ -84,16 +89,34 @@ class SiteSettings:
         table, and its path.
     """
 
-    data: str
-    study: str
+    data: Path
+    study: Path
     policy: str
-    store: str
+    store: Path
     silo_column: str | None = None
     frequency: str | None = None
-    without: Sequence[str] = ()
+    without: tuple[str, ...] = ()
     threads: int | None = None
-    ledger: str | None = None
+    ledger: Path | None = None
     table_name: str | None = None
+
+
+def open_own_silo(settings: SiteSettings, name: str) -> tuple[Silo, Ints]:
+    """Read what the site decided, and open its silo, with a store for each study.
+
+    Returns the silo, and the number that each of its rows has in its table.
+
+    Raises
+    ------
+    SilomixError
+        When something does not fit; the text stays here.
+    """
+    own = asdict(settings)
+    study = without(read_study(own.pop("study")), own.pop("without"))
+    threads, policy = cores(own.pop("threads")), find_policy(own.pop("policy"))
+    store = own.pop("store") / digest(study)[:16]
+    silo, rows = open_site(study=study, name=name, policy=policy, store=store, **own)
+    return replace(silo, threads=threads), rows
 
 
 def require_flare() -> None:
@@ -406,7 +429,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, content: dict[str, Any], *, private: bool = False) -> None:
     """Write a mapping as JSON, whole or not at all; `private` for its owner alone."""
-    replace_file(path, json.dumps(content, indent=1).encode(), private=private)
+    replace_file(path, json.dumps(content, indent=1, default=str).encode(), private=private)
 
 
 def _close(folder: Path) -> Path:
