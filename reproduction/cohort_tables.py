@@ -9,7 +9,7 @@ run here. What has no results yet says so.
 from __future__ import annotations
 
 import pandas as pd
-from cohort import CLUSTER_COLUMNS, COLUMNS, METHODS, STAGES
+from cohort import CLUSTER_COLUMNS, COLUMNS, METHODS, SEED, STAGES
 from collect import PAGES
 from running import RESULTS, read_lines
 from writing import as_markdown
@@ -24,7 +24,8 @@ def of_full_run(lines):
     full = lines[lines["rows"] == PUBLISHED_ROWS]
     longest = full.groupby("method")["iterations"].transform("max")
     full = full[full["iterations"] == longest]
-    return full.sort_values("method", key=lambda names: names.map(list(METHODS).index))
+    order = full["method"].map(list(METHODS).index)
+    return full.assign(order=order).sort_values(["order", "seed"]).drop(columns="order")
 
 
 def methods_table(lines):
@@ -32,13 +33,14 @@ def methods_table(lines):
     return pd.DataFrame(
         {
             "method": lines["method"],
+            "seed": lines["seed"],
             "iterations": lines["iterations"]
             .map("{:,}".format)
             .where(lines["method"] != "fedmerdel", "–"),
             "clusters": lines["clusters"],
             "planted clusters found": lines["owned"],
             "fragments": lines["fragments"],
-            "ARI": lines["ari"].map("{:.3f}".format),
+            "ARI": lines["ari"].map("{:.4f}".format),
             "best possible": lines["best_ari"].map("{:.3f}".format),
             "minutes": lines["minutes"].map("{:.1f}".format),
             "CPU minutes": lines["cpu_minutes"].map("{:.1f}".format),
@@ -84,10 +86,11 @@ def main():
     every_size = read_lines(RESULTS / "cohort.csv", COLUMNS)
     lines = of_full_run(every_size)
     clusters = of_full_run(read_lines(RESULTS / "cohort_clusters.csv", CLUSTER_COLUMNS))
+    clusters = clusters[clusters["seed"] == SEED]
     pieces = {
         "cohort-methods": methods_table(lines),
         "cohort-sizes": sizes_table(every_size),
-        "cohort-stages": stages_table(lines),
+        "cohort-stages": stages_table(lines[lines["seed"] == SEED]),
         "cohort-clusters": clusters_table(clusters) if len(clusters) else clusters,
     }
     for name, table in pieces.items():
