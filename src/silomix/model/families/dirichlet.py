@@ -23,7 +23,7 @@ from scipy.special import digamma, gammaln, xlogy
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Codes, Floats, Ints
     from silomix.kernels.distinct_rows import RowCounts
 
 # Draws that hardly move say no more than this many observations.
@@ -197,11 +197,11 @@ def log_bound(
     steps : at most so many.
     """
     shares = np.eye(int(labels.max()) + 1)[labels]
-    cells = _sum_cells(rows, offsets, shares)
+    cells = sum_cells(rows.codes, offsets, shares * rows.counts[:, None])
     best = -np.inf
     for _ in range(steps):
         shares = _responsibilities(rows, offsets, rows.counts @ shares, cells, alpha, beta)
-        cells = _sum_cells(rows, offsets, shares)
+        cells = sum_cells(rows.codes, offsets, shares * rows.counts[:, None])
         members = rows.counts @ shares
         held = int((members >= FEWEST_ROWS).sum())
         if held < 2:
@@ -216,12 +216,16 @@ def log_bound(
     return best
 
 
-def _sum_cells(rows: RowCounts, offsets: Ints, shares: Floats) -> Floats:
-    """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level)."""
-    weighted = (shares * rows.counts[:, None]).T
+def sum_cells(codes: Codes, offsets: Ints, shares: Floats) -> Floats:
+    """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level).
+
+    Parameters
+    ----------
+    codes : (row, variable); shares : (row, cluster)
+    """
     cells = [
-        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in weighted]
-        for column, size in zip(rows.codes.T, np.diff(offsets), strict=True)
+        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in shares.T]
+        for column, size in zip(codes.T, np.diff(offsets), strict=True)
     ]
     return np.concatenate(cells, axis=1)
 
