@@ -27,9 +27,7 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import Release, ShareReleases
     from silomix.model.prior import PooledModel
     from silomix.model.schema import Shard
@@ -44,11 +42,7 @@ SMALLEST_SHAPE = 1e-6
 
 
 def release_medians(
-    mean: Floats,
-    concentration: Floats,
-    offsets: Ints,
-    beta: float,
-    draws: NDArray[np.floating] | None,
+    mean: Floats, concentration: Floats, offsets: Ints, beta: float, draws: Reals | None
 ) -> Floats:
     """Return the medians of the level probabilities, (cluster, level).
 
@@ -64,7 +58,7 @@ def release_medians(
 
 
 def release_draws(
-    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
+    release: Release, count: int, model: PooledModel, silos: int, rng: Rng
 ) -> tuple[Floats, Floats]:
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
@@ -106,7 +100,7 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
     return np.asarray((release.sizes + alpha) * worth)
 
 
-def random_order(available: int, count: int, rng: np.random.Generator) -> Ints:
+def random_order(available: int, count: int, rng: Rng) -> Ints:
     """Return `count` places in random order; all before any twice."""
     rounds = [rng.permutation(available) for _ in range(-(-count // available))]
     return np.concatenate(rounds)[:count]
@@ -247,12 +241,7 @@ def padded(clusters: int, reference: int) -> int:
 
 
 def divergence_cost(
-    reference: Reference,
-    shard: Shard,
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-    beta: float,
-    rng: np.random.Generator,
+    reference: Reference, shard: Shard, weights: Reals, probabilities: Reals, beta: float, rng: Rng
 ) -> Floats:
     """Return the cost of matching each local cluster to each reference cluster, in the silo.
 
@@ -298,15 +287,13 @@ def divergence_cost(
     return cost / n_draws
 
 
-def _pad_weights(weights: NDArray[np.floating], size: int) -> Floats:
+def _pad_weights(weights: Reals, size: int) -> Floats:
     """Return (size,) weights that sum to one; means over silos that lack clusters need not."""
     scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
-def _pad_probabilities(
-    draws: NDArray[np.floating], size: int, offsets: Ints, beta: float, rng: np.random.Generator
-) -> Floats:
+def _pad_probabilities(draws: Reals, size: int, offsets: Ints, beta: float, rng: Rng) -> Floats:
     """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
     n_draws, clusters, levels = draws.shape
     drawn = draw_levels(np.full((size - clusters, levels), beta), offsets, rng, n_draws)

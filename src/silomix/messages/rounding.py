@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.kernels.rounded_counts import draw_behind, release_units
+from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
 from silomix.model.families.dirichlet import (
     draw_levels,
     effective_counts,
@@ -27,9 +27,7 @@ from silomix.study.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import Release
     from silomix.model.prior import PooledModel
 
@@ -145,27 +143,6 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
 
 
-class Sources(NamedTuple):
-    """What local clusters say of one profile, variable by variable.
-
-    Attributes
-    ----------
-    released : (source, level), units; start : (source, level), counts that are released so.
-    base, least : (source,), of the policy; 0 where nothing was rounded.
-    worth : (source, variable), how much of a row a row is worth; 0 where a profile stands in.
-    """
-
-    released: Ints
-    start: Floats
-    base: Ints
-    least: Ints
-    worth: Floats
-
-    def of(self, clusters: Ints) -> Sources:
-        """Return some of the sources."""
-        return Sources._make(part[clusters] for part in self)
-
-
 def has_rules(release: Release) -> bool:
     """Tell whether a policy changed counts of a release that has no draws."""
     return release.probabilities is None and Policy(**release.policy).has_rules
@@ -197,32 +174,22 @@ def join_sources(parts: Sequence[Sources]) -> Sources:
     return Sources._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
-def draw_profile(
-    sources: Sources, beta: float, offsets: Ints, draws: int, rng: np.random.Generator
-) -> Floats:
+def draw_profile(sources: Sources, beta: float, offsets: Ints, draws: int, rng: Rng) -> Floats:
     """Draw a profile that all sources share, given what they released: (draw, level)."""
     profile = np.empty((draws, int(offsets[-1])))
     for variable, (first, last) in enumerate(pairwise(offsets)):
-        known = sources.worth[:, variable] > 0
-        columns = slice(first, last)
-        profile[:, columns], _ = draw_behind(
-            np.ascontiguousarray(sources.released[known, columns]),
-            np.ascontiguousarray(sources.start[known, columns]),
-            sources.base[known],
-            sources.least[known],
-            sources.worth[known, variable],
-            beta,
-            BURN_IN + BURN_IN_BY_SILO * int(known.sum()),
-            THIN,
-            draws,
-            rng,
+        known = sources.of(sources.worth[:, variable] > 0)
+        given = known._replace(
+            released=np.ascontiguousarray(known.released[:, first:last]),
+            start=np.ascontiguousarray(known.start[:, first:last]),
+            worth=np.ascontiguousarray(known.worth[:, variable]),
         )
+        burn_in = BURN_IN + BURN_IN_BY_SILO * len(known.worth)
+        profile[:, first:last], _ = draw_behind(given, beta, burn_in, THIN, draws, rng)
     return profile
 
 
-def own_draws(
-    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
-) -> Floats:
+def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
     """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
     _, beta = model.prior.share(silos)
     sources = read_sources(release, model.offsets)
@@ -246,7 +213,7 @@ def allow_for_rounding(release: Release, model: PooledModel, silos: int) -> Rele
     return replace(release, effective_counts=_worth(drawn, model, silos))
 
 
-def _worth(draws: NDArray[np.floating], model: PooledModel, silos: int) -> Floats:
+def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
     """Return the counts without the prior of Dirichlets with the moments of a silo's draws."""
     _, beta = model.prior.share(silos)
     fitted = fit_dirichlet(draws, model.offsets)
@@ -254,12 +221,7 @@ def _worth(draws: NDArray[np.floating], model: PooledModel, silos: int) -> Float
 
 
 def with_own_counts(
-    probabilities: NDArray[np.floating],
-    release: Release,
-    own: NDArray[np.floating],
-    groups: Ints,
-    model: PooledModel,
-    silos: int,
+    probabilities: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
 ) -> Floats:
     """Return profiles that know a silo's own counts, where others know its release alone.
 

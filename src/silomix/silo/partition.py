@@ -292,10 +292,9 @@ def clusters_bound(draws: Draws, labels: Ints) -> float:
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
-    rows, prior = RowCounts(codes, repeats), draws.prior
-    offsets = draws.shard.schema.offsets
+    rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
     _, begun = np.unique(labels[first], return_inverse=True)
-    return log_bound(rows, offsets, begun, draws.components, prior.alpha, prior.beta)
+    return log_bound(rows, offsets, begun, draws.components, draws.prior)
 
 
 def log_posterior(draws: Draws, labels: Ints) -> float:
