@@ -107,14 +107,9 @@ def find_consensus(
         found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
         trace, by_silo = found.trace, found.weights_by_silo
         over_all = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        parts = Parts(
-            over_all,
-            by_silo,
-            found.probabilities,
-            correspondence,
-            aggregated.silo_weights,
-            found.silo_profiles,
-        )
+        parts = replace(parts, weights=over_all, weights_by_silo=by_silo)
+        shared, own = found.probabilities, found.silo_profiles
+        parts = replace(parts, probabilities=shared, silo_profiles=own)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
         parts = replace(parts, probabilities=shared, silo_profiles=own)

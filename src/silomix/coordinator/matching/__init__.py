@@ -67,7 +67,7 @@ def match(
         return evidence_groups(clusters, evidence) if groups is None else groups
 
     if drift and len(releases) > 1:
-        found, profile = group_under_drift(clusters, profile.offsets, profile.beta, find)
+        found, profile = group_under_drift(clusters, profile, find)
     else:
         found = find(profile)
     if settings.absorb:

@@ -200,9 +200,7 @@ class Judged(NamedTuple):
     profile: Profile
 
 
-def group_under_drift(
-    clusters: LocalClusters, offsets: Ints, beta: float, find: Find
-) -> tuple[Ints, Profile]:
+def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tuple[Ints, Profile]:
     """Return the grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
@@ -212,11 +210,11 @@ def group_under_drift(
     Parameters
     ----------
     clusters : all silos' clusters.
-    offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of the level probabilities in the pooled model.
+    plain : without drift.
     find : the grouping, (local,), under a profile's evidence.
     """
-    alike = drift_profile(clusters, offsets, beta, np.full(len(offsets) - 1, np.inf))
+    nowhere = np.full(len(plain.offsets) - 1, np.inf)
+    alike = drift_profile(clusters, plain.offsets, plain.beta, nowhere)
     same = _judge(clusters, alike, find)
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
     of_silo = np.bincount(clusters.silo)
