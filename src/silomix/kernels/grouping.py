@@ -80,12 +80,7 @@ def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
 
 @kernel
 def gains_above(
-    groups: Weighed,
-    one: int,
-    others: Ints,
-    start: Floats,
-    floor: Floats,
-    best_only: bool,  # noqa: FBT001
+    groups: Weighed, one: int, others: Ints, start: Floats, floor: Floats, best_only: bool
 ) -> Floats:
     """Return start + g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it counts.
 

@@ -15,12 +15,7 @@ from scipy.special import betaincinv
 
 from silomix.messages.rounding import MIDDLE, has_rules, own_draws
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import (
-    SMALLEST,
-    SMALLEST_PROBABILITY,
-    log_responsibilities,
-    one_hot,
-)
+from silomix.model.families import categorical
 from silomix.model.families.dirichlet import draw_levels, effective_counts
 from silomix.study.policy import Policy
 
@@ -166,7 +161,7 @@ def _mixture(shares: Floats, profiles: Floats) -> Floats:
     """Mix profiles (draw, part, level) by their shares (draw, part): (draw, level)."""
     if shares.shape[1] == 1:
         return profiles[:, 0]
-    positive = np.maximum(shares, SMALLEST)
+    positive = np.maximum(shares, categorical.SMALLEST)
     parts = positive / positive.sum(axis=1, keepdims=True)
     return np.einsum("tk,tkd->td", parts, profiles)
 
@@ -218,7 +213,7 @@ def precision(release: Release, offsets: Ints) -> Floats:
     """
     spread = 1 + np.repeat(release.concentration, np.diff(offsets), axis=1)
     variance = (release.mean * (1 - release.mean) / spread).mean(axis=1)
-    return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
+    return 1 / np.maximum(variance, categorical.SMALLEST_PROBABILITY)
 
 
 def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
@@ -279,8 +274,8 @@ def divergence_cost(
     cost = np.zeros((size, size))
     rows = max(1, CELLS_AT_A_TIME // (n_draws * size))
     for start in range(0, shard.rows, rows):
-        present = one_hot(shard.codes[start : start + rows], offsets)
-        local, other = (log_responsibilities(present, *side) for side in sides)
+        present = categorical.one_hot(shard.codes[start : start + rows], offsets)
+        local, other = (categorical.log_responsibilities(present, *side) for side in sides)
         share = np.exp(local)
         cost += np.einsum("idj,idj->j", share, local)[:, None]
         cost -= np.tensordot(share, other, axes=([0, 1], [0, 1]))

@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
-from silomix.model.families.dirichlet import (
-    draw_levels,
-    effective_counts,
-    fit_dirichlet,
-    without_prior,
-)
+from silomix.model.families import dirichlet
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -152,7 +147,7 @@ def read_sources(release: Release, offsets: Ints) -> Sources:
     """Return what the clusters of one release can stand for."""
     clusters = release.clusters
     if not has_rules(release):
-        known = effective_counts(release.mean, release.concentration, offsets)
+        known = dirichlet.effective_counts(release.mean, release.concentration, offsets)
         none = np.zeros(clusters, dtype=np.int64)
         worth = np.ones(release.concentration.shape)
         return Sources(np.zeros(known.shape, dtype=np.int64), known, none, none, worth)
@@ -216,8 +211,10 @@ def allow_for_rounding(release: Release, model: PooledModel, silos: int) -> Rele
 def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
     """Return the counts without the prior of Dirichlets with the moments of a silo's draws."""
     _, beta = model.prior.share(silos)
-    fitted = fit_dirichlet(draws, model.offsets)
-    return effective_counts(*without_prior(*fitted, model.offsets, beta), model.offsets)
+    fitted = dirichlet.fit_dirichlet(draws, model.offsets)
+    return dirichlet.effective_counts(
+        *dirichlet.without_prior(*fitted, model.offsets, beta), model.offsets
+    )
 
 
 def with_own_counts(
@@ -238,12 +235,12 @@ def with_own_counts(
     """
     prior, offsets, seed = model
     said = allow_for_rounding(release, model, silos).effective_counts
-    mean, concentration = fit_dirichlet(probabilities, offsets)
-    others = effective_counts(mean, concentration, offsets) - prior.beta
+    mean, concentration = dirichlet.fit_dirichlet(probabilities, offsets)
+    others = dirichlet.effective_counts(mean, concentration, offsets) - prior.beta
     np.subtract.at(others, groups, said)
     shapes = prior.beta + np.maximum(others, 0.0)
     np.add.at(shapes, groups, _worth(own, model, silos))
     rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
-    drawn = draw_levels(shapes, offsets, rng, len(probabilities))
+    drawn = dirichlet.draw_levels(shapes, offsets, rng, len(probabilities))
     held = np.isin(np.arange(len(shapes)), groups)
     return np.where(held[:, None], drawn, probabilities)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.model.families.categorical import SMALLEST
-from silomix.model.families.dirichlet import fit_dirichlet
+from silomix.model.families.dirichlet import fit_dirichlet, level_totals
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Ints
@@ -79,8 +79,7 @@ def average_elementwise(matched: MatchedDraws, elements: Floats, offsets: Ints) 
     for share, probabilities in zip(elements, matched.probabilities, strict=True):
         mixed += share * probabilities
     mixed = np.maximum(mixed, SMALLEST)
-    totals = np.add.reduceat(mixed, offsets[:-1], axis=-1)
-    return mixed / np.repeat(totals, np.diff(offsets), axis=-1)
+    return mixed / level_totals(mixed, offsets)
 
 
 class Product(NamedTuple):

@@ -32,9 +32,7 @@ from silomix.model.draws import MatchedDraws, Schedule
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints
     from silomix.kernels.distinct_rows import RowTable
     from silomix.kernels.layout import Workspace
     from silomix.model.schema import Shard
@@ -66,7 +64,7 @@ class Chain:
 
     plan: Plan
     key: int
-    labels: NDArray[np.uint8]
+    labels: Bytes
     work: Workspace
 
 
@@ -77,13 +75,13 @@ class Categorical:
         """Lay the shard out for the sweep, with the silo's share of the prior."""
         return Plan(lay_out(shard.codes, shard.schema.sizes), components, alpha, beta)
 
-    def start(self, plan: Plan, key: int) -> NDArray[np.uint8]:
+    def start(self, plan: Plan, key: int) -> Bytes:
         """Return random labels, every component equally likely, as the paper starts."""
         labels = np.empty(len(plan.layout.codes), dtype=np.uint8)
         gibbs_sweep.start(np.uint64(key), labels, plan.components)
         return labels
 
-    def resume(self, plan: Plan, key: int, labels: NDArray[np.uint8], threads: int) -> Chain:
+    def resume(self, plan: Plan, key: int, labels: Bytes, threads: int) -> Chain:
         """Return a chain that goes on from `labels`, with room for `threads` threads.
 
         The labels are the whole state: a chain rebuilt from them goes on as if never stopped.
@@ -181,7 +179,7 @@ def draw_given_parameters(
     return counts, members, weights, log_likelihood
 
 
-def one_hot(codes: NDArray[np.unsignedinteger], offsets: Ints) -> Floats:
+def one_hot(codes: Codes, offsets: Ints) -> Floats:
     """Return (row, level), one where the row has the level; a missing cell has none."""
     sizes = np.diff(offsets)
     present = np.zeros((len(codes), int(offsets[-1])))
