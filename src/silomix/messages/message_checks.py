@@ -132,6 +132,8 @@ def _query_problems(query: Any, terms: Terms) -> Problems:
     study = terms.study
     if type(query) not in CHECKS:
         yield "is no question"
+    if terms.silo not in study.silos:
+        yield f"is for no silo of this study, which has {', '.join(study.silos)}"
     settings = {
         "strategy": study.strategy,
         "matching": study.matching.method,
