@@ -433,11 +433,9 @@ class Silos(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """The roster, in order."""
-        ...
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own; one reply from each.
 
         A silo that does not answer is an error, never a shorter mapping.
         """
-        ...

@@ -262,6 +262,12 @@ class Correspondence:
             held[silo, group] = True
         return held
 
+    @cached_property
+    def rows(self) -> Floats:
+        """Rows of each silo in each global cluster: (silo, cluster)."""
+        each = zip(self.groups, self.sizes, strict=True)
+        return np.array([np.bincount(group, sizes, self.clusters) for group, sizes in each])
+
     def pairs_confidence(self) -> list[Floats]:
         """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
 

@@ -23,9 +23,10 @@ from scipy.special import gammaln
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
+from silomix.model.families.dirichlet import sum_by
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Levels, Options, largest_first, open_silos, sum_by
+from silomix.rivals.federation import Levels, Options, largest_first, open_silos
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 

@@ -270,13 +270,6 @@ class Points(NamedTuple):
     levels: Levels
 
 
-def sum_by(groups: Ints, values: NDArray[np.floating], n_groups: int) -> Floats:
-    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
-    total = np.zeros((n_groups, *values.shape[1:]))
-    np.add.at(total, groups, values)
-    return total
-
-
 def largest_first(groups: Ints, sizes: Floats) -> Ints:
     """Return groups 0, 1, … numbered anew by decreasing sums of sizes, equal ones as before."""
     order = np.argsort(-np.bincount(groups, weights=sizes), kind="stable")

@@ -29,15 +29,8 @@ from scipy.special import digamma, gammaln, xlogy
 
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.kernels.distinct_rows import distinct_rows
-from silomix.model.families.dirichlet import log_allocation_prior
-from silomix.rivals.federation import (
-    Levels,
-    Options,
-    keep_labels,
-    largest_first,
-    open_silos,
-    sum_by,
-)
+from silomix.model.families.dirichlet import log_allocation_prior, sum_by
+from silomix.rivals.federation import Levels, Options, keep_labels, largest_first, open_silos
 from silomix.rivals.kmodes import k_modes
 from silomix.study.settings import Count, CountFromZero, Positive
 

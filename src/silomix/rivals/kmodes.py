@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
+from silomix.model.families.dirichlet import sum_by
 from silomix.model.sentences import at_least
-from silomix.rivals.federation import Levels, keep_labels, open_silos, sum_by
+from silomix.rivals.federation import Levels, keep_labels, open_silos
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from silomix.messages import released_draws
 from silomix.messages.container import digest as digest_question
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families import categorical
+from silomix.model.families import categorical, dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import row_membership, to_four_decimals
 from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
@@ -272,8 +272,7 @@ def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> 
         local one is.
     """
     kept = kept_posterior(silo)
-    rows = np.zeros((kept.release.clusters, membership.shape[1]))
-    np.add.at(rows, kept.labels, membership)
+    rows = dirichlet.sum_by(kept.labels, membership, kept.release.clusters)
     known, study = (kept.release, kept.probabilities, rows.argmax(axis=1)), silo.study
     return with_own_counts(query.probabilities, *known, study.pooled_model, len(study.silos))
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.model.families.dirichlet import log_evidence
+from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.families.drift import discount, log_remainder
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
     silo = clusters.silo[order]
     block = by_appearance(silo * (1 + groups.max()) + groups)
     first = np.unique(block, return_index=True)[1]
-    counts = np.zeros((len(first), clusters.counts.shape[1]))
-    np.add.at(counts, block, clusters.counts[order])
+    counts = sum_by(block, clusters.counts[order], len(first))
     return Blocks(block, silo[first], groups[first], counts)
 
 
@@ -281,8 +280,7 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     """Return the evidence of the groups less that of their blocks: (variable,)."""
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
     counts = profile.discount(blocks.counts)
-    together = np.zeros((int(blocks.group.max()) + 1, counts.shape[1]))
-    np.add.at(together, blocks.group, counts)
+    together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
     prior, offsets = profile.prior, profile.offsets
     joined, apart = (by_variable(n, prior, offsets).sum(axis=0) for n in (together, counts))
     return joined - apart

@@ -15,6 +15,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
 from silomix.kernels.grouping import Weighed, gains_above, weigh_groups
+from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,8 +94,7 @@ def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: G
 def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
     blocks = sum_blocks(clusters, order, start)
-    counts = np.zeros((1 + int(start.max()), blocks.counts.shape[1]))
-    np.add.at(counts, blocks.group, profile.discount(blocks.counts))
+    counts = sum_by(blocks.group, profile.discount(blocks.counts), 1 + int(start.max()))
     by_silo: list[dict[int, Floats]] = [{} for _ in counts]
     rows = np.bincount(start, weights=clusters.sizes[order]).astype(np.float64)
     held = np.zeros((len(counts), len(clusters.names)), dtype=np.bool_)
