@@ -269,7 +269,7 @@ def matching(folder: Path, size: Size) -> Work:
     silos = fresh(planted)
 
     def call() -> Correspondence:
-        return match(planted.releases, Evidence(), silos, planted.model)[0]
+        return match(planted.releases, Evidence(), silos, planted.model, drift=False)[0]
 
     local = sum(release.clusters for release in planted.releases)
     return Work(call, lambda found: found.clusters, local_clusters=local)

@@ -26,10 +26,10 @@ class PolishingSilos:
             drawn = draw_given_parameters(
                 self.layouts[place],
                 fold(chain_key(self.seed, place, 99), query.round),
-                query.weights,
-                query.probabilities,
-                alpha=query.alpha or 0.0,
-                inner_sweeps=query.inner_sweeps,
+                (query.weights, query.probabilities),
+                query.alpha or 0.0,
+                query.inner_sweeps,
+                threads=1,
             )
             replies[name] = PolishReply.of(*drawn)
         self.last = replies

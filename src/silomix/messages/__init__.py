@@ -328,9 +328,7 @@ class PolishReply:
         return self.least.astype(np.int64) + self.above
 
     @classmethod
-    def of(
-        cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats
-    ) -> PolishReply:
+    def of(cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats) -> Self:
         """Return the reply with whole numbers in the fewest bytes that hold them."""
         least = counts.min(axis=0)
         fewest, above, held = (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
-    from silomix.messages import Release, ShareReleases
+    from silomix.messages import DivergenceCost, Release, ShareReleases
     from silomix.model.prior import PooledModel
     from silomix.model.schema import Shard
 
@@ -182,23 +182,19 @@ class Reference(NamedTuple):
 
 
 def make_reference(
-    releases: Sequence[Release],
-    groups: Sequence[Ints],
-    influence: str,
-    model: PooledModel,
-    silos: int,
+    shown: DivergenceCost, influence: str, model: PooledModel, silos: int
 ) -> Reference:
     """Return the running mean of the silos matched so far, cluster by cluster.
 
     Parameters
     ----------
-    groups : for each release (local cluster,), its cluster of the reference.
+    shown : the releases, and which of their clusters are one.
     influence : "mean" or "precision": how much each silo's clusters count.
     silos : how many the study has.
     """
     empty = np.zeros((REFERENCE_DRAWS, 0, int(model.offsets[-1])))
     reference = Reference(np.zeros(0), empty, np.zeros(0))
-    for release, group in zip(releases, groups, strict=True):
+    for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
         weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
         own = precision(release, model.offsets) if influence == "precision" else np.ones(len(group))

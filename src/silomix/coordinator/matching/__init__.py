@@ -26,12 +26,7 @@ __all__ = ["match"]
 
 
 def match(
-    releases: list[Release],
-    settings: Matching,
-    silos: Silos,
-    model: PooledModel,
-    *,
-    drift: bool = False,
+    releases: list[Release], settings: Matching, silos: Silos, model: PooledModel, *, drift: bool
 ) -> tuple[Correspondence, Floats | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
 

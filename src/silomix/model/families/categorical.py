@@ -136,14 +136,7 @@ def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
 
 
 def draw_given_parameters(
-    layout: Layout,
-    key: int,
-    weights: Floats,
-    probabilities: Floats,
-    *,
-    alpha: float,
-    inner_sweeps: int,
-    threads: int = 1,
+    layout: Layout, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
 ) -> tuple[Ints, Ints, Floats, Floats]:
     """Draw the rows' labels for many chains at once, given each chain's parameters.
 
@@ -152,9 +145,10 @@ def draw_given_parameters(
 
     Parameters
     ----------
-    weights : (chain, cluster); probabilities : (chain, cluster, level)
+    given : weights, (chain, cluster), and probabilities, (chain, cluster, level).
     alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
         leaves them as they are.
+    sweeps : how many label draws.
 
     Returns
     -------
@@ -162,18 +156,18 @@ def draw_given_parameters(
     weights : (chain, cluster), drawn given `members`, or those received.
     log_likelihood : (chain,), at the parameters received.
     """
+    weights = np.array(given[0], dtype=np.float64)
+    probabilities = np.ascontiguousarray(given[1], dtype=np.float64)
     chains, clusters = weights.shape
     counts = np.zeros(probabilities.shape, np.int64)
     members = np.zeros((chains, clusters), np.int64)
-    weights = np.array(weights, dtype=np.float64)
     log_likelihood = np.zeros(chains)
-    probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
     def draw(first: int, last: int) -> None:
         work, labels = make_workspace(layout, clusters), np.zeros(len(layout.codes), np.uint8)
-        given = np.uint64(key), first, last, work, labels, float(alpha), inner_sweeps
+        task = np.uint64(key), first, last, work, labels, float(alpha), sweeps
         out = counts, members, log_likelihood
-        gibbs_sweep.draw_given_parameters(*given, weights, probabilities, out)
+        gibbs_sweep.draw_given_parameters(*task, weights, probabilities, out)
 
     split_work(chains, threads, draw)
     return counts, members, weights, log_likelihood
