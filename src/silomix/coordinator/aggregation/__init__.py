@@ -101,7 +101,9 @@ def aggregate(
         profiles = closed_form.average_elementwise(matched, elements, model.offsets)
         by_cluster = elements.mean(axis=2)
     else:
-        by_silo, by_cluster = closed_form.uniform_weights(matched.held)
+        # λ_s = 1/S, and μ_{s,c} = 1/|S_c| over the silos that hold c
+        by_silo = np.full(len(rows), 1.0 / len(rows))
+        by_cluster = matched.held / matched.held.sum(axis=0)
         if settings.method == "vcmc" and len(releases) > 1:
             used = objective_draws(settings.draws, int(rows.sum()))
             sizes = np.diff(model.offsets)
