@@ -18,7 +18,7 @@ from silomix.coordinator.aggregation.objective import Objective, contingency, ev
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.layout import KeptDraws, lay_out
+from silomix.kernels.layout import KeptDraws, lay_out, level_counts
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws
@@ -30,14 +30,14 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.families.categorical import Categorical, Sweeps
+from silomix.model.families.categorical import Categorical
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
 from silomix.silo.answer import answer
 from silomix.silo.local import Silo
-from silomix.silo.partition import largest_first, level_counts, partition, place
+from silomix.silo.partition import largest_first, partition, place
 from silomix.silo.relabel import local_posterior
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_shard
@@ -152,12 +152,13 @@ def planted_draws(shard: Shard, labels: np.ndarray, size: Size) -> Draws:
     """Draw weights and probabilities given labels, none of whose clusters is empty."""
     rng = np.random.default_rng(SEED)
     alpha, beta = PRIOR.share(size.silos)
-    shapes = level_counts(shard, labels) + beta
+    members = np.bincount(labels)
+    shapes = level_counts(shard.codes, shard.schema.sizes, labels, len(members)) + beta
     probabilities = draw_levels(shapes, shard.schema.offsets, rng, size.draws)
     return Draws(
         shard=shard,
         labels=np.zeros((0, shard.rows), np.uint8),
-        weights=rng.dirichlet(np.bincount(labels) + alpha, size.draws).astype(np.float32),
+        weights=rng.dirichlet(members + alpha, size.draws).astype(np.float32),
         probabilities=probabilities.astype(np.float32),
         log_likelihood=np.zeros(size.draws),
         chain=np.zeros(size.draws, np.int64),
@@ -224,7 +225,7 @@ def sampling(folder: Path, size: Size) -> Work:
     family, key = Categorical(), chain_key(SEED, 0, 0)
     plan = family.prepare(shard, size.components, *PRIOR.share(size.silos))
     labels = plant(shard, size.components).astype(np.uint8)
-    chain = family.resume(plan, labels, 1)
+    chain = family.resume(plan, key, labels, 1)
     sweeps = max(10, 1_000_000 // size.rows)
     levels = shard.schema.offsets[-1]
     kept = KeptDraws(
@@ -239,8 +240,8 @@ def sampling(folder: Path, size: Size) -> Work:
     def call() -> KeptDraws:
         nonlocal done
         # the last sweep of a call, and no other, is kept
-        todo = Sweeps(key, done + 1, done + sweeps, burn_in=done, thin=sweeps)
-        family.advance(chain, todo, kept, None)
+        todo = range(done + 1, done + sweeps + 1)
+        family.advance(chain, todo, Schedule(burn_in=done, thin=sweeps), kept, None)
         done += sweeps
         return kept
 
@@ -268,7 +269,7 @@ def matching(folder: Path, size: Size) -> Work:
     silos = fresh(planted)
 
     def call() -> Correspondence:
-        return match(planted.releases, Evidence(), silos, planted.model)[0]
+        return match(planted.releases, Evidence(), silos, planted.model, drift=False)[0]
 
     local = sum(release.clusters for release in planted.releases)
     return Work(call, lambda found: found.clusters, local_clusters=local)

@@ -21,7 +21,7 @@ from numba import njit
 
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical, Sweeps
+from silomix.model.families.categorical import Categorical
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
@@ -143,13 +143,13 @@ class Fast:
         self.family, self.key, self.sweep = Categorical(), reference.chain_key(1, 0, 0), 0
         plan = self.family.prepare(shard, work.components, ALPHA, BETA)
         labels = self.family.start(plan, self.key)
-        self.chain = self.family.resume(plan, labels, 1)
+        self.chain = self.family.resume(plan, self.key, labels, 1)
         self.kept = no_kept(work.rows, work.components, sum(work.sizes))
 
     def run(self, sweeps: int) -> None:
         first, self.sweep = self.sweep + 1, self.sweep + sweeps
-        todo = Sweeps(self.key, first, self.sweep, burn_in=10**12, thin=1)
-        self.family.advance(self.chain, todo, self.kept, None)
+        todo, never = range(first, self.sweep + 1), Schedule(burn_in=10**12, thin=1)
+        self.family.advance(self.chain, todo, never, self.kept, None)
 
 
 def same_chain(codes: np.ndarray, work: Workload) -> bool:

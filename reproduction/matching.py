@@ -73,7 +73,7 @@ def match_kept(study, silos, settings):
     """Match the silos' clusters in one way: their correspondence."""
     releases = [silo.store.kept.release for silo in silos]
     model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
-    return match(releases, settings, InProcess(silos), model)[0]
+    return match(releases, settings, InProcess(silos), model, drift=False)[0]
 
 
 def matched_labels(silos, correspondence):

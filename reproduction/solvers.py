@@ -46,7 +46,7 @@ def objective_of(design, seed):
     releases = federation.ask(SampleLocally())
     schema = study.table_schema
     model = PooledModel(study.prior, schema.offsets, seed)
-    found, _ = match(releases, study.matching, silos, model)
+    found, _ = match(releases, study.matching, silos, model, drift=False)
     matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation
     return Objective(

@@ -174,7 +174,7 @@ class RowSilos:
 
     def reference(self, query):
         model = PooledModel(PRIOR, self.offsets, 0)
-        return make_reference(query.releases, query.groups, self.say, model, len(self.names))
+        return make_reference(query, self.say, model, len(self.names))
 
     def cost(self, name, query):
         release = self.releases[name]

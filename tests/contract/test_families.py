@@ -10,7 +10,8 @@ from cases.sampler_cases import random_shard
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.kernels.layout import KeptDraws
-from silomix.model.families.categorical import Categorical, Sweeps
+from silomix.model.draws import Schedule
+from silomix.model.families.categorical import Categorical
 
 FAMILIES = [Categorical()]
 
@@ -34,7 +35,7 @@ def shard(seed):
 
 def unwritten(family, shard, draws):
     """Room for `draws` draws, filled with what no draw can hold."""
-    columns = family.columns(shard.schema)
+    columns = len(shard.schema.levels)
     return KeptDraws(
         labels=np.full((draws, shard.rows), 255, np.uint8),
         weights=np.full((draws, COMPONENTS), np.nan, np.float32),
@@ -52,21 +53,21 @@ def assert_same(one, other):
 def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1):
     """Keep every sweep of a chain, its rows shared among threads where there are more."""
     plan = family.prepare(shard, COMPONENTS, alpha, beta)
-    chain = family.resume(plan, family.start(plan, key), threads)
+    chain = family.resume(plan, key, family.start(plan, key), threads)
     kept = unwritten(family, shard, sweeps)
-    everything = Sweeps(key, 1, sweeps, burn_in=0, thin=1)
+    everything = range(1, sweeps + 1), Schedule(burn_in=0, thin=1)
     if threads == 1:
-        family.advance(chain, everything, kept, None)
+        family.advance(chain, *everything, kept, None)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            family.advance(chain, everything, kept, pool)
+            family.advance(chain, *everything, kept, pool)
     assert_array_equal(chain.labels, kept.labels[-1])
     return kept
 
 
 def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
     kept = run(family, shard)
-    assert kept.probabilities.shape[2] == family.columns(shard.schema) > 0
+    assert kept.probabilities.shape[2] == len(shard.schema.levels) > 0
     assert kept.labels.max() < COMPONENTS
     assert all(np.isfinite(array).all() for array in kept)
     assert_array_equal(
@@ -100,14 +101,14 @@ def test_threads_that_share_the_rows_give_the_same_draws(family, shard, threads)
 @pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its labels"])
 def test_pieces_make_the_whole(family, shard, piece, rebuild):
     plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
-    chain = family.resume(plan, family.start(plan, KEY), 1)
+    chain = family.resume(plan, KEY, family.start(plan, KEY), 1)
     kept = unwritten(family, shard, 12)
     for first in range(1, 13, piece):
-        last = min(first + piece - 1, 12)
-        family.advance(chain, Sweeps(KEY, first, last, burn_in=0, thin=1), kept, None)
+        some = range(first, min(first + piece, 13))
+        family.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
         if rebuild:
             labels = chain.labels.copy()
-            chain = family.resume(plan, labels, 1)
+            chain = family.resume(plan, KEY, labels, 1)
             assert chain.labels is not labels  # which the next chain may start from as well
     assert_same(run(family, shard), kept)
 
@@ -118,11 +119,11 @@ def test_pieces_make_the_whole(family, shard, piece, rebuild):
 )
 def test_only_sweeps_that_are_due_are_kept(family, shard, threads, burn_in, thin, sweeps):
     plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
-    chain = family.resume(plan, family.start(plan, KEY), threads)
+    chain = family.resume(plan, KEY, family.start(plan, KEY), threads)
     kept = unwritten(family, shard, len(sweeps) + 1)
     with ThreadPoolExecutor(threads) as pool:
         shared = pool if threads > 1 else None
-        family.advance(chain, Sweeps(KEY, 1, 12, burn_in, thin), kept, shared)
+        family.advance(chain, range(1, 13), Schedule(burn_in=burn_in, thin=thin), kept, shared)
     every = run(family, shard)
     due = np.array(sweeps, dtype=int) - 1
     assert_same(

@@ -69,7 +69,8 @@ def simulate(rng, held, kappa, sizes=PAPER_SIZES, *, spread=0.3, noise=0):
 
 
 def group(clusters, sizes=PAPER_SIZES):
-    return group_under_drift(clusters, offsets_of(sizes), 0.5, partial(evidence_groups, clusters))
+    profile = Profile(offsets_of(sizes), 0.5)
+    return group_under_drift(clusters, profile, partial(evidence_groups, clusters))
 
 
 def group_without(clusters):

@@ -169,7 +169,7 @@ def test_many_small_copies_become_one_group(seed, monkeypatch):
         ]
     )
     with_prior = len(np.unique(evidence_groups(clusters, profile)))
-    monkeypatch.setattr(module, "membership_gain", lambda one, others, silos: np.zeros(len(others)))
+    monkeypatch.setattr(module, "membership_gain", lambda one, others: np.zeros(len(others)))
     without = len(np.unique(evidence_groups(clusters, profile)))
     assert with_prior == 10 < without
 

@@ -10,6 +10,7 @@ from cases.aggregation_cases import PRIOR, dirichlet_levels, make_case
 from cases.matching_cases import SIZES, make_release, offsets_of, shard_of
 from numpy.testing import assert_allclose, assert_array_equal
 
+from silomix.messages import DivergenceCost
 from silomix.messages import released_draws as module
 from silomix.messages.released_draws import (
     Reference,
@@ -214,9 +215,9 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed, infl
     rng = np.random.default_rng(seed)
     releases = [make_release(rng.integers(1, 60, (2, 7)), place=place) for place in range(3)]
     groups = [np.array([0, 1]), np.array([1, 2]), np.array([1, 0])]
-    model = PooledModel(PRIOR, OFFSETS, 7)
-    own = [make_reference([each], [np.arange(2)], influence, model, 3) for each in releases]
-    found = make_reference(releases, groups, influence, model, 3)
+    about = influence, PooledModel(PRIOR, OFFSETS, 7), 3
+    own = [make_reference(DivergenceCost((r,), (np.arange(2),), 0), *about) for r in releases]
+    found = make_reference(DivergenceCost(tuple(releases), tuple(groups), 0), *about)
     for cluster, parts in enumerate([[(0, 0), (2, 1)], [(0, 1), (1, 0), (2, 0)], [(1, 1)]]):
         worth = [own[s].influence[c] for s, c in parts]
         draws = [own[s].probabilities[:, c] for s, c in parts]

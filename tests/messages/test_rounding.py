@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import gammaln
 from scipy.stats import chisquare
 
-from silomix.kernels.rounded_counts import draw_behind, release_units
+from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
 from silomix.messages.rounding import own_draws, with_own_counts
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
@@ -68,10 +68,9 @@ def test_units_are_those_of_the_definition(counts, spare, least):
 def draw(released, seed=0, worth=1.0, beta=0.5, draws=4000, thin=5):
     released = np.atleast_2d(released)
     silos = len(released)
-    return draw_behind(
-        released, released * float(BASE), np.full(silos, BASE), np.full(silos, LEAST),
-        np.full(silos, worth), beta, 500, thin, draws, np.random.default_rng(seed),
-    )  # fmt: skip
+    rules = np.full(silos, BASE), np.full(silos, LEAST), np.full(silos, worth)
+    given = Sources(released, released * float(BASE), *rules)
+    return draw_behind(given, beta, 500, thin, draws, np.random.default_rng(seed))
 
 
 def exact_law(released, rows, worth, beta):
@@ -117,10 +116,9 @@ def test_drawn_counts_would_be_released_so(seed):
 
 def test_known_counts_stay_as_they_are():
     known = np.array([[12.5, 7.5]])
-    _, counts = draw_behind(
-        np.zeros((1, 2), dtype=np.int64), known, np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.int64), np.ones(1), 0.5, 10, 1, 20, np.random.default_rng(0),
-    )  # fmt: skip
+    none = np.zeros(1, dtype=np.int64)
+    given = Sources(np.zeros((1, 2), dtype=np.int64), known, none, none, np.ones(1))
+    _, counts = draw_behind(given, 0.5, 10, 1, 20, np.random.default_rng(0))
     assert (counts == known).all()
 
 

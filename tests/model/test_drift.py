@@ -15,10 +15,9 @@ from scipy.special import gammaln, logsumexp
 from statistical.exact import FALSE_ALARM, p_value
 
 from silomix.kernels import dirichlet_multinomial as kernels
+from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families.dirichlet import log_evidence
 from silomix.model.families.drift import (
-    GRID,
-    SAME,
     TRIED,
     Shared,
     discount,
@@ -40,7 +39,7 @@ def random_case(seed, silos=3, chains=5, clusters=2, most=60):
     counts = rng.integers(0, most, (silos, chains, clusters, OFFSETS[-1]))
     counts[rng.random(counts.shape) < 0.3] = 0
     kappa = GRID[rng.integers(0, len(GRID), (chains, len(sizes)))]
-    kappa[0, 0] = SAME
+    kappa[0, 0] = np.inf
     return counts, Shared(mean, kappa)
 
 
@@ -53,7 +52,7 @@ def test_log_rising_is_a_difference_of_log_gammas(x):
         assert abs(kernels.log_rising(x, n) - exact) < 1e-9 + rounding
 
 
-@pytest.mark.parametrize("kappa", [3.0, 3000.0, SAME])
+@pytest.mark.parametrize("kappa", [3.0, 3000.0, np.inf])
 @pytest.mark.parametrize("most", [10, 3000])
 def test_log_probability_is_its_twin(seed, kappa, most):
     counts, shared = random_case(seed, most=most)
@@ -110,9 +109,9 @@ def test_draws_from_the_grid_are_their_twins(seed, tried, most):
     current = np.searchsorted(GRID, shared.kappa)
     odds = np.random.default_rng(seed).normal(0, 2, 40)
     compiled, plain = np.random.default_rng(seed), np.random.default_rng(seed)
-    rest = (GRID, odds, OFFSETS, tried)
+    rest = (odds, OFFSETS, tried)
     found = kernels.draw_from_grid(counts, shared.mean, current, *rest, compiled)
-    wanted = twins.draw_from_grid(counts, shared.mean, current, *rest, plain)
+    wanted = twins.draw_from_grid(counts, shared.mean, current, GRID, *rest, plain)
     assert_array_equal(found, wanted)
     assert compiled.random() == plain.random()
 
@@ -134,7 +133,7 @@ def grid_p_value(start, steps, log_odds, seed, *, factor=0.0):
         place = kernels.draw_from_grid(
             np.broadcast_to(counts[:, None], (2, chains, 2, 3)),
             np.broadcast_to(mean, (chains, 2, 3)),
-            place, GRID, np.full(chains, log_odds + factor), np.array([0, 3]), TRIED, rng,
+            place, np.full(chains, log_odds + factor), np.array([0, 3]), TRIED, rng,
         )  # fmt: skip
     seen = np.bincount(place[:, 0], minlength=len(GRID)).astype(float)
     return p_value(seen, twins.grid_masses(counts, mean, GRID, log_odds))
@@ -161,7 +160,7 @@ def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(s
     rng = np.random.default_rng(seed)
     for same, wanted in ((3, 4 / 5), (0, 1 / 5), (1, 2 / 5)):
         kappa = np.full((chains, 3), GRID[7])
-        kappa[:, :same] = SAME
+        kappa[:, :same] = np.inf
         drawn = draw_kappa(nothing, Shared(shared.mean, kappa), OFFSETS, rng)
         assert np.isin(drawn, GRID).all()
         seen = np.isinf(drawn).sum(axis=1)
@@ -174,7 +173,7 @@ def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(s
 def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
     chains = 4000
     counts, shared = random_case(seed, chains=1)
-    shared = Shared(shared.mean, np.array([[SAME, 3.0, 300.0]]))
+    shared = Shared(shared.mean, np.array([[np.inf, 3.0, 300.0]]))
     everywhere = np.broadcast_to(counts, (3, chains, 2, 9))
     many = Shared(*(np.broadcast_to(part, (chains, *part.shape[1:])) for part in shared[:2]))
     own = draw_silo_profiles(everywhere, many, OFFSETS, np.random.default_rng(seed))
@@ -211,7 +210,7 @@ def exchange_law(shared):
 def exchange_p_values(exchange, seed, replicates=40_000):
     """Exact draws of labels and weights, one exchange: is the law of both still the same?"""
     mean = np.array([[[0.9, 0.1, 0.6, 0.4], [0.2, 0.8, 0.3, 0.7], [0.5, 0.5, 0.1, 0.9]]])
-    shared = Shared(mean, np.array([[3.0, SAME]]))
+    shared = Shared(mean, np.array([[3.0, np.inf]]))
     counts, members, masses = exchange_law(shared)
     rng = np.random.default_rng(seed)
     start = rng.choice(len(masses), replicates, p=masses)
@@ -258,7 +257,7 @@ def test_exchanges_leave_the_law_of_labels_and_weights(seed):
 )
 def test_discounted_counts_are_between_none_and_all(counts, kappa):
     counts = np.array(counts, dtype=np.float64)
-    found = discount(counts, np.array([kappa, SAME, kappa]), OFFSETS)
+    found = discount(counts, np.array([kappa, np.inf, kappa]), OFFSETS)
     assert np.all(found >= 0)
     assert np.all(found <= counts)
     assert_array_equal(found[2:5], counts[2:5])
@@ -266,7 +265,7 @@ def test_discounted_counts_are_between_none_and_all(counts, kappa):
 
 def test_every_variable_is_discounted_at_its_own_kappa(seed):
     counts = random_case(seed)[0].astype(np.float64)
-    kappa = np.array([20.0, SAME, 300.0])
+    kappa = np.array([20.0, np.inf, 300.0])
     parts = list(pairwise(OFFSETS))
     alone = [
         (counts[..., first:last], np.array([size]), np.array([0, last - first]))

@@ -10,10 +10,9 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from silomix.coordinator.matching.evidence import Profile
-from silomix.model.families.dirichlet import log_evidence, log_partition_prior
+from silomix.model.families.dirichlet import log_evidence, log_partition_prior, sum_by
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
 from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
-from silomix.rivals.federation import sum_by
 
 OFFSETS = np.array([0, 2, 5])
 LEVELS = Profile(OFFSETS, 0.5)

@@ -9,13 +9,13 @@ from silomix.model.families.categorical import Categorical
 
 @pytest.fixture
 def advances(monkeypatch):
-    """The sweeps of each call of the family, and whether a pool shared the rows."""
+    """The chain's key and sweeps of each call of the family, and whether a pool shared the rows."""
     calls = []
     advance = Categorical.advance
 
-    def record(self, chain, sweeps, kept, pool):
-        calls.append((sweeps, pool is not None))
-        advance(self, chain, sweeps, kept, pool)
+    def record(self, chain, sweeps, when, kept, pool):
+        calls.append((chain.key, sweeps, pool is not None))
+        advance(self, chain, sweeps, when, kept, pool)
 
     monkeypatch.setattr(Categorical, "advance", record)
     return calls

@@ -81,8 +81,8 @@ def test_what_a_kill_left_unsaid_is_made_again(file, chains, folder, finished, a
     (folder / file).unlink()
     np.lib.format.open_memmap(folder / "labels.npy", mode="r+")[1] = 0
     assert_same_draws(sample_shard(SHARD, JOB, checkpoint=folder), finished[1])
-    assert min(sweeps.first for sweeps, _ in advances) == 1
-    assert {sweeps.key for sweeps, _ in advances} == {chain_key(8, 1, chain) for chain in chains}
+    assert min(sweeps[0] for _, sweeps, _ in advances) == 1
+    assert {key for key, _, _ in advances} == {chain_key(8, 1, chain) for chain in chains}
 
 
 def test_the_folder_is_made_with_its_parents_and_its_owners_alone(tmp_path):

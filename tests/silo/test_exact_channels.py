@@ -147,7 +147,7 @@ def read_off(query, cost, total):
     Summed over the silo's own clusters, the costs of two reference clusters differ by the sum over
     the rows of the log of their ratio, which is linear in the counts.
     """
-    known = make_reference(query.releases, query.groups, "mean", MATCHED.pooled_model, 3)
+    known = make_reference(query, "mean", MATCHED.pooled_model, 3)
     logs = np.log(known.probabilities).mean(axis=0)
     no, yes = logs[:, 0::2], logs[:, 1::2]
     clusters = len(known.weights)

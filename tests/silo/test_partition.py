@@ -302,10 +302,11 @@ def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
     rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
-    bounds = [log_bound(rows, offsets, placed[first], 15, 0.5, 0.5, steps=n) for n in (1, 2, 5, 10)]
+    given = rows, offsets, placed[first], 15, Prior()
+    bounds = [log_bound(*given, steps=n) for n in (1, 2, 5, 10)]
     assert bounds == sorted(bounds)
     assert bounds[0] < least - 1
-    assert log_bound(rows, offsets, placed[first], 15, 0.5, 0.5) > least + 1
+    assert log_bound(*given) > least + 1
     assert beats_one_cluster(draws, placed)
 
 

@@ -13,7 +13,6 @@ from cases import sweep_twin as reference
 from cases.sampler_cases import assert_same_draws, random_shard
 from numpy.testing import assert_array_equal
 
-from silomix.kernels.compilation import watch_compilation
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
 from silomix.model.families.categorical import Categorical
@@ -69,11 +68,11 @@ def test_threads_do_not_change_the_draws(chains, threads, shared, seed, monkeypa
     shard, job = make_shard(seed), make_job(seed, replace(SHORT, chains=chains))
     expected = sample_shard(shard, job)
     assert_same_draws(expected, sample_shard(shard, job, threads=threads))
-    assert not any(pooled for _, pooled in advances)
+    assert not any(pooled for *_, pooled in advances)
     monkeypatch.setattr(sampler, "ROWS_TO_SHARE", 100)
     advances.clear()
     assert_same_draws(expected, sample_shard(shard, job, threads=threads))
-    assert {pooled for _, pooled in advances} == {shared}
+    assert {pooled for *_, pooled in advances} == {shared}
 
 
 def test_calls_do_not_change_the_draws(seed, monkeypatch, advances):
@@ -144,17 +143,17 @@ def test_an_exception_in_the_callback_ends_the_run(
         assert caught.value is error
         assert its_threads
         assert not any(thread.is_alive() for thread in its_threads)
-    assert max(sweeps.last for sweeps, _ in advances) < LONG.iterations
+    assert max(sweeps[-1] for _, sweeps, _ in advances) < LONG.iterations
 
 
 def fail_at(monkeypatch, key, sweep):
     """Let the chain with this key run out of memory when it comes to the sweep."""
     advance = Categorical.advance
 
-    def fail(self, chain, sweeps, kept, pool):
-        if sweeps.key == key and sweeps.last >= sweep:
+    def fail(self, chain, sweeps, *others):
+        if chain.key == key and sweep <= sweeps[-1]:
             raise MemoryError(f"at sweep {sweep}")
-        advance(self, chain, sweeps, kept, pool)
+        advance(self, chain, sweeps, *others)
 
     monkeypatch.setattr(Categorical, "advance", fail)
 
@@ -179,17 +178,17 @@ def test_a_run_goes_on_from_its_last_checkpoint(sweep, first, seed, tmp_path, ad
     resumed = sample_shard(shard, job, checkpoint=tmp_path, checkpoint_every=7)
     assert_same_draws(expected, resumed)
     key = reference.chain_key(seed, 1, 1)
-    assert min(sweeps.first for sweeps, _ in advances if sweeps.key == key) == first
+    assert min(sweeps[0] for of, sweeps, _ in advances if of == key) == first
 
 
 def test_compiling_is_noticed_and_said_once(seed, monkeypatch, caplog):
     double = numba.njit(lambda number: 2 * number)
     for is_new in (True, False):
-        with watch_compilation() as begun:
+        with sampler.install_recorder("numba:compile") as compiled:
             double(1)
-        assert begun.is_set() is is_new
-    begun.set()
-    monkeypatch.setattr(sampler, "watch_compilation", lambda: nullcontext(begun))
+        assert bool(compiled.buffer) is is_new
+    compiled.buffer.append("an event")
+    monkeypatch.setattr(sampler, "install_recorder", lambda _: nullcontext(compiled))
     monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
     monkeypatch.setattr(sampler, "_unsaid", threading.Lock())
     stages = []

@@ -23,13 +23,10 @@ class PolishingSilos:
         replies = {}
         for place, name in enumerate(self.names):
             query = queries[name]
+            key = fold(chain_key(self.seed, place, 99), query.round)
+            given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
             drawn = draw_given_parameters(
-                self.layouts[place],
-                fold(chain_key(self.seed, place, 99), query.round),
-                query.weights,
-                query.probabilities,
-                alpha=query.alpha or 0.0,
-                inner_sweeps=query.inner_sweeps,
+                self.layouts[place], key, given, alpha, query.inner_sweeps, threads=1
             )
             replies[name] = PolishReply.of(*drawn)
         self.last = replies

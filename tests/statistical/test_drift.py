@@ -16,9 +16,10 @@ from statistical.polish_oracle import PolishingSilos
 import silomix.coordinator.polish
 from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.coordinator.polish import Start, draw_profiles, polish
+from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.drift import GRID, Shared, draw_shared, draw_silo_profiles
+from silomix.model.families.drift import Shared, draw_shared, draw_silo_profiles
 from silomix.model.prior import PooledModel, Prior
 from silomix.study import Polish
 

@@ -104,9 +104,8 @@ def test_a_round_is_the_definition(seed):
     from silomix.model.families.categorical import draw_given_parameters
 
     found_counts, found_members, found_weights, log_likelihood = draw_given_parameters(
-        lay_out(shards[0], SIZES), 77, weights, probabilities, alpha=0.3, inner_sweeps=2,
-        threads=2,
-    )  # fmt: skip
+        lay_out(shards[0], SIZES), 77, (weights, probabilities), 0.3, 2, threads=2
+    )
     for chain in range(chains):
         pi = weights[chain]
         for sweep in range(2):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -51,14 +51,14 @@ def find_pooled_posterior(
     draws = sample_exactly(
         silos, study.model.components, schedule, model, drift=study.drifts, report=report
     )
-    found = align(draws, model, study.matching.absorb)
+    parts, folded, unmatched = align(draws, model, study.matching.absorb)
     notes = [
         f"Exact strategy: {schedule.iterations} exchanges"
         + ("." if study.drifts else "; one set of weights for all silos."),
-        f"{found.unmatched:.1%} of the rows sat, on average, in components without a cluster.",
+        f"{unmatched:.1%} of the rows sat, on average, in components without a cluster.",
     ]
-    if found.folded:
-        notes.append(f"{found.folded} small components were folded into their neighbours.")
+    if folded:
+        notes.append(f"{folded} small components were folded into their neighbours.")
 
     def by_chain(values: Array) -> Array:
         return values.reshape(schedule.chains, -1, *values.shape[1:])
@@ -67,7 +67,7 @@ def find_pooled_posterior(
         by_chain(draws.log_likelihood), by_chain(draws.members), by_chain(draws.weights)
     )
     chains = ReleasedDiagnostics.of(judged, prior_draws=0.0, sweeps=schedule.iterations)
-    return found.parts, PosteriorDiagnostics(silos={}, chains=chains, notes=tuple(notes))
+    return parts, PosteriorDiagnostics(silos={}, chains=chains, notes=tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,28 +150,19 @@ def sample_exactly(
     return ExactDraws(over_all, of_silos, mean, counts, members, likelihood, silo_profiles)
 
 
-class ExactClusters(NamedTuple):
-    """The exact draws with one meaning of cluster k throughout.
-
-    Attributes
-    ----------
-    parts : each draw's weights sum to one.
-    folded : components of the reference that were folded into others.
-    unmatched : share of the rows, on average over draws, in components without a cluster.
-    """
-
-    parts: Parts
-    folded: int
-    unmatched: float
-
-
-def align(draws: ExactDraws, model: PooledModel, absorb: int) -> ExactClusters:
+def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, int, float]:
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is Σ min(counts) over all levels. Components of the reference
     whose profiles do not differ, by a factor of more than the number of rows, and those that the
     other draws hardly know, are folded into others; if `absorb` is a number, only those of fewer
     rows.
+
+    Returns
+    -------
+    parts : with one meaning of cluster k throughout; each draw's weights sum to one.
+    folded : components of the reference that were folded into others.
+    unmatched : share of the rows, on average over draws, in components without a cluster.
     """
     reference = int(np.argmax(log_joint(draws, model)))
     occupied = draws.members[reference] > 0
@@ -196,7 +187,7 @@ def align(draws: ExactDraws, model: PooledModel, absorb: int) -> ExactClusters:
         silo_weights=None,
         silo_profiles=own,
     )
-    return ExactClusters(parts, len(counts) - len(clusters), float(lost.mean()))
+    return parts, len(counts) - len(clusters), float(lost.mean())
 
 
 def _match_draws(draws: ExactDraws, clusters: Ints) -> tuple[Ints, Floats]:

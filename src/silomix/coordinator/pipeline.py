@@ -17,7 +17,7 @@ from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLoca
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.dirichlet import draw_levels, sum_by
 from silomix.model.families.drift import discount
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
@@ -107,14 +107,9 @@ def find_consensus(
         found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
         trace, by_silo = found.trace, found.weights_by_silo
         over_all = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
-        parts = Parts(
-            over_all,
-            by_silo,
-            found.probabilities,
-            correspondence,
-            aggregated.silo_weights,
-            found.silo_profiles,
-        )
+        parts = replace(parts, weights=over_all, weights_by_silo=by_silo)
+        shared, own = found.probabilities, found.silo_profiles
+        parts = replace(parts, probabilities=shared, silo_profiles=own)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
         parts = replace(parts, probabilities=shared, silo_profiles=own)
@@ -144,10 +139,7 @@ def reweigh(releases: list[Release], match: Correspondence, weights: SiloWeights
     leaves open how. Effective counts are multiplied by μ over the silo's share of the cluster's
     rows, at most one; distances between medians do not change.
     """
-    rows = np.zeros(weights.profiles.shape)
-    for own, group, sizes in zip(rows, match.groups, match.sizes, strict=True):
-        np.add.at(own, group, sizes)
-    shares = rows / np.maximum(rows.sum(axis=0), 1)
+    shares = match.rows / np.maximum(match.rows.sum(axis=0), 1)
     factors = np.minimum(1.0, weights.profiles / np.where(shares > 0, shares, 1.0))
     return [
         replace(release, effective_counts=release.effective_counts * factor[group][:, None])
@@ -167,8 +159,7 @@ def draw_under_drift(
     if np.isfinite(kappa).any():
         counts = np.zeros(shared.shape[1:])
         for release, group in zip(sent, match.groups, strict=True):
-            own = np.zeros_like(counts)
-            np.add.at(own, group, release.effective_counts)
+            own = sum_by(group, release.effective_counts, len(counts))
             counts += discount(own, kappa, offsets)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
         shared = draw_levels(model.prior.beta + counts, offsets, rng, len(shared))

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.messages import PolishReply, PolishRound, Silos
 from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.model.families import drift as drifting
@@ -198,7 +199,7 @@ def start_shared(start: Start, offsets: Ints) -> Shared:
     """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
     kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa.copy()
     logs = np.log(kappa[drifts := np.isfinite(kappa)])
-    kappa[drifts] = drifting.GRID[np.abs(np.log(drifting.GRID[:-1]) - logs[:, None]).argmin(axis=1)]
+    kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
     return Shared(start.probabilities, np.tile(kappa, (len(start.probabilities), 1)))
 
 

@@ -1,18 +1,15 @@
-"""How kernels are compiled and split among threads; a first call need not look like a hang."""
+"""How kernels are compiled and split among threads."""
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
-from numba.core import event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,19 +29,3 @@ def split_work(size: int, threads: int, do: Callable[[int, int], object]) -> Non
         return
     with ThreadPoolExecutor(parts) as pool:
         list(pool.map(do, *zip(*pairwise(edges), strict=True)))
-
-
-@contextmanager
-def watch_compilation() -> Iterator[threading.Event]:
-    """Yield an event that is set as soon as anything is compiled rather than loaded from disk."""
-    begun = threading.Event()
-
-    class Watch(event.Listener):
-        def on_start(self, _: Any) -> None:
-            begun.set()
-
-        def on_end(self, _: Any) -> None:
-            pass
-
-    with event.install_listener("numba:compile", Watch()):
-        yield begun

@@ -14,6 +14,8 @@ from numba import njit
 
 from silomix.kernels.arrays import Floats, Ints, Rng
 
+# the values of κ; the last is the model without drift
+GRID = np.append(np.geomspace(3.0, 3000.0, 25), np.inf)
 # from here on the terms of Stirling's series that are used miss by less than 1e-9
 STIRLING = 8.0
 # tables rarer than this are looked for by skipping ahead
@@ -157,16 +159,9 @@ def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rn
 
 @njit(cache=True, nogil=True)
 def draw_from_grid(
-    counts: Ints,
-    mean: Floats,
-    current: Ints,
-    grid: Floats,
-    log_odds: Floats,
-    offsets: Ints,
-    tried: int,
-    rng: Rng,
+    counts: Ints, mean: Floats, current: Ints, log_odds: Floats, offsets: Ints, tried: int, rng: Rng
 ) -> Ints:
-    """Draw where κ of each chain and variable is on a grid, its last point infinity.
+    """Draw where κ of each chain and variable is on the grid.
 
     The finite part of the grid is represented by `tried` of its points, drawn at random with the
     current one among them. A set that holds y is drawn equally often from every finite y, and
@@ -176,10 +171,10 @@ def draw_from_grid(
     Parameters
     ----------
     counts : (silo, chain, cluster, level); mean : (chain, cluster, level)
-    current : (chain, variable), places on the grid; grid : (point,)
+    current : (chain, variable), places on the grid.
     log_odds : (chain,), prior log odds of all finite points together against infinity.
     """
-    points = len(grid) - 1
+    points = len(GRID) - 1
     drawn = np.empty_like(current)
     order = np.arange(points)
     values = np.empty(tried + 1)
@@ -196,7 +191,7 @@ def draw_from_grid(
             first, last = offsets[variable], offsets[variable + 1]
             largest = -np.inf
             for place in range(tried + 1):
-                kappa = grid[order[place]] if place < tried else grid[points]
+                kappa = GRID[order[place]] if place < tried else GRID[points]
                 value = log_probability(counts[:, chain], mean[chain], first, last, kappa)
                 if place < tried:
                     value += log_odds[chain] - math.log(tried)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.kernels.arrays import Codes, Floats, Ints
-from silomix.kernels.layout import columns_of, fuse
+from silomix.kernels.layout import fuse
 
 # variables from which fusing the columns is worth its bookkeeping
 FUSED_FROM = 24
@@ -77,7 +77,7 @@ def _pack(codes: Codes) -> list[NDArray[np.uint32]]:
     """
     words: list[NDArray[np.uint32]] = []
     span = 1
-    for column in columns_of(codes):
+    for column in np.ascontiguousarray(codes.T):
         base = int(column.max()) + 1
         span *= base
         if not words or span > 2**16:
@@ -100,7 +100,7 @@ def row_table(codes: Codes, counts: Ints, sizes: Ints) -> RowTable:
     repeats = counts.astype(np.float64)
     if len(sizes) < FUSED_FROM or len(codes) == 0:
         return RowTable(codes, sizes, repeats, level_columns(codes, sizes), None)
-    groups = fuse(columns_of(codes), sizes, FUSED_CODES)
+    groups = fuse(np.ascontiguousarray(codes.T), sizes, FUSED_CODES)
     columns = np.empty((len(codes), len(groups)), dtype=np.int32)
     entries, first, variable = [], 0, 0
     for place, group in enumerate(groups):

@@ -19,7 +19,8 @@ import math
 import numpy as np
 from numba import njit
 
-from silomix.kernels.layout import BLOCK, LANES, REPLICAS
+from silomix.kernels.arrays import Bytes
+from silomix.kernels.layout import BLOCK, LANES, REPLICAS, Workspace, level_counts
 from silomix.kernels.random_numbers import U64, draw_gammas, fold_bits, uniform
 from silomix.kernels.vector_instructions import add_bytes, lanes_not_above, multiply_rows
 
@@ -39,18 +40,11 @@ def start(key, labels, components):
         labels[i] = np.uint8(uniform(fold_bits(below, i)) * components)
 
 
-@njit(cache=True, nogil=True)
-def count(work, labels):
+def count(work: Workspace, labels: Bytes) -> None:
     """Count rows and cells by component into work.members and work.counts (out)."""
-    layout = work.layout
-    work.members[:] = 0
-    work.counts[:] = 0
-    for i in range(labels.size):
-        c = labels[i]
-        work.members[c] += 1
-        for q in range(layout.sizes.size):
-            if layout.codes[i, q] < layout.sizes[q]:
-                work.counts[layout.offsets[q] + layout.codes[i, q], c] += 1
+    layout, components = work.layout, work.members.size
+    work.members[:] = np.bincount(labels, minlength=components)
+    work.counts[:] = level_counts(layout.codes, layout.sizes, labels, components).T
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

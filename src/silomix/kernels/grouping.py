@@ -80,12 +80,7 @@ def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
 
 @kernel
 def gains_above(
-    groups: Weighed,
-    one: int,
-    others: Ints,
-    start: Floats,
-    floor: Floats,
-    best_only: bool,  # noqa: FBT001
+    groups: Weighed, one: int, others: Ints, start: Floats, floor: Floats, best_only: bool
 ) -> Floats:
     """Return start + g(n_a + n_b) − g(n_a) − g(n_b) of one group with others, where it counts.
 
@@ -141,8 +136,6 @@ class Blocks(NamedTuple):
     counts : (block, level)
     silo : (block,), numbered without gaps.
     alone : (block,), g of each by itself.
-    of_silo : (block,), the blocks, one silo's after the other's.
-    ends : (silo,), where each silo's end in `of_silo`.
     prior : (level,); offsets : (variable + 1,)
     log_join_odds : what each join adds to the log prior of a grouping.
     """
@@ -150,8 +143,6 @@ class Blocks(NamedTuple):
     counts: Floats
     silo: Ints
     alone: Floats
-    of_silo: Ints
-    ends: Ints
     prior: Floats
     offsets: Ints
     log_join_odds: float
@@ -191,13 +182,13 @@ def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng
     the group of each block given all others', by one uniform number; then two blocks of every silo
     that has two may exchange their groups. Work grows with blocks times occupied groups.
     """
-    n_blocks = len(start)
+    n_blocks, n_silos = len(start), blocks.silo.max() + 1
     state = Grouping(
         group=start.copy(),
         counts=np.zeros_like(blocks.counts),
         evidence=np.zeros(n_blocks),
         members=np.zeros(n_blocks, dtype=np.int64),
-        held=np.zeros((n_blocks, len(blocks.ends)), dtype=np.bool_),
+        held=np.zeros((n_blocks, n_silos), dtype=np.bool_),
         contents=np.ones(n_blocks, dtype=np.int64),
         gains=np.zeros((n_blocks, n_blocks)),
         known=np.zeros((n_blocks, n_blocks), dtype=np.int64),
@@ -210,7 +201,7 @@ def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng
         add_up(blocks, state)
         for block in range(n_blocks):
             draw_group(blocks, state, block, rng)
-        for silo in range(len(blocks.ends)):
+        for silo in range(n_silos):
             exchange(blocks, state, silo, rng)
         if sweep >= burn_in:
             for a in range(n_blocks):
@@ -298,17 +289,17 @@ def exchange(blocks: Blocks, state: Grouping, silo: int, rng: Rng) -> None:
     change are the ratio of the evidence, which a logistic threshold draws; Metropolis would
     always exchange equal blocks, and two silos doing so in each sweep come back to the start.
     """
-    begin = 0 if silo == 0 else blocks.ends[silo - 1]
-    size = blocks.ends[silo] - begin
+    its_blocks: Ints = np.flatnonzero(blocks.silo == silo)
+    size = len(its_blocks)
     if size < 2:
         return
     # two of them without replacement, in random order (Floyd)
-    a, b = rng.integers(0, size - 1), rng.integers(0, size)
+    a, b = int(rng.integers(0, size - 1)), int(rng.integers(0, size))
     if b == a:
         b = size - 1
     if rng.integers(0, 2) == 0:
         a, b = b, a
-    one, other = blocks.of_silo[begin + a], blocks.of_silo[begin + b]
+    one, other = its_blocks[a], its_blocks[b]
     own, to = state.group[one], state.group[other]
     shift = blocks.counts[other] - blocks.counts[one]
     rise = log_group(state.counts[own], shift, 1.0, blocks.prior, blocks.offsets)

@@ -71,10 +71,9 @@ class Layout(NamedTuple):
 def lay_out(codes: Codes, sizes: Ints) -> Layout:
     """Return the layout of `codes` (row, variable), whose code K_q means missing."""
     codes = np.ascontiguousarray(codes)
-    columns = columns_of(codes)
+    columns = np.ascontiguousarray(codes.T)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    each = zip(columns, sizes, strict=True)
-    totals = np.concatenate([np.bincount(cells, minlength=k + 1)[:k] for cells, k in each])
+    totals = level_counts(columns.T, sizes, np.zeros(len(codes), dtype=np.uint8), 1)[0]
     complete = np.add.reduceat(totals, offsets[:-1]) == len(codes)
     onehot, byte_level = _one_hot(codes, sizes, offsets, complete)
     return Layout(
@@ -90,12 +89,23 @@ def lay_out(codes: Codes, sizes: Ints) -> Layout:
     )
 
 
-def columns_of(codes: Codes) -> Codes:
-    """Return (variable, row), each column in one piece, block by block for the caches' sake."""
-    columns = np.empty(codes.shape[::-1], dtype=codes.dtype)
-    for first in range(0, len(codes), BLOCK_ROWS):
-        columns[:, first : first + BLOCK_ROWS] = codes[first : first + BLOCK_ROWS].T
-    return columns
+def level_counts(codes: Codes, sizes: Ints, labels: Array, clusters: int) -> Ints:
+    """Return how often each level occurs in each cluster, missing cells left out.
+
+    Parameters
+    ----------
+    codes : (row, variable), code K_q for a missing cell; sizes : (variable,), K_q.
+    labels : (row,), 0 … clusters − 1.
+
+    Returns
+    -------
+    (cluster, level)
+    """
+    by_variable = []
+    for size, column in zip(sizes, codes.T, strict=True):
+        cells = np.bincount(labels * (size + 1) + column, minlength=clusters * (size + 1))
+        by_variable.append(cells.reshape(clusters, size + 1)[:, :size])
+    return np.concatenate(by_variable, axis=1)
 
 
 def aligned(shape: tuple[int, ...], dtype: type) -> Array:
@@ -228,7 +238,7 @@ def fuse(columns: Codes, sizes: Ints, limit: int) -> list[list[Step]]:
 
     Parameters
     ----------
-    columns : (variable, row), codes, as in `columns_of`.
+    columns : (variable, row), codes; each in one piece is read fastest.
     """
     groups: list[list[Step]] = []
     for column, size in zip(columns, sizes, strict=True):

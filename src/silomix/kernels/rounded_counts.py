@@ -8,16 +8,40 @@ and the counts of all silos that hold the cluster, each on its own set.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from silomix.kernels.arrays import Floats, Ints, Rng
+from silomix.kernels.arrays import Bools, Floats, Ints, Rng
 
 # shares that are whole but for floating point count as whole, and remainders as equal
 ROUNDING = 1e-9
 # moves of a silo's counts between two levels, for each level, in one sweep
 MOVES = 3
+
+
+class Sources(NamedTuple):
+    """What local clusters say of one profile; of one variable of it, `draw_behind` reads.
+
+    Attributes
+    ----------
+    released : (source, level), units; start : (source, level), counts that are released so.
+    base : (source,), rows of a unit; 0 where the counts are known, and stay as they are.
+    least : (source,), units below which none leaves.
+    worth : (source, variable), f, how much of a row a row is worth where members are unsure; 0
+        where a profile stands in. For one variable, (source,).
+    """
+
+    released: Ints
+    start: Floats
+    base: Ints
+    least: Ints
+    worth: Floats
+
+    def of(self, clusters: Ints | Bools) -> Sources:
+        """Return some of the sources."""
+        return Sources._make(part[clusters] for part in self)
 
 
 @njit(cache=True)
@@ -87,36 +111,24 @@ def draw_log_profile(counts: Floats, worth: Floats, beta: float, logs: Floats, r
 
 @njit(cache=True, nogil=True)
 def draw_behind(
-    released: Ints,
-    start: Floats,
-    base: Ints,
-    least: Ints,
-    worth: Floats,
-    beta: float,
-    burn_in: int,
-    thin: int,
-    draws: int,
-    rng: Rng,
+    given: Sources, beta: float, burn_in: int, thin: int, draws: int, rng: Rng
 ) -> tuple[Floats, Floats]:
     """Sample one variable's profile and the counts behind every silo's release of it.
 
     By turns p ~ Dirichlet(β + Σ f n) and, silo by silo, n given p: multinomial to the power f on
     the counts that would be released so, by moves of cells between two levels that are refused
-    where the release would change. f is how much of a row a row is worth where members are unsure.
+    where the release would change.
 
     Parameters
     ----------
-    released : (silo, level), units as released.
-    start : (silo, level), counts to begin with, which are released so.
-    base : (silo,), rows of a unit; 0 where the counts are known, and stay as they are.
-    least : (silo,), units below which none leaves.
-    worth : (silo,), f.
+    given : of one variable.
     burn_in, thin, draws : sweeps dropped, sweeps between draws, and draws.
 
     Returns
     -------
     profile : (draw, level); counts : (draw, silo, level)
     """
+    released, start, base, least, worth = given
     silos, levels = released.shape
     counts = start.copy()
     units = released.sum(axis=1)

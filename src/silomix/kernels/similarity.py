@@ -34,13 +34,15 @@ def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
     together = np.zeros((rows, rows), dtype=np.uint16 if draws < 2**16 else np.uint32)
     for start in range(0, draws, BYTE):
         count_together(np.ascontiguousarray(labels[start : start + BYTE]), together)
-    mirror(together)
+    for first in range(0, rows, TILE):
+        some = slice(first, first + TILE)
+        together[first:, some] = together[some, first:].T
     return together
 
 
 @kernel
 def count_together(labels: Bytes, together: Array) -> None:
-    """Add at most `BYTE` draws to the cells of `together` on and above the diagonal.
+    """Add at most `BYTE` draws to the cells of `together` on and above its diagonal tiles.
 
     Parameters
     ----------
@@ -64,17 +66,6 @@ def count_together(labels: Bytes, together: Array) -> None:
             cells = together[row, left:right]
             for other in range(counts.size):
                 cells[other] += counts[other]
-
-
-@kernel
-def mirror(matrix: Array) -> None:
-    """Copy the cells above the diagonal of `matrix`, (row, row), in and out, below it."""
-    size = matrix.shape[0]
-    for top in range(0, size, TILE):
-        for left in range(top, size, TILE):
-            for row in range(top, min(top + TILE, size)):
-                for column in range(max(left, row + 1), min(left + TILE, size)):
-                    matrix[column, row] = matrix[row, column]
 
 
 @kernel

@@ -14,10 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
-from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Codes, Floats, Ints, Reals
 from silomix.messages.container import (
     CODES,
     COUNTS,
@@ -100,9 +99,8 @@ class Check:
     inside: Annotated[str, Field(max_length=0)] = ""
 
 
-Unsigned = NDArray[np.unsignedinteger]
-Weights = Annotated[NDArray[np.floating], Array("draw cluster", FLOATS, sums="cluster")]
-Profiles = Annotated[NDArray[np.floating], Array("draw cluster level", FLOATS, sums="level")]
+Weights = Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
+Profiles = Annotated[Reals, Array("draw cluster level", FLOATS, sums="level")]
 EchoedPolicy = Annotated[dict[str, Any], AfterValidator(lambda values: echo(Policy(**values)))]
 
 
@@ -278,7 +276,7 @@ class DistinctRows:
     counts : (distinct row,)
     """
 
-    codes: Annotated[Unsigned, Array("distinct_row variable", CODES)]
+    codes: Annotated[Codes, Array("distinct_row variable", CODES)]
     counts: Annotated[Ints, Array("distinct_row", INTEGERS, 1, MOST_ROWS)]
 
 
@@ -318,9 +316,9 @@ class PolishReply:
     log_likelihood : (chain,), of the silo's rows at the parameters received.
     """
 
-    least: Annotated[Unsigned, Array("cluster level", COUNTS, 0, MOST_ROWS)]
-    above: Annotated[Unsigned, Array("chain cluster level", COUNTS, 0, MOST_ROWS)]
-    members: Annotated[Unsigned, Array("chain cluster", COUNTS, 0, MOST_ROWS)]
+    least: Annotated[Codes, Array("cluster level", COUNTS, 0, MOST_ROWS)]
+    above: Annotated[Codes, Array("chain cluster level", COUNTS, 0, MOST_ROWS)]
+    members: Annotated[Codes, Array("chain cluster", COUNTS, 0, MOST_ROWS)]
     weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
     log_likelihood: Annotated[Floats, Array("chain")]
 
@@ -330,9 +328,7 @@ class PolishReply:
         return self.least.astype(np.int64) + self.above
 
     @classmethod
-    def of(
-        cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats
-    ) -> PolishReply:
+    def of(cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats) -> Self:
         """Return the reply with whole numbers in the fewest bytes that hold them."""
         least = counts.min(axis=0)
         fewest, above, held = (
@@ -435,11 +431,9 @@ class Silos(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """The roster, in order."""
-        ...
 
     def ask(self, query: Query | Mapping[str, Query]) -> Mapping[str, Any]:
         """Ask every silo one query, or each of the named silos its own; one reply from each.
 
         A silo that does not answer is an error, never a shorter mapping.
         """
-        ...

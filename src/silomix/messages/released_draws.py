@@ -15,22 +15,15 @@ from scipy.special import betaincinv
 
 from silomix.messages.rounding import MIDDLE, has_rules, own_draws
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import (
-    SMALLEST,
-    SMALLEST_PROBABILITY,
-    log_responsibilities,
-    one_hot,
-)
+from silomix.model.families import categorical
 from silomix.model.families.dirichlet import draw_levels, effective_counts
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
-    from silomix.messages import Release, ShareReleases
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
+    from silomix.messages import DivergenceCost, Release, ShareReleases
     from silomix.model.prior import PooledModel
     from silomix.model.schema import Shard
 
@@ -44,11 +37,7 @@ SMALLEST_SHAPE = 1e-6
 
 
 def release_medians(
-    mean: Floats,
-    concentration: Floats,
-    offsets: Ints,
-    beta: float,
-    draws: NDArray[np.floating] | None,
+    mean: Floats, concentration: Floats, offsets: Ints, beta: float, draws: Reals | None
 ) -> Floats:
     """Return the medians of the level probabilities, (cluster, level).
 
@@ -64,7 +53,7 @@ def release_medians(
 
 
 def release_draws(
-    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
+    release: Release, count: int, model: PooledModel, silos: int, rng: Rng
 ) -> tuple[Floats, Floats]:
     """Return `count` draws of a silo's weights and probabilities, in random order.
 
@@ -106,7 +95,7 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
     return np.asarray((release.sizes + alpha) * worth)
 
 
-def random_order(available: int, count: int, rng: np.random.Generator) -> Ints:
+def random_order(available: int, count: int, rng: Rng) -> Ints:
     """Return `count` places in random order; all before any twice."""
     rounds = [rng.permutation(available) for _ in range(-(-count // available))]
     return np.concatenate(rounds)[:count]
@@ -172,7 +161,7 @@ def _mixture(shares: Floats, profiles: Floats) -> Floats:
     """Mix profiles (draw, part, level) by their shares (draw, part): (draw, level)."""
     if shares.shape[1] == 1:
         return profiles[:, 0]
-    positive = np.maximum(shares, SMALLEST)
+    positive = np.maximum(shares, categorical.SMALLEST)
     parts = positive / positive.sum(axis=1, keepdims=True)
     return np.einsum("tk,tkd->td", parts, profiles)
 
@@ -193,23 +182,19 @@ class Reference(NamedTuple):
 
 
 def make_reference(
-    releases: Sequence[Release],
-    groups: Sequence[Ints],
-    influence: str,
-    model: PooledModel,
-    silos: int,
+    shown: DivergenceCost, influence: str, model: PooledModel, silos: int
 ) -> Reference:
     """Return the running mean of the silos matched so far, cluster by cluster.
 
     Parameters
     ----------
-    groups : for each release (local cluster,), its cluster of the reference.
+    shown : the releases, and which of their clusters are one.
     influence : "mean" or "precision": how much each silo's clusters count.
     silos : how many the study has.
     """
     empty = np.zeros((REFERENCE_DRAWS, 0, int(model.offsets[-1])))
     reference = Reference(np.zeros(0), empty, np.zeros(0))
-    for release, group in zip(releases, groups, strict=True):
+    for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
         weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
         own = precision(release, model.offsets) if influence == "precision" else np.ones(len(group))
@@ -224,7 +209,7 @@ def precision(release: Release, offsets: Ints) -> Floats:
     """
     spread = 1 + np.repeat(release.concentration, np.diff(offsets), axis=1)
     variance = (release.mean * (1 - release.mean) / spread).mean(axis=1)
-    return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
+    return 1 / np.maximum(variance, categorical.SMALLEST_PROBABILITY)
 
 
 def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
@@ -247,12 +232,7 @@ def padded(clusters: int, reference: int) -> int:
 
 
 def divergence_cost(
-    reference: Reference,
-    shard: Shard,
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-    beta: float,
-    rng: np.random.Generator,
+    reference: Reference, shard: Shard, weights: Reals, probabilities: Reals, beta: float, rng: Rng
 ) -> Floats:
     """Return the cost of matching each local cluster to each reference cluster, in the silo.
 
@@ -290,23 +270,21 @@ def divergence_cost(
     cost = np.zeros((size, size))
     rows = max(1, CELLS_AT_A_TIME // (n_draws * size))
     for start in range(0, shard.rows, rows):
-        present = one_hot(shard.codes[start : start + rows], offsets)
-        local, other = (log_responsibilities(present, *side) for side in sides)
+        present = categorical.one_hot(shard.codes[start : start + rows], offsets)
+        local, other = (categorical.log_responsibilities(present, *side) for side in sides)
         share = np.exp(local)
         cost += np.einsum("idj,idj->j", share, local)[:, None]
         cost -= np.tensordot(share, other, axes=([0, 1], [0, 1]))
     return cost / n_draws
 
 
-def _pad_weights(weights: NDArray[np.floating], size: int) -> Floats:
+def _pad_weights(weights: Reals, size: int) -> Floats:
     """Return (size,) weights that sum to one; means over silos that lack clusters need not."""
     scaled = weights.astype(np.float64) * (len(weights) / size / weights.sum())
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
-def _pad_probabilities(
-    draws: NDArray[np.floating], size: int, offsets: Ints, beta: float, rng: np.random.Generator
-) -> Floats:
+def _pad_probabilities(draws: Reals, size: int, offsets: Ints, beta: float, rng: Rng) -> Floats:
     """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
     n_draws, clusters, levels = draws.shape
     drawn = draw_levels(np.full((size - clusters, levels), beta), offsets, rng, n_draws)

@@ -11,25 +11,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.kernels.rounded_counts import draw_behind, release_units
-from silomix.model.families.dirichlet import (
-    draw_levels,
-    effective_counts,
-    fit_dirichlet,
-    without_prior,
-)
+from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
+from silomix.model.families import dirichlet
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import Release
     from silomix.model.prior import PooledModel
 
@@ -145,27 +138,6 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
     return full * np.where(steps == 0, 1.0, MIDDLE * 2 ** (-steps / 2))
 
 
-class Sources(NamedTuple):
-    """What local clusters say of one profile, variable by variable.
-
-    Attributes
-    ----------
-    released : (source, level), units; start : (source, level), counts that are released so.
-    base, least : (source,), of the policy; 0 where nothing was rounded.
-    worth : (source, variable), how much of a row a row is worth; 0 where a profile stands in.
-    """
-
-    released: Ints
-    start: Floats
-    base: Ints
-    least: Ints
-    worth: Floats
-
-    def of(self, clusters: Ints) -> Sources:
-        """Return some of the sources."""
-        return Sources._make(part[clusters] for part in self)
-
-
 def has_rules(release: Release) -> bool:
     """Tell whether a policy changed counts of a release that has no draws."""
     return release.probabilities is None and Policy(**release.policy).has_rules
@@ -175,7 +147,7 @@ def read_sources(release: Release, offsets: Ints) -> Sources:
     """Return what the clusters of one release can stand for."""
     clusters = release.clusters
     if not has_rules(release):
-        known = effective_counts(release.mean, release.concentration, offsets)
+        known = dirichlet.effective_counts(release.mean, release.concentration, offsets)
         none = np.zeros(clusters, dtype=np.int64)
         worth = np.ones(release.concentration.shape)
         return Sources(np.zeros(known.shape, dtype=np.int64), known, none, none, worth)
@@ -197,32 +169,22 @@ def join_sources(parts: Sequence[Sources]) -> Sources:
     return Sources._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
-def draw_profile(
-    sources: Sources, beta: float, offsets: Ints, draws: int, rng: np.random.Generator
-) -> Floats:
+def draw_profile(sources: Sources, beta: float, offsets: Ints, draws: int, rng: Rng) -> Floats:
     """Draw a profile that all sources share, given what they released: (draw, level)."""
     profile = np.empty((draws, int(offsets[-1])))
     for variable, (first, last) in enumerate(pairwise(offsets)):
-        known = sources.worth[:, variable] > 0
-        columns = slice(first, last)
-        profile[:, columns], _ = draw_behind(
-            np.ascontiguousarray(sources.released[known, columns]),
-            np.ascontiguousarray(sources.start[known, columns]),
-            sources.base[known],
-            sources.least[known],
-            sources.worth[known, variable],
-            beta,
-            BURN_IN + BURN_IN_BY_SILO * int(known.sum()),
-            THIN,
-            draws,
-            rng,
+        known = sources.of(sources.worth[:, variable] > 0)
+        given = known._replace(
+            released=np.ascontiguousarray(known.released[:, first:last]),
+            start=np.ascontiguousarray(known.start[:, first:last]),
+            worth=np.ascontiguousarray(known.worth[:, variable]),
         )
+        burn_in = BURN_IN + BURN_IN_BY_SILO * len(known.worth)
+        profile[:, first:last], _ = draw_behind(given, beta, burn_in, THIN, draws, rng)
     return profile
 
 
-def own_draws(
-    release: Release, count: int, model: PooledModel, silos: int, rng: np.random.Generator
-) -> Floats:
+def own_draws(release: Release, count: int, model: PooledModel, silos: int, rng: Rng) -> Floats:
     """Draw the profiles of one silo's clusters, by themselves: (draw, cluster, level)."""
     _, beta = model.prior.share(silos)
     sources = read_sources(release, model.offsets)
@@ -246,20 +208,17 @@ def allow_for_rounding(release: Release, model: PooledModel, silos: int) -> Rele
     return replace(release, effective_counts=_worth(drawn, model, silos))
 
 
-def _worth(draws: NDArray[np.floating], model: PooledModel, silos: int) -> Floats:
+def _worth(draws: Reals, model: PooledModel, silos: int) -> Floats:
     """Return the counts without the prior of Dirichlets with the moments of a silo's draws."""
     _, beta = model.prior.share(silos)
-    fitted = fit_dirichlet(draws, model.offsets)
-    return effective_counts(*without_prior(*fitted, model.offsets, beta), model.offsets)
+    fitted = dirichlet.fit_dirichlet(draws, model.offsets)
+    return dirichlet.effective_counts(
+        *dirichlet.without_prior(*fitted, model.offsets, beta), model.offsets
+    )
 
 
 def with_own_counts(
-    probabilities: NDArray[np.floating],
-    release: Release,
-    own: NDArray[np.floating],
-    groups: Ints,
-    model: PooledModel,
-    silos: int,
+    probabilities: Reals, release: Release, own: Reals, groups: Ints, model: PooledModel, silos: int
 ) -> Floats:
     """Return profiles that know a silo's own counts, where others know its release alone.
 
@@ -276,12 +235,12 @@ def with_own_counts(
     """
     prior, offsets, seed = model
     said = allow_for_rounding(release, model, silos).effective_counts
-    mean, concentration = fit_dirichlet(probabilities, offsets)
-    others = effective_counts(mean, concentration, offsets) - prior.beta
+    mean, concentration = dirichlet.fit_dirichlet(probabilities, offsets)
+    others = dirichlet.effective_counts(mean, concentration, offsets) - prior.beta
     np.subtract.at(others, groups, said)
     shapes = prior.beta + np.maximum(others, 0.0)
     np.add.at(shapes, groups, _worth(own, model, silos))
     rng = np.random.default_rng([seed, STREAM, release.place, len(probabilities)])
-    drawn = draw_levels(shapes, offsets, rng, len(probabilities))
+    drawn = dirichlet.draw_levels(shapes, offsets, rng, len(probabilities))
     held = np.isin(np.arange(len(shapes)), groups)
     return np.where(held[:, None], drawn, probabilities)

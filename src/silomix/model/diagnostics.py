@@ -17,9 +17,7 @@ from silomix.model.draws import Diagnostics, Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Singles
 
 RHAT_LIMIT = 1.05
 # What is larger is said to be.
@@ -40,7 +38,7 @@ _WORDS = {
 }
 
 
-def diagnose(log_likelihood: Floats, members: Ints, weights: NDArray[np.float32]) -> Diagnostics:
+def diagnose(log_likelihood: Floats, members: Ints, weights: Singles) -> Diagnostics:
     """Judge one silo's kept draws.
 
     Parameters

@@ -11,9 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, Singles
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
 
@@ -130,12 +128,12 @@ class Draws:
     """
 
     shard: Shard
-    labels: NDArray[np.uint8]
-    weights: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
+    labels: Bytes
+    weights: Singles
+    probabilities: Singles
     log_likelihood: Floats
     chain: Ints
-    last_labels: NDArray[np.uint8]
+    last_labels: Bytes
     prior: Prior
     silos: int
     seed: int
@@ -211,8 +209,8 @@ class LocalPosterior:
     ((1000, 5, 26), 'match')
     """
 
-    weights: NDArray[np.float32]
-    probabilities: NDArray[np.float32]
+    weights: Singles
+    probabilities: Singles
     partition: Partition
     relabel: str
     prior_draws: Floats
@@ -263,6 +261,12 @@ class Correspondence:
         for silo, group in enumerate(self.groups):
             held[silo, group] = True
         return held
+
+    @cached_property
+    def rows(self) -> Floats:
+        """Rows of each silo in each global cluster: (silo, cluster)."""
+        each = zip(self.groups, self.sizes, strict=True)
+        return np.array([np.bincount(group, sizes, self.clusters) for group, sizes in each])
 
     def pairs_confidence(self) -> list[Floats]:
         """Return, for each silo (local cluster,), its mean confidence with the rest of its group.
@@ -324,7 +328,7 @@ class SiloProfiles:
     """
 
     kappa: Floats
-    probabilities: NDArray[np.float32]
+    probabilities: Singles
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,18 +32,14 @@ class Prior:
     fractionate: bool = True
 
     def share(self, silos: int) -> tuple[float, float]:
-        """Return one silo's (alpha, beta) in a study of `silos` silos."""
+        """Return one silo's (alpha, beta) in a study of `silos` silos.
+
+        A Dirichlet prior to the power 1/S has the concentration (a − 1)/S + 1: Fendler et al.
+        (2026), section 4.2 "The apply step".
+        """
         if not self.fractionate:
             return self.alpha, self.beta
-        return fractionate(self.alpha, silos), fractionate(self.beta, silos)
-
-
-def fractionate(concentration: float, silos: int) -> float:
-    """Return (a − 1)/S + 1, the concentration of a Dirichlet prior to the power 1/S.
-
-    Fendler et al. (2026), section 4.2 "The apply step".
-    """
-    return (concentration - 1) / silos + 1
+        return (self.alpha - 1) / silos + 1, (self.beta - 1) / silos + 1
 
 
 class PooledModel(NamedTuple):

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Codes, Ints
 
 Missing = Literal["marginalise", "level"]
 # Name of the extra level that `missing="level"` gives to a variable with missing cells.
@@ -90,7 +88,7 @@ class Shard:
     """
 
     schema: Schema
-    codes: NDArray[np.unsignedinteger]
+    codes: Codes
 
     @property
     def rows(self) -> int:

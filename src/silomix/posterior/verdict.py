@@ -297,7 +297,7 @@ def make_provenance(
         study=digest(study),
         seed=study.seed,
         silos=study.silos,
-        releases={release.silo: container.digest(release) for release in releases},
+        releases={release.silo: container.digest_record(release) for release in releases},
         sent=sent,
         answered=answered,
     )

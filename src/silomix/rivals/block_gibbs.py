@@ -24,10 +24,10 @@ from silomix.coordinator.matching.evidence import Profile, by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.dirichlet import draw_levels, sum_by
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos, sum_by
+from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 

@@ -154,7 +154,7 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     with federation.stage("sample"):
         releases: list[Release] = federation.ask(question)
     with federation.stage("match"):
-        found, _ = match(releases, study.matching, silos, model)
+        found, _ = match(releases, study.matching, silos, model, drift=False)
     with federation.stage("combine"):
         if method == "covariance":
             matched = matched_draws(releases, found.groups, count, model)

@@ -17,6 +17,7 @@ from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
 from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
+from silomix.model.families.dirichlet import sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.schema import Missing, Shard
 from silomix.model.table import load
@@ -211,13 +212,6 @@ def points_of(codes: NDArray[np.integer], offsets: Ints, counts: Ints | None = N
     """Return rows of codes, (row, variable), as points; each is one row without counts."""
     cells = one_hot(codes.astype(np.uint32), offsets)
     return Points(cells, np.ones(len(codes), np.int64) if counts is None else counts, offsets)
-
-
-def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
-    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
-    total = np.zeros((n_groups, *values.shape[1:]))
-    np.add.at(total, groups, values)
-    return total
 
 
 def merge_clusters(groups: Ints, sizes: Floats, counts: Floats) -> tuple[Ints, Floats, Floats]:

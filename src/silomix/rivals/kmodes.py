@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.families.dirichlet import shares_of
+from silomix.model.families.dirichlet import shares_of, sum_by
 from silomix.model.sentences import at_least
-from silomix.rivals.federation import keep_labels, open_silos, points_of, sum_by
+from silomix.rivals.federation import keep_labels, open_silos, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,7 +22,7 @@ from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families import categorical
+from silomix.model.families import categorical, dirichlet
 from silomix.model.sentences import plural
 from silomix.posterior.membership import row_membership, to_four_decimals
 from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
@@ -192,12 +192,10 @@ def _release(_: messages.SampleLocally, silo: Silo) -> messages.Release:
 def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.DivergenceReply:
     kept, study = kept_posterior(silo), silo.study
     influence = study.matching.reference if isinstance(study.matching, Divergence) else "mean"
-    about = influence, study.pooled_model, len(study.silos)
-    known = released_draws.make_reference(query.releases, query.groups, *about)
+    known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
-    mean = kept.weights.mean(axis=0)
-    parameters = mean, kept.probabilities, study.prior.beta
-    cost = released_draws.divergence_cost(known, silo.shard, *parameters, rng)
+    own = kept.weights.mean(axis=0), kept.probabilities
+    cost = released_draws.divergence_cost(known, silo.shard, *own, study.prior.beta, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -230,9 +228,9 @@ def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.Distin
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
-    how: dict[str, Any] = {"alpha": query.alpha or 0.0, "inner_sweeps": query.inner_sweeps}
-    given = laid_out(silo), key, query.weights, query.probabilities
-    drawn = categorical.draw_given_parameters(*given, **how, threads=silo.threads)
+    given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
+    how = alpha, query.inner_sweeps, silo.threads
+    drawn = categorical.draw_given_parameters(laid_out(silo), key, given, *how)
     return messages.PolishReply.of(*drawn)
 
 
@@ -272,8 +270,7 @@ def _own_profiles(query: messages.AssignRows, membership: Reals, silo: Silo) -> 
         local one is.
     """
     kept = kept_posterior(silo)
-    rows = np.zeros((kept.release.clusters, membership.shape[1]))
-    np.add.at(rows, kept.labels, membership)
+    rows = dirichlet.sum_by(kept.labels, membership, kept.release.clusters)
     known, study = (kept.release, kept.probabilities, rows.argmax(axis=1)), silo.study
     return with_own_counts(query.probabilities, *known, study.pooled_model, len(study.silos))
 

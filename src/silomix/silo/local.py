@@ -144,16 +144,8 @@ def open_silo(
         "table": digest_rows(shard.codes),
         "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
     }
-    return Silo(
-        name,
-        place_in(study, name),
-        shard,
-        study,
-        open_store(store, identity),
-        policy,
-        checkpoint=store / "checkpoint",
-        account=account,
-    )
+    place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"
+    return Silo(name, place, shard, study, kept, policy, checkpoint=folder, account=account)
 
 
 def open_site(

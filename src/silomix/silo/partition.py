@@ -11,6 +11,7 @@ from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
 from silomix.kernels.distinct_rows import RowCounts
+from silomix.kernels.layout import level_counts
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Draws, Partition
 from silomix.model.families.dirichlet import log_bound, log_evidence, log_partition_prior
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from silomix.kernels.arrays import Bytes, Codes, Floats, Ints, Rng
-    from silomix.model.schema import Shard
 
     Apart = Codes
     Cuts = Callable[[Apart, int], Ints]
@@ -292,10 +292,9 @@ def clusters_bound(draws: Draws, labels: Ints) -> float:
     codes, first, repeats = np.unique(
         draws.shard.codes, axis=0, return_index=True, return_counts=True
     )
-    rows, prior = RowCounts(codes, repeats), draws.prior
-    offsets = draws.shard.schema.offsets
+    rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
     _, begun = np.unique(labels[first], return_inverse=True)
-    return log_bound(rows, offsets, begun, draws.components, prior.alpha, prior.beta)
+    return log_bound(rows, offsets, begun, draws.components, draws.prior)
 
 
 def log_posterior(draws: Draws, labels: Ints) -> float:
@@ -307,9 +306,10 @@ def log_posterior(draws: Draws, labels: Ints) -> float:
     labels : (row,), 0 … k − 1.
     """
     prior = draws.prior
-    counts = level_counts(draws.shard, labels)
-    evidence = log_evidence(counts, draws.shard.schema.offsets, prior.beta).sum()
-    return float(evidence + log_partition_prior(np.bincount(labels), draws.components, prior.alpha))
+    schema, members = draws.shard.schema, np.bincount(labels)
+    counts = level_counts(draws.shard.codes, schema.sizes, labels, len(members))
+    evidence = log_evidence(counts, schema.offsets, prior.beta).sum()
+    return float(evidence + log_partition_prior(members, draws.components, prior.alpha))
 
 
 def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
@@ -344,23 +344,3 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
         max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
     ]
     return float(np.mean(best))
-
-
-def level_counts(shard: Shard, labels: Ints) -> Ints:
-    """Return how often each level occurs in each cluster, missing cells left out.
-
-    Parameters
-    ----------
-    shard : the rows.
-    labels : (row,), 0 … k − 1.
-
-    Returns
-    -------
-    (cluster, level)
-    """
-    clusters = int(labels.max()) + 1
-    by_variable = []
-    for size, codes in zip(shard.schema.sizes, shard.codes.T, strict=True):
-        cells = np.bincount(labels * (size + 1) + codes, minlength=clusters * (size + 1))
-        by_variable.append(cells.reshape(clusters, size + 1)[:, :size])
-    return np.concatenate(by_variable, axis=1)

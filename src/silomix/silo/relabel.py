@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from silomix.kernels.arrays import Bools, Floats, Ints, Singles
+    from silomix.kernels.arrays import Floats, Ints, Singles
 
     Relabel = Callable[[NDArray[np.int32], Singles], Floats]
 
@@ -53,7 +53,7 @@ def local_posterior(
 
 
 def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosterior:
-    """Return the draws of one silo, aligned with a partition, without a warning."""
+    """Return the draws of one silo, aligned with a partition a few at a time, without a warning."""
     if relabel not in RELABELLINGS:
         raise SettingsError(f"relabel {relabel!r} is unknown; choose from {list(RELABELLINGS)}")
     if relabel == "match" and followed.clusters > draws.components:
@@ -62,7 +62,23 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
             f"{draws.components} components, and relabel 'match' gives each cluster its own; "
             "sample with more components, join clusters, or choose relabel 'average'"
         )
-    weights, probabilities, borrowed, memberships = follow(draws, followed, relabel)
+    n_draws, components, levels = draws.probabilities.shape
+    memberships = np.zeros((draws.shard.rows, followed.clusters))
+    weights = np.empty((n_draws, followed.clusters), dtype=np.float32)
+    probabilities = np.empty((n_draws, followed.clusters, levels), dtype=np.float32)
+    # whether a cluster had to take a component without its rows: (draw, cluster)
+    borrowed = np.empty((n_draws, followed.clusters), dtype=np.bool_)
+    for start in range(0, n_draws, BYTE):
+        some = slice(start, start + BYTE)
+        labels = np.ascontiguousarray(draws.labels[some])
+        overlap = contingency(labels, followed.labels, components, followed.clusters)
+        taken = RELABELLINGS[relabel](overlap, draws.weights[some])
+        weights[some], probabilities[some], share = mix_components(
+            taken, draws.weights[some], draws.probabilities[some]
+        )
+        borrowed[some] = ~((taken > 0) & (overlap > 0)).any(axis=1)
+        add_support(labels, share, memberships)
+    memberships /= n_draws
     prior_draws = borrowed.mean(axis=0)
     return LocalPosterior(
         weights, probabilities, followed, relabel, prior_draws, memberships, draws
@@ -82,36 +98,6 @@ def resolve(draws: Draws, partition: ArrayLike | Partition) -> Partition:
     if isinstance(partition, Partition):
         return partition
     return Partition(*largest_first(given), method="given")
-
-
-def follow(
-    draws: Draws, partition: Partition, relabel: str
-) -> tuple[Singles, Singles, Bools, Floats]:
-    """Relabel all draws, a few at a time.
-
-    Returns
-    -------
-    weights : (draw, cluster).
-    probabilities : (draw, cluster, level).
-    borrowed : (draw, cluster), whether the cluster had to take a component without its rows.
-    memberships : (row, cluster), share of the draws in which the row sat with the cluster.
-    """
-    n_draws, components, levels = draws.probabilities.shape
-    memberships = np.zeros((draws.shard.rows, partition.clusters))
-    weights = np.empty((n_draws, partition.clusters), dtype=np.float32)
-    probabilities = np.empty((n_draws, partition.clusters, levels), dtype=np.float32)
-    borrowed = np.empty((n_draws, partition.clusters), dtype=np.bool_)
-    for start in range(0, n_draws, BYTE):
-        some = slice(start, start + BYTE)
-        labels = np.ascontiguousarray(draws.labels[some])
-        overlap = contingency(labels, partition.labels, components, partition.clusters)
-        taken = RELABELLINGS[relabel](overlap, draws.weights[some])
-        weights[some], probabilities[some], share = mix_components(
-            taken, draws.weights[some], draws.probabilities[some]
-        )
-        borrowed[some] = ~((taken > 0) & (overlap > 0)).any(axis=1)
-        add_support(labels, share, memberships)
-    return weights, probabilities, borrowed, memberships / n_draws
 
 
 def mix_components(

@@ -122,12 +122,7 @@ def whole_counts(local: LocalPosterior, offsets: Ints) -> Floats:
     The counts are means over the draws of who belongs, not those of the one partition, which are
     biased where clusters overlap.
     """
-    sizes, codes = np.diff(offsets), local.draws.shard.codes
-    by_variable = [
-        np.array([np.bincount(column, member, size + 1)[:size] for member in local.memberships.T])
-        for size, column in zip(sizes, codes.T, strict=True)
-    ]
-    return np.rint(np.concatenate(by_variable, axis=1))
+    return np.rint(dirichlet.sum_cells(local.draws.shard.codes, offsets, local.memberships))
 
 
 def without_rare(

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numba.core.event import install_recorder
 
-from silomix.kernels.compilation import watch_compilation
 from silomix.kernels.layout import KeptDraws
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
-from silomix.model.families.categorical import Categorical, Sweeps
+from silomix.model.families.categorical import Categorical
 from silomix.silo.checkpoint import Shapes, load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _shapes(shard: Shard, job: Job) -> Shapes:
     return {
         "labels": ((chains, kept, shard.rows), np.uint8),
         "weights": ((chains, kept, components), np.float32),
-        "probabilities": ((chains, kept, components, FAMILY.columns(shard.schema)), np.float32),
+        "probabilities": ((chains, kept, components, len(shard.schema.levels)), np.float32),
         "log_likelihood": ((chains, kept), np.float64),
         "members": ((chains, kept, components), np.int64),
     }
@@ -187,7 +187,7 @@ def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | 
     """Run all chains on a pool and return their last labels; this thread hears Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
-        watch_compilation() as compiling,
+        install_recorder("numba:compile") as compiled,  # not where a kernel is loaded from disk
         ThreadPoolExecutor(max_workers=max(1, min(threads, chains))) as pool,
     ):
         try:
@@ -197,12 +197,12 @@ def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | 
                 finished, waiting = wait(waiting, SECONDS_PER_CALL, FIRST_EXCEPTION)
                 for chain in finished:
                     chain.result()
-                if compiling.is_set() and _unsaid.acquire(blocking=False):
+                if compiled.buffer and _unsaid.acquire(blocking=False):
                     logger.warning(
                         "compiling the sampler, once for this installation: about half a minute"
                     )
                 if progress is not None:
-                    is_begun = any(run.done) or not compiling.is_set()
+                    is_begun = any(run.done) or not compiled.buffer
                     stage, ended = "sampling" if is_begun else "compiling", run.done.count(last)
                     progress(Progress(stage, sum(run.done), last * chains, ended, chains))
         except BaseException:
@@ -218,7 +218,7 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
     saved = run.folder and load_chain(run.folder, chain)
     since = run.since and (run.since.schedule.iterations, run.since.last_labels[chain])
     sweep, labels = saved or since or (0, FAMILY.start(run.plan, key))
-    state = FAMILY.resume(run.plan, labels, run.threads)
+    state = FAMILY.resume(run.plan, key, labels, run.threads)
     run.done[chain], step, saved_at = sweep, 1, sweep
     with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
         while sweep < last and not run.stop.is_set():
@@ -226,8 +226,7 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
             if run.folder:
                 until = min(until, saved_at + run.every)
             began = time.monotonic()
-            sweeps = Sweeps(key, sweep + 1, until, schedule.burn_in, schedule.thin)
-            FAMILY.advance(state, sweeps, kept, pool)
+            FAMILY.advance(state, range(sweep + 1, until + 1), schedule, kept, pool)
             # twice as many sweeps in the next call, but not more than fit in its time
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))

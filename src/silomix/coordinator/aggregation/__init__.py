@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from silomix.messages.rounding import draw_profile, has_rules, join_sources, rea
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
 from silomix.model.families.categorical import SMALLEST, mix, some_draws
 from silomix.model.families.dirichlet import draw_levels
-from silomix.study.settings import FewRounds, Lbfgs, Psgd
+from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,9 @@ def aggregate(
         profiles = closed_form.average_elementwise(matched, elements, model.offsets)
         by_cluster = elements.mean(axis=2)
     else:
-        by_silo, by_cluster = closed_form.uniform_weights(matched.held)
+        # λ_s = 1/S, and μ_{s,c} = 1/|S_c| over the silos that hold c
+        by_silo = np.full(len(rows), 1.0 / len(rows))
+        by_cluster = matched.held / matched.held.sum(axis=0)
         if settings.method == "vcmc" and len(releases) > 1:
             used = objective_draws(settings.draws, int(rows.sum()))
             sizes = np.diff(model.offsets)
@@ -143,10 +145,7 @@ def objective_draws(draws: int, rows: int) -> int:
 
 def size_weights(rows: Ints, correspondence: Correspondence) -> Floats:
     """Return the point λ_s ∝ n_s, μ_{s,c} ∝ rows of cluster c in silo s: (silo, block)."""
-    members = np.zeros(correspondence.held.shape)
-    for own, group, sizes in zip(members, correspondence.groups, correspondence.sizes, strict=True):
-        np.add.at(own, group, np.maximum(sizes, 1))
-    return join(rows / rows.sum(), members / members.sum(axis=0))
+    return join(rows / rows.sum(), correspondence.rows / correspondence.rows.sum(axis=0))
 
 
 def maximise(objective: Objective, by_size: Floats, settings: Aggregation, seed: int) -> Solution:
@@ -169,9 +168,7 @@ def maximise(objective: Objective, by_size: Floats, settings: Aggregation, seed:
     starts = np.concatenate([by_size[None], others])
     if isinstance(solver, Lbfgs):
         return lbfgs(objective, starts, solver, floor)
-    if isinstance(solver, FewRounds):
-        return few_rounds(objective, starts, solver, floor)
-    assert_never(solver)
+    return few_rounds(objective, starts, solver, floor)
 
 
 def describe(

@@ -18,20 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from silomix.model.families.categorical import SMALLEST
-from silomix.model.families.dirichlet import fit_dirichlet
+from silomix.model.families.dirichlet import fit_dirichlet, level_totals
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import MatchedDraws
     from silomix.model.prior import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30
-
-
-def uniform_weights(held: Bools) -> tuple[Floats, Floats]:
-    """Return λ_s = 1/S, (silo,), and μ_{s,c} = 1/|S_c| over the silos that hold c: as `held`."""
-    return np.full(len(held), 1.0 / len(held)), held / held.sum(axis=0)
 
 
 def inverse_variances(matched: MatchedDraws, rows: Ints) -> tuple[Floats, Floats]:
@@ -79,8 +74,7 @@ def average_elementwise(matched: MatchedDraws, elements: Floats, offsets: Ints) 
     for share, probabilities in zip(elements, matched.probabilities, strict=True):
         mixed += share * probabilities
     mixed = np.maximum(mixed, SMALLEST)
-    totals = np.add.reduceat(mixed, offsets[:-1], axis=-1)
-    return mixed / np.repeat(totals, np.diff(offsets), axis=-1)
+    return mixed / level_totals(mixed, offsets)
 
 
 class Product(NamedTuple):

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
     Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]
 
-LogDeterminant = Literal["coordinates", "literal"]
-
 
 @dataclass(frozen=True, eq=False)
 class Objective:
@@ -68,7 +66,7 @@ class Objective:
     oracle: Oracle
     prior: Prior
     sizes: Ints
-    log_determinant: LogDeterminant = "coordinates"
+    log_determinant: Literal["coordinates", "literal"] = "coordinates"
     first: int = 0
 
     @property

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats, Rng
     from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
-    Way = Callable[[Evaluation, Floats], Floats]
+    Way = Callable[[Floats], Floats] | None
 
 # parts of the draws, fixed once, of which `psgd` takes one at random at each step
 BATCHES = 4
@@ -162,10 +162,10 @@ def psgd(objective: Objective, starts: Floats, settings: Psgd, floor: float, rng
         for first, last in pairwise(edges)
     ]
 
-    def direction(_: Evaluation, points: Floats) -> Floats:
+    def direction(points: Floats) -> Floats:
         return evaluate(parts[rng.integers(len(parts))], points).gradient
 
-    return _ascend(objective, starts, floor, direction, settings.steps, settings.tolerance)
+    return _ascend(objective, starts, floor, settings.steps, settings.tolerance, direction)
 
 
 def few_rounds(objective: Objective, starts: Floats, settings: FewRounds, floor: float) -> Solution:
@@ -173,19 +173,15 @@ def few_rounds(objective: Objective, starts: Floats, settings: FewRounds, floor:
 
     The best ELBO met by any start wins. Parameters as in `lbfgs`.
     """
-
-    def direction(here: Evaluation, _: Floats) -> Floats:
-        return here.gradient
-
-    return _ascend(objective, starts, floor, direction, settings.rounds - 1, tolerance=0.0)
+    return _ascend(objective, starts, floor, settings.rounds - 1, 0.0, None)
 
 
 def _ascend(
-    objective: Objective, starts: Floats, floor: float, way: Way, steps: int, tolerance: float
+    objective: Objective, starts: Floats, floor: float, steps: int, tolerance: float, way: Way
 ) -> Solution:
     """Climb at most `steps` steps; a start rests after one that gains less than `tolerance`.
 
-    `way` gives the direction up from points where the objective is known.
+    `way` gives the direction up from points; the gradient there where there is none.
     """
     held = objective.held
     points = simplex.project(starts, held, floor)
@@ -195,7 +191,7 @@ def _ascend(
     moving = np.arange(len(points))
     for _ in range(steps):
         at = Evaluation(here.value[moving], here.gradient[moving])
-        ways = way(at, points[moving])
+        ways = way(points[moving]) if way else at.gradient
         tried = simplex.project(points[moving] + _step(ways, lengths[moving], held), held, floor)
         there = evaluate(objective, tried)
         better = there.value > at.value

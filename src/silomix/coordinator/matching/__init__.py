@@ -26,12 +26,7 @@ __all__ = ["match"]
 
 
 def match(
-    releases: list[Release],
-    settings: Matching,
-    silos: Silos,
-    model: PooledModel,
-    *,
-    drift: bool = False,
+    releases: list[Release], settings: Matching, silos: Silos, model: PooledModel, *, drift: bool
 ) -> tuple[Correspondence, Floats | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
 
@@ -67,7 +62,7 @@ def match(
         return evidence_groups(clusters, evidence) if groups is None else groups
 
     if drift and len(releases) > 1:
-        found, profile = group_under_drift(clusters, profile.offsets, profile.beta, find)
+        found, profile = group_under_drift(clusters, profile, find)
     else:
         found = find(profile)
     if settings.absorb:

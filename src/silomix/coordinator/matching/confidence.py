@@ -44,8 +44,6 @@ def co_occurrence(
         counts=counts,
         silo=silo,
         alone=profile.evidence(counts),
-        of_silo=np.argsort(silo, kind="stable"),
-        ends=np.cumsum(np.bincount(silo)),
         prior=profile.prior,
         offsets=profile.offsets,
         log_join_odds=profile.log_join_odds,

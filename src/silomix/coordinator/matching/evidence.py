@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.model.families.dirichlet import log_evidence
+from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.families.drift import discount, log_remainder
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
     silo = clusters.silo[order]
     block = by_appearance(silo * (1 + groups.max()) + groups)
     first = np.unique(block, return_index=True)[1]
-    counts = np.zeros((len(first), clusters.counts.shape[1]))
-    np.add.at(counts, block, clusters.counts[order])
+    counts = sum_by(block, clusters.counts[order], len(first))
     return Blocks(block, silo[first], groups[first], counts)
 
 
@@ -200,9 +199,7 @@ class Judged(NamedTuple):
     profile: Profile
 
 
-def group_under_drift(
-    clusters: LocalClusters, offsets: Ints, beta: float, find: Find
-) -> tuple[Ints, Profile]:
+def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tuple[Ints, Profile]:
     """Return the grouping that is most probable with its κ, and the evidence at that κ.
 
     A κ is judged by what its joins add to the log probability of all clusters standing alone, so
@@ -212,11 +209,11 @@ def group_under_drift(
     Parameters
     ----------
     clusters : all silos' clusters.
-    offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of the level probabilities in the pooled model.
+    plain : without drift.
     find : the grouping, (local,), under a profile's evidence.
     """
-    alike = drift_profile(clusters, offsets, beta, np.full(len(offsets) - 1, np.inf))
+    nowhere = np.full(len(plain.offsets) - 1, np.inf)
+    alike = drift_profile(clusters, plain.offsets, plain.beta, nowhere)
     same = _judge(clusters, alike, find)
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
     of_silo = np.bincount(clusters.silo)
@@ -283,8 +280,7 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     """Return the evidence of the groups less that of their blocks: (variable,)."""
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
     counts = profile.discount(blocks.counts)
-    together = np.zeros((int(blocks.group.max()) + 1, counts.shape[1]))
-    np.add.at(together, blocks.group, counts)
+    together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
     prior, offsets = profile.prior, profile.offsets
     joined, apart = (by_variable(n, prior, offsets).sum(axis=0) for n in (together, counts))
     return joined - apart

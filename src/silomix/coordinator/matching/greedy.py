@@ -7,7 +7,7 @@ them apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
 from silomix.kernels.grouping import Weighed, gains_above, weigh_groups
+from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ class Groups:
     ----------
     profile : how counts become evidence.
     weighed : their effective counts, discounted for drift, and the evidence of those.
-    rows : (group, silo)
+    rows : (group,)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
     by_silo : for each group, the effective counts of each of its silos as they are: (level,).
@@ -48,7 +49,7 @@ class Groups:
 
     profile: Profile
     weighed: Weighed
-    rows: Ints
+    rows: Floats
     held: Bytes
     silos: Ints
     by_silo: list[dict[int, Floats]]
@@ -93,12 +94,10 @@ def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: G
 def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) -> Groups:
     """Sum local clusters, taken in this order, into the groups they start in: (local,)."""
     blocks = sum_blocks(clusters, order, start)
-    counts = np.zeros((1 + int(start.max()), blocks.counts.shape[1]))
-    np.add.at(counts, blocks.group, profile.discount(blocks.counts))
+    counts = sum_by(blocks.group, profile.discount(blocks.counts), 1 + int(start.max()))
     by_silo: list[dict[int, Floats]] = [{} for _ in counts]
-    rows = np.zeros((len(counts), len(clusters.names)), dtype=np.int64)
-    np.add.at(rows, (start, clusters.silo[order]), clusters.sizes[order])
-    held = np.zeros(rows.shape, dtype=np.bool_)
+    rows = np.bincount(start, weights=clusters.sizes[order]).astype(np.float64)
+    held = np.zeros((len(counts), len(clusters.names)), dtype=np.bool_)
     for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
         by_silo[g][s] = own
         held[g, s] = True
@@ -198,26 +197,15 @@ def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_on
     """
     apart = ~sharing(groups, one, others)
     some = others[apart]
-    prior = membership_gain(groups.silos[one], groups.silos[some], groups.rows.shape[1])
-    prior = prior + groups.profile.log_join_odds
+    prior = membership_gain(groups.silos[one], groups.silos[some]) + groups.profile.log_join_odds
     gains = np.full(len(others), -np.inf)
     gains[apart] = gains_above(groups.weighed, one, some, prior, floor[apart], best_only)
     return gains
 
 
-def membership_gain(one: np.int64, others: Ints, silos: int) -> Floats:
-    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,).
-
-    Two groups have no silo in common: together they have no more clusters than there are silos.
-    """
-    logs = log_gammas(silos)
-    return logs[one + others] - logs[one] - logs[others]
-
-
-@cache
-def log_gammas(most: int) -> Floats:
-    """Return lnΓ of the whole numbers from 0 to `most`."""
-    return np.asarray(gammaln(np.arange(most + 1)))
+def membership_gain(one: np.int64, others: Ints) -> Floats:
+    """Return lnΓ(m_a + m_b) − lnΓ(m_a) − lnΓ(m_b), m the local clusters of a group: (other,)."""
+    return np.asarray(gammaln(one + others) - gammaln(one) - gammaln(others))
 
 
 def folding_limit(absorb: int) -> float:
@@ -257,7 +245,7 @@ def folding_gain(
     `rows` is (silo,), how many rows each silo has.
     """
     counts, evidence = groups.weighed.counts, groups.weighed.evidence
-    small = (groups.rows[one].sum() < limit) | (groups.rows[others].sum(axis=1) < limit)
+    small = (groups.rows[one] < limit) | (groups.rows[others] < limit)
     gains = np.full(len(others), -np.inf)
     for place in np.flatnonzero(small & sharing(groups, one, others)):
         other = others[place]

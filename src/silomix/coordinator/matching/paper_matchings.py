@@ -44,17 +44,12 @@ def ball_groups(releases: list[Release], offsets: Ints, settings: Ball) -> Ints:
         of a silo's clusters: 1/4 for an over-fitted mixture, 1/2 for a finite one. A silo of one
         row has radius 0: its cluster is matched only if it lies in another's ball.
     """
-    points = np.concatenate([free_coordinates(r.medians, offsets) for r in releases])
+    points = np.delete(np.concatenate([r.medians for r in releases]), offsets[1:] - 1, axis=1)
     if settings.radius is None:
         rows = np.array([release.rows for release in releases], dtype=np.float64)
         radii = (np.log(rows) / rows) ** settings.exponent
         return components(points, np.repeat(radii, [release.clusters for release in releases]))
     return components(points, np.full(len(points), settings.radius))
-
-
-def free_coordinates(medians: Floats, offsets: Ints) -> Floats:
-    """Return (cluster, Σ(K_q − 1)): the medians without the last level of each variable."""
-    return np.delete(medians, offsets[1:] - 1, axis=1)
 
 
 def components(points: Floats, radii: Floats) -> Ints:

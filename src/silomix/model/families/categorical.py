@@ -27,39 +27,20 @@ from silomix.kernels.compilation import split_work
 from silomix.kernels.layout import BLOCK, KeptDraws, Layout, lay_out, make_workspace
 from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.random_numbers import fold
-from silomix.model.draws import MatchedDraws
+from silomix.model.draws import MatchedDraws, Schedule
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints
     from silomix.kernels.distinct_rows import RowTable
     from silomix.kernels.layout import Workspace
-    from silomix.model.schema import Schema, Shard
+    from silomix.model.schema import Shard
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
 # no global weight or probability is smaller: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
-
-
-@dataclass(frozen=True)
-class Sweeps:
-    """Which sweeps of which chain to run: first … last, numbered from one.
-
-    Attributes
-    ----------
-    key : root of the chain's randomness; sweep i draws from (key, i) whatever ran before.
-    burn_in, thin : sweep i is kept when i > burn_in and i − burn_in is a multiple of thin.
-    """
-
-    key: int
-    first: int
-    last: int
-    burn_in: int
-    thin: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,78 +55,77 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """One chain's labels, and the working memory that goes with them."""
+    """One chain's labels, and the working memory that goes with them.
+
+    Attributes
+    ----------
+    key : root of the chain's randomness; sweep i draws from (key, i) whatever ran before.
+    """
 
     plan: Plan
-    labels: NDArray[np.uint8]
+    key: int
+    labels: Bytes
     work: Workspace
-    threads: int
 
 
 class Categorical:
     """The categorical family on the compiled kernels: what the sampler needs of a family."""
 
-    def columns(self, schema: Schema) -> int:
-        """Return D = ΣK_q."""
-        return int(schema.offsets[-1])
-
     def prepare(self, shard: Shard, components: int, alpha: float, beta: float) -> Plan:
         """Lay the shard out for the sweep, with the silo's share of the prior."""
         return Plan(lay_out(shard.codes, shard.schema.sizes), components, alpha, beta)
 
-    def start(self, plan: Plan, key: int) -> NDArray[np.uint8]:
+    def start(self, plan: Plan, key: int) -> Bytes:
         """Return random labels, every component equally likely, as the paper starts."""
         labels = np.empty(len(plan.layout.codes), dtype=np.uint8)
         gibbs_sweep.start(np.uint64(key), labels, plan.components)
         return labels
 
-    def resume(self, plan: Plan, labels: NDArray[np.uint8], threads: int) -> Chain:
+    def resume(self, plan: Plan, key: int, labels: Bytes, threads: int) -> Chain:
         """Return a chain that goes on from `labels`, with room for `threads` threads.
 
         The labels are the whole state: a chain rebuilt from them goes on as if never stopped.
         """
         work = make_workspace(plan.layout, plan.components, threads)
-        chain = Chain(plan, labels.copy(), work, threads)
-        gibbs_sweep.count(work, chain.labels)
-        return chain
+        gibbs_sweep.count(work, labels)
+        return Chain(plan, key, labels.copy(), work)
 
-    def advance(self, chain: Chain, sweeps: Sweeps, kept: KeptDraws, pool: Executor | None) -> None:
+    def advance(
+        self, chain: Chain, sweeps: range, when: Schedule, kept: KeptDraws, pool: Executor | None
+    ) -> None:
         """Run Gibbs sweeps on the chain in place and write the draws that are due into `kept`.
 
         Parameters given the labels, then labels given the parameters. With a `pool`, its threads
-        share the rows of each sweep; the draws are the same.
+        share the rows of each sweep: randomness is keyed by row and the counts are integers, so
+        the draws are the same.
+
+        Parameters
+        ----------
+        sweeps : which ones to run, numbered from one.
+        when : which of them to keep.
         """
-        if pool is not None:
-            _advance_in_parts(chain, sweeps, kept, pool)
+        work, labels, prior = chain.work, chain.labels, (chain.plan.alpha, chain.plan.beta)
+        if pool is None:
+            due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
+            gibbs_sweep.run(np.uint64(chain.key), *due_at, work, *prior, labels, kept)
             return
-        key, alpha, beta = np.uint64(sweeps.key), chain.plan.alpha, chain.plan.beta
-        schedule = sweeps.first, sweeps.last, sweeps.burn_in, sweeps.thin
-        gibbs_sweep.run(key, *schedule, chain.work, alpha, beta, chain.labels, kept)
-
-
-def _advance_in_parts(chain: Chain, sweeps: Sweeps, kept: KeptDraws, pool: Executor) -> None:
-    """Run the sweeps of `gibbs_sweep.run` with the rows of each split among a pool's threads.
-
-    Randomness is keyed by row and the counts are integers, so the draws are the same.
-    """
-    work, labels = chain.work, chain.labels
-    bounds = part_bounds(len(labels), chain.threads)
-    for sweep in range(sweeps.first, sweeps.last + 1):
-        late = sweep - sweeps.burn_in
-        due = late > 0 and late % sweeps.thin == 0
-        below = fold(sweeps.key, sweep)
-        key = np.uint64(fold(below, gibbs_sweep.PARAMETERS))
-        gibbs_sweep.draw_parameters(key, work, chain.plan.alpha, chain.plan.beta)
-        key = np.uint64(fold(below, gibbs_sweep.LABELS))
-        parts = [
-            pool.submit(gibbs_sweep.draw_labels, key, work, thread, first, last, labels, due)
-            for thread, (first, last) in enumerate(bounds)
-        ]
-        for part in parts:
-            part.result()
-        gibbs_sweep.gather(work)
-        if due:
-            gibbs_sweep.keep(work, labels, kept, late // sweeps.thin - 1)
+        bounds = part_bounds(len(labels), len(work.exact))
+        for sweep in sweeps:
+            late = sweep - when.burn_in
+            due = late > 0 and late % when.thin == 0
+            below = fold(chain.key, sweep)
+            key = np.uint64(fold(below, gibbs_sweep.PARAMETERS))
+            gibbs_sweep.draw_parameters(key, work, *prior)
+            key = np.uint64(fold(below, gibbs_sweep.LABELS))
+            parts = [
+                pool.submit(gibbs_sweep.draw_labels, key, work, thread, first, last, labels, due)
+                for thread, (first, last) in enumerate(bounds)
+            ]
+            for part in parts:
+                part.result()
+            gibbs_sweep.gather(work)
+            if due:
+                gibbs_sweep.keep(work, labels, kept, late // when.thin - 1)
 
 
 def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
@@ -156,14 +136,7 @@ def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
 
 
 def draw_given_parameters(
-    layout: Layout,
-    key: int,
-    weights: Floats,
-    probabilities: Floats,
-    *,
-    alpha: float,
-    inner_sweeps: int,
-    threads: int = 1,
+    layout: Layout, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
 ) -> tuple[Ints, Ints, Floats, Floats]:
     """Draw the rows' labels for many chains at once, given each chain's parameters.
 
@@ -172,9 +145,10 @@ def draw_given_parameters(
 
     Parameters
     ----------
-    weights : (chain, cluster); probabilities : (chain, cluster, level)
+    given : weights, (chain, cluster), and probabilities, (chain, cluster, level).
     alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
         leaves them as they are.
+    sweeps : how many label draws.
 
     Returns
     -------
@@ -182,24 +156,24 @@ def draw_given_parameters(
     weights : (chain, cluster), drawn given `members`, or those received.
     log_likelihood : (chain,), at the parameters received.
     """
+    weights = np.array(given[0], dtype=np.float64)
+    probabilities = np.ascontiguousarray(given[1], dtype=np.float64)
     chains, clusters = weights.shape
     counts = np.zeros(probabilities.shape, np.int64)
     members = np.zeros((chains, clusters), np.int64)
-    weights = np.array(weights, dtype=np.float64)
     log_likelihood = np.zeros(chains)
-    probabilities = np.ascontiguousarray(probabilities, dtype=np.float64)
 
     def draw(first: int, last: int) -> None:
         work, labels = make_workspace(layout, clusters), np.zeros(len(layout.codes), np.uint8)
-        given = np.uint64(key), first, last, work, labels, float(alpha), inner_sweeps
+        task = np.uint64(key), first, last, work, labels, float(alpha), sweeps
         out = counts, members, log_likelihood
-        gibbs_sweep.draw_given_parameters(*given, weights, probabilities, out)
+        gibbs_sweep.draw_given_parameters(*task, weights, probabilities, out)
 
     split_work(chains, threads, draw)
     return counts, members, weights, log_likelihood
 
 
-def one_hot(codes: NDArray[np.unsignedinteger], offsets: Ints) -> Floats:
+def one_hot(codes: Codes, offsets: Ints) -> Floats:
     """Return (row, level), one where the row has the level; a missing cell has none."""
     sizes = np.diff(offsets)
     present = np.zeros((len(codes), int(offsets[-1])))

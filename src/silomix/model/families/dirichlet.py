@@ -15,16 +15,17 @@ bound; steps of coordinate ascent bring it closer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import digamma, gammaln, xlogy
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
     from silomix.kernels.distinct_rows import RowCounts
+    from silomix.model.prior import Prior
 
 # Draws that hardly move say no more than this many observations.
 LARGEST_CONCENTRATION = 1e9
@@ -39,15 +40,20 @@ STEPS = 10
 SMALLEST_GAIN = 0.01
 
 
-def level_totals(by_level: NDArray[Any], offsets: Ints) -> NDArray[Any]:
+def level_totals(by_level: Array, offsets: Ints) -> Array:
     """Add up the levels of each variable, for each of its levels: (..., level)."""
     totals = np.add.reduceat(by_level, offsets[:-1], axis=-1)
     return np.repeat(totals, np.diff(offsets), axis=-1)
 
 
-def draw_levels(
-    shapes: NDArray[np.floating], offsets: Ints, rng: np.random.Generator, draws: int | None = None
-) -> Floats:
+def sum_by(groups: Ints, values: Reals, n_groups: int) -> Floats:
+    """Add up values, (item, ...), by the group of each item, (item,): (group, ...)."""
+    total = np.zeros((n_groups, *values.shape[1:]))
+    np.add.at(total, groups, values)
+    return total
+
+
+def draw_levels(shapes: Reals, offsets: Ints, rng: Rng, draws: int | None = None) -> Floats:
     """Draw the level probabilities of every variable from its Dirichlet.
 
     Parameters
@@ -65,7 +71,7 @@ def draw_levels(
     return np.asarray(gammas / level_totals(gammas, offsets))
 
 
-def fit_dirichlet(probabilities: NDArray[np.floating], offsets: Ints) -> tuple[Floats, Floats]:
+def fit_dirichlet(probabilities: Reals, offsets: Ints) -> tuple[Floats, Floats]:
     """Fit a Dirichlet to draws of each cluster's and variable's probabilities, by moments.
 
     The concentration is the geometric mean over the levels of m(1 − m)/v − 1 (Minka, 2000,
@@ -175,14 +181,7 @@ def log_allocation_prior(sizes: Floats, components: int, alpha: float) -> float:
 
 
 def log_bound(
-    rows: RowCounts,
-    offsets: Ints,
-    labels: Ints,
-    components: int,
-    alpha: float,
-    beta: float,
-    *,
-    steps: int = STEPS,
+    rows: RowCounts, offsets: Ints, labels: Ints, components: int, prior: Prior, steps: int = STEPS
 ) -> float:
     """Return the largest bound on the way of coordinate ascent that begins at a partition.
 
@@ -193,51 +192,55 @@ def log_bound(
     ----------
     rows : distinct rows; a missing cell has the code K_q.
     labels : (row,), 0 … k − 1.
-    components : C⁺; alpha, beta : concentrations of the priors.
+    components : C⁺
     steps : at most so many.
     """
     shares = np.eye(int(labels.max()) + 1)[labels]
-    cells = _sum_cells(rows, offsets, shares)
+    cells = sum_cells(rows.codes, offsets, shares * rows.counts[:, None])
     best = -np.inf
     for _ in range(steps):
-        shares = _responsibilities(rows, offsets, rows.counts @ shares, cells, alpha, beta)
-        cells = _sum_cells(rows, offsets, shares)
+        shares = _responsibilities(rows, offsets, rows.counts @ shares, cells, prior)
+        cells = sum_cells(rows.codes, offsets, shares * rows.counts[:, None])
         members = rows.counts @ shares
         held = int((members >= FEWEST_ROWS).sum())
         if held < 2:
             break
-        evidence = float(log_evidence(cells, offsets, beta).sum())
+        evidence = float(log_evidence(cells, offsets, prior.beta).sum())
         entropy = -float((rows.counts @ xlogy(shares, shares)).sum())
-        named = log_namings(held, components) + log_allocation_prior(members, components, alpha)
-        bound = named + evidence + entropy
+        allocated = log_allocation_prior(members, components, prior.alpha)
+        bound = log_namings(held, components) + allocated + evidence + entropy
         risen, best = bound > best + SMALLEST_GAIN, max(best, bound)
         if not risen:
             break
     return best
 
 
-def _sum_cells(rows: RowCounts, offsets: Ints, shares: Floats) -> Floats:
-    """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level)."""
-    weighted = (shares * rows.counts[:, None]).T
+def sum_cells(codes: Codes, offsets: Ints, shares: Floats) -> Floats:
+    """Return how often each level occurs in each cluster, by the rows' shares: (cluster, level).
+
+    Parameters
+    ----------
+    codes : (row, variable); shares : (row, cluster)
+    """
     cells = [
-        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in weighted]
-        for column, size in zip(rows.codes.T, np.diff(offsets), strict=True)
+        [np.bincount(column, of_cluster, size + 1)[:size] for of_cluster in shares.T]
+        for column, size in zip(codes.T, np.diff(offsets), strict=True)
     ]
     return np.concatenate(cells, axis=1)
 
 
 def _responsibilities(
-    rows: RowCounts, offsets: Ints, members: Floats, counts: Floats, alpha: float, beta: float
+    rows: RowCounts, offsets: Ints, members: Floats, counts: Floats, prior: Prior
 ) -> Floats:
     """Return the rows' shares given the clusters' members and level counts: (row, cluster).
 
     r_ic ∝ exp(ψ(α + N_c) + Σ_q [ψ(β + n_cqx) − ψ(K_q β + n_cq·)]), x the row's level of q; a
     missing cell adds nothing.
     """
-    scores = np.tile(digamma(alpha + members)[:, None], len(rows.codes))
+    scores = np.tile(digamma(prior.alpha + members)[:, None], len(rows.codes))
     by_variable = np.split(counts, offsets[1:-1], axis=1)
     for column, cells in zip(rows.codes.T, by_variable, strict=True):
-        shapes = beta + cells
+        shapes = prior.beta + cells
         logs = digamma(shapes) - digamma(shapes.sum(axis=1, keepdims=True))
         scores += np.pad(logs, ((0, 0), (0, 1)))[:, column]
     scores -= scores.max(axis=0)

@@ -18,17 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, zeta
 
-from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
+from silomix.kernels.dirichlet_multinomial import GRID, draw_from_grid, sum_tables
 from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels, level_totals
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
 
-    from silomix.kernels.arrays import Floats, Ints
-
-SAME = np.inf
-# the values of κ_q; the last is the model without drift
-GRID = np.append(np.geomspace(3.0, 3000.0, 25), SAME)
 # finite points of the grid that one draw of κ_q compares
 TRIED = 3
 
@@ -48,9 +43,7 @@ class Shared(NamedTuple):
     shapes: Floats = np.empty(0)
 
 
-def draw_shared(
-    counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: np.random.Generator
-) -> Shared:
+def draw_shared(counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: Rng) -> Shared:
     """Draw κ given m, then m given κ, both with the silos' own profiles integrated out.
 
     Parameters
@@ -63,19 +56,17 @@ def draw_shared(
     return Shared(draw_levels(shapes, offsets, rng), kappa, shapes)
 
 
-def draw_kappa(counts: Ints, shared: Shared, offsets: Ints, rng: np.random.Generator) -> Floats:
+def draw_kappa(counts: Ints, shared: Shared, offsets: Ints, rng: Rng) -> Floats:
     """Draw κ of every chain and variable on the grid: (chain, variable)."""
     same = np.isinf(shared.kappa).sum(axis=1)
     drifting = shared.kappa.shape[1] - same
     # the odds of drift are a ratio of two gammas: a Beta(1, 1) prior, updated
     log_odds = np.log(rng.standard_gamma(1.0 + drifting)) - np.log(rng.standard_gamma(1.0 + same))
     current = np.searchsorted(GRID, shared.kappa)
-    return GRID[draw_from_grid(counts, shared.mean, current, GRID, log_odds, offsets, TRIED, rng)]
+    return GRID[draw_from_grid(counts, shared.mean, current, log_odds, offsets, TRIED, rng)]
 
 
-def draw_silo_profiles(
-    counts: Ints, shared: Shared, offsets: Ints, rng: np.random.Generator
-) -> Floats:
+def draw_silo_profiles(counts: Ints, shared: Shared, offsets: Ints, rng: Rng) -> Floats:
     """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
     kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)[:, None, :]
     drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
@@ -87,7 +78,7 @@ def draw_silo_profiles(
 
 
 def exchange_clusters(
-    counts: Ints, weights: Floats, shared: Shared, offsets: Ints, rng: np.random.Generator
+    counts: Ints, weights: Floats, shared: Shared, offsets: Ints, rng: Rng
 ) -> tuple[Ints, Floats]:
     """Let every silo exchange the rows and weights of two clusters, in every chain.
 
@@ -123,7 +114,7 @@ def exchange_clusters(
     return counts, weights
 
 
-def log_level_terms(counts: NDArray[np.floating] | Ints, mean: Floats, kappa: Floats) -> Floats:
+def log_level_terms(counts: Array, mean: Floats, kappa: Floats) -> Floats:
     """Return what each level adds to ln p(counts | m, κ), (..., level).
 
     The term of a variable's total, ln Γ(κ) − ln Γ(κ + Σn), is left out. It does not depend on m.
