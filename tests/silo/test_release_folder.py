@@ -19,7 +19,7 @@ from silomix import cli
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
-from silomix.messages.container import digest as fingerprint
+from silomix.messages.container import digest_record as fingerprint
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES, read_release_arrays
 from silomix.messages.folder import read, read_release, release_files, write_release
 from silomix.messages.message_checks import check_reply
