@@ -47,10 +47,8 @@ from study import warm_up
 import silomix
 from silomix import rivals
 from silomix.coordinator.polish import Start, polish
-from silomix.model.prior import PooledModel
-from silomix.model.schema import Shard
+from silomix.model.families.rows import Rows
 from silomix.model.table import load
-from silomix.posterior.membership import row_membership
 from silomix.silo.local import Silo
 from silomix.study import Polish, make_study
 from silomix.transports.in_process import InProcess
@@ -81,7 +79,7 @@ def from_truth(table, *, truth, seed, threads, **others):
     shard = load(table, variables=[name for name in table if name != "silo"])
     study = make_study(shard.schema, truth.silos, seed=seed)
     place = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
-    shards = [Shard(shard.schema, shard.codes[place == s]) for s in range(len(truth.silos))]
+    shards = [shard.some(place == s) for s in range(len(truth.silos))]
     silos = InProcess(
         [Silo(name, s, shards[s], study) for s, name in enumerate(truth.silos)], threads=threads
     )
@@ -92,11 +90,12 @@ def from_truth(table, *, truth, seed, threads, **others):
         own=in_every_chain(np.maximum(truth.probabilities_by_silo, 1e-9), 1),
         kappa=np.full(len(study.variables), 100.0),
     )
-    model = PooledModel(study.prior, study.table_schema.offsets, seed)
+    model = study.pooled_model._replace(seed=seed)
     found = polish(start, silos, Polish(rounds=TRUTH_ROUNDS), model, kept_draws=study.kept_draws)
     labels = np.empty(len(table), dtype=np.int64)
     for s, own in enumerate(np.moveaxis(found.silo_profiles.probabilities, 1, 0)):
-        shares = row_membership(shards[s], found.weights_by_silo[-len(own) :, s], own, threads)
+        rows = Rows(shards[s], model.family)
+        shares = rows.membership(found.weights_by_silo[-len(own) :, s], own, threads)
         labels[place == s] = shares.membership.argmax(axis=1)
     return SimpleNamespace(
         labels=labels,

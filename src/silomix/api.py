@@ -15,7 +15,6 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import reporting
-from silomix.model.schema import Shard
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
 from silomix.posterior.global_posterior import Assignment, backend_of
@@ -204,7 +203,7 @@ def fit(
     with reporting(progress) as report:
         parts = []
         for place, name in enumerate(roster.names):
-            own = Shard(shard.schema, shard.codes[roster.places == place])
+            own = shard.some(roster.places == place)
             folder = None if checkpoint is None else Path(checkpoint, name)
             parts.append(Silo(name, place, own, study, policy=rules, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:

@@ -15,14 +15,15 @@ from silomix.cli.command import WORDS, command, settings_of, split, study_of
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
+from silomix.model.families import make_family
+from silomix.model.families.rows import Rows
 from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, pair_clusters
+from silomix.model.prior import Prior
 from silomix.model.reading import read_table
-from silomix.model.schema import Shard
 from silomix.model.sentences import listing, one_of
 from silomix.model.table import load
 from silomix.posterior import Posterior
-from silomix.posterior.membership import row_membership
 from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text, frame_view
 from silomix.report.results_folder import PAGE, check_free, write_posterior, write_table, write_text
@@ -127,8 +128,8 @@ def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     shard, places = load(table.drop(columns=COLUMN)), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
     for place, weights in enumerate(truth.weights_by_silo):
-        own = Shard(shard.schema, shard.codes[places == place])
-        known = row_membership(own, weights[None], truth.probabilities[None])
+        own = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
+        known = own.membership(weights[None], truth.probabilities[None])
         labels[places == place] = known.membership.argmax(axis=1)
     return labels
 

@@ -23,8 +23,10 @@ from silomix.coordinator.polish import SILO_DRAWS, ask_round, draw_profiles
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
-from silomix.model.families.dirichlet import log_evidence
+from silomix.model.families.categorical import Categorical
 from silomix.model.families.drift import Shared
+from silomix.model.families.product import Product
+from silomix.model.schema import Variable
 from silomix.posterior.global_posterior import Parts
 from silomix.posterior.verdict import PosteriorDiagnostics
 
@@ -79,7 +81,7 @@ class ExactDraws:
     weights : (draw, component), of all rows.
     weights_by_silo : (draw, silo, component), the same for all silos without drift.
     probabilities : (draw, component, level)
-    counts : (draw, component, level); members : (draw, component), of the labels drawn given them.
+    counts : (draw, component, statistic); members : (draw, component), of the labels drawn given them.
     log_likelihood : (draw,), of all rows at those weights and probabilities.
     own : κ, and the silos' own profiles in the last draws; None without drift.
     """
@@ -87,7 +89,7 @@ class ExactDraws:
     weights: Floats
     weights_by_silo: Floats
     probabilities: Floats
-    counts: Ints
+    counts: Array
     members: Ints
     log_likelihood: Floats
     own: SiloProfiles | None = None
@@ -109,13 +111,16 @@ def sample_exactly(
     that a silo lacks would be filled with half of another. Drift sets in after half of the
     burn-in, when the silos agree on which component is which.
     """
-    prior, offsets, seed = model
+    prior, family, seed = model
     chains, everyone = schedule.chains, len(silos.names)
     rng = np.random.default_rng([seed, STREAM, 0])
-    nothing = np.zeros((everyone, chains, components, int(offsets[-1])), dtype=np.int64)
-    alike = Shared(np.empty(0), np.full((chains, len(offsets) - 1), np.inf))
-    shared, own = draw_profiles(nothing, alike, prior.beta, offsets, rng, drift=False)
-    by_component = np.array([0, components])
+    statistics = int(family.statistics.sum())
+    nothing = np.zeros((everyone, chains, components, statistics), dtype=np.int64)
+    alike = Shared(np.empty(0), np.full((chains, len(family.variables)), np.inf))
+    shared, own = draw_profiles(nothing, alike, family, rng, drift=False)
+    # which component a row is in is a category too
+    component = Variable("component", tuple(map(str, range(components))))
+    mixture = Product((Categorical((component,), prior.alpha),))
     overall = Shared(
         np.full((chains, 1, components), 1.0 / components), np.full((chains, 1), np.inf)
     )
@@ -125,19 +130,19 @@ def sample_exactly(
     sizes = np.zeros(everyone, dtype=np.int64)
     for sweep in range(1, schedule.iterations + 1):
         answers = ask_round(silos, sweep, weights[:, :, 0], own, None, 1)
-        counts, members = answers.counts, answers.members.astype(np.int64)
+        sums, members = answers.statistics, answers.members.astype(np.int64)
         sizes = members[:, 0].sum(axis=1)
         if sweep > schedule.burn_in and (sweep - schedule.burn_in) % schedule.thin == 0:
             of_silos = np.moveaxis(weights[:, :, 0], 0, 1)
-            totals = counts.sum(axis=0), members.sum(axis=0), answers.log_likelihood
+            totals = sums.sum(axis=0), members.sum(axis=0), answers.log_likelihood
             kept.append((of_silos, shared.mean, *totals, shared.kappa))
             own_kept.append(own[:, -1])  # of the last chain, whose draws come last
         rng = np.random.default_rng([seed, STREAM, sweep])
         # silos that may differ from the start settle in labellings of their own
         apart = drift and 2 * sweep > schedule.burn_in
         rows = members[:, :, None, :]
-        overall, weights = draw_profiles(rows, overall, prior.alpha, by_component, rng, drift=apart)
-        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=apart)
+        overall, weights = draw_profiles(rows, overall, mixture, rng, drift=apart)
+        shared, own = draw_profiles(sums, shared, family, rng, drift=apart)
         if report is not None:
             report(sweep, schedule.iterations)
     of_silos, mean, counts, members, likelihood, kappa = (
@@ -153,7 +158,7 @@ def sample_exactly(
 def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, int, float]:
     """Match every draw's components one to one to those of the most probable draw.
 
-    The overlap of two components is Σ min(counts) over all levels. Components of the reference
+    The overlap of two components is the family's, of categories Σ min(counts) over all levels. Components of the reference
     whose profiles do not differ, by a factor of more than the number of rows, and those that the
     other draws hardly know, are folded into others; if `absorb` is a number, only those of fewer
     rows.
@@ -167,10 +172,10 @@ def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, in
     reference = int(np.argmax(log_joint(draws, model)))
     occupied = draws.members[reference] > 0
     counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
-    persistence = _match_draws(draws, counts)[1]
+    persistence = _match_draws(draws, counts, model.family)[1]
     limit = folding_limit(absorb)
     clusters = _fold_small(counts, members, persistence >= PERSISTENT, model, limit)
-    components, _ = _match_draws(draws, clusters)
+    components, _ = _match_draws(draws, clusters, model.family)
     every = np.arange(len(draws.weights))[:, None]
     weights = draws.weights[every, components]
     by_silo = np.take_along_axis(draws.weights_by_silo, components[:, None, :], axis=2)
@@ -190,48 +195,48 @@ def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, in
     return parts, len(counts) - len(clusters), float(lost.mean())
 
 
-def _match_draws(draws: ExactDraws, clusters: Ints) -> tuple[Ints, Floats]:
+def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[Ints, Floats]:
     """Return each draw's component for each cluster, and how alike the two are on average.
 
     Parameters
     ----------
-    clusters : (cluster, level), counts of the reference.
+    clusters : (cluster, statistic), what those of the reference add up to.
 
     Returns
     -------
     components : (draw, cluster)
-    persistence : (cluster,), mean over draws of Σ min(counts) / Σ max(counts), 1 for the same.
+    persistence : (cluster,), mean over draws of what two share of what either has; 1 for the same.
     """
     components = np.empty((len(draws.weights), len(clusters)), dtype=np.int64)
     alike = np.zeros(len(clusters))
     for t, counts in enumerate(draws.counts):
-        overlap = np.minimum(counts[:, None, :], clusters[None, :, :]).sum(axis=2)
+        overlap = family.overlap(counts[:, None, :], clusters[None, :, :]).sum(axis=2)
         found, places = linear_sum_assignment(overlap, maximize=True)
         components[t, places] = found
         shared = overlap[found, places]
-        union = counts[found].sum(axis=1) + clusters[places].sum(axis=1) - shared
+        union = family.cells(counts[found]) + family.cells(clusters[places]) - shared
         alike[places] += shared / union
     return components, alike / len(components)
 
 
 def log_joint(draws: ExactDraws, model: PooledModel) -> Floats:
     """Return log p(rows, labels) of each draw's labels, parameters integrated out: (draw,)."""
-    profiles = log_evidence(draws.counts, model.offsets, model.prior.beta).sum(axis=1)
+    profiles = model.family.log_evidence(draws.counts).sum(axis=(1, 2))
     return profiles + gammaln(model.prior.alpha + draws.members).sum(axis=1)
 
 
 def _fold_small(
-    counts: Ints, members: Ints, persistent: Bools, model: PooledModel, limit: float
-) -> Ints:
-    """Return the reference's clusters (cluster, level), small ones folded into others.
+    counts: Array, members: Ints, persistent: Bools, model: PooledModel, limit: float
+) -> Array:
+    """Return the reference's clusters (cluster, statistic), small ones folded into others.
 
     Parameters
     ----------
-    counts : (cluster, level); members, persistent : (cluster,)
+    counts : (cluster, statistic); members, persistent : (cluster,)
     """
 
-    def evidence(of: Ints) -> Floats:
-        return log_evidence(of, model.offsets, model.prior.beta)
+    def evidence(of: Array) -> Floats:
+        return np.asarray(model.family.log_evidence(of).sum(axis=-1))
 
     keep = np.ones(len(members), dtype=bool)
     counts, members = counts.copy(), members.copy()

@@ -17,8 +17,7 @@ from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLoca
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
-from silomix.model.families.dirichlet import draw_levels, sum_by
-from silomix.model.families.drift import discount
+from silomix.model.families.dirichlet import sum_by
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 
@@ -60,7 +59,7 @@ def run_study(
     asked.say("assigning")
     by_matching = parts.correspondence if study.assign == "matching" else None
     sizes = assign_rows(parts, asked, by_matching.groups if by_matching else None)
-    notes = cluster_notes(parts, releases, model.offsets, sizes)
+    notes = cluster_notes(parts, releases, model.family, sizes)
     return Posterior(
         study=study,
         **vars(parts),
@@ -101,7 +100,7 @@ def find_consensus(
     )
     if rounds:
         silos.say("polishing")
-        start = starting_point(matched, aggregated.probabilities, rows, model.offsets, kappa)
+        start = starting_point(matched, aggregated.probabilities, rows, model.family, kappa)
         left, tell = _bytes_left(study, rows, silos), partial(silos.say, "polishing")
         kept = study.kept_draws
         found = polish(start, silos, settings, model, kept_draws=kept, most_bytes=left, report=tell)
@@ -155,15 +154,15 @@ def draw_under_drift(
     The average of profiles that drift has another spread than the profile they share, which is
     drawn given the silos' counts, discounted at the matching's κ; a silo's own are its own draws.
     """
-    shared, offsets = found.probabilities, model.offsets
+    shared, family = found.probabilities, model.family
     if np.isfinite(kappa).any():
-        counts = np.zeros(shared.shape[1:])
+        sums = np.zeros((match.clusters, int(family.statistics.sum())))
         for release, group in zip(sent, match.groups, strict=True):
-            own = sum_by(group, release.effective_counts, len(counts))
-            counts += discount(own, kappa, offsets)
+            own = sum_by(group, release.effective_counts, len(sums))
+            sums += family.discount(own, kappa)
         rng = np.random.default_rng([model.seed, DRIFT_STREAM])
-        shared = draw_levels(model.prior.beta + counts, offsets, rng, len(shared))
-    silo_draws = own_profiles(found.matched, shared, kappa, offsets)[:, -SILO_DRAWS:]
+        shared = family.draw(family.posterior(sums), rng, len(shared))
+    silo_draws = own_profiles(found.matched, shared, kappa, family)[:, -SILO_DRAWS:]
     return shared, SiloProfiles(kappa[None], np.moveaxis(silo_draws, 0, 1).astype(np.float32))
 
 

@@ -37,7 +37,8 @@ from silomix.posterior.verdict import PolishTrace, count_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng, Singles
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng, Singles
+    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
     from silomix.study import Polish
 
@@ -112,7 +113,7 @@ def kept_rounds(rounds: int) -> int:
 
 
 def starting_point(
-    matched: MatchedDraws, shared: Floats, rows: Ints, offsets: Ints, kappa: Floats | None = None
+    matched: MatchedDraws, shared: Floats, rows: Ints, family: Product, kappa: Floats | None = None
 ) -> Start:
     """Begin each silo at its own weights; a cluster it lacks at a small weight, not zero.
 
@@ -127,11 +128,11 @@ def starting_point(
     """
     least = 1.0 / (rows + 1.0)
     raised = np.maximum(matched.weights, least[:, None, None])
-    own = None if kappa is None else own_profiles(matched, shared, kappa, offsets)
+    own = None if kappa is None else own_profiles(matched, shared, kappa, family)
     return Start(raised / raised.sum(axis=-1, keepdims=True), shared, own, kappa)
 
 
-def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, offsets: Ints) -> Floats:
+def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, family: Product) -> Floats:
     """Return each silo's own profiles, the shared ones where it lacks a cluster or all are alike.
 
     Parameters
@@ -142,7 +143,7 @@ def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, offsets: 
     -------
     (silo, draw, cluster, level)
     """
-    differ = matched.held[:, None, :, None] & np.repeat(np.isfinite(kappa), np.diff(offsets))
+    differ = matched.held[:, None, :, None] & np.repeat(np.isfinite(kappa), family.parameters)
     return np.where(differ, matched.probabilities, shared)
 
 
@@ -167,21 +168,21 @@ def polish(
     """
     until = settings.rounds == "until"
     last = settings.most if settings.rounds == "until" else settings.rounds
-    (prior, offsets, seed), weights, drift = model, start.weights, start.kappa is not None
+    (prior, family, seed), weights, drift = model, start.weights, start.kappa is not None
     own = np.asarray([start.probabilities] * len(silos.names) if start.own is None else start.own)
-    shared = start_shared(start, offsets)
+    shared = start_shared(start, len(family.variables))
     alpha = prior.alpha / len(silos.names)
     history, sent = _History(weights.shape[1]), np.zeros(len(silos.names), np.int64)
     for made in range(1, last + 1):
         answers = ask_round(silos, made, weights, own, alpha, settings.inner_sweeps)
-        weights, counts, members = answers.weights, answers.counts, answers.members
+        weights, sums, members = answers.weights, answers.statistics, answers.members
         sent += answers.sent
         rng = np.random.default_rng([seed, STREAM, made])
         if drift:
             both = np.stack([weights, members], axis=-1)
-            counts, both = drifting.exchange_clusters(counts, both, shared, offsets, rng)
+            sums, both = drifting.exchange_clusters(sums, both, shared, family, rng)
             weights, members = np.moveaxis(both, -1, 0)
-        shared, own = draw_profiles(counts, shared, prior.beta, offsets, rng, drift=drift)
+        shared, own = draw_profiles(sums, shared, family, rng, drift=drift)
         history.log_likelihood.append(answers.log_likelihood)
         history.add(weights, members + alpha, shared, own if drift else None)
         if report is not None:
@@ -192,33 +193,34 @@ def polish(
             history.check(members.sum(axis=0))
             if spent or (until and history.at_rest()):
                 break
-    return history.finish(offsets, np.random.default_rng([seed, STREAM, 0]))
+    return history.finish(family, np.random.default_rng([seed, STREAM, 0]))
 
 
-def start_shared(start: Start, offsets: Ints) -> Shared:
+def start_shared(start: Start, variables: int) -> Shared:
     """Return what the silos share to begin with: κ is the grid's point nearest to the start's."""
-    kappa = np.full(len(offsets) - 1, np.inf) if start.kappa is None else start.kappa.copy()
+    kappa = np.full(variables, np.inf) if start.kappa is None else start.kappa.copy()
     logs = np.log(kappa[drifts := np.isfinite(kappa)])
     kappa[drifts] = GRID[np.abs(np.log(GRID[:-1]) - logs[:, None]).argmin(axis=1)]
     return Shared(start.probabilities, np.tile(kappa, (len(start.probabilities), 1)))
 
 
 def draw_profiles(
-    counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: Rng, *, drift: bool
+    statistics: Array, shared: Shared, family: Product, rng: Rng, *, drift: bool
 ) -> tuple[Shared, Floats]:
-    """Draw the profiles that the silos share, and each silo's own, given their counts.
+    """Draw the parameters that the silos share, and each silo's own, given what rows add up to.
 
     Parameters
     ----------
-    counts : (silo, chain, cluster, level)
+    statistics : (silo, chain, cluster, statistic)
     shared : as they were; without drift κ stays where it is, at infinity.
     """
     if not drift:
-        shapes = counts.sum(axis=0) + beta
-        mean = draw_levels(shapes, offsets, rng)
-        return Shared(mean, shared.kappa, shapes), np.broadcast_to(mean, counts.shape)
-    shared = drifting.draw_shared(counts, shared, beta, offsets, rng)
-    return shared, drifting.draw_silo_profiles(counts, shared, offsets, rng)
+        numbers = family.posterior(statistics.sum(axis=0))
+        mean = family.draw(numbers, rng)
+        own = np.broadcast_to(mean, (len(statistics), *mean.shape))
+        return Shared(mean, shared.kappa, numbers), own
+    shared = drifting.draw_shared(statistics, shared, family, rng)
+    return shared, family.draw_own(statistics, shared.mean, shared.kappa, rng)
 
 
 class Answers(NamedTuple):
@@ -226,13 +228,13 @@ class Answers(NamedTuple):
 
     Attributes
     ----------
-    weights, members : (silo, chain, cluster); counts : (silo, chain, cluster, level)
+    weights, members : (silo, chain, cluster); statistics : (silo, chain, cluster, statistic)
     log_likelihood : (chain,), of all silos' rows.
     sent : (silo,), bytes.
     """
 
     weights: Floats
-    counts: Ints
+    statistics: Array
     members: Floats
     log_likelihood: Floats
     sent: Ints
@@ -253,7 +255,7 @@ def ask_round(
     replies: list[PolishReply] = [answers[name] for name in silos.names]
     return Answers(
         np.stack([reply.weights for reply in replies]),
-        np.stack([reply.counts for reply in replies]),
+        np.stack([reply.statistics for reply in replies]),
         np.stack([reply.members for reply in replies]).astype(np.float64),
         np.sum([reply.log_likelihood for reply in replies], axis=0),
         np.array([count_bytes(reply) for reply in replies]),
@@ -261,20 +263,20 @@ def ask_round(
 
 
 class Round(NamedTuple):
-    """The draws of one round, in float32, and the parameters of the Dirichlets they are from.
+    """The draws of one round, in float32, and the numbers of the posteriors they are from.
 
     Attributes
     ----------
     kappa : (chain, variable)
     weights, weight_shapes : (chain, silo, cluster)
-    probabilities, shapes : (chain, cluster, level)
+    probabilities : (chain, cluster, parameter); numbers : (chain, cluster, posterior number)
     """
 
     kappa: Floats
     weights: Reals
     weight_shapes: Reals
     probabilities: Reals
-    shapes: Reals
+    numbers: Reals
 
 
 class _History:
@@ -291,7 +293,7 @@ class _History:
 
     def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
         by_chain = (np.moveaxis(part, 0, 1) for part in (weights, shapes))
-        draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.shapes)]
+        draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.numbers)]
         self.rounds.append(Round(shared.kappa, *draws))
         if own is not None:
             some = np.arange(own.shape[1]) % ONE_CHAIN_IN == len(self.rounds) % ONE_CHAIN_IN
@@ -330,17 +332,17 @@ class _History:
         """Tell whether the last check found the draws at rest, and worth enough."""
         return bool(self.checks) and not self.moving() and self.worth >= WORTH
 
-    def finish(self, offsets: Ints, rng: Rng) -> Polished:
+    def finish(self, family: Product, rng: Rng) -> Polished:
         """Return the draws of the kept rounds, each with a second one given the same counts.
 
         That costs no exchange, and makes the ends of intervals steadier.
         """
         kept = self.rounds[len(self.rounds) // 2 :]
-        kappa, weights, weight_shapes, probabilities, shapes = (
+        kappa, weights, weight_shapes, probabilities, numbers = (
             np.concatenate(part) for part in zip(*kept, strict=True)
         )
         more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
-        more_profiles = draw_levels(shapes, offsets, rng)
+        more_profiles = family.draw(numbers, rng)
         own = list(self.own)[-len(kept) :]
         with_own = np.zeros((len(kept), len(kappa) // len(kept)), dtype=bool)
         for place, (chains, _) in enumerate(own, start=len(kept) - len(own)):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Ints
     from silomix.messages import Release
+    from silomix.model.families.product import Product
     from silomix.posterior.global_posterior import Parts
     from silomix.study import Study
 
@@ -68,7 +69,7 @@ def consensus_notes(
 
 
 def cluster_notes(
-    parts: Parts, releases: list[Release], offsets: Ints, sizes: Ints
+    parts: Parts, releases: list[Release], family: Product, sizes: Ints
 ) -> Iterator[str]:
     """Name clusters that live in one silo, pairs that may be one, and clusters without rows.
 
@@ -83,7 +84,7 @@ def cluster_notes(
             f"Cluster {lone} lives in {silo!r}, which has {share:.0%} of its rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
-    for a, b, probability, overlap in nearly_same(match, parts.probabilities, offsets):
+    for a, b, probability, overlap in nearly_same(match, parts.probabilities, family):
         unknown = np.isnan(probability)
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, "
         yield (

@@ -132,6 +132,21 @@ def draw_tables(shape: float, n: int, rng: Rng) -> int:
 
 
 @njit(cache=True, nogil=True)
+def draw_all_tables(shapes: Floats, counts: Ints, rng: Rng) -> Ints:
+    """Draw the tables of each count; every customer opens one where the shape is infinite.
+
+    Parameters
+    ----------
+    shapes, counts : of the same axes, and so are the tables.
+    """
+    tables = np.empty_like(counts)
+    for place in range(counts.size):
+        shape, n = shapes.flat[place], counts.flat[place]
+        tables.flat[place] = n if np.isinf(shape) else draw_tables(shape, n, rng)
+    return tables
+
+
+@njit(cache=True, nogil=True)
 def sum_tables(counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rng) -> Ints:
     """Add up the silos' table counts; at κ = ∞ every cell counts: (chain, cluster, level).
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from silomix.kernels.arrays import Codes, Floats, Ints, Reals
@@ -100,7 +101,7 @@ class Check:
 
 
 Weights = Annotated[Reals, Array("draw cluster", FLOATS, sums="cluster")]
-Profiles = Annotated[Reals, Array("draw cluster level", FLOATS, sums="level")]
+Profiles = Annotated[Reals, Array("draw cluster parameter", FLOATS)]
 EchoedPolicy = Annotated[dict[str, Any], AfterValidator(lambda values: echo(Policy(**values)))]
 
 
@@ -113,15 +114,14 @@ class Release:
     silo, place : its name, and its place in the roster.
     rows : n_s, the sum of the sizes: under a policy that rounds, a rounded number.
     sizes : (cluster,), rows of each local cluster.
-    medians : (cluster, level), posterior medians of the level probabilities; in tier "summary",
-        those of the fitted Dirichlets.
-    mean : (cluster, level), the levels' shares, without the prior.
-    concentration : (cluster, variable), how many rows the draws are worth, without the prior: that
-        of the Dirichlet fitted to the draws by moments, less the prior's. Doubt about who belongs
-        counts as less data.
-    effective_counts : (cluster, level): mean × concentration.
+    medians : (cluster, parameter), posterior medians; in tier "summary", those given mean and
+        concentration.
+    mean : (cluster, statistic), of a row, without the prior: of categories, the levels' shares.
+    concentration : (cluster, variable), how many rows the draws are worth, without the prior: by
+        the moments of the draws. Doubt about who belongs counts as less data.
+    effective_counts : (cluster, statistic): mean × concentration.
     tier : "draws", or "summary" where the draws stay in the silo and are re-made from the above.
-    weights, probabilities : (draw, cluster) and (draw, cluster, level); None in tier "summary".
+    weights, probabilities : (draw, cluster) and (draw, cluster, parameter); None in tier "summary".
     diagnostics : what the silo says of its run.
     study : digest of the study it was made under.
     policy : the silo's policy, echoed: `silomix.study.policy.Policy(**policy)`.
@@ -132,10 +132,10 @@ class Release:
     place: Whole
     rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
     sizes: Annotated[Ints, Array("cluster", INTEGERS, 1, MOST_ROWS)]
-    medians: Annotated[Floats, Array("cluster level", least=0, most=1)]
-    mean: Annotated[Floats, Array("cluster level", sums="level")]
+    medians: Annotated[Floats, Array("cluster parameter")]
+    mean: Annotated[Floats, Array("cluster statistic")]
     concentration: Annotated[Floats, Array("cluster variable", least=0, most=MOST_ROWS)]
-    effective_counts: Annotated[Floats, Array("cluster level", least=0, most=MOST_ROWS)]
+    effective_counts: Annotated[Floats, Array("cluster statistic")]
     tier: Tier
     weights: Weights | None
     probabilities: Profiles | None
@@ -289,7 +289,7 @@ class PolishRound:
     round : number of the round, for the randomness.
     weights : (chain, cluster), this silo's weights, as it returned them in the round before; in
         the exact strategy, the global ones.
-    probabilities : (chain, cluster, level)
+    probabilities : (chain, cluster, parameter)
     alpha : concentration of the silo's weights; None when the coordinator draws them.
     inner_sweeps : label draws of the round, each followed by new weights unless
         the coordinator draws them.
@@ -297,45 +297,52 @@ class PolishRound:
 
     round: Whole
     weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
-    probabilities: Annotated[Floats, Array("chain cluster level", sums="level")]
+    probabilities: Annotated[Floats, Array("chain cluster parameter")]
     alpha: Number | None
     inner_sweeps: Whole
 
 
 @dataclass(frozen=True, eq=False)
 class PolishReply:
-    """What the silo's last labels add up to.
+    """What the rows of the silo's last labels add up to.
 
     Attributes
     ----------
-    least : (cluster, level), the fewest cells by cluster in any chain.
-    above : (chain, cluster, level), how many more a chain has: chains differ little, so that this
-        fits in few bytes.
+    least : (cluster, statistic), the smallest sum of any chain.
+    above : (chain, cluster, statistic), how much more a chain has: chains differ little, so that
+        this fits in few bytes. Whole numbers where all statistics are counts.
     members : (chain, cluster), rows by cluster.
     weights : (chain, cluster), drawn given `members`; those received when alpha was None.
     log_likelihood : (chain,), of the silo's rows at the parameters received.
     """
 
-    least: Annotated[Codes, Array("cluster level", COUNTS, 0, MOST_ROWS)]
-    above: Annotated[Codes, Array("chain cluster level", COUNTS, 0, MOST_ROWS)]
+    least: Annotated[NDArray[Any], Array("cluster statistic", (*COUNTS, *FLOATS))]
+    above: Annotated[NDArray[Any], Array("chain cluster statistic", (*COUNTS, *FLOATS), 0)]
     members: Annotated[Codes, Array("chain cluster", COUNTS, 0, MOST_ROWS)]
     weights: Annotated[Floats, Array("chain cluster", sums="cluster")]
     log_likelihood: Annotated[Floats, Array("chain")]
 
     @property
-    def counts(self) -> Ints:
-        """Cells by cluster: (chain, cluster, level)."""
-        return self.least.astype(np.int64) + self.above
+    def statistics(self) -> NDArray[Any]:
+        """What the rows of each cluster add up to: (chain, cluster, statistic)."""
+        whole = np.issubdtype(self.least.dtype, np.integer)
+        return self.least.astype(np.int64 if whole else np.float64) + self.above
 
     @classmethod
-    def of(cls, counts: Ints, members: Ints, weights: Floats, log_likelihood: Floats) -> Self:
-        """Return the reply with whole numbers in the fewest bytes that hold them."""
-        least = counts.min(axis=0)
-        fewest, above, held = (
-            values.astype(np.min_scalar_type(int(values.max(initial=0))))
-            for values in (least, counts - least, members)
-        )
-        return cls(fewest, above, held, weights, log_likelihood)
+    def of(
+        cls, statistics: NDArray[Any], members: NDArray[Any], weights: Floats, likelihood: Floats
+    ) -> Self:
+        """Return the reply with numbers in few bytes: the fewest that hold whole ones."""
+        least = statistics.min(axis=0)
+        above, held = statistics - least, _in_few_bytes(members)
+        if np.issubdtype(statistics.dtype, np.integer):
+            return cls(_in_few_bytes(least), _in_few_bytes(above), held, weights, likelihood)
+        return cls(least, above.astype(np.float32), held, weights, likelihood)
+
+
+def _in_few_bytes(values: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in the fewest bytes that hold them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,7 +352,7 @@ class AssignRows:
     Attributes
     ----------
     weights : (draw, cluster), this silo's own weights.
-    probabilities : (draw, cluster, level), the global profiles.
+    probabilities : (draw, cluster, parameter), the global profiles.
     groups : (local cluster,), the global cluster of each local one: a row then goes where its
         local cluster goes, as in Fendler et al. (2026); None to go by probability.
     """

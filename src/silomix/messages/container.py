@@ -24,7 +24,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from silomix.errors import MessageError
-from silomix.kernels.arrays import Ints
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -56,7 +55,7 @@ class Array:
     along : names of its axes; an axis has one length in all arrays of a record.
     dtypes : names of NumPy's types that it may have.
     least, most : bounds of its values, which are finite.
-    sums : the axis along which its values sum to one; along "level", those of each variable do.
+    sums : the axis along which its values sum to one.
     """
 
     along: str
@@ -139,20 +138,14 @@ def axis_lengths(record: Any) -> dict[str, int]:
     return lengths
 
 
-def odd_sums(record: Any, offsets: Ints) -> Iterator[str]:
-    """Yield which arrays do not sum to one where they are declared to.
-
-    Parameters
-    ----------
-    offsets : (variable + 1,), where each variable's levels start.
-    """
+def odd_sums(record: Any) -> Iterator[str]:
+    """Yield which arrays do not sum to one where they are declared to."""
     for name, declared in declared_arrays(record.__class__).items():
         array = getattr(record, name)
         if declared.sums is None or array is None:
             continue
         axis = declared.axes.index(declared.sums)
-        starts = offsets[:-1] if declared.sums == "level" else [0]
-        far = np.abs(np.add.reduceat(array, starts, axis=axis, dtype=np.float64) - 1.0)
+        far = np.abs(array.sum(axis=axis, dtype=np.float64) - 1.0)
         if not (far <= NORMALISED).all():
             yield f"has {name} that do not sum to one, by {far.max():.2g}"
 

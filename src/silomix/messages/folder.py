@@ -22,7 +22,9 @@ from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
 from silomix.messages.release_explained import NOT_INCLUDED_TEXT, draw_profiles, readme
+from silomix.model.families import make_family
 from silomix.model.files import read_file, replace_file, writing
+from silomix.model.prior import Prior
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -164,7 +166,7 @@ def read_release(folder: str | Path) -> tuple[Release, Schema]:
     _, release, schema = _read(Path(folder))
     if schema is None:
         raise MessageError(f"{folder} is a message, and no release")
-    for problem in release_problems(release, schema.offsets):
+    for problem in release_problems(release, make_family(schema, Prior())):
         raise MessageError(f"{folder}: it {problem}; have the silo release again")
     return release, schema
 

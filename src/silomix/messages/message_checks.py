@@ -7,6 +7,7 @@ Each check yields what is wrong, as the end of a sentence, and may rely on those
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
     from silomix.messages.container import Envelope
+    from silomix.model.families.product import Product
     from silomix.study import Study
 
     Problems = Iterator[str]
@@ -47,15 +49,21 @@ class Terms(NamedTuple):
     silo: str
 
     @property
+    def family(self) -> Product:
+        """The family of the study's variables."""
+        return self.study.pooled_model.family
+
+    @property
     def bounds(self) -> dict[str, tuple[int, int]]:
         """The least and the most entries that axes have: no honest coordinator asks about more."""
         study, solver = self.study, self.study.aggregation.solver
         schedule, components = study.sampling, study.model.components
-        offsets, silos = study.table_schema.offsets, len(study.silos)
+        family, silos = self.family, len(study.silos)
         chains = max(study.polish.chains, study.kept_draws)
         return {
-            "level": (int(offsets[-1]),) * 2,
-            "variable": (len(offsets) - 1,) * 2,
+            "parameter": (int(family.parameters.sum()),) * 2,
+            "statistic": (int(family.statistics.sum()),) * 2,
+            "variable": (len(family.variables),) * 2,
             "silo": (silos, silos),
             # every silo's clusters may all be its own
             "cluster": (1, components * silos),
@@ -178,7 +186,22 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
     bounds = terms.bounds | bounds
     for axis, length in axis_lengths(record).items():
         yield from _range(f"{axis}s", length, *bounds.get(axis, (1, MOST_ROWS)))
-    yield from odd_sums(record, terms.study.table_schema.offsets)
+    yield from odd_sums(record)
+    yield from _odd_parameters(record, terms.family)
+
+
+def _odd_parameters(record: Any, family: Product) -> Problems:
+    """Yield what is wrong with the parameters, and with the mean statistics, of a record."""
+    checks = {
+        "probabilities": family.problems,
+        "medians": partial(family.problems, together=False),
+        "mean": family.mean_problems,
+    }
+    for name, problem_of in checks.items():
+        values = getattr(record, name, None)
+        problem = "" if values is None else problem_of(values)
+        if problem:
+            yield f"{problem} ({name})"
 
 
 def _range(name: str, value: float, least: float, most: float) -> Problems:
@@ -224,7 +247,7 @@ def _share_query(query: messages.ShareReleases, terms: Terms) -> Problems:
     if len(np.unique(together)) < clusters:
         yield f"has {clusters} groups, and some of them have no cluster"
     yield from _range("draws", query.draws, *terms.bounds["draw"])
-    numbers = len(names) * query.draws * clusters * terms.bounds["level"][1]
+    numbers = len(names) * query.draws * clusters * terms.bounds["parameter"][1]
     yield from _range("draws to make, in numbers,", numbers, 1, MOST_MATCHED)
 
 
@@ -269,10 +292,14 @@ def _release(reply: Release, terms: Terms) -> Problems:
         if getattr(reply, word) != wanted:
             yield f"is of {word} {getattr(reply, word)!r:.70} instead of {wanted!r}"
     yield from _fits(reply, terms, cluster=(1, study.model.components))
-    yield from _contradictions(reply)
+    yield from _contradictions(reply, terms.family)
 
 
-def _contradictions(release: Release) -> Problems:
+def _contradictions(release: Release, family: Product) -> Problems:
+    with np.errstate(over="ignore", invalid="ignore"):
+        said = release.mean * family.repeat(release.concentration)
+    if not np.array_equal(release.effective_counts, said):
+        yield "has effective counts that are not mean times concentration"
     if release.rows != release.sizes.sum():
         yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
     if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
@@ -281,22 +308,23 @@ def _contradictions(release: Release) -> Problems:
 
 def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
     yield from _release(reply, terms)
-    yield from _own_breaches(reply, terms.study.table_schema.offsets)
+    yield from _own_breaches(reply, terms.family)
 
 
-def release_problems(release: Release, offsets: Ints) -> Problems:
+def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
-    yield from odd_sums(release, offsets)
-    yield from _contradictions(release)
-    yield from _own_breaches(release, offsets)
+    yield from odd_sums(release)
+    yield from _odd_parameters(release, family)
+    yield from _contradictions(release, family)
+    yield from _own_breaches(release, family)
 
 
-def _own_breaches(release: Release, offsets: Ints) -> Problems:
-    for problem in _broken_rules(release, Policy(**release.policy), offsets):
+def _own_breaches(release: Release, family: Product) -> Problems:
+    for problem in _broken_rules(release, Policy(**release.policy), family):
         yield f"{problem}, which its own policy does not let out"
 
 
-def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
+def breaches(release: Release, policy: Policy, family: Product) -> Problems:
     """Yield what a silo's policy would not have let out of another's release.
 
     Questions about other silos' releases are answered with sums over the rows that no rule rounds.
@@ -306,7 +334,7 @@ def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
     says. A stricter policy's releases pass: their profiles are rounded counts of their clusters,
     or the pool of those that are, or uniform.
     """
-    yield from _broken_rules(release, policy, offsets)
+    yield from _broken_rules(release, policy, family)
     if policy.has_rules:
         if release.weights is not None or release.probabilities is not None:
             yield "has draws, which no rule can be held against"
@@ -314,7 +342,7 @@ def breaches(release: Release, policy: Policy, offsets: Ints) -> Problems:
             yield "is surer of a profile than its rows can make it"
 
 
-def _broken_rules(release: Release, policy: Policy, offsets: Ints) -> Problems:
+def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems:
     if release.tier not in policy.tiers:
         yield f"is of tier {release.tier!r}"
     if not policy.has_rules:
@@ -322,7 +350,7 @@ def _broken_rules(release: Release, policy: Policy, offsets: Ints) -> Problems:
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    for variable, (start, end) in enumerate(pairwise(offsets)):
+    for variable, (start, end) in enumerate(pairwise(family.blocks[0].offsets)):
         if not _could_leave(release.mean[:, start:end], sizes, policy):
             yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
 
@@ -354,7 +382,7 @@ def _like_question(reply: Any, query: Any, terms: Terms) -> Problems:
 def _distinct_reply(reply: messages.DistinctRows, _: Any, terms: Terms) -> Problems:
     yield from _fits(reply, terms)
     yield from _range("rows", reply.counts.sum(dtype=np.float64), 1, MOST_ROWS)
-    levels = np.diff(terms.study.table_schema.offsets)
+    levels = terms.study.table_schema.sizes
     # one code more than there are levels: a missing cell
     last = levels if terms.study.missing == "marginalise" else levels - 1
     for variable in np.flatnonzero((reply.codes > last).any(axis=0)):
@@ -369,8 +397,7 @@ def _polish_reply(
     rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
-    cells = np.add.reduceat(reply.counts, terms.study.table_schema.offsets[:-1], axis=-1)
-    if (cells > reply.members[:, :, None]).any():
+    if (terms.family.known(reply.statistics) > reply.members[:, :, None] + SAME).any():
         yield "counts more cells of a variable than its cluster has members"
     if query.alpha is None and not np.array_equal(reply.weights, query.weights):
         yield "has other weights than it was given"

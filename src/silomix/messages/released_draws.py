@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy.special import betaincinv
 
 from silomix.messages.rounding import MIDDLE, has_rules, own_draws
 from silomix.model.draws import MatchedDraws
-from silomix.model.families import categorical
-from silomix.model.families.dirichlet import draw_levels, effective_counts
+from silomix.model.families import mixing
+from silomix.model.families.categorical import SMALLEST_PROBABILITY
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import DivergenceCost, Release, ShareReleases
+    from silomix.model.families.product import Product
+    from silomix.model.families.rows import Rows
     from silomix.model.prior import PooledModel
-    from silomix.model.schema import Shard
 
 # set the draws of the two apart from each other, and from other draws of the same seed
 MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
@@ -33,46 +33,45 @@ MATCHED_STREAM, REFERENCE_STREAM = 0x616767, 0x726566
 REFERENCE_DRAWS = 100
 # responsibilities, (row, draw, component), that a silo holds in memory
 CELLS_AT_A_TIME = 2_000_000
-SMALLEST_SHAPE = 1e-6
 
 
 def release_medians(
-    mean: Floats, concentration: Floats, offsets: Ints, beta: float, draws: Reals | None
+    mean: Floats, concentration: Floats, family: Product, draws: Reals | None
 ) -> Floats:
-    """Return the medians of the level probabilities, (cluster, level).
+    """Return the medians of the parameters, (cluster, parameter).
 
-    Of the draws, (draw, cluster, level), where they are released; else of the Beta distributions
-    that are the margins of Dirichlet(β + mean × concentration). Both sides of the door compute
-    them so.
+    Of the draws, (draw, cluster, parameter), where they are released; else of the posterior given
+    mean × concentration. Both sides of the door compute them so.
+
+    Parameters
+    ----------
+    family : with the silo's share of the prior.
     """
     if draws is not None:
         return np.median(draws, axis=0).astype(np.float64)
-    own = np.maximum(beta + effective_counts(mean, concentration, offsets), SMALLEST_SHAPE)
-    totals = np.repeat(np.add.reduceat(own, offsets[:-1], axis=1), np.diff(offsets), axis=1)
-    return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
+    return family.medians(family.posterior(mean * family.repeat(concentration)))
 
 
 def release_draws(
     release: Release, count: int, model: PooledModel, silos: int, rng: Rng
 ) -> tuple[Floats, Floats]:
-    """Return `count` draws of a silo's weights and probabilities, in random order.
+    """Return `count` draws of a silo's weights and parameters, in random order.
 
     Tier "draws": its own, permuted, drawn again where it has fewer. Tier "summary": fresh ones,
-    weights ~ Dirichlet(`weight_shapes`) and probabilities ~ Dirichlet(β_s + mean ×
-    concentration).
+    weights ~ Dirichlet(`weight_shapes`) and parameters given the sums mean × concentration.
 
     Returns
     -------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    weights : (draw, cluster); parameters : (draw, cluster, parameter)
     """
     if release.weights is not None and release.probabilities is not None:
         order = random_order(len(release.weights), count, rng)
         weights, probabilities = release.weights[order], release.probabilities[order]
         return weights.astype(np.float64), probabilities.astype(np.float64)
-    alpha, beta = model.prior.share(silos)
+    (alpha, _), family = model.prior.share(silos), model.shared_family(silos)
     weights = rng.dirichlet(weight_shapes(release, alpha), size=count)
-    shapes = beta + effective_counts(release.mean, release.concentration, model.offsets)
-    return weights, draw_levels(shapes, model.offsets, rng, count)
+    said = release.mean * family.repeat(release.concentration)
+    return weights, family.draw(family.posterior(said), rng, count)
 
 
 def weight_shapes(release: Release, alpha: float) -> Floats:
@@ -142,7 +141,7 @@ def matched_draws(
     silos, clusters = len(releases), 1 + max(int(group.max()) for group in groups)
     held = np.zeros((silos, clusters), dtype=bool)
     weights = np.zeros((silos, count, clusters))
-    probabilities = np.zeros((silos, count, clusters, int(model.offsets[-1])))
+    probabilities = np.zeros((silos, count, clusters, int(model.family.parameters.sum())))
     for s, (release, group) in enumerate(zip(releases, groups, strict=True)):
         rng = np.random.default_rng([model.seed, release.place, MATCHED_STREAM])
         local_weights, profiles = release_draws(release, count, model, silos, rng)
@@ -153,17 +152,17 @@ def matched_draws(
             shares = local_weights[:, members]
             held[s, c] = True
             weights[s, :, c] = shares.sum(axis=1)
-            probabilities[s, :, c] = _mixture(shares, profiles[:, members])
+            probabilities[s, :, c] = _mixture(shares, profiles[:, members], model.family)
     return MatchedDraws(weights, probabilities, held)
 
 
-def _mixture(shares: Floats, profiles: Floats) -> Floats:
-    """Mix profiles (draw, part, level) by their shares (draw, part): (draw, level)."""
+def _mixture(shares: Floats, profiles: Floats, family: Product) -> Floats:
+    """Mix profiles (draw, part, parameter) by shares (draw, part): (draw, parameter)."""
     if shares.shape[1] == 1:
         return profiles[:, 0]
-    positive = np.maximum(shares, categorical.SMALLEST)
+    positive = np.maximum(shares, mixing.SMALLEST)
     parts = positive / positive.sum(axis=1, keepdims=True)
-    return np.einsum("tk,tkd->td", parts, profiles)
+    return family.from_moments(np.einsum("tk,tkd->td", parts, family.moments(profiles)))
 
 
 class Reference(NamedTuple):
@@ -172,7 +171,7 @@ class Reference(NamedTuple):
     Attributes
     ----------
     weights : (cluster,), means.
-    probabilities : (draw, cluster, level)
+    probabilities : (draw, cluster, parameter)
     influence : (cluster,), how much each counts in a mean with others.
     """
 
@@ -192,24 +191,23 @@ def make_reference(
     influence : "mean" or "precision": how much each silo's clusters count.
     silos : how many the study has.
     """
-    empty = np.zeros((REFERENCE_DRAWS, 0, int(model.offsets[-1])))
+    empty = np.zeros((REFERENCE_DRAWS, 0, int(model.family.parameters.sum())))
     reference = Reference(np.zeros(0), empty, np.zeros(0))
     for release, group in zip(shown.releases, shown.groups, strict=True):
         rng = np.random.default_rng([model.seed, release.place, REFERENCE_STREAM])
         weights, draws = release_draws(release, REFERENCE_DRAWS, model, silos, rng)
-        own = precision(release, model.offsets) if influence == "precision" else np.ones(len(group))
+        own = precision(release, model.family) if influence == "precision" else np.ones(len(group))
         reference = _update(reference, Reference(weights.mean(axis=0), draws, own), group)
     return reference
 
 
-def precision(release: Release, offsets: Ints) -> Floats:
-    """Return one over the posterior variance of each cluster, averaged over levels: (cluster,).
+def precision(release: Release, family: Product) -> Floats:
+    """Return one over the posterior variance of each cluster's parameters, averaged: (cluster,).
 
     One number for each cluster, so that the weighted mean of probabilities sums to one.
     """
-    spread = 1 + np.repeat(release.concentration, np.diff(offsets), axis=1)
-    variance = (release.mean * (1 - release.mean) / spread).mean(axis=1)
-    return 1 / np.maximum(variance, categorical.SMALLEST_PROBABILITY)
+    variance = family.variances(release.mean, release.concentration).mean(axis=1)
+    return 1 / np.maximum(variance, SMALLEST_PROBABILITY)
 
 
 def _update(reference: Reference, silo: Reference, group: Ints) -> Reference:
@@ -232,7 +230,7 @@ def padded(clusters: int, reference: int) -> int:
 
 
 def divergence_cost(
-    reference: Reference, shard: Shard, weights: Reals, probabilities: Reals, beta: float, rng: Rng
+    reference: Reference, rows: Rows, weights: Reals, probabilities: Reals, rng: Rng
 ) -> Floats:
     """Return the cost of matching each local cluster to each reference cluster, in the silo.
 
@@ -242,17 +240,16 @@ def divergence_cost(
     negative. Draw t of the reference goes with a random draw of the silo.
 
     Both sides are padded to C^m = max(C*, C^s) + 1 components. A component that pads is drawn
-    from the pooled model's prior, anew for each draw: beta as it stands, not the silo's share
-    of it, for the reference is to become global. It has weight 1/C^m and the real clusters
+    from the pooled model's prior, anew for each draw, and not from the silo's share of it, for the
+    reference is to become global. It has weight 1/C^m and the real clusters
     share what is left in proportion to their means: were they to keep a sum of one, a silo
     with few clusters would look unlike a reference with many for its weights alone.
 
     Parameters
     ----------
-    shard : the silo's rows.
+    rows : the silo's, under the pooled model's prior.
     weights : (cluster,), means of the silo's weights.
-    probabilities : (draw, cluster, level), the silo's draws.
-    beta : of the pooled model's prior.
+    probabilities : (draw, cluster, parameter), the silo's draws.
     rng : for the draws of the prior and the pairing of draws.
 
     Returns
@@ -262,16 +259,15 @@ def divergence_cost(
     size = padded(len(weights), len(reference.weights))
     n_draws = len(reference.probabilities)
     taken = random_order(len(probabilities), n_draws, rng)
-    offsets = shard.schema.offsets
     sides = [
-        (_pad_weights(mean, size), _pad_probabilities(draws, size, offsets, beta, rng))
+        (_pad_weights(mean, size), _pad_parameters(draws, size, rows.family, rng))
         for mean, draws in [(weights, probabilities[taken]), reference[:2]]
     ]
     cost = np.zeros((size, size))
-    rows = max(1, CELLS_AT_A_TIME // (n_draws * size))
-    for start in range(0, shard.rows, rows):
-        present = categorical.one_hot(shard.codes[start : start + rows], offsets)
-        local, other = (categorical.log_responsibilities(present, *side) for side in sides)
+    step = max(1, CELLS_AT_A_TIME // (n_draws * size))
+    for start in range(0, rows.shard.rows, step):
+        some = slice(start, start + step)
+        local, other = (rows.log_responsibilities(some, *side) for side in sides)
         share = np.exp(local)
         cost += np.einsum("idj,idj->j", share, local)[:, None]
         cost -= np.tensordot(share, other, axes=([0, 1], [0, 1]))
@@ -284,8 +280,9 @@ def _pad_weights(weights: Reals, size: int) -> Floats:
     return np.pad(scaled, (0, size - len(weights)), constant_values=1 / size)
 
 
-def _pad_probabilities(draws: Reals, size: int, offsets: Ints, beta: float, rng: Rng) -> Floats:
-    """Return (draw, size, level): the draws, then components drawn from Dirichlet(beta)."""
-    n_draws, clusters, levels = draws.shape
-    drawn = draw_levels(np.full((size - clusters, levels), beta), offsets, rng, n_draws)
+def _pad_parameters(draws: Reals, size: int, family: Product, rng: Rng) -> Floats:
+    """Return (draw, size, parameter): the draws, then components drawn from the prior."""
+    n_draws, clusters, _ = draws.shape
+    prior = np.tile(family.prior(), (size - clusters, 1))
+    drawn = family.draw(prior, rng, n_draws)
     return np.concatenate([draws.astype(np.float64), drawn], axis=1)

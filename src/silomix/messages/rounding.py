@@ -233,7 +233,7 @@ def with_own_counts(
     groups : (local cluster,), the global cluster of each.
     silos : how many the study has.
     """
-    prior, offsets, seed = model
+    prior, offsets, seed = model.prior, model.offsets, model.seed
     said = allow_for_rounding(release, model, silos).effective_counts
     mean, concentration = dirichlet.fit_dirichlet(probabilities, offsets)
     others = dirichlet.effective_counts(mean, concentration, offsets) - prior.beta

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints, Singles
+    from silomix.model.families.product import Product
     from silomix.model.prior import Prior
     from silomix.model.schema import Shard
 
@@ -139,6 +140,18 @@ class Draws:
     seed: int
     schedule: Schedule
     diagnostics: Diagnostics
+
+    @cached_property
+    def family(self) -> Product:
+        """The family of the variables, under the prior of the pooled model."""
+        from silomix.model.families import make_family
+
+        return make_family(self.shard.schema, self.prior)
+
+    @property
+    def silo_family(self) -> Product:
+        """The same under the silo's share of the prior, which the draws were made with."""
+        return self.family.share(self.silos) if self.prior.fractionate else self.family
 
     @property
     def components(self) -> int:

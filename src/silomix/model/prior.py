@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Ints
+    from silomix.model.families.product import Product
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,19 @@ class PooledModel(NamedTuple):
     Attributes
     ----------
     prior : of the model of all silos' rows together, not a silo's share of it.
-    offsets : (variable + 1,), where each variable's levels start.
+    family : of the variables, under that prior.
     seed : of all randomness: same seed, same answer.
     """
 
     prior: Prior
-    offsets: Ints
+    family: Product
     seed: int
+
+    @property
+    def offsets(self) -> Ints:
+        """Where each categorical variable's levels start, for what is about categories alone."""
+        return self.family.blocks[0].offsets
+
+    def shared_family(self, silos: int) -> Product:
+        """Return the family under a silo's share of the prior in a study of `silos` silos."""
+        return self.family.share(silos) if self.prior.fractionate else self.family

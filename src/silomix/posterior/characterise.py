@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.draws import Correspondence
+    from silomix.model.families.product import Product
 
 # Smallest scaled difference worth a word: what Cohen (1988) calls small.
 MARGIN = 0.2
@@ -254,7 +255,7 @@ def single_silo_clusters(
 
 
 def nearly_same(
-    correspondence: Correspondence | None, probabilities: NDArray[np.floating], offsets: Ints
+    correspondence: Correspondence | None, probabilities: NDArray[np.floating], family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return the pairs of clusters that may be one, the most probable first.
 
@@ -265,8 +266,7 @@ def nearly_same(
     Parameters
     ----------
     correspondence : what the silos found; None leaves the overlap.
-    probabilities : (draw, cluster, level), the shared profiles.
-    offsets : (variable + 1,), where each variable's levels start.
+    probabilities : (draw, cluster, parameter), the shared profiles.
 
     Returns
     -------
@@ -276,7 +276,7 @@ def nearly_same(
     be, from 0 to 1.
     """
     joined = joint_probabilities(correspondence)
-    overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), offsets)
+    overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), family)
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
     named = np.argwhere(np.triu((joined >= DOUBTFUL) | (overlaps >= OVERLAP), k=1))
     pairs = [(a, b, float(joined[a, b]), float(overlaps[a, b])) for a, b in named.tolist()]
@@ -310,23 +310,18 @@ def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:
     return np.divide(joined, weight, out=np.full_like(joined, np.nan), where=weight > 0)
 
 
-def profile_overlap(profiles: Floats, offsets: Ints) -> Floats:
+def profile_overlap(profiles: Floats, family: Product) -> Floats:
     """Return the Bhattacharyya coefficient of the clusters' distributions of rows.
 
-    Variables are independent within a cluster, so it is the product over variables of
-    Σ_k √(p_a[k] p_b[k]).
+    Variables are independent within a cluster, so it is the product over variables.
 
     Parameters
     ----------
-    profiles : (cluster, level); offsets : (variable + 1,), where each variable's levels start.
+    profiles : (cluster, parameter)
 
     Returns
     -------
     (cluster, cluster), one on the diagonal.
     """
-    roots = np.sqrt(profiles)
-    logs = np.zeros((len(profiles), len(profiles)))
-    with np.errstate(divide="ignore"):
-        for start, stop in pairwise(offsets):
-            logs += np.log(roots[:, start:stop] @ roots[:, start:stop].T)
+    logs = family.log_affinity(profiles[:, None], profiles).sum(axis=-1)
     return np.minimum(np.exp(logs), 1.0)  # means of float32 draws do not quite sum to one

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import warnings
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.errors import DataError, DataWarning
-from silomix.kernels.likelihood import RowMembership, log_weights, make_steps, share_rows
+from silomix.kernels.likelihood import RowMembership
+from silomix.model.families.rows import Rows
 from silomix.model.reading import Cells, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
@@ -40,25 +40,6 @@ ELSEWHERE = -1
 PARTS = 10_000
 
 logger = logging.getLogger("silomix")
-
-
-def row_membership(
-    shard: Shard,
-    weights: NDArray[np.floating],
-    probabilities: NDArray[np.floating],
-    threads: int | None = None,
-) -> RowMembership:
-    """Return the membership of the rows of one silo.
-
-    Parameters
-    ----------
-    shard : its rows.
-    weights : (draw, cluster), its own weights; zero for a cluster it cannot have.
-    probabilities : (draw, cluster, level)
-    threads : cores to use; all when left out. The result does not depend on it.
-    """
-    steps = make_steps(weights, probabilities, shard.schema.offsets)
-    return share_rows(shard.codes, steps, log_weights(weights), cores(threads))
 
 
 def to_four_decimals(membership: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -89,43 +70,35 @@ def table_membership(
     """
     frame = read_table(table)
     places = silo_places(frame, silo, posterior)
-    codes = encode(frame, posterior.study.table_schema).codes
-    return encoded_membership(posterior, codes, places, cores(threads))
+    shard = encode(frame, posterior.study.table_schema)
+    return encoded_membership(posterior, shard, places, cores(threads))
 
 
 def encoded_membership(
-    posterior: Posterior,
-    codes: NDArray[np.unsignedinteger],
-    places: Ints,
-    threads: int,
-    draw: int | None = None,
+    posterior: Posterior, shard: Shard, places: Ints, threads: int, draw: int | None = None
 ) -> RowMembership:
     """Return the membership of rows, averaged over draws or in a single one.
 
     Parameters
     ----------
-    codes : (row, variable), as the study's schema has them.
+    shard : the rows, as the study's schema has them.
     places : (row,), of each row's silo, whose own weights count; `ELSEWHERE` for the global ones.
     threads : cores to use.
     draw : the only one to use. The silos' own profiles, of the last draws alone, are then left out.
     """
-    offsets = posterior.study.table_schema.offsets
+    family = posterior.study.pooled_model.family
     own = posterior.silo_profiles if draw is None else None
     used = slice(draw, None if draw is None else draw + 1)
     overall, by_silo = posterior.weights[used], posterior.weights_by_silo[used]
-    found = RowMembership(np.empty((len(codes), posterior.n_clusters)), np.empty(len(codes)))
-    # all silos without profiles of their own share these, which are dear
-    shared = cache(lambda: make_steps(overall, posterior.probabilities[used], offsets))
+    found = RowMembership(np.empty((shard.rows, posterior.n_clusters)), np.empty(shard.rows))
     for place in np.unique(places):
         rows = np.flatnonzero(places == place)
-        if place == ELSEWHERE:
-            weights, steps = overall, shared()
-        elif own is None:
-            weights, steps = by_silo[:, place], shared()
-        else:
-            weights = by_silo[-len(own.probabilities) :, place]
-            steps = make_steps(weights, own.probabilities[:, place], offsets)
-        part = share_rows(codes[rows], steps, log_weights(weights), threads)
+        weights = overall if place == ELSEWHERE else by_silo[:, place]
+        parameters = posterior.probabilities[used]
+        if own is not None and place != ELSEWHERE:
+            parameters = own.probabilities[:, place]
+            weights = weights[-len(parameters) :]
+        part = Rows(shard.some(rows), family).membership(weights, parameters, threads)
         found.membership[rows], found.log_density[rows] = part
     return found
 

@@ -213,10 +213,10 @@ def compare_outside(
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         chosen = np.linspace(0, posterior.n_draws - 1, used).round().astype(np.int64)
-        codes = encode(frame, posterior.study.table_schema).codes
+        shard = encode(frame, posterior.study.table_schema)
         places = silo_places(frame, silo, posterior)
         memberships = (
-            encoded_membership(posterior, codes, places, cores(threads), draw).membership
+            encoded_membership(posterior, shard, places, cores(threads), draw).membership
             for draw in chosen
         )
         found = compare_memberships(targets, memberships, level)

@@ -20,14 +20,14 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from silomix.coordinator.matching.evidence import Profile, by_appearance
+from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
 from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import draw_levels, sum_by
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos
+from silomix.rivals.federation import Levels, Options, RivalResult, merge_clusters, open_silos
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
@@ -168,7 +168,7 @@ class Model(NamedTuple):
     """The prior of partitions, how counts become evidence, and how long to sample."""
 
     odds: Odds
-    levels: Profile
+    levels: Levels
     sweeps: Sweeps
 
 
@@ -225,7 +225,8 @@ def block_gibbs(
         }
         one_of("odds", odds, known)
         odds = known[odds]
-    levels = Profile(study.table_schema.offsets, study.prior.beta)
+    offsets = study.table_schema.offsets
+    levels = Levels(offsets, np.full(int(offsets[-1]), study.prior.beta))
     with federation.stage("sample"):
         found: list[BlockCounts] = federation.ask(partial(count_blocks))
     counts = np.concatenate([part.counts for part in found]).astype(np.float64)

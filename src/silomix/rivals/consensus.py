@@ -20,8 +20,8 @@ from silomix.coordinator.matching import match
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws
-from silomix.model.families.categorical import SMALLEST
 from silomix.model.families.dirichlet import level_totals
+from silomix.model.families.mixing import SMALLEST
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import Federation, RivalResult, open_silos

@@ -17,7 +17,7 @@ from silomix.coordinator.pipeline import CountingSilos
 from silomix.errors import SettingsError
 from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import sum_by
+from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.schema import Missing, Shard
 from silomix.model.table import load
@@ -191,6 +191,22 @@ class Options(Record):
     def __init__(self, *values: Any, **settings: Any) -> None:
         names = list(type(self).model_fields)[: len(values)]
         super().__init__(**dict(zip(names, values, strict=True)), **settings)
+
+
+class Levels(NamedTuple):
+    """Categories and their prior.
+
+    Attributes
+    ----------
+    offsets : (variable + 1,), where each variable's levels start; prior : (level,), shapes.
+    """
+
+    offsets: Ints
+    prior: Floats
+
+    def evidence(self, counts: Floats) -> Floats:
+        """Return ln p(cells), probabilities integrated out: (...,) from (..., level)."""
+        return np.asarray(log_evidence(counts, self.offsets, self.prior).sum(axis=-1))
 
 
 class Points(NamedTuple):

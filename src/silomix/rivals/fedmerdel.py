@@ -27,10 +27,18 @@ import numpy as np
 from scipy.linalg import block_diag
 from scipy.special import digamma, gammaln, softmax, xlogy
 
-from silomix.coordinator.matching.evidence import Profile, by_appearance
+from silomix.coordinator.matching.evidence import by_appearance
 from silomix.kernels.distinct_rows import distinct_rows
-from silomix.model.families.dirichlet import draw_levels, level_totals, log_allocation_prior
-from silomix.rivals.federation import Options, keep_labels, merge_clusters, open_silos, points_of
+from silomix.model.families.cluster_evidence import log_allocation_prior
+from silomix.model.families.dirichlet import draw_levels, level_totals
+from silomix.rivals.federation import (
+    Levels,
+    Options,
+    keep_labels,
+    merge_clusters,
+    open_silos,
+    points_of,
+)
 from silomix.rivals.kmodes import k_modes
 from silomix.study.settings import Count, CountFromZero, Positive
 
@@ -187,15 +195,15 @@ def fedmerdel(
     return federation.result("fedmerdel", weights, probabilities, note)
 
 
-def profile_of(offsets: Ints, search: Search) -> Profile:
+def profile_of(offsets: Ints, search: Search) -> Levels:
     """Return how counts become evidence, at e_q = β; without one 1/K_q, which sums to one."""
     if search.beta is not None:
-        return Profile(offsets, search.beta)
+        return Levels(offsets, np.full(int(offsets[-1]), search.beta))
     sizes = np.diff(offsets)
-    return Profile(offsets, 1.0, base=np.repeat(1.0 / sizes, sizes))
+    return Levels(offsets, np.repeat(1.0 / sizes, sizes))
 
 
-def components_of(found: Sequence[LocalComponents], levels: Profile, alpha: float) -> Components:
+def components_of(found: Sequence[LocalComponents], levels: Levels, alpha: float) -> Components:
     """Return the components of all silos; those of one that told no losses are kept apart."""
     members = np.concatenate([part.members for part in found])
     counts = np.concatenate([part.counts for part in found])
@@ -378,7 +386,7 @@ class Components(NamedTuple):
     members: Floats
     counts: Floats
     lost: Floats
-    levels: Profile
+    levels: Levels
     alpha: float
 
     def gain(self, a: int, others: Ints) -> Floats:

@@ -15,16 +15,16 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError, PolicyRefusal, SilomixError
-from silomix.kernels.distinct_rows import distinct_rows, row_table
-from silomix.kernels.layout import Layout, lay_out
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import released_draws
 from silomix.messages.container import digest_record
 from silomix.messages.message_checks import breaches, check_query
 from silomix.messages.rounding import has_rules, with_own_counts
-from silomix.model.families import categorical, dirichlet
+from silomix.model.families import dirichlet, mixing
+from silomix.model.families.rows import Rows
 from silomix.model.sentences import plural
-from silomix.posterior.membership import row_membership, to_four_decimals
+from silomix.posterior.membership import to_four_decimals
 from silomix.silo.disclosure import check_tier, release_row_counts, withhold_small
 from silomix.silo.ledger import note_left
 from silomix.silo.local import Silo, kept_posterior
@@ -117,7 +117,7 @@ def _check_shown(release: messages.Release, silo: Silo) -> None:
 
     Its sender may have made it up, of single rows; see `silomix.messages.message_checks`.
     """
-    for problem in breaches(release, silo.policy, silo.study.table_schema.offsets):
+    for problem in breaches(release, silo.policy, silo.study.pooled_model.family):
         raise PolicyRefusal(
             f"{silo.name}: the release that it is shown as that of {release.silo!r} {problem}, "
             f"and its own policy {silo.policy.name!r} would not let such a one out; use a "
@@ -160,18 +160,12 @@ def _count(query: messages.Query, silo: Silo, *, has_left: bool = False) -> None
         silo.store.note(kind, question, weight)
 
 
-def laid_out(silo: Silo) -> Layout:
-    """Return the silo's rows as the sampler wants them, made once."""
-    if silo.store.layout is None:
-        silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
-    return silo.store.layout
-
-
-def counted_rows(silo: Silo) -> messages.DistinctRows:
-    """Return the silo's distinct rows, made once."""
-    if silo.store.rows is None:
-        silo.store.rows = messages.DistinctRows(*distinct_rows(silo.shard.codes))
-    return silo.store.rows
+def ready_rows(silo: Silo) -> Rows:
+    """Return the silo's rows in the forms that its answers need, each made once."""
+    store = silo.store
+    if store.ready is None:
+        store.ready = Rows(silo.shard, silo.study.pooled_model.family, store.prepared)
+    return store.ready
 
 
 def shown_draws(silo: Silo) -> MatchedDraws:
@@ -195,7 +189,7 @@ def _divergence(query: messages.DivergenceCost, silo: Silo) -> messages.Divergen
     known = released_draws.make_reference(query, influence, study.pooled_model, len(study.silos))
     rng = np.random.default_rng([study.seed, DIVERGENCE_STREAM, silo.place, query.round])
     own = kept.weights.mean(axis=0), kept.probabilities
-    cost = released_draws.divergence_cost(known, silo.shard, *own, study.prior.beta, rng)
+    cost = released_draws.divergence_cost(known, ready_rows(silo), *own, rng)
     return messages.DivergenceReply(cost)
 
 
@@ -212,32 +206,28 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
             f"{silo.name}: the question is about draws up to {query.last} of "
             f"{query.profiles.shape[2]} clusters; it was shown {draws} draws of {clusters}"
         )
-    if silo.store.row_table is None:
-        rows = counted_rows(silo)
-        silo.store.row_table = row_table(rows.codes, rows.counts, silo.shard.schema.sizes)
-    some = categorical.some_draws(matched, query.first, query.last)
+    some = mixing.some_draws(matched, query.first, query.last)
     point = some, query.weights, query.profiles
-    found = categorical.mean_log_likelihood(*point, silo.store.row_table, silo.threads)
+    found = mixing.mean_log_likelihood(*point, ready_rows(silo), silo.threads)
     return messages.LogLikelihoodReply(*found)
 
 
 def _distinct_rows(_: messages.CountDistinctRows, silo: Silo) -> messages.DistinctRows:
-    rows = counted_rows(silo)
-    return replace(rows, counts=release_row_counts(rows.counts, silo.policy, silo.name))
+    codes, counts = distinct_rows(silo.shard.codes)
+    return messages.DistinctRows(codes, release_row_counts(counts, silo.policy, silo.name))
 
 
 def _polish(query: messages.PolishRound, silo: Silo) -> messages.PolishReply:
     key = fold(chain_key(silo.study.seed, silo.place, POLISH_STREAM), query.round)
     given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
     how = alpha, query.inner_sweeps, silo.threads
-    drawn = categorical.draw_given_parameters(laid_out(silo), key, given, *how)
-    return messages.PolishReply.of(*drawn)
+    return messages.PolishReply.of(*ready_rows(silo).draw_labels(key, given, *how))
 
 
 def _assign(query: messages.AssignRows, silo: Silo) -> messages.AssignReply:
     clusters = query.probabilities.shape[1]
     if query.groups is None:
-        find = partial(row_membership, silo.shard, query.weights, threads=silo.threads)
+        find = partial(ready_rows(silo).membership, query.weights, threads=silo.threads)
         found = find(query.probabilities)
         if _knows_better(silo):
             found = find(_own_profiles(query, found.membership, silo))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import LocalPosterior
+    from silomix.model.families.product import Product
     from silomix.study.policy import Policy
 
     # a silo's cluster sizes, mean profiles and concentrations
@@ -55,7 +56,9 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     Labels and sizes follow; draw by draw weights add, and profiles are mixed by weight. Clusters
     are numbered anew, largest first. The same posterior comes back where no cluster is small.
     """
-    groups = fold_groups(local.sizes, local.probabilities.mean(axis=0), minimum)
+    family = local.draws.family
+    moments = family.moments(local.probabilities)
+    groups = fold_groups(local.sizes, moments.mean(axis=0), minimum, family)
     if len(np.unique(groups)) == len(groups):
         return local
     labels, sizes = largest_first(groups[local.partition.labels])
@@ -63,34 +66,34 @@ def fold_small(local: LocalPosterior, minimum: int) -> LocalPosterior:
     new[local.partition.labels] = labels
     clusters = len(sizes)
     weights = np.zeros((len(local.weights), clusters))
-    mixed = np.zeros((len(weights), clusters, local.probabilities.shape[2]))
+    mixed = np.zeros((len(weights), clusters, moments.shape[2]))
     memberships = np.zeros((len(labels), clusters))
     prior_draws = np.ones(clusters)
     for old, cluster in enumerate(new):
         weight = np.maximum(local.weights[:, old].astype(np.float64), np.finfo(np.float32).tiny)
         weights[:, cluster] += weight
-        mixed[:, cluster] += weight[:, None] * local.probabilities[:, old]
+        mixed[:, cluster] += weight[:, None] * moments[:, old]
         memberships[:, cluster] += local.memberships[:, old]
         prior_draws[cluster] = min(prior_draws[cluster], local.prior_draws[old])
     return replace(
         local,
         weights=weights.astype(np.float32),
-        probabilities=(mixed / weights[:, :, None]).astype(np.float32),
+        probabilities=family.from_moments(mixed / weights[:, :, None]).astype(np.float32),
         partition=replace(local.partition, labels=labels, sizes=sizes),
         prior_draws=prior_draws,
         memberships=memberships,
     )
 
 
-def fold_groups(sizes: Ints, mean: Reals, minimum: int) -> Ints:
+def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints:
     """Return the cluster that each ends up in, (cluster,).
 
-    Nearest by Hellinger distance between mean profiles, taken over all variables at once.
+    Nearest by the family's distance, taken over all variables at once.
 
     Parameters
     ----------
     sizes : (cluster,)
-    mean : (cluster, level)
+    mean : (cluster, statistic), of a row.
     minimum : rows from which a cluster stands for itself.
     """
     groups = np.arange(len(sizes))
@@ -103,8 +106,8 @@ def fold_groups(sizes: Ints, mean: Reals, minimum: int) -> Ints:
             break
         one = small[np.argmin(rows[small])]
         others = np.flatnonzero(alive & (np.arange(len(sizes)) != one))
-        roots = np.sqrt(totals / np.maximum(rows, 1.0)[:, None])
-        gaps = ((roots[others] - roots[one]) ** 2).sum(axis=1)
+        places = family.places(totals / np.maximum(rows, 1.0)[:, None])
+        gaps = ((places[others] - places[one]) ** 2).sum(axis=1)
         into = others[np.argmin(gaps)]
         groups[groups == one] = into
         rows[into] += rows[one]
@@ -132,8 +135,6 @@ def disclose(
     sizes, mean, concentration : as they may leave.
     checks : what the rules did, with the details that only the silo may see.
     """
-    if not policy.has_rules:
-        return sizes, mean, concentration, ()
     released = np.maximum(rounding.round_counts(sizes, policy), policy.round_to)
     levels = np.diff(offsets)
     basis = rounding.profile_basis(released, levels, policy)

@@ -182,7 +182,7 @@ def open_account(
         silo=silo,
         policy=policy.name,
         rounding=f"{policy.minimum_count}, {policy.round_to}",
-        rows=digest_rows(loaded.shard.codes),
+        rows=digest_rows(loaded.shard),
         left={},
     )
     path, name = ledger or data.resolve().parent / LEDGER, table_name or str(data.resolve())

@@ -141,7 +141,7 @@ def open_silo(
     identity = {
         "silo": name,
         "study": digest(study),
-        "table": digest_rows(shard.codes),
+        "table": digest_rows(shard),
         "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
     }
     place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"

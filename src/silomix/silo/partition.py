@@ -10,11 +10,10 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from silomix.errors import MissingDependency, SettingsError
-from silomix.kernels.distinct_rows import RowCounts
-from silomix.kernels.layout import level_counts
 from silomix.kernels.similarity import BYTE, add_support, co_clustering, contingency, sum_by_cluster
 from silomix.model.draws import Draws, Partition
-from silomix.model.families.dirichlet import log_bound, log_evidence, log_partition_prior
+from silomix.model.families.cluster_evidence import log_bound, log_partition_prior
+from silomix.model.families.rows import Rows
 from silomix.model.metrics import adjusted_rand_index
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def partition(
     rows, cuts = draws.shard.rows, PARTITIONS[method]
     widths: dict[int, float] = {}
     used = None
-    if (draws.shard.codes == draws.shard.codes[0]).all():  # nothing tells the rows apart
+    if all((part == part[0]).all() for part in draws.shard.cells):  # nothing tells rows apart
         labels = np.zeros(rows, dtype=np.int64)
     elif rows <= max(threshold, subsample):
         labels, widths = best_cut(draws.labels, draws.components, cuts)
@@ -271,45 +270,31 @@ def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
 
     The partition is more probable than a single cluster; or, since any single partition has low
     probability where clusters overlap, a variational bound that sums over similar partitions is
-    (`clusters_bound`). It was looked for, so either must be so by a factor of more than the number
+    (`log_bound`). It was looked for, so either must be so by a factor of more than the number
     of rows: the best of many cuts of rows without clusters often is more probable by a little.
 
     The prior is that of the pooled model and not the silo's share of it: whether a silo has
     clusters is no matter of how many other silos there are.
     """
-    price = np.log(len(labels))
-    least = log_posterior(draws, np.zeros_like(labels)) + price
-    if log_posterior(draws, labels) > least:
+    price, rows = np.log(len(labels)), Rows(draws.shard, draws.family)
+    least = log_posterior(draws, rows, np.zeros_like(labels)) + price
+    if log_posterior(draws, rows, labels) > least:
         return True
-    return bool(clusters_bound(draws, labels) > least)
+    # a lower bound of log p(clusters like these, rows)
+    return bool(log_bound(rows, labels, draws.components, draws.prior.alpha) > least)
 
 
-def clusters_bound(draws: Draws, labels: Ints) -> float:
-    """Return a lower bound of log p(clusters like these, rows) under the pooled model's prior.
-
-    Equal rows have equal shares, so each distinct one begins in the cluster of its first copy.
-    """
-    codes, first, repeats = np.unique(
-        draws.shard.codes, axis=0, return_index=True, return_counts=True
-    )
-    rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
-    _, begun = np.unique(labels[first], return_inverse=True)
-    return log_bound(rows, offsets, begun, draws.components, draws.prior)
-
-
-def log_posterior(draws: Draws, labels: Ints) -> float:
+def log_posterior(draws: Draws, rows: Rows, labels: Ints) -> float:
     """Return log p(partition, rows) under the pooled model's prior, every parameter integrated out.
 
     Parameters
     ----------
-    draws : for their rows, prior and number of components.
+    draws : for their prior and number of components.
     labels : (row,), 0 … k − 1.
     """
-    prior = draws.prior
-    schema, members = draws.shard.schema, np.bincount(labels)
-    counts = level_counts(draws.shard.codes, schema.sizes, labels, len(members))
-    evidence = log_evidence(counts, schema.offsets, prior.beta).sum()
-    return float(evidence + log_partition_prior(members, draws.components, prior.alpha))
+    members = np.bincount(labels)
+    evidence = rows.family.log_evidence(rows.sum_statistics(labels, len(members))).sum()
+    return float(evidence + log_partition_prior(members, draws.components, draws.prior.alpha))
 
 
 def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:

@@ -68,17 +68,22 @@ def make_release(
     if policy.has_rules and len(folded.sizes) == 1:
         # where all rows are one cluster, components that come and go would tell of rare levels
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
-    offsets = local.draws.shard.schema.offsets
-    _, beta = local.draws.prior.share(local.draws.silos)
-    fitted = dirichlet.fit_dirichlet(folded.probabilities, offsets)
-    mean, concentration = dirichlet.without_prior(*fitted, offsets, beta)
-    counts = whole_counts(folded, offsets)
-    known = np.add.reduceat(counts, offsets[:-1], axis=1)
+    family = local.draws.silo_family
+    mean, concentration = family.means(family.valid(family.fit(folded.probabilities)))
+    sizes, checks = folded.sizes, ()
     if policy.has_rules:
+        if not family.is_categorical:
+            raise PolicyRefusal(
+                f"{silo}: its policy {policy.name!r} has rules for counts, and the study has "
+                "variables that are numbers; use a policy without rules, or bands of the numbers"
+            )
+        offsets = local.draws.shard.schema.offsets
+        counts = whole_counts(folded, offsets)
+        known = np.add.reduceat(counts, offsets[:-1], axis=1)
         mean = dirichlet.shares_of(counts, offsets)
         concentration = without_rare(folded, concentration, counts, offsets, policy)
-    shown = disclose(folded.sizes, mean, concentration, known, offsets, policy)
-    sizes, mean, concentration, checks = shown
+        shown = disclose(sizes, mean, concentration, known, offsets, policy)
+        sizes, mean, concentration, checks = shown
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
@@ -89,10 +94,10 @@ def make_release(
         place=place,
         rows=int(sizes.sum()),
         sizes=sizes,
-        medians=release_medians(mean, concentration, offsets, beta, draws),
+        medians=release_medians(mean, concentration, family, draws),
         mean=mean,
         concentration=concentration,
-        effective_counts=dirichlet.effective_counts(mean, concentration, offsets),
+        effective_counts=mean * family.repeat(concentration),
         tier=tier,
         weights=folded.weights[some] if tier == "draws" else None,
         probabilities=draws,

@@ -26,7 +26,7 @@ from silomix.kernels.random_numbers import chain_key
 from silomix.messages.progress import Progress
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Draws, Schedule
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import make_family, sweeps_for
 from silomix.silo.checkpoint import Shapes, load_chain, open_checkpoint, save_chain
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 SECONDS_PER_CALL = 0.1
 # From here on sharing a sweep's rows among threads pays for the hand-over.
 ROWS_TO_SHARE = 20_000
-
-FAMILY = Categorical()
 
 logger = logging.getLogger("silomix")
 
@@ -85,16 +83,20 @@ def sample_shard(
     since : draws of the same job with a shorter schedule; the chains go on where those ended.
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
-    shapes = _shapes(shard, job)
+    family, (alpha, _) = make_family(shard.schema, job.prior), job.prior.share(job.silos)
+    if job.prior.fractionate:
+        family = family.share(job.silos)
+    shapes = _shapes(shard, job, int(family.parameters.sum()))
     arrays: Mapping[str, Array]
     if folder is None:
         arrays = {name: np.zeros(shape, dtype) for name, (shape, dtype) in shapes.items()}
     else:
         arrays = open_checkpoint(folder, _identity(shard, job), shapes)
-    plan = FAMILY.prepare(shard, job.components, *job.prior.share(job.silos))
+    sweeps = sweeps_for(family)
+    plan = sweeps.prepare(shard, job.components, alpha, family)
     sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
     done = [since.schedule.iterations if since else 0] * chains
-    run = _Run(job, plan, arrays, sharing, folder, checkpoint_every, since, done)
+    run = _Run(job, sweeps, plan, arrays, sharing, folder, checkpoint_every, since, done)
     return _collect(shard, run, _run_chains(run, threads, progress))
 
 
@@ -117,12 +119,12 @@ def sample_in_blocks(
         yield draws
 
 
-def _shapes(shard: Shard, job: Job) -> Shapes:
+def _shapes(shard: Shard, job: Job, columns: int) -> Shapes:
     chains, kept, components = job.schedule.chains, job.schedule.kept, job.components
     return {
         "labels": ((chains, kept, shard.rows), np.uint8),
         "weights": ((chains, kept, components), np.float32),
-        "probabilities": ((chains, kept, components, len(shard.schema.levels)), np.float32),
+        "probabilities": ((chains, kept, components, columns), np.float32),
         "log_likelihood": ((chains, kept), np.float64),
         "members": ((chains, kept, components), np.int64),
     }
@@ -130,7 +132,8 @@ def _shapes(shard: Shard, job: Job) -> Shapes:
 
 def _identity(shard: Shard, job: Job) -> dict[str, Any]:
     schema = json.dumps(asdict(shard.schema)).encode()
-    rows = hashlib.sha256(schema + np.ascontiguousarray(shard.codes).tobytes()).hexdigest()
+    cells = b"".join(np.ascontiguousarray(part).tobytes() for part in shard.cells)
+    rows = hashlib.sha256(schema + cells).hexdigest()
     return {"rows": rows, **asdict(job)}
 
 
@@ -159,7 +162,7 @@ class _Run:
 
     Attributes
     ----------
-    plan : of the family.
+    sweeps, plan : what runs the sweeps, and what it prepared.
     arrays : the kept draws by name, (chain, draw, …); memory maps where there is a checkpoint.
     threads : for the rows of each chain.
     folder, every : of the checkpoint, and the sweeps between two.
@@ -169,6 +172,7 @@ class _Run:
     """
 
     job: Job
+    sweeps: Any
     plan: Any
     arrays: Mapping[str, Array]
     threads: int
@@ -217,8 +221,8 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
     kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
     saved = run.folder and load_chain(run.folder, chain)
     since = run.since and (run.since.schedule.iterations, run.since.last_labels[chain])
-    sweep, labels = saved or since or (0, FAMILY.start(run.plan, key))
-    state = FAMILY.resume(run.plan, key, labels, run.threads)
+    sweep, labels = saved or since or (0, run.sweeps.start(run.plan, key))
+    state = run.sweeps.resume(run.plan, key, labels, run.threads)
     run.done[chain], step, saved_at = sweep, 1, sweep
     with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
         while sweep < last and not run.stop.is_set():
@@ -226,7 +230,7 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
             if run.folder:
                 until = min(until, saved_at + run.every)
             began = time.monotonic()
-            FAMILY.advance(state, range(sweep + 1, until + 1), schedule, kept, pool)
+            run.sweeps.advance(state, range(sweep + 1, until + 1), schedule, kept, pool)
             # twice as many sweeps in the next call, but not more than fit in its time
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from silomix.kernels.arrays import Array, Codes, Ints, Singles
-    from silomix.kernels.distinct_rows import RowTable
+    from silomix.kernels.arrays import Array, Floats, Ints, Singles
     from silomix.kernels.layout import Layout
-    from silomix.messages import DistinctRows, Release, ShareReleases
+    from silomix.messages import Release, ShareReleases
     from silomix.model.draws import MatchedDraws
+    from silomix.model.families.rows import Rows
+    from silomix.model.schema import Shard
 
 IDENTITY_FILE = "silo.json"
 LEDGER_FILE = "answered.json"
@@ -68,8 +69,8 @@ class Store:
     lock : guards what is made once, and the ledger, across threads and, with a folder, processes;
         whoever has it finds the ledger as it is on disk.
     kept, shared, membership : see the methods that set them.
-    layout, rows, row_table : the silo's rows as the sampler wants them, as distinct rows with
-        counts, and those as the likelihood wants them.
+    ready : the silo's rows in the forms that its answers need; prepared : one of those forms, where
+        it was made elsewhere.
     ledger : for each kind of question that a policy limits, the digests of those answered, and
         how often each counts.
     """
@@ -82,9 +83,8 @@ class Store:
         self.shared: ShareReleases | None = None
         self.matched: MatchedDraws | None = None
         self.membership: Singles | None = None
-        self.layout: Layout | None = None
-        self.rows: DistinctRows | None = None
-        self.row_table: RowTable | None = None
+        self.ready: Rows | None = None
+        self.prepared: Layout | Floats | None = None
         self.ledger: dict[str, dict[str, int]] = {}
 
     @property
@@ -217,6 +217,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def digest_rows(codes: Codes) -> str:
-    """Return a digest of a silo's coded rows, (row, variable): the store of others is refused."""
-    return hashlib.sha256(_contain(codes=codes)).hexdigest()
+def digest_rows(shard: Shard) -> str:
+    """Return a digest of a silo's rows: the store of others is refused."""
+    cells = {f"cells {place}": part for place, part in enumerate(shard.cells)}
+    return hashlib.sha256(_contain(**cells)).hexdigest()

@@ -374,7 +374,9 @@ class Study(Record):
     @property
     def pooled_model(self) -> PooledModel:
         """What is assumed of all silos' rows together, and the seed."""
-        return PooledModel(self.prior, self.table_schema.offsets, self.seed)
+        from silomix.model.families import make_family  # numba is slow to import
+
+        return PooledModel(self.prior, make_family(self.table_schema, self.prior), self.seed)
 
     @property
     def prior(self) -> Prior:

@@ -20,7 +20,7 @@ from silomix import messages
 from silomix.errors import SiloError
 from silomix.messages.progress import Progress
 from silomix.model.schema import Schema, Shard
-from silomix.silo.answer import HANDLERS, answer, counted_rows, laid_out, permit, shown_draws
+from silomix.silo.answer import HANDLERS, answer, permit, ready_rows, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.store import Store
 
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 LOST = (BrokenExecutor, CancelledError)
 CHANCES = 2
 
-# what each question takes along: the codes of the rows, and what a store has under that name
+# what each question takes along: the rows' cells, and what a store has under that name
 NEEDS: dict[type, tuple[str, ...]] = {
-    messages.SampleLocally: ("codes",),
-    messages.DivergenceCost: ("codes", "kept"),
-    messages.LogLikelihood: ("rows", "matched"),
+    messages.SampleLocally: ("codes", "numbers"),
+    messages.DivergenceCost: ("codes", "numbers", "kept"),
+    messages.LogLikelihood: ("codes", "numbers", "matched"),
     messages.CountDistinctRows: ("codes",),
-    messages.PolishRound: ("layout",),
-    messages.AssignRows: ("codes", "kept"),
+    messages.PolishRound: ("codes", "numbers", "prepared"),
+    messages.AssignRows: ("codes", "numbers", "kept"),
 }
 # how the asker comes by it
 TAKE: dict[str, Callable[[Silo], object]] = {
     "codes": lambda silo: silo.shard.codes,
+    "numbers": lambda silo: silo.shard.numbers,
     "kept": lambda silo: silo.store.kept,
-    "rows": counted_rows,
-    "layout": laid_out,
+    "prepared": lambda silo: ready_rows(silo).prepared,
     "matched": shown_draws,
 }
 # what a worker may add to the asker's store
-ADDED = ("kept", "membership", "rows")
+ADDED = ("kept", "membership")
 
 
 class Joblib:
@@ -178,8 +178,8 @@ def work(
     -------
     The silo's name, its reply, and what the question added to its store, by name.
     """
-    codes = own(sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8)))
-    silo = bare(shard=Shard(schema, codes), store=Store())
+    shard = Shard(schema, own(sent.pop("codes")), own(sent.pop("numbers", None)))
+    silo = bare(shard=shard, store=Store())
     store = vars(silo.store)
     store.update({word: own(value) for word, value in sent.items()})
     reply = HANDLERS[kind](kind(*map(own, values)), silo)

@@ -19,8 +19,7 @@ from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
 from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
-from silomix.model.families.categorical import SMALLEST, mix, some_draws
-from silomix.model.families.dirichlet import draw_levels
+from silomix.model.families.mixing import SMALLEST, mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:
@@ -96,9 +95,9 @@ def aggregate(
         cells = np.maximum(product.cells, SMALLEST * matched.held)
         by_silo, by_cluster = product.rows / product.rows.sum(), cells / cells.sum(axis=0)
     elif settings.method == "cmc":
-        by_silo, elements = closed_form.inverse_variances(matched, rows)
+        by_silo, elements = closed_form.inverse_variances(matched, rows, model.family)
         weights = np.tensordot(by_silo, matched.weights, axes=1)
-        profiles = closed_form.average_elementwise(matched, elements, model.offsets)
+        profiles = closed_form.average_elementwise(matched, elements, model.family)
         by_cluster = elements.mean(axis=2)
     else:
         # λ_s = 1/S, and μ_{s,c} = 1/|S_c| over the silos that hold c
@@ -106,32 +105,37 @@ def aggregate(
         by_cluster = matched.held / matched.held.sum(axis=0)
         if settings.method == "vcmc" and len(releases) > 1:
             used = objective_draws(settings.draws, int(rows.sum()))
-            sizes = np.diff(model.offsets)
-            here = settings.oracle == "contingency"
-            oracle = contingency(silos, sizes, threads) if here else federated(silos, share)
+            family = model.family
+            # numbers hardly repeat, so that counts of distinct rows would be the rows
+            here = settings.oracle == "contingency" and family.is_categorical
+            oracle = contingency(silos, family, threads) if here else federated(silos, share)
             some, reading = some_draws(matched, 0, used), settings.log_determinant
-            objective = Objective(some, oracle, model.prior, sizes, reading)
+            objective = Objective(some, oracle, model.prior.alpha, family, reading)
             start = size_weights(rows, correspondence)
             found = maximise(objective, start, settings, model.seed)
             by_silo, by_cluster, trace = found.weights, found.profiles, found.trace
             notes = tuple(describe(found, settings, names, int(rows.sum())))
-        weights, profiles = mix(matched, by_silo, by_cluster)
+        weights, profiles = mix(matched, by_silo, by_cluster, model.family)
     silo_weights = SiloWeights(names, by_silo, by_cluster)
     return Aggregated(weights, profiles, silo_weights, matched, trace, notes)
 
 
 def _draw_product(
-    product: closed_form.Product, given: list[Release], groups: Ints, model: PooledModel, count: int
+    product: closed_form.Multiplied,
+    given: list[Release],
+    groups: Ints,
+    model: PooledModel,
+    count: int,
 ) -> tuple[Floats, Floats]:
-    """Draw from the product's Dirichlets; where releases are rounded, given what they stand for."""
-    prior, offsets, seed = model
-    rng = np.random.default_rng([seed, MATCHED_STREAM, PRODUCT])
+    """Draw from the product's densities; where releases are rounded, given what they stand for."""
+    rng = np.random.default_rng([model.seed, MATCHED_STREAM, PRODUCT])
     weights = rng.dirichlet(product.weights, size=count)
-    profiles = draw_levels(product.profiles, offsets, rng, count)
+    profiles = model.family.draw(product.profiles, rng, count)
     if any(has_rules(release) for release in given):
+        beta, offsets = model.prior.beta, model.offsets
         sources = join_sources([read_sources(release, offsets) for release in given])
         behind = [
-            draw_profile(sources.of(np.flatnonzero(groups == c)), prior.beta, offsets, count, rng)
+            draw_profile(sources.of(np.flatnonzero(groups == c)), beta, offsets, count, rng)
             for c in range(len(product.profiles))
         ]
         profiles = np.stack(behind, axis=1)

@@ -1,9 +1,9 @@
 """Aggregations without an objective: averages of the silos' draws, and a product of densities.
 
 Near 0 and 1 the mean of S draws has the wrong shape, whatever its weights; the product of densities
-has not. Each silo's draws of a cluster's level probabilities become a Dirichlet a^s, fitted by
-moments, and the densities are multiplied. Beyond its share of the prior, β_s, a silo contributes
-a^s − β_s cells, and
+has not. Each silo's draws of a cluster's parameters become a conjugate density, fitted by moments,
+and the densities are multiplied: what the silos' rows said, beyond their share of the prior, adds
+up. Of categories, with Dirichlets a^s and β_s,
 
     a = β + Σ_{s ∈ S_c} (a^s − β_s),
 
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from silomix.model.families.categorical import SMALLEST
-from silomix.model.families.dirichlet import fit_dirichlet, level_totals
+from silomix.model.families.dirichlet import fit_dirichlet
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import MatchedDraws
+    from silomix.model.families.product import Product
     from silomix.model.prior import PooledModel
 
 # draws that do not move have this variance, so that silos which all stand still count equally
 SMALLEST_VARIANCE = 1e-30
 
 
-def inverse_variances(matched: MatchedDraws, rows: Ints) -> tuple[Floats, Floats]:
+def inverse_variances(matched: MatchedDraws, rows: Ints, family: Product) -> tuple[Floats, Floats]:
     """Return λ, and the elementwise weights of the profiles, by inverse variance.
 
     Scott et al. (2016), with independent weights. The reading for a mixture:
@@ -39,7 +39,8 @@ def inverse_variances(matched: MatchedDraws, rows: Ints) -> tuple[Floats, Floats
       silo with one cluster, has draws without variance and would take all the weight, so no
       variance is below m_c (1 − m_c) / (n_s + 1), m the mean weights over all rows: what the
       silo's rows would tell if their clusters were known;
-    - p has a weight for each element, ∝ 1 / var(p_{c,k}^s) over the silos that hold c.
+    - the profiles have a weight for each coordinate, of categories each p_{c,k}: ∝ 1 / var over
+      the silos that hold c.
 
     Parameters
     ----------
@@ -47,43 +48,50 @@ def inverse_variances(matched: MatchedDraws, rows: Ints) -> tuple[Floats, Floats
 
     Returns
     -------
-    weights : (silo,), λ; elements : (silo, cluster, level), sums to one over the silos.
+    weights : (silo,), λ; elements : (silo, cluster, coordinate), sums to one over the silos.
     """
     means = matched.weights.mean(axis=1)
     overall = rows @ means / rows.sum()
     known = overall * (1 - overall) / (rows[:, None] + 1.0)
     variance = np.maximum(matched.weights.var(axis=1), known).mean(axis=1)
     precision = 1.0 / np.maximum(variance, SMALLEST_VARIANCE)
-    spread = np.maximum(matched.probabilities.var(axis=1), SMALLEST_VARIANCE)
+    spread = np.maximum(places(matched, family).var(axis=1), SMALLEST_VARIANCE)
     elements = matched.held[:, :, None] / spread
     return precision / precision.sum(), elements / elements.sum(axis=0)
 
 
-def average_elementwise(matched: MatchedDraws, elements: Floats, offsets: Ints) -> Floats:
-    """Return Σ_s w_{s,c,k} p_{c,k}^s, made to sum to one within each variable.
+def places(matched: MatchedDraws, family: Product) -> Floats:
+    """Return the draws' coordinates, zeros where a silo lacks a cluster: as its parameters."""
+    found = np.zeros(matched.probabilities.shape)
+    for own, parameters, held in zip(found, matched.probabilities, matched.held, strict=True):
+        own[:, held] = family.coordinates(parameters[:, held])
+    return found
+
+
+def average_elementwise(matched: MatchedDraws, elements: Floats, family: Product) -> Floats:
+    """Return Σ_s w_{s,c,k} x_{c,k}^s, x the coordinates, as parameters.
 
     Parameters
     ----------
-    elements : (silo, cluster, level), w.
+    elements : (silo, cluster, coordinate), w.
 
     Returns
     -------
-    (draw, cluster, level)
+    (draw, cluster, parameter)
     """
     mixed = np.zeros(matched.probabilities.shape[1:])
-    for share, probabilities in zip(elements, matched.probabilities, strict=True):
-        mixed += share * probabilities
-    mixed = np.maximum(mixed, SMALLEST)
-    return mixed / level_totals(mixed, offsets)
+    for share, coordinates in zip(elements, places(matched, family), strict=True):
+        mixed += share * coordinates
+    return family.back(mixed)
 
 
-class Product(NamedTuple):
+class Multiplied(NamedTuple):
     """The parameters of the product.
 
     Attributes
     ----------
     weights : (cluster,), of the Dirichlet of π.
-    profiles : (cluster, level), of the Dirichlets of p.
+    profiles : (cluster, posterior number), of the clusters' parameters.
     rows : (silo,), effective rows that each silo brings to π.
     cells : (silo, cluster), effective cells that it brings to a cluster's profile.
     """
@@ -94,7 +102,7 @@ class Product(NamedTuple):
     cells: Floats
 
 
-def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Product:
+def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplied:
     """Fit each silo's draws and multiply.
 
     The Dirichlet of π is α + E m. Its mean m is that of the silos' shares weighted by their
@@ -105,21 +113,20 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Product:
     ----------
     rows : (silo,), n_s.
     """
-    (prior, offsets, _), (silos, clusters) = model, matched.held.shape
-    alpha, beta = prior.share(silos)
-    excess = np.zeros((silos, clusters, int(offsets[-1])))
+    (prior, family, _), (silos, clusters) = model, matched.held.shape
+    (alpha, _), shared = prior.share(silos), model.shared_family(silos)
+    excess = np.zeros((silos, clusters, int(family.statistics.sum())))
     shares = np.zeros((silos, clusters))
     effective = np.zeros(silos)
     for s, held in enumerate(matched.held):
-        mean, concentration = fit_dirichlet(matched.probabilities[s][:, held], offsets)
-        excess[s, held] = mean * np.repeat(concentration, np.diff(offsets), axis=1) - beta
+        excess[s, held] = shared.fit(matched.probabilities[s][:, held])
         shares[s, held], effective[s] = _members(matched.weights[s][:, held], rows[s], alpha)
-    return Product(
+    return Multiplied(
         weights=prior.alpha + effective.sum() * (rows @ shares) / rows.sum(),
         # the moments of draws near zero are rough: never less than the prior
-        profiles=prior.beta + np.maximum(excess.sum(axis=0), 0.0),
+        profiles=family.posterior(family.valid(excess.sum(axis=0))),
         rows=effective,
-        cells=np.maximum(excess, 0.0).sum(axis=2),
+        cells=family.cells(family.valid(excess)),
     )
 
 

@@ -33,16 +33,17 @@ from scipy.special import gammaln
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
 from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
+from silomix.kernels.likelihood import expected_counts
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
-from silomix.model.families.categorical import mean_log_likelihood, mix, mix_gradient
+from silomix.model.families.mixing import mean_log_likelihood, mix, mix_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
-    from silomix.model.prior import Prior
+    from silomix.model.families.product import Product
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
     Oracle = Callable[[MatchedDraws, int, Floats, Floats], LogLikelihoodReply]
@@ -56,16 +57,16 @@ class Objective:
     ----------
     matched : the draws the mean is over, a fixed set: the objective is deterministic.
     oracle : gives the data term.
-    prior : of the pooled model.
-    sizes : (variable,), K_q.
+    alpha : concentration of the weights in the pooled model.
+    family : under the prior of the pooled model.
     log_determinant : the reading of the log-determinants.
     first : place of the first of the draws among all that were matched.
     """
 
     matched: MatchedDraws
     oracle: Oracle
-    prior: Prior
-    sizes: Ints
+    alpha: float
+    family: Product
     log_determinant: Literal["coordinates", "literal"] = "coordinates"
     first: int = 0
 
@@ -98,18 +99,18 @@ def evaluate(objective: Objective, points: Floats) -> Evaluation:
 
 
 def log_prior(objective: Objective, points: Floats) -> Evaluation:
-    """Return mean_t log p(θ̂_t), two kinds of Dirichlet, and its gradient."""
-    matched, alpha, beta = objective.matched, objective.prior.alpha, objective.prior.beta
-    clusters, sizes = matched.held.shape[1], objective.sizes
-    constant = gammaln(clusters * alpha) - clusters * gammaln(alpha)
-    constant += clusters * np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))
+    """Return mean_t log p(θ̂_t), of the weights and of every cluster, and its gradient."""
+    matched, alpha, family = objective.matched, objective.alpha, objective.family
+    clusters = matched.held.shape[1]
     values, gradients = [], []
     for weights, profiles in zip(*split(points), strict=True):
-        shares, probabilities = mix(matched, weights, profiles)
-        logs = (alpha - 1) * np.log(shares).sum() + (beta - 1) * np.log(probabilities).sum()
+        shares, parameters = mix(matched, weights, profiles, family)
+        each, logs, slopes = family.log_prior(parameters)
+        constant = gammaln(clusters * alpha) - clusters * gammaln(alpha)
+        constant += clusters * each
+        logs = (alpha - 1) * np.log(shares).sum() + logs
         values.append(constant + logs / len(shares))
-        slopes = mix_gradient(matched, (alpha - 1) / shares, (beta - 1) / probabilities)
-        gradients.append(join(*slopes))
+        gradients.append(join(*mix_gradient(matched, (alpha - 1) / shares, slopes)))
     return Evaluation(np.array(values), np.array(gradients))
 
 
@@ -124,28 +125,38 @@ def log_determinants(objective: Objective, points: Floats) -> Evaluation:
 def determinant_factors(objective: Objective) -> Floats:
     """Return what multiplies each block's sum of log weights: (block,)."""
     silos, clusters = objective.matched.held.shape
-    levels = objective.sizes.sum()
+    family = objective.family
     if objective.log_determinant == "literal":
-        return np.concatenate([[clusters / silos], np.full(clusters, levels / silos)])
-    free = levels - len(objective.sizes)
+        return np.concatenate(
+            [[clusters / silos], np.full(clusters, family.parameters.sum() / silos)]
+        )
     holders = objective.matched.held.sum(axis=0)
-    return np.concatenate([[(clusters - 1) / silos], free / holders])
+    return np.concatenate([[(clusters - 1) / silos], family.free / holders])
 
 
-def of_rows(rows: RowTable, threads: int) -> Oracle:
-    """Return an oracle for rows that are all here."""
-    return lambda matched, _, weights, profiles: LogLikelihoodReply(
-        *mean_log_likelihood(matched, weights, profiles, rows, threads)
-    )
+class CountedRows(NamedTuple):
+    """Distinct rows of categories that are all here, with what `mean_log_likelihood` asks."""
+
+    family: Product
+    table: RowTable
+
+    def expected(
+        self, weights: Floats, parameters: Floats, threads: int = 1
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return log-likelihood, members and level counts, as `silomix.model.families.rows`."""
+        return expected_counts(weights, parameters, self.table, threads)
 
 
-def contingency(silos: Silos, sizes: Ints, threads: int = 1) -> Oracle:
+def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
     """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
     replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
     ordered = [replies[name] for name in silos.names]
     codes = np.concatenate([reply.codes for reply in ordered])
     counts = np.concatenate([reply.counts for reply in ordered])
-    return of_rows(row_table(*distinct_rows(codes, counts), sizes), threads)
+    rows = CountedRows(family, row_table(*distinct_rows(codes, counts), family.statistics))
+    return lambda matched, _, weights, profiles: LogLikelihoodReply(
+        *mean_log_likelihood(matched, weights, profiles, rows, threads)
+    )
 
 
 def federated(silos: Silos, share: ShareReleases) -> Oracle:

@@ -47,14 +47,14 @@ def match(
     kappa : (variable,), how alike the silos' profiles are; None without drift.
     """
     clusters = local_clusters(releases)
-    profile = Profile(model.offsets, model.prior.beta)
+    profile = Profile(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     # the matchings of the paper know no drift: only what follows is judged under it
     groups = None
     if isinstance(settings, Ball):
-        groups = paper_matchings.ball_groups(releases, model.offsets, settings)
+        groups = paper_matchings.ball_groups(releases, model.family, settings)
     elif isinstance(settings, Hungarian):
-        groups = paper_matchings.hungarian_groups(releases)
+        groups = paper_matchings.hungarian_groups(releases, model.family)
     elif isinstance(settings, Divergence):
         groups = paper_matchings.divergence_groups(releases, settings, silos, for_matching)
 

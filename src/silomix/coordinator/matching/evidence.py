@@ -20,21 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from silomix.model.families.dirichlet import log_evidence, sum_by
-from silomix.model.families.drift import discount, log_remainder
+from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Release
+    from silomix.model.families.product import Product
 
     Find = Callable[["Profile"], Ints]
 
-# values of τ that are compared
-SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
-# the prior of ln τ_q is normal around that of Dirichlet(β), as wide as this
-SPREAD_SD = 3.0
 # prior odds of joining under drift, where unlike clusters join more easily, in those without
 JOIN_ODDS = 0.5
 # the values that drifting variables may share
@@ -53,7 +49,7 @@ class LocalClusters:
     names : of the silos.
     silo : (local,), place in `names` of the silo each cluster is of.
     sizes : (local,), its rows.
-    counts : (local, level), its effective counts.
+    counts : (local, statistic), what its rows add up to, as far as its draws are worth them.
     """
 
     names: tuple[str, ...]
@@ -95,7 +91,7 @@ class Blocks(NamedTuple):
     ----------
     block : (local,), numbered in the order in which they first appear.
     silo, group : (block,)
-    counts : (block, level), effective counts as they are.
+    counts : (block, statistic), effective sums as they are.
     """
 
     block: Ints
@@ -115,47 +111,42 @@ def sum_blocks(clusters: LocalClusters, order: Ints, groups: Ints) -> Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """How level counts become evidence.
+    """How what clusters add up to becomes evidence.
 
     Attributes
     ----------
-    offsets : (variable + 1,), where each variable's levels start.
-    beta : concentration of the level probabilities in the pooled model.
-    kappa : (variable,), how alike the silos' profiles are; the same everywhere when left out.
-    base : (level,), parameters of the Dirichlet prior of a cluster's shared profile; beta when
-        left out.
+    family : under the prior of the pooled model.
+    kappa : (variable,), how alike the silos' parameters are; the same everywhere when left out.
+    base : (posterior number,), the prior of a cluster's shared parameters, if it is another.
     """
 
-    offsets: Ints
-    beta: float
+    family: Product
     kappa: Floats | None = None
     base: Floats | None = None
 
-    def evidence(self, counts: Floats) -> Floats:
-        """Return ln p(counts) of each group, from discounted counts: (...,) from (..., level)."""
-        return log_evidence(counts, self.offsets, self.prior)
+    def evidence(self, statistics: Floats) -> Floats:
+        """Return ln p of each group, from discounted sums: (..., variable)."""
+        return self.family.log_evidence(statistics, self.base)
 
-    def discount(self, counts: Floats) -> Floats:
-        """Return what counts of one silo say of the shared profile: (..., level)."""
-        if self.kappa is None:
-            return counts
-        return discount(counts, self.kappa, self.offsets, self.beta)
+    def discount(self, statistics: Floats) -> Floats:
+        """Return what sums of one silo say of the shared parameters: (..., statistic)."""
+        return statistics if self.kappa is None else self.family.discount(statistics, self.kappa)
 
-    def remainder(self, counts: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability of the counts: (...,)."""
+    def remainder(self, statistics: Floats) -> Floats:
+        """Return what discounting leaves out of the log probability of the rows: (...,)."""
         if self.kappa is None:
-            return np.zeros(counts.shape[:-1])
-        return log_remainder(counts, self.kappa, self.offsets, self.beta)
+            return np.zeros(statistics.shape[:-1])
+        return np.asarray(self.family.log_remainder(statistics, self.kappa).sum(axis=-1))
 
     @property
     def prior(self) -> Floats:
-        """Parameters of the Dirichlet prior of a cluster's shared profile: (level,)."""
-        return np.full(int(self.offsets[-1]), self.beta) if self.base is None else self.base
+        """The prior of a cluster's shared parameters: (posterior number,)."""
+        return self.family.prior() if self.base is None else self.base
 
     @property
     def drifts(self) -> Bools:
         """In which variables silos may differ: (variable,)."""
-        same = np.zeros(len(self.offsets) - 1, dtype=np.bool_)
+        same = np.zeros(len(self.family.variables), dtype=np.bool_)
         return same if self.kappa is None else np.isfinite(self.kappa)
 
     @property
@@ -164,31 +155,16 @@ class Profile:
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
 
 
-def drift_profile(clusters: LocalClusters, offsets: Ints, beta: float, kappa: Floats) -> Profile:
+def drift_profile(clusters: LocalClusters, family: Product, kappa: Floats) -> Profile:
     """Return the evidence under drift at κ, with the spread of unrelated clusters learned.
 
-    τ_q maximises the probability of the local clusters one by one, each counting
-    (clusters of its silo − 1)/(clusters of its silo), so that a silo's only cluster, which may
-    differ from others by drift alone, says nothing; times a weak prior.
+    The local clusters are looked at one by one, each counting (clusters of its silo −
+    1)/(clusters of its silo), so that a silo's only cluster, which may differ from others by drift
+    alone, says nothing.
     """
-    counts = discount(clusters.counts, kappa, offsets, beta)
-    sizes = np.diff(offsets)
-    totals = np.repeat(np.add.reduceat(counts, offsets[:-1], axis=1), sizes, axis=1)
-    centre = ((counts + beta) / (totals + beta * np.repeat(sizes, sizes))).mean(axis=0)
     siblings = np.bincount(clusters.silo)[clusters.silo]
-    worth = (siblings - 1) / siblings
-    fits = np.array([worth @ by_variable(counts, spread * centre, offsets) for spread in SPREADS])
-    fits -= 0.5 * ((np.log(SPREADS)[:, None] - np.log(beta * sizes)) / SPREAD_SD) ** 2
-    spread = SPREADS[fits.argmax(axis=0)]
-    return Profile(offsets, beta, kappa, np.repeat(spread, sizes) * centre)
-
-
-def by_variable(counts: Floats, base: Floats, offsets: Ints) -> Floats:
-    """Return the evidence of each cluster in each variable: (..., variable) from (..., level)."""
-    rise = gammaln(base + counts) - gammaln(base)
-    totals, concentration = (np.add.reduceat(n, offsets[:-1], axis=-1) for n in (counts, base))
-    fall = gammaln(concentration + totals) - gammaln(concentration)
-    return np.asarray(np.add.reduceat(rise, offsets[:-1], axis=-1) - fall)
+    counts = family.discount(clusters.counts, kappa)
+    return Profile(family, kappa, family.unrelated(counts, (siblings - 1) / siblings))
 
 
 class Judged(NamedTuple):
@@ -212,8 +188,8 @@ def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tu
     plain : without drift.
     find : the grouping, (local,), under a profile's evidence.
     """
-    nowhere = np.full(len(plain.offsets) - 1, np.inf)
-    alike = drift_profile(clusters, plain.offsets, plain.beta, nowhere)
+    nowhere = np.full(len(plain.family.variables), np.inf)
+    alike = drift_profile(clusters, plain.family, nowhere)
     same = _judge(clusters, alike, find)
     drifting = [_best_at(clusters, alike, kappa, find) for kappa in KAPPAS]
     of_silo = np.bincount(clusters.silo)
@@ -228,15 +204,16 @@ def group_under_drift(clusters: LocalClusters, plain: Profile, find: Find) -> tu
 
 def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) -> Judged:
     """Group with all variables drifting; then, as long as it helps, with those that do."""
-    offsets = alike.offsets
-    drifting = drift_profile(clusters, offsets, alike.beta, np.full(len(offsets) - 1, kappa))
+    family = alike.family
+    drifting = drift_profile(clusters, family, np.full(len(family.variables), kappa))
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         gains = [gain_by_variable(clusters, now.groups, each) for each in (drifting, alike)]
         drifts = gains[0] > gains[1]
         if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
-        base = np.where(np.repeat(drifts, np.diff(offsets)), drifting.prior, alike.prior)
+        chosen = np.repeat(drifts, family.posterior_numbers)
+        base = np.where(chosen, drifting.prior, alike.prior)
         some = replace(alike, kappa=np.where(drifts, kappa, np.inf), base=base)
         now = _judge(clusters, some, find)
         if now.value <= best.value:
@@ -281,6 +258,5 @@ def gain_by_variable(clusters: LocalClusters, groups: Ints, profile: Profile) ->
     blocks = sum_blocks(clusters, np.arange(len(groups)), groups)
     counts = profile.discount(blocks.counts)
     together = sum_by(blocks.group, counts, int(blocks.group.max()) + 1)
-    prior, offsets = profile.prior, profile.offsets
-    joined, apart = (by_variable(n, prior, offsets).sum(axis=0) for n in (together, counts))
+    joined, apart = (profile.evidence(sums).sum(axis=0) for sums in (together, counts))
     return joined - apart

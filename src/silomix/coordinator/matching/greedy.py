@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaln
 
+from silomix.coordinator.matching import any_family
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
-from silomix.kernels.grouping import Weighed, gains_above, weigh_groups
+from silomix.kernels import grouping
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from silomix.kernels.arrays import Bools, Bytes, Floats, Ints
 
@@ -40,7 +42,8 @@ class Groups:
     Attributes
     ----------
     profile : how counts become evidence.
-    weighed : their effective counts, discounted for drift, and the evidence of those.
+    kernels : what scores them: those for categories, or for any family.
+    weighed : what they add up to, discounted for drift, and the evidence of that.
     rows : (group,)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
@@ -48,7 +51,8 @@ class Groups:
     """
 
     profile: Profile
-    weighed: Weighed
+    kernels: ModuleType
+    weighed: Any
     rows: Floats
     held: Bytes
     silos: Ints
@@ -101,11 +105,16 @@ def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) 
     for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
         by_silo[g][s] = own
         held[g, s] = True
-    evidence = np.zeros((len(counts), len(profile.offsets) - 1))
-    room = np.zeros((len(counts), len(profile.offsets)))
-    weighed = Weighed(counts, evidence, room, profile.prior, profile.offsets)
-    weigh_groups(weighed, 0, len(counts))
-    return Groups(profile, weighed, rows, np.packbits(held, axis=1), held.sum(axis=1), by_silo)
+    evidence = np.zeros((len(counts), len(profile.drifts)))
+    kernels: ModuleType = any_family
+    weighed: Any = any_family.Weighed(counts, evidence, profile.evidence)
+    if profile.family.is_categorical:
+        kernels, offsets = grouping, profile.family.blocks[0].offsets
+        room = np.zeros((len(counts), len(offsets)))
+        weighed = grouping.Weighed(counts, evidence, room, profile.prior, offsets)
+    kernels.weigh_groups(weighed, 0, len(counts))
+    bits, silos = np.packbits(held, axis=1), held.sum(axis=1)
+    return Groups(profile, kernels, weighed, rows, bits, silos, by_silo)
 
 
 def greedy_merges(groups: Groups, gain: Gain) -> list[tuple[int, int, float]]:
@@ -161,7 +170,7 @@ def join(groups: Groups, one: int, other: int) -> None:
     if shared:
         counts[one] += joint_discount(groups, one, other)[0]
     groups.by_silo[one] = mine | others | {s: mine[s] + others[s] for s in shared}
-    weigh_groups(groups.weighed, one, one + 1)
+    groups.kernels.weigh_groups(groups.weighed, one, one + 1)
     groups.rows[one] += groups.rows[other]
     groups.held[one] |= groups.held[other]
     groups.silos[one] += groups.silos[other] - len(shared)
@@ -199,7 +208,8 @@ def apart_gain(groups: Groups, one: int, others: Ints, floor: Floats, *, best_on
     some = others[apart]
     prior = membership_gain(groups.silos[one], groups.silos[some]) + groups.profile.log_join_odds
     gains = np.full(len(others), -np.inf)
-    gains[apart] = gains_above(groups.weighed, one, some, prior, floor[apart], best_only)
+    score = groups.kernels.gains_above
+    gains[apart] = score(groups.weighed, one, some, prior, floor[apart], best_only)
     return gains
 
 
@@ -250,7 +260,7 @@ def folding_gain(
     for place in np.flatnonzero(small & sharing(groups, one, others)):
         other = others[place]
         change, remainder = joint_discount(groups, one, other)
-        together = groups.profile.evidence(counts[one] + counts[other] + change)
+        together = groups.profile.evidence(counts[one] + counts[other] + change).sum()
         apart = (evidence[one] + evidence[other]).sum()
         # once, however many silos they share
         shared = sorted(groups.by_silo[one].keys() & groups.by_silo[other].keys())

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from silomix.kernels.arrays import Floats, Ints, Rng
+    from silomix.model.families.product import Product
     from silomix.study.settings import Ball, Divergence
 
 # clusters whose distances to all others are in memory at a time
 BLOCK = 1000
 
 
-def ball_groups(releases: list[Release], offsets: Ints, settings: Ball) -> Ints:
+def ball_groups(releases: list[Release], family: Product, settings: Ball) -> Ints:
     """Return the connected components of the graph of close clusters: (local,).
 
     Ball matching (Fendler et al., 2026, algorithm 2). An edge needs one cluster inside the
@@ -39,12 +40,11 @@ def ball_groups(releases: list[Release], offsets: Ints, settings: Ball) -> Ints:
     Parameters
     ----------
     releases : one from each silo, in the order of the roster.
-    offsets : (variable + 1,), where each variable's levels start.
     settings : one radius for every cluster, or the exponent of the radius (log n_s / n_s)^exponent
         of a silo's clusters: 1/4 for an over-fitted mixture, 1/2 for a finite one. A silo of one
         row has radius 0: its cluster is matched only if it lies in another's ball.
     """
-    points = np.delete(np.concatenate([r.medians for r in releases]), offsets[1:] - 1, axis=1)
+    points = family.free_coordinates(np.concatenate([r.medians for r in releases]))
     if settings.radius is None:
         rows = np.array([release.rows for release in releases], dtype=np.float64)
         radii = (np.log(rows) / rows) ** settings.exponent
@@ -70,17 +70,18 @@ def components(points: Floats, radii: Floats) -> Ints:
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def hungarian_groups(releases: list[Release]) -> Ints:
+def hungarian_groups(releases: list[Release], family: Product) -> Ints:
     """Assign clusters to a reference silo's so that the medians' distance is least: (local,).
 
     Fendler et al. (2026), section "Cluster matching", after Rabinovich, Angelino and Jordan
-    (2015): Euclidean distance over all ΣK_q coordinates. As many clusters as possible are
+    (2015): Euclidean distance over all coordinates, of categories ΣK_q. As many clusters as possible are
     matched, however far apart: where no silo holds every cluster it cannot be right. The
     reference is the silo with most clusters, then most rows, then first in the roster.
     """
-    medians = max(releases, key=lambda release: (release.clusters, release.rows)).medians
-    pairs = [linear_sum_assignment(cdist(release.medians, medians)) for release in releases]
-    return np.concatenate([reference for _, reference in pairs])
+    reference = max(releases, key=lambda release: (release.clusters, release.rows))
+    places = family.coordinates(reference.medians)
+    costs = [cdist(family.coordinates(release.medians), places) for release in releases]
+    return np.concatenate([linear_sum_assignment(cost)[1] for cost in costs])
 
 
 def divergence_groups(

@@ -1,1 +1,37 @@
-"""Families of component distributions; `base` says what one must offer."""
+"""Families of distributions: one file for each kind of variable, and what they share."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from silomix.model.families import compiled_sweeps, feature_sweeps
+from silomix.model.families.categorical import Categorical
+from silomix.model.families.gaussian import Gaussian
+from silomix.model.families.poisson import Poisson
+from silomix.model.families.product import Product
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from silomix.model.families.family import Family
+    from silomix.model.prior import Prior
+    from silomix.model.schema import Schema
+
+# The family of each kind of variable but categories, by the word that studies have for it.
+KINDS: dict[str, type[Family]] = {"gaussian": Gaussian, "poisson": Poisson}
+
+
+def make_family(schema: Schema, prior: Prior) -> Product:
+    """Return the family of a study's variables under the prior of the pooled model."""
+    blocks: list[Family] = []
+    for kind, group in groupby(schema.variables, key=lambda variable: variable.kind):
+        variables = tuple(group)
+        own = kind == "categorical"
+        blocks.append(Categorical(variables, prior.beta) if own else KINDS[kind](variables))
+    return Product(tuple(blocks))
+
+
+def sweeps_for(family: Product) -> ModuleType:
+    """Return the module whose functions run the sweeps of a family's chains."""
+    return compiled_sweeps if family.is_categorical else feature_sweeps

@@ -1,176 +1,259 @@
-"""Products of categorical distributions: the paper's family.
+"""Categories: the paper's family. Each variable has level probabilities, with a Dirichlet prior.
 
-Fendler et al. (2026), section 3: within a component the variables are independent, variable q
-with probabilities p^q ~ Dirichlet(β, …, β); the weights are ~ Dirichlet(α, …, α). Missing cells
-are left out of the likelihood, which marginalises them exactly.
-
-Section 4.4: global draws are linear combinations of the silos', π̂ = Σ_s λ_s π^s and
-p̂_c = Σ_s μ_{s,c} p_c^s, which is the paper's V^s = λ^s I and W^s = diag(μ^s).
-
-To add a family: write a module beside this one with a class that has the methods of `Categorical`,
-give its kernels a readable twin in `tests/cases`, list it in the contract tests, and say in its
-docstring which conditional distributions it draws from. The sampler is not touched: it knows
-chains, schedules, storage and interruption, and nothing of likelihoods.
+Fendler et al. (2026), section 3: within a cluster the variables are independent, variable q with
+probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
+them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
+the shapes of the Dirichlets: all of them have a column for each level. Drift is that of
+`silomix.model.families.drift`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import betaincinv, digamma, gammaln
 
-from silomix.kernels import gibbs_sweep
-from silomix.kernels.compilation import split_work
-from silomix.kernels.layout import BLOCK, KeptDraws, Layout, lay_out, make_workspace
-from silomix.kernels.likelihood import expected_counts
-from silomix.kernels.random_numbers import fold
-from silomix.model.draws import MatchedDraws, Schedule
+from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
+from silomix.model.families import dirichlet, drift
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from silomix.kernels.arrays import Bytes, Codes, Floats, Ints
-    from silomix.kernels.distinct_rows import RowTable
-    from silomix.kernels.layout import Workspace
-    from silomix.model.schema import Shard
+    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
+    from silomix.model.schema import Variable
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
-# no global weight or probability is smaller: draws kept in float32 may be exactly zero
+# no global probability is smaller: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
+SMALLEST_SHAPE = 1e-6
+# how far probabilities of a variable may be from a sum of one: draws are kept in single precision
+NORMALISED = 1e-4
+# values of τ that are compared, see `unrelated`
+SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
+# the prior of ln τ_q is normal around that of Dirichlet(β), as wide as this
+SPREAD_SD = 3.0
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What all chains of a shard share."""
-
-    layout: Layout
-    components: int
-    alpha: float
-    beta: float
-
-
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """One chain's labels, and the working memory that goes with them.
+@dataclass(frozen=True)
+class Categorical:
+    """A block of categories: see `silomix.model.families.family.Family`.
 
     Attributes
     ----------
-    key : root of the chain's randomness; sweep i draws from (key, i) whatever ran before.
+    beta : concentration of each level.
     """
 
-    plan: Plan
-    key: int
-    labels: Bytes
-    work: Workspace
+    variables: tuple[Variable, ...]
+    beta: float = 0.5
 
+    @cached_property
+    def statistics(self) -> Ints:
+        """How many each variable has: a count for each level."""
+        return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
 
-class Categorical:
-    """The categorical family on the compiled kernels: what the sampler needs of a family."""
+    @property
+    def parameters(self) -> Ints:
+        """How many each variable has: a probability for each level."""
+        return self.statistics
 
-    def prepare(self, shard: Shard, components: int, alpha: float, beta: float) -> Plan:
-        """Lay the shard out for the sweep, with the silo's share of the prior."""
-        return Plan(lay_out(shard.codes, shard.schema.sizes), components, alpha, beta)
+    @property
+    def posterior_numbers(self) -> Ints:
+        """How many each variable has: a shape for each level."""
+        return self.statistics
 
-    def start(self, plan: Plan, key: int) -> Bytes:
-        """Return random labels, every component equally likely, as the paper starts."""
-        labels = np.empty(len(plan.layout.codes), dtype=np.uint8)
-        gibbs_sweep.start(np.uint64(key), labels, plan.components)
-        return labels
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where each variable's levels start: (variable + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.statistics)]).astype(np.int64)
 
-    def resume(self, plan: Plan, key: int, labels: Bytes, threads: int) -> Chain:
-        """Return a chain that goes on from `labels`, with room for `threads` threads.
+    @property
+    def free(self) -> int:
+        """All probabilities but one of each variable are free."""
+        return int(self.statistics.sum()) - len(self.variables)
 
-        The labels are the whole state: a chain rebuilt from them goes on as if never stopped.
+    def names(self) -> list[tuple[str, str]]:
+        """Return the variable and the level of each parameter."""
+        return [(variable.name, level) for variable in self.variables for level in variable.levels]
+
+    def share(self, silos: int) -> Categorical:
+        """Return the family with the prior to the power 1/S: Fendler et al. (2026), section 4.2."""
+        return Categorical(self.variables, (self.beta - 1) / silos + 1)
+
+    def features(self, cells: Codes) -> Floats:
+        """Return (row, level), one where the row has the level; a missing cell has none."""
+        return one_hot(cells, self.offsets)
+
+    def log_base(self, cells: Codes) -> Floats:
+        """Return zeros: (row,)."""
+        return np.zeros(len(cells))
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return ln p: (..., level)."""
+        return np.log(np.maximum(parameters, SMALLEST_PROBABILITY))
+
+    def moments(self, parameters: Reals) -> Reals:
+        """Return the probabilities: they are the expected counts of a row."""
+        return parameters
+
+    def from_moments(self, moments: Reals) -> Reals:
+        """Return the probabilities."""
+        return moments
+
+    def places(self, moments: Floats) -> Floats:
+        """Return the roots of the shares: their distance is Hellinger's."""
+        return np.sqrt(moments)
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return probabilities none of which is zero."""
+        return np.maximum(parameters, SMALLEST)
+
+    def prior(self) -> Floats:
+        """Return the shapes of the prior: (level,)."""
+        return np.full(int(self.offsets[-1]), self.beta)
+
+    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return the shapes of the posterior: (..., level)."""
+        return np.asarray(statistics + (self.beta if prior is None else prior))
+
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw probabilities: (draw, ..., level); one, and no axis for it, without `draws`."""
+        return dirichlet.draw_levels(posterior, self.offsets, rng, draws)
+
+    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return log p(cells), the probabilities integrated out: (..., variable)."""
+        base = self.prior() if prior is None else prior
+        return dirichlet.log_evidence(statistics, self.offsets, base)
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E ln p under the posterior: (..., level)."""
+        shapes = self.posterior(statistics)
+        totals = dirichlet.level_totals(shapes, self.offsets)
+        return np.asarray(digamma(shapes) - digamma(totals))
+
+    def known(self, statistics: Array) -> Floats:
+        """Return how many rows have a cell: (..., variable)."""
+        return np.add.reduceat(statistics, self.offsets[:-1], axis=-1)
+
+    def cells(self, statistics: Floats) -> Floats:
+        """Return how many cells there are in all: (...,)."""
+        return np.asarray(statistics.sum(axis=-1))
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return counts none of which is below zero, as moments of draws near zero may be."""
+        return np.maximum(statistics, 0.0)
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return the counts that Dirichlets with the draws' moments have beyond the prior."""
+        mean, concentration = dirichlet.fit_dirichlet(draws, self.offsets)
+        return mean * np.repeat(concentration, self.statistics, axis=1) - self.beta
+
+    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
+        """Return each level's share, equal ones of none, and of how many cells."""
+        return dirichlet.shares_of(statistics, self.offsets), self.known(statistics)
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of the Beta distributions that are the Dirichlets' margins."""
+        own = np.maximum(posterior, SMALLEST_SHAPE)
+        totals = np.repeat(self.known(own), self.statistics, axis=-1)
+        return np.asarray(betaincinv(own, np.maximum(totals - own, SMALLEST_SHAPE), 0.5))
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of the probabilities: (..., level)."""
+        spread = 1 + np.repeat(concentration, self.statistics, axis=1)
+        return mean * (1 - mean) / spread
+
+    def score(self, parameters: Floats, statistics: Floats) -> Floats:
+        """Return n/p: (..., level)."""
+        return statistics / parameters
+
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior, and its gradient: (..., level)."""
+        sizes, beta = self.statistics, self.beta
+        constant = np.sum(gammaln(sizes * beta) - sizes * gammaln(beta))
+        return constant, (beta - 1) * np.log(parameters).sum(), (beta - 1) / parameters
+
+    def coordinates(self, parameters: Reals) -> Reals:
+        """Return the probabilities, as in the paper."""
+        return parameters
+
+    def free_coordinates(self, parameters: Reals) -> Reals:
+        """Return the probabilities without those of each variable's last level."""
+        return np.delete(parameters, self.offsets[1:] - 1, axis=-1)
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return probabilities that sum to one within each variable."""
+        positive = np.maximum(coordinates, SMALLEST)
+        return positive / dirichlet.level_totals(positive, self.offsets)
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with shares from elsewhere; nothing where all is well."""
+        return self.problems(mean, together=True)
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return ln Σ_k √(p_a[k] p_b[k]), Bhattacharyya's: (..., variable)."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.known(np.sqrt(one) * np.sqrt(other))))
+
+    def overlap(self, one: Array, other: Array) -> Floats:
+        """Return Σ min(counts): (..., variable)."""
+        return self.known(np.minimum(one, other))
+
+    def problems(self, parameters: Reals, together: bool) -> str:
+        """Say what is wrong with probabilities from elsewhere; nothing where all is well."""
+        low, high = parameters.min(initial=0.0), parameters.max(initial=0.0)
+        if not (low >= 0.0 and high <= 1.0 + NORMALISED):
+            return f"has probabilities from {low:g} to {high:g}"
+        sums = self.known(parameters)
+        odd = together & (np.abs(sums - 1.0) > NORMALISED)
+        return "has probabilities of a variable that do not sum to one" if odd.any() else ""
+
+    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return the counts that say of m, without drift, what these say of it under drift."""
+        return drift.discount(statistics, kappa, self.offsets, self.beta)
+
+    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return what discounting leaves out of the log probability: (..., variable)."""
+        return drift.log_remainder(statistics, kappa, self.offsets, self.beta)
+
+    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
+        """Return shapes τ_q ḡ_q, ḡ the mean of the clusters' profiles, τ_q the most probable."""
+        sizes, beta = self.statistics, self.beta
+        totals = dirichlet.level_totals(statistics, self.offsets)
+        smoothed = (statistics + beta) / (totals + beta * np.repeat(sizes, sizes))
+        centre = smoothed.mean(axis=0)
+        fits = np.array([worth @ self.log_evidence(statistics, tau * centre) for tau in SPREADS])
+        fits -= 0.5 * ((np.log(SPREADS)[:, None] - np.log(beta * sizes)) / SPREAD_SD) ** 2
+        return np.repeat(SPREADS[fits.argmax(axis=0)], sizes) * centre
+
+    def draw_kappa(
+        self, statistics: Ints, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
+    ) -> Ints:
+        """Draw where κ is on the grid: (chain, variable)."""
+        given = statistics, parameters, current, log_odds, self.offsets
+        return draw_from_grid(*given, drift.TRIED, rng)
+
+    def shared_posterior(
+        self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the shapes of the shared profiles: (chain, cluster, level).
+
+        Table counts turn the Dirichlet–multinomial into a multinomial of m (Teh et al., 2006).
         """
-        work = make_workspace(plan.layout, plan.components, threads)
-        gibbs_sweep.count(work, labels)
-        return Chain(plan, key, labels.copy(), work)
+        tables = sum_tables(statistics, parameters, kappa, self.offsets, rng)
+        return tables + np.float64(self.beta)
 
-    def advance(
-        self, chain: Chain, sweeps: range, when: Schedule, kept: KeptDraws, pool: Executor | None
-    ) -> None:
-        """Run Gibbs sweeps on the chain in place and write the draws that are due into `kept`.
+    def draw_own(self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw p_sc ~ Dirichlet(κ m_c + counts): (silo, chain, cluster, level)."""
+        return drift.draw_silo_profiles(statistics, parameters, kappa, self.offsets, rng)
 
-        Parameters given the labels, then labels given the parameters. With a `pool`, its threads
-        share the rows of each sweep: randomness is keyed by row and the counts are integers, so
-        the draws are the same.
-
-        Parameters
-        ----------
-        sweeps : which ones to run, numbered from one.
-        when : which of them to keep.
-        """
-        work, labels, prior = chain.work, chain.labels, (chain.plan.alpha, chain.plan.beta)
-        if pool is None:
-            due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
-            gibbs_sweep.run(np.uint64(chain.key), *due_at, work, *prior, labels, kept)
-            return
-        bounds = part_bounds(len(labels), len(work.exact))
-        for sweep in sweeps:
-            late = sweep - when.burn_in
-            due = late > 0 and late % when.thin == 0
-            below = fold(chain.key, sweep)
-            key = np.uint64(fold(below, gibbs_sweep.PARAMETERS))
-            gibbs_sweep.draw_parameters(key, work, *prior)
-            key = np.uint64(fold(below, gibbs_sweep.LABELS))
-            parts = [
-                pool.submit(gibbs_sweep.draw_labels, key, work, thread, first, last, labels, due)
-                for thread, (first, last) in enumerate(bounds)
-            ]
-            for part in parts:
-                part.result()
-            gibbs_sweep.gather(work)
-            if due:
-                gibbs_sweep.keep(work, labels, kept, late // when.thin - 1)
-
-
-def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
-    """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
-    blocks = -(-rows // BLOCK)
-    edges = [min(rows, blocks * t // threads * BLOCK) for t in range(threads)] + [rows]
-    return list(pairwise(edges))
-
-
-def draw_given_parameters(
-    layout: Layout, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
-) -> tuple[Ints, Ints, Floats, Floats]:
-    """Draw the rows' labels for many chains at once, given each chain's parameters.
-
-    Chains are shared out among the threads; each has its own key, so the draws are the same for
-    any number of them.
-
-    Parameters
-    ----------
-    given : weights, (chain, cluster), and probabilities, (chain, cluster, level).
-    alpha : the weights are drawn again ~ Dirichlet(alpha + members) after each label draw; zero
-        leaves them as they are.
-    sweeps : how many label draws.
-
-    Returns
-    -------
-    counts : (chain, cluster, level); members : (chain, cluster), what the labels add up to.
-    weights : (chain, cluster), drawn given `members`, or those received.
-    log_likelihood : (chain,), at the parameters received.
-    """
-    weights = np.array(given[0], dtype=np.float64)
-    probabilities = np.ascontiguousarray(given[1], dtype=np.float64)
-    chains, clusters = weights.shape
-    counts = np.zeros(probabilities.shape, np.int64)
-    members = np.zeros((chains, clusters), np.int64)
-    log_likelihood = np.zeros(chains)
-
-    def draw(first: int, last: int) -> None:
-        work, labels = make_workspace(layout, clusters), np.zeros(len(layout.codes), np.uint8)
-        task = np.uint64(key), first, last, work, labels, float(alpha), sweeps
-        out = counts, members, log_likelihood
-        gibbs_sweep.draw_given_parameters(*task, weights, probabilities, out)
-
-    split_work(chains, threads, draw)
-    return counts, members, weights, log_likelihood
+    def log_marginal(self, statistics: Ints, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(counts | m, κ) up to a function of their number: (..., variable)."""
+        terms = drift.log_level_terms(
+            statistics, parameters, np.repeat(kappa, self.statistics, axis=-1)
+        )
+        return self.known(terms)
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:
@@ -180,84 +263,3 @@ def one_hot(codes: Codes, offsets: Ints) -> Floats:
     row, variable = np.nonzero(codes < sizes)
     present[row, offsets[variable] + codes[row, variable]] = 1.0
     return present
-
-
-def log_responsibilities(present: Floats, weights: Floats, probabilities: Floats) -> Floats:
-    """Return log P(component | row), draw by draw: (row, draw, component).
-
-    Parameters
-    ----------
-    present : (row, level)
-    weights : (component,)
-    probabilities : (draw, component, level)
-    """
-    logs = np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
-    log_weights = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
-    return log_softmax(np.tensordot(present, logs, axes=(1, 2)) + log_weights, axis=2)
-
-
-def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
-    """Return the draws from `first` up to and without `last`: random ones, as their order is."""
-    some = slice(first, last)
-    return MatchedDraws(matched.weights[:, some], matched.probabilities[:, some], matched.held)
-
-
-def mix(matched: MatchedDraws, weights: Floats, profiles: Floats) -> tuple[Floats, Floats]:
-    """Return the global draws at λ (silo,) and μ (silo, cluster).
-
-    Returns
-    -------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    """
-    mixed_weights = np.tensordot(weights, matched.weights, axes=1)
-    mixed = np.zeros(matched.probabilities.shape[1:])
-    for share, probabilities in zip(profiles, matched.probabilities, strict=True):
-        mixed += share[:, None] * probabilities
-    return np.maximum(mixed_weights, SMALLEST), np.maximum(mixed, SMALLEST)
-
-
-def mix_gradient(
-    matched: MatchedDraws, by_weight: Floats, by_probability: Floats
-) -> tuple[Floats, Floats]:
-    """Carry a gradient in (π̂_t, p̂_t) over to one in (λ, μ), averaged over the draws.
-
-    Parameters
-    ----------
-    by_weight : (draw, cluster); by_probability : (draw, cluster, level)
-
-    Returns
-    -------
-    weights : (silo,); profiles : (silo, cluster)
-    """
-    draws = len(by_weight)
-    weights = np.tensordot(matched.weights, by_weight, axes=2)
-    profiles = [np.einsum("tcd,tcd->c", p, by_probability) for p in matched.probabilities]
-    return weights / draws, np.array(profiles) / draws
-
-
-def mean_log_likelihood(
-    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: RowTable, threads: int = 1
-) -> tuple[Floats, Floats, Floats]:
-    """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
-
-    With N̂_{t,c} and n̂_{t,c,k} the expected rows and cells at θ̂_t, ∂/∂λ_s is the mean over
-    draws of Σ_c N̂_c π_c^s / π̂_c, and ∂/∂μ_{s,c} that of Σ_k n̂_{c,k} p_{c,k}^s / p̂_{c,k}.
-
-    Parameters
-    ----------
-    weights : (start, silo), λ; profiles : (start, silo, cluster), μ.
-
-    Returns
-    -------
-    (start,), and as `weights` and `profiles`.
-    """
-    values, by_weights, by_profiles = [], [], []
-    # point by point: the global draws of all of them would fill the memory
-    for point in zip(weights, profiles, strict=True):
-        shares, probabilities = mix(matched, *point)
-        expected = expected_counts(shares, probabilities, rows, threads)
-        gradient = mix_gradient(matched, expected.members / shares, expected.cells / probabilities)
-        values.append(expected.log_likelihood.mean())
-        by_weights.append(gradient[0])
-        by_profiles.append(gradient[1])
-    return np.array(values), np.array(by_weights), np.array(by_profiles)

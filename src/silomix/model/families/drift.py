@@ -1,14 +1,17 @@
-"""Drift: a cluster's profile may differ between silos, variable by variable.
+"""Drift: a cluster's parameters may differ between silos, variable by variable.
 
-    p_sc^q ~ Dirichlet(κ_q m_c^q),   m_c^q ~ Dirichlet(β, …, β)
+The silos share m_c, and each has its own parameters around it. κ_q says how alike they are in
+variable q, and at κ_q = ∞ they are the same, which is the model of Fendler et al. (2026). Half of
+the prior of κ_q is at ∞ and half is log-uniform on a grid; how many variables drift is learned too
+(P(κ_q = ∞) ~ Beta(1, 1)). How parameters vary at κ is the family's matter; of categories,
 
-The silos share the mean profile m_c; κ_q says how alike they are in variable q, and at κ_q = ∞ they
-are the same, which is the model of Fendler et al. (2026). Half of the prior of κ_q is at ∞ and half
-is log-uniform on a grid; how many variables drift is learned too (P(κ_q = ∞) ~ Beta(1, 1)).
+    p_sc^q ~ Dirichlet(κ_q m_c^q),   m_c^q ~ Dirichlet(β, …, β),
 
-Given the silos' level counts by cluster, the coordinator draws κ, then m, with the silos' own
-profiles integrated out, and only then those profiles. In another order, with profiles left over
-from before κ or m moved, the three steps would not leave the posterior as it is.
+which the last functions here are about.
+
+Given what the silos' rows add up to by cluster, the coordinator draws κ, then m, with the silos'
+own parameters integrated out, and only then those. In another order, with parameters left over from
+before κ or m moved, the three steps would not leave the posterior as it is.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, zeta
 
-from silomix.kernels.dirichlet_multinomial import GRID, draw_from_grid, sum_tables
-from silomix.model.families.dirichlet import SMALLEST_GAMMA, draw_levels, level_totals
+from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.model.families.dirichlet import SMALLEST_GAMMA, level_totals
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Rng
+    from silomix.model.families.product import Product
 
 # finite points of the grid that one draw of κ_q compares
 TRIED = 3
@@ -33,85 +37,85 @@ class Shared(NamedTuple):
 
     Attributes
     ----------
-    mean : (chain, cluster, level), m.
+    mean : (chain, cluster, parameter), m.
     kappa : (chain, variable), points of `GRID`.
-    shapes : (chain, cluster, level), of the Dirichlets that m was drawn from; empty at the start.
+    numbers : (chain, cluster, posterior number), that m was drawn from; empty at the start.
     """
 
     mean: Floats
     kappa: Floats
-    shapes: Floats = np.empty(0)
+    numbers: Floats = np.empty(0)
 
 
-def draw_shared(counts: Ints, shared: Shared, beta: float, offsets: Ints, rng: Rng) -> Shared:
-    """Draw κ given m, then m given κ, both with the silos' own profiles integrated out.
+def draw_shared(statistics: Array, shared: Shared, family: Product, rng: Rng) -> Shared:
+    """Draw κ given m, then m given κ, both with the silos' own parameters integrated out.
 
     Parameters
     ----------
-    counts : (silo, chain, cluster, level), whole numbers, of the silos' last labels.
+    statistics : (silo, chain, cluster, statistic), of the silos' last labels.
     """
-    kappa = draw_kappa(counts, shared, offsets, rng)
-    # table counts turn the Dirichlet–multinomial into a multinomial of m (Teh et al., 2006)
-    shapes = sum_tables(counts, shared.mean, kappa, offsets, rng) + np.float64(beta)
-    return Shared(draw_levels(shapes, offsets, rng), kappa, shapes)
+    kappa = draw_kappa(statistics, shared, family, rng)
+    numbers = family.shared_posterior(statistics, shared.mean, kappa, rng)
+    return Shared(family.draw(numbers, rng), kappa, numbers)
 
 
-def draw_kappa(counts: Ints, shared: Shared, offsets: Ints, rng: Rng) -> Floats:
+def draw_kappa(statistics: Array, shared: Shared, family: Product, rng: Rng) -> Floats:
     """Draw κ of every chain and variable on the grid: (chain, variable)."""
     same = np.isinf(shared.kappa).sum(axis=1)
     drifting = shared.kappa.shape[1] - same
     # the odds of drift are a ratio of two gammas: a Beta(1, 1) prior, updated
     log_odds = np.log(rng.standard_gamma(1.0 + drifting)) - np.log(rng.standard_gamma(1.0 + same))
     current = np.searchsorted(GRID, shared.kappa)
-    return GRID[draw_from_grid(counts, shared.mean, current, log_odds, offsets, TRIED, rng)]
-
-
-def draw_silo_profiles(counts: Ints, shared: Shared, offsets: Ints, rng: Rng) -> Floats:
-    """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
-    kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)[:, None, :]
-    drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
-    own = np.array(np.broadcast_to(shared.mean, counts.shape))
-    # most variables do not drift, and gamma variables are what takes the time
-    shapes = np.broadcast_to(kappa * shared.mean, counts.shape)[drifts] + counts[drifts]
-    own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
-    return np.where(drifts, own / level_totals(own, offsets), own)
+    return GRID[family.draw_kappa(statistics, shared.mean, current, log_odds, rng)]
 
 
 def exchange_clusters(
-    counts: Ints, weights: Floats, shared: Shared, offsets: Ints, rng: Rng
-) -> tuple[Ints, Floats]:
+    statistics: Array, weights: Floats, shared: Shared, family: Product, rng: Rng
+) -> tuple[Array, Floats]:
     """Let every silo exchange the rows and weights of two clusters, in every chain.
 
-    A Metropolis step on the labels with the silo's profiles integrated out: a silo whose clusters
+    A Metropolis step on the labels with the silo's parameters integrated out: a silo whose clusters
     were matched crosswise can change over, which row by row it never could.
 
     Parameters
     ----------
-    counts : (silo, chain, cluster, level)
+    statistics : (silo, chain, cluster, statistic)
     weights : (silo, chain, cluster, …), and whatever else goes with a cluster's rows.
     """
-    silos, chains, clusters, _ = counts.shape
+    silos, chains, clusters, _ = statistics.shape
     if clusters < 2:
-        return counts, weights
+        return statistics, weights
     a = rng.integers(clusters, size=(silos, chains))
     b = (a + rng.integers(1, clusters, size=(silos, chains))) % clusters
     silo, chain = np.ogrid[:silos, :chains]
-    of_a, of_b = counts[silo, chain, a], counts[silo, chain, b]
+    of_a, of_b = statistics[silo, chain, a], statistics[silo, chain, b]
     mean_a, mean_b = shared.mean[chain, a], shared.mean[chain, b]
-    kappa = np.repeat(shared.kappa, np.diff(offsets), axis=1)
     gain = (
-        log_level_terms(of_b, mean_a, kappa)
-        + log_level_terms(of_a, mean_b, kappa)
-        - log_level_terms(of_a, mean_a, kappa)
-        - log_level_terms(of_b, mean_b, kappa)
+        family.log_marginal(of_b, mean_a, shared.kappa)
+        + family.log_marginal(of_a, mean_b, shared.kappa)
+        - family.log_marginal(of_a, mean_a, shared.kappa)
+        - family.log_marginal(of_b, mean_b, shared.kappa)
     ).sum(axis=-1)
     moved = gain > np.log(rng.random(gain.shape))
     s, t = np.nonzero(moved)
-    counts, weights = counts.copy(), weights.copy()
+    statistics, weights = statistics.copy(), weights.copy()
     one, other = a[s, t], b[s, t]
-    for array in (counts, weights):
+    for array in (statistics, weights):
         array[s, t, one], array[s, t, other] = array[s, t, other], array[s, t, one]
-    return counts, weights
+    return statistics, weights
+
+
+def draw_silo_profiles(
+    counts: Ints, mean: Floats, kappa: Floats, offsets: Ints, rng: Rng
+) -> Floats:
+    """Draw p_sc ~ Dirichlet(κ m_c + counts), m_c where κ = ∞: (silo, chain, cluster, level)."""
+    kappa = np.repeat(kappa, np.diff(offsets), axis=1)[:, None, :]
+    drifts = np.broadcast_to(np.isfinite(kappa), counts.shape)
+    own = np.array(np.broadcast_to(mean, counts.shape))
+    # most variables do not drift, and gamma variables are what takes the time
+    shapes = np.broadcast_to(kappa * mean, counts.shape)[drifts] + counts[drifts]
+    own[drifts] = np.maximum(rng.standard_gamma(shapes), SMALLEST_GAMMA)
+    return np.where(drifts, own / level_totals(own, offsets), own)
 
 
 def log_level_terms(counts: Array, mean: Floats, kappa: Floats) -> Floats:
@@ -167,10 +171,10 @@ def _trigamma_fall(x: Floats, n: Floats) -> Floats:
 
 
 def log_remainder(counts: Floats, kappa: Floats, offsets: Ints, beta: float = 0.5) -> Floats:
-    """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted: (...,).
+    """Return ln p(counts | m, κ) less Σ n′ ln m at the posterior mean, n′ discounted.
 
     Where counts of one silo are added up before they are discounted, this is what changes beside
-    the evidence of the discounted counts.
+    the evidence of the discounted counts: (..., variable).
     """
     sizes = np.diff(offsets)
     totals = np.add.reduceat(counts, offsets[:-1], axis=-1)
@@ -180,4 +184,4 @@ def log_remainder(counts: Floats, kappa: Floats, offsets: Ints, beta: float = 0.
     drifts = np.isfinite(kappa)
     k = np.where(drifts, kappa, 1.0)
     by_total = np.where(drifts, gammaln(k) - gammaln(k + totals), 0.0)
-    return np.asarray(terms.sum(axis=-1) + by_total.sum(axis=-1))
+    return np.asarray(np.add.reduceat(terms, offsets[:-1], axis=-1) + by_total)

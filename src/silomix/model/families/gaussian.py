@@ -1,0 +1,345 @@
+"""Numbers that are normal within a cluster, each variable on its own.
+
+    x | σ² ~ N(m, σ²),   m | σ² ~ N(m₀, σ²/λ₀),   σ² ~ inverse-gamma(a₀, b₀)
+
+in the units of the study: x less the variable's location, over its scale. The prior says that a
+cluster's mean is somewhere in the data and its spread some part of theirs: m₀ = 0, λ₀ = 0.01 (a
+hundredth of a row, as in Fraley and Raftery, 2007), a₀ = 1.5 and b₀ = 0.25, three rows with half of
+the scale as their standard deviation. No cluster's spread can be zero, whatever its rows. A
+missing cell is left out, which sums it out exactly.
+
+A power 1/S of this prior is improper from two silos on, so every silo takes the prior as it is: it
+is worth three rows, and is taken out again where silos' draws are multiplied.
+
+Under drift a silo's mean is normal around the shared one, N(m, σ²/(κ + 1)), and σ² is shared: so a
+silo of n rows says of m what n(κ + 1)/(n + κ + 1) rows say without drift.
+
+Per variable there are two parameters, mean and standard deviation, three statistics, (n, Σx, Σx²),
+and four numbers of the posterior, (m, λ, a, b).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import digamma, gammaincinv, gammaln
+
+from silomix.model.families.drift import GRID
+from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
+
+if TYPE_CHECKING:
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
+    from silomix.model.schema import Variable
+
+PRIOR = (0.0, 0.01, 1.5, 0.25)
+# of a posterior: sums of squares are differences, and may come out below zero
+SMALLEST_B = 1e-12
+# gamma variables of empty components may be as good as zero
+SMALLEST_GAMMA = 1e-100
+LOG_2PI = float(np.log(2 * np.pi))
+# draws that hardly move say no more than this many rows
+MOST_ROWS = 1e9
+# grid of the prior sizes of mean and spread of unrelated clusters, see `unrelated`
+MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
+SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
+# the prior of the logs of those is normal around `PRIOR`, as wide as this
+SIZE_SD = 3.0
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A block of normal variables: see `silomix.model.families.family.Family`."""
+
+    variables: tuple[Variable, ...]
+
+    @property
+    def parameters(self) -> Ints:
+        """How many each variable has: mean and standard deviation."""
+        return np.full(len(self.variables), 2)
+
+    @property
+    def statistics(self) -> Ints:
+        """How many each variable has: n, Σx, Σx²."""
+        return np.full(len(self.variables), 3)
+
+    @property
+    def posterior_numbers(self) -> Ints:
+        """How many each variable has: m, λ, a, b."""
+        return np.full(len(self.variables), 4)
+
+    @property
+    def free(self) -> int:
+        """All parameters are free."""
+        return 2 * len(self.variables)
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return the variable and what it is called of each parameter."""
+        return [(variable.name, word) for variable in self.variables for word in ("mean", "sd")]
+
+    def features(self, cells: Floats) -> Floats:
+        """Return T(x), (row, statistic), of cells (row, variable); nan is a missing one."""
+        known = ~np.isnan(cells)
+        x = np.where(known, cells, 0.0)
+        return flat(known, x, x * x)
+
+    def log_base(self, cells: Floats) -> Floats:
+        """Return what log p(x) has beside T · η: the change of units, (row,)."""
+        scales = np.array([variable.scale for variable in self.variables])
+        return -(~np.isnan(cells) @ np.log(scales))
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return η: (..., statistic) from (..., parameter)."""
+        m, s = by_variable(parameters, 2)
+        precision = s**-2.0
+        constant = -0.5 * (LOG_2PI + m * m * precision) - np.log(s)
+        return flat(constant, m * precision, -0.5 * precision)
+
+    def moments(self, parameters: Reals) -> Floats:
+        """Return E T(x): (..., statistic)."""
+        m, s = by_variable(parameters, 2)
+        return flat(np.ones_like(m), m, m * m + s * s)
+
+    def from_moments(self, moments: Floats) -> Floats:
+        """Return the parameters with these moments: (..., parameter)."""
+        _, mean, square = by_variable(moments, 3)
+        return flat(mean, np.sqrt(np.maximum(square - mean * mean, SMALLEST_B)))
+
+    def places(self, moments: Floats) -> Floats:
+        """Return where clusters with these moments are, for distances: mean and ln sd."""
+        return self.coordinates(self.from_moments(moments))
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return the parameters: an average of positive spreads is positive."""
+        return parameters
+
+    def share(self, silos: int) -> Gaussian:
+        """Return the family with a silo's share of the prior: all of it."""
+        return self
+
+    def prior(self) -> Floats:
+        """Return the numbers of the prior: (posterior number,)."""
+        return np.tile(PRIOR, len(self.variables))
+
+    def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
+        """Return the numbers of the posterior: (..., posterior number)."""
+        n, total, square = by_variable(statistics, 3)
+        m0, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
+        size = l0 + n
+        mean = (l0 * m0 + total) / size
+        b = b0 + 0.5 * (square + l0 * m0 * m0 - size * mean * mean)
+        return flat(mean, size, a0 + 0.5 * n, np.maximum(b, SMALLEST_B))
+
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        m, size, a, b = by_variable(posterior, 4)
+        shape = m.shape if draws is None else (draws, *m.shape)
+        gammas = np.maximum(rng.standard_gamma(a, shape), SMALLEST_GAMMA)
+        s = np.sqrt(b / gammas)
+        return flat(m + s / np.sqrt(size) * rng.standard_normal(shape), s)
+
+    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
+        """Return log p(cells), parameters integrated out: (..., variable)."""
+        n, _, _ = by_variable(statistics, 3)
+        _, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
+        _, size, a, b = by_variable(self.posterior(statistics, prior), 4)
+        spread = gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b)
+        return np.asarray(0.5 * np.log(l0 / size) + spread - 0.5 * n * LOG_2PI)
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E η under the posterior: (..., statistic)."""
+        m, size, a, b = by_variable(self.posterior(statistics), 4)
+        precision, log_precision = a / b, digamma(a) - np.log(b)
+        constant = 0.5 * (log_precision - LOG_2PI - precision * m * m - 1.0 / size)
+        return flat(constant, precision * m, -0.5 * precision)
+
+    def known(self, statistics: Floats) -> Floats:
+        """Return how many rows have a cell: (..., variable)."""
+        return by_variable(statistics, 3)[0]
+
+    def cells(self, statistics: Floats) -> Floats:
+        """Return how many cells there are in all: (...,)."""
+        return np.asarray(self.known(statistics).sum(axis=-1))
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return the sums as they are."""
+        return statistics
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+
+        With members that are certain, Var m = E σ²/λ. Draws are (draw, cluster, parameter).
+        """
+        m, s = by_variable(draws.astype(np.float64), 2)
+        _, l0, a0, b0 = by_variable(self.prior(), 4)
+        variance, mean = (s * s).mean(axis=0), m.mean(axis=0)
+        size = np.minimum(variance / np.maximum(m.var(axis=0), 1e-300), MOST_ROWS)
+        n = np.maximum(size - l0, 1e-3)
+        b = variance * np.maximum(a0 + 0.5 * n - 1.0, 0.5)
+        x = mean * (l0 + n) / n
+        square = (2.0 * (b - b0) + (l0 + n) * mean * mean) / n
+        return flat(n, n * x, n * np.maximum(square, x * x + SMALLEST_B))
+
+    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
+        """Return the mean statistics of a row, those of the prior for none, and of how many."""
+        n, total, square = by_variable(statistics, 3)
+        rows = np.where(n > 0, n, 1.0)
+        none = PRIOR[3] / PRIOR[2]
+        mean = flat(np.ones_like(n), total / rows, np.where(n > 0, square / rows, none))
+        return mean, np.asarray(n, dtype=np.float64)
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of the parameters: (..., parameter)."""
+        m, _, a, b = by_variable(posterior, 4)
+        return flat(m, np.sqrt(b / gammaincinv(a, 0.5)))
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of mean and ln sd: (..., parameter)."""
+        _, x, square = by_variable(mean, 3)
+        rows = 1.0 + concentration
+        return flat(np.maximum(square - x * x, SMALLEST_B) / rows, 0.5 / rows)
+
+    def score(self, parameters: Floats, statistics: Floats) -> Floats:
+        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        m, s = by_variable(parameters, 2)
+        n, total, square = by_variable(statistics, 3)
+        precision = s**-2.0
+        squares = square - 2.0 * m * total + n * m * m
+        return flat((total - n * m) * precision, squares * precision / s - n / s)
+
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior in (mean, sd), and its gradient."""
+        m, s = by_variable(parameters, 2)
+        m0, l0, a0, b0 = by_variable(self.prior(), 4)
+        precision, apart = s**-2.0, m - m0
+        normal = 0.5 * (np.log(l0) - LOG_2PI - l0 * apart * apart * precision) - np.log(s)
+        # dσ² = 2σ dσ
+        spread = a0 * np.log(b0) - gammaln(a0) - (2 * a0 + 1) * np.log(s) - b0 * precision
+        slopes = -(2 * a0 + 2) / s + (2 * b0 + l0 * apart * apart) * precision / s
+        value = float((normal + spread + np.log(2.0)).sum())
+        return 0.0, value, flat(-l0 * apart * precision, slopes)
+
+    def coordinates(self, parameters: Reals) -> Floats:
+        """Return (mean, ln sd): free, and comparable between variables."""
+        m, s = by_variable(parameters, 2)
+        return flat(m, np.log(s))
+
+    def free_coordinates(self, parameters: Reals) -> Floats:
+        """Return the coordinates: all of them are free."""
+        return self.coordinates(parameters)
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return the parameters at these coordinates."""
+        m, log_s = by_variable(coordinates, 2)
+        return flat(m, np.exp(log_s))
+
+    def problems(self, parameters: Reals, _: bool) -> str:
+        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        _, s = by_variable(parameters, 2)
+        return "" if (s > 0).all() else "has standard deviations that are not positive"
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        one, x, square = by_variable(mean, 3)
+        fits = (one == 1).all() and (square >= x * x * (1 - 1e-9)).all()
+        return "" if fits else "has means and mean squares that no numbers have"
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        (m, s), (k, t) = by_variable(one, 2), by_variable(other, 2)
+        both = s * s + t * t
+        return np.asarray(0.5 * np.log(2.0 * s * t / both) - 0.25 * (m - k) ** 2 / both)
+
+    def overlap(self, one: Floats, other: Floats) -> Floats:
+        """Return how many rows of two sums could be one: (..., variable), by Bhattacharyya."""
+        means = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
+        # a few rows have hardly any spread of their own
+        wide = [np.maximum(part, np.tile([-np.inf, 0.1], len(self.variables))) for part in means]
+        rows = np.minimum(self.known(one), self.known(other))
+        return np.asarray(rows * np.exp(self.log_affinity(*wide)))
+
+    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return the sums of fewer rows: spreads of silos that differ in mean may differ too."""
+        return fewer_rows(statistics, self.known(statistics), kappa, 3)
+
+    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
+        n, total, square = by_variable(statistics, 3)
+        rows = np.maximum(n, 1.0)
+        mean = total / rows
+        s = np.sqrt((np.maximum(square - rows * mean * mean, 0.0) + 2 * PRIOR[3]) / (rows + 3.0))
+        at = flat(mean, s)
+        kept = self.discount(statistics, kappa) * self.natural(at)
+        return self.log_marginal(statistics, at, kappa) - sum(by_variable(kept, 3))
+
+    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
+        """Return the prior that clusters which differ seem to come from: (posterior number,).
+
+        Its centre is the mean of their means, its typical variance the mean of theirs on the scale
+        of logarithms; how much they vary around these is the most probable of a grid of sizes.
+        """
+        m, _, a, b = by_variable(self.posterior(statistics), 4)
+        centre, log_variance = m.mean(axis=0), np.log(b / a).mean(axis=0)
+        best = np.full(len(self.variables), -np.inf)
+        chosen = np.empty((len(self.variables), 4))
+        for size in MEAN_SIZES:
+            for shape in SPREAD_SIZES:
+                numbers = np.broadcast_arrays(centre, size, shape, shape * np.exp(log_variance))
+                tried = np.stack(numbers, axis=-1)
+                value = worth @ self.log_evidence(statistics, tried.ravel())
+                apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
+                value -= 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+                better = value > best
+                best[better], chosen[better] = value[better], tried[better]
+        return chosen.ravel()
+
+    def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
+        n, total, square = by_variable(statistics, 3)
+        m, s = by_variable(parameters, 2)
+        rows = np.maximum(n, 1e-300)
+        mean = total / rows
+        drifts = np.isfinite(kappa)
+        k = np.where(drifts, kappa, 0.0) + 1.0
+        shrunk = np.where(drifts, k / (n + k), 1.0)
+        squares = np.maximum(square - total * mean, 0.0) + n * shrunk * (mean - m) ** 2
+        fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
+        return np.asarray(fixed - 0.5 * squares / (s * s))
+
+    def draw_kappa(
+        self, statistics: Floats, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
+    ) -> Ints:
+        """Draw where κ is on the grid: (chain, variable)."""
+        values = [
+            self.log_marginal(statistics, parameters, np.full(current.shape[1], kappa))
+            for kappa in GRID
+        ]
+        return draw_on_grid(np.array(values).sum(axis=(1, 3)), log_odds, rng)
+
+    def shared_posterior(
+        self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the posterior numbers of (m, σ), silos' own means integrated out, exactly."""
+        n, total, square = by_variable(statistics, 3)
+        drifts = np.isfinite(kappa)[:, None, :]
+        k = np.where(drifts, kappa[:, None, :], 0.0) + 1.0
+        shrunk = np.where(drifts, k / (n + k), 1.0)
+        mean = total / np.maximum(n, 1e-300)
+        weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
+        squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
+        m0, l0, a0, b0 = by_variable(self.prior(), 4)
+        size = l0 + weight
+        centre = (l0 * m0 + weighted) / size
+        b = b0 + 0.5 * (squares + l0 * m0 * m0 - size * centre * centre)
+        return flat(centre, size, a0 + 0.5 * n.sum(axis=0), np.maximum(b, SMALLEST_B))
+
+    def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own means around the shared ones, with the shared spreads."""
+        n, total, _ = by_variable(statistics, 3)
+        m, s = (np.broadcast_to(part, n.shape) for part in by_variable(parameters, 2))
+        drifts = np.broadcast_to(np.isfinite(kappa)[:, None, :], n.shape)
+        k = np.where(drifts, np.broadcast_to(kappa[:, None, :], n.shape), 0.0) + 1.0
+        centre = (k * m + total) / (k + n)
+        own = centre + s / np.sqrt(k + n) * rng.standard_normal(n.shape)
+        return flat(np.where(drifts, own, m), s)
