@@ -69,6 +69,9 @@ class Array(NamedTuple):
     high: float | str = np.inf
 
 
+# Of a log-likelihood: one that is infinite cannot be drawn.
+LARGEST = 1e300
+
 # Arrays by attribute of the posterior, and those of `TRACES`.
 # Groups and sizes are those of all silos, one after the other, `counts` of each silo.
 ARRAYS = {
@@ -85,8 +88,8 @@ ARRAYS = {
     "silo_profiles.probabilities": Array("<f4", ("silo draw", "silo", "cluster", "level"), 0, TOP),
     "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
-    "diagnostics.elbo": Array("<f8", ("step",)),
-    "polish.0": Array("<f8", ("round",)),
+    "diagnostics.elbo": Array("<f8", ("step",), -LARGEST, LARGEST),
+    "polish.0": Array("<f8", ("round",), -LARGEST, LARGEST),
     "polish.1": Array("<f8", ("check", "finding")),
 }
 # By array of the silos' own values, (draw, silo, …), that of the shared ones: (draw, …).
