@@ -1,9 +1,10 @@
 """Rows as sufficient statistics: labels, expected sums and memberships for any exponential family.
 
 A row is its features T(x), a missing cell zeros, and a cluster its natural parameters η: the log
-density of the row is T(x) · η, up to what no cluster changes. Rows are taken one by one and
-clusters side by side, so a row costs one vector operation for each feature that is not zero. Sums
-run over the rows in their order: no result depends on the number of threads.
+density of the row is T(x) · η, up to what no cluster changes. Rows are scored a block at a time,
+four of them and all clusters side by side, as vectors. Each score is a sum over the features in
+their order, and sums over rows run in the order of the rows: no result depends on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -12,27 +13,114 @@ import math
 
 import numpy as np
 
-from silomix.kernels.arrays import Bytes, Floats
+from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.random_numbers import fold_bits, uniform
 
+# clusters are padded to whole vectors
+LANES = 8
+# rows scored together: their scores stay in the nearest cache
+BLOCK = 64
+# weight of a cluster that pads; and differences of logs below which a mass is nothing to a sum
+NO_WEIGHT, NOTHING = -1e300, -45.0
 
-@kernel
-def _score(features: Floats, natural: Floats, log_weights: Floats, scores: Floats) -> float:
-    """Write ln(weight) + T · η of one row into `scores`, (cluster,); return the largest.
 
-    natural : (feature, cluster)
+def in_vectors(natural: Floats, log_weights: Floats) -> tuple[Floats, Floats]:
+    """Pad the clusters to whole vectors.
+
+    Parameters
+    ----------
+    natural : (..., feature, cluster); log_weights : (..., cluster)
     """
-    scores[:] = log_weights
-    for feature in range(features.size):
-        value = features[feature]
-        if value != 0.0:
-            for cluster in range(scores.size):
-                scores[cluster] += value * natural[feature, cluster]
-    return scores.max()
+    clusters = log_weights.shape[-1]
+    width = -(-clusters // LANES) * LANES
+    wide = np.zeros((*natural.shape[:-1], width))
+    wide[..., :clusters] = natural
+    logs = np.full((*log_weights.shape[:-1], width), NO_WEIGHT)
+    logs[..., :clusters] = log_weights
+    return wide, logs
 
 
 @kernel
+def _score(
+    features: Floats, first: int, last: int, natural: Floats, log_weights: Floats, scores: Floats
+) -> None:
+    """Write ln(weight) + T · η of rows first … last − 1 into `scores`, (row in block, cluster)."""
+    width = log_weights.size
+    for row in range(last - first):
+        for cluster in range(width):
+            scores[row, cluster] = log_weights[cluster]
+    row = 0
+    while row < last - first:
+        if row + 4 <= last - first:
+            a, b, c, d = scores[row], scores[row + 1], scores[row + 2], scores[row + 3]
+            for feature in range(features.shape[1]):
+                w = features[first + row, feature]
+                x = features[first + row + 1, feature]
+                y = features[first + row + 2, feature]
+                z = features[first + row + 3, feature]
+                for cluster in range(width):
+                    value = natural[feature, cluster]
+                    a[cluster] += w * value
+                    b[cluster] += x * value
+                    c[cluster] += y * value
+                    d[cluster] += z * value
+            row += 4
+        else:
+            for feature in range(features.shape[1]):
+                w = features[first + row, feature]
+                for cluster in range(width):
+                    scores[row, cluster] += w * natural[feature, cluster]
+            row += 1
+
+
+@kernel
+def _masses(scores: Floats, masses: Floats) -> tuple[float, float]:
+    """Write exp(scores − largest) into `masses`, (cluster,); return their sum, and the largest."""
+    largest = scores[0]
+    for cluster in range(1, scores.size):
+        largest = max(largest, scores[cluster])
+    total = 0.0
+    for cluster in range(scores.size):
+        apart = scores[cluster] - largest
+        masses[cluster] = math.exp(apart) if apart > NOTHING else 0.0
+        total += masses[cluster]
+    return total, largest
+
+
+@kernel
+def _draw_labels(
+    key: np.uint64,
+    features: Floats,
+    natural: Floats,
+    log_weights: Floats,
+    labels: Bytes,
+    members: Floats,
+    statistics: Floats,
+) -> float:
+    width, clusters = log_weights.size, members.size
+    scores, masses = np.empty((BLOCK, width)), np.empty(width)
+    members[:] = 0.0
+    statistics[:] = 0.0
+    log_likelihood = 0.0
+    for first in range(0, len(features), BLOCK):
+        last = min(first + BLOCK, len(features))
+        _score(features, first, last, natural, log_weights, scores)
+        for row in range(first, last):
+            total, largest = _masses(scores[row - first], masses)
+            log_likelihood += largest + math.log(total)
+            left = uniform(fold_bits(key, row)) * total
+            chosen = 0
+            while chosen < clusters - 1 and masses[chosen] <= left:
+                left -= masses[chosen]
+                chosen += 1
+            labels[row] = chosen
+            members[chosen] += 1.0
+            for feature in range(features.shape[1]):
+                statistics[chosen, feature] += features[row, feature]
+    return log_likelihood
+
+
 def draw_labels(
     key: np.uint64,
     features: Floats,
@@ -54,31 +142,12 @@ def draw_labels(
     -------
     Σ ln Σ_c weight_c exp(T · η_c), the labels summed out.
     """
-    clusters = log_weights.size
-    scores, prefix = np.empty(clusters), np.empty(clusters)
-    members[:] = 0.0
-    statistics[:] = 0.0
-    log_likelihood = 0.0
-    for row in range(len(features)):
-        largest = _score(features[row], natural, log_weights, scores)
-        total = 0.0
-        for cluster in range(clusters):
-            total += math.exp(scores[cluster] - largest)
-            prefix[cluster] = total
-        log_likelihood += largest + math.log(total)
-        target = uniform(fold_bits(key, row)) * total
-        chosen = 0
-        while chosen < clusters - 1 and prefix[chosen] <= target:
-            chosen += 1
-        labels[row] = chosen
-        members[chosen] += 1.0
-        for feature in range(features.shape[1]):
-            statistics[chosen, feature] += features[row, feature]
-    return log_likelihood
+    wide = in_vectors(natural, log_weights)
+    return _draw_labels(key, features, *wide, labels, members, statistics)
 
 
 @kernel
-def sum_by_label(features: Floats, labels: Bytes, members: Floats, statistics: Floats) -> None:
+def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
     """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
     members[:] = 0.0
     statistics[:] = 0.0
@@ -93,26 +162,27 @@ def _expect(
     features: Floats,
     natural: Floats,
     log_weights: Floats,
-    first: int,
-    last: int,
+    begin: int,
+    end: int,
     log_likelihood: Floats,
     members: Floats,
     statistics: Floats,
 ) -> None:
-    scores = np.empty(log_weights.shape[1])
-    for draw in range(first, last):
-        for row in range(len(features)):
-            largest = _score(features[row], natural[draw], log_weights[draw], scores)
-            total = 0.0
-            for cluster in range(scores.size):
-                scores[cluster] = math.exp(scores[cluster] - largest)
-                total += scores[cluster]
-            log_likelihood[draw] += largest + math.log(total)
-            for cluster in range(scores.size):
-                share = scores[cluster] / total
-                members[draw, cluster] += share
-                for feature in range(features.shape[1]):
-                    statistics[draw, cluster, feature] += share * features[row, feature]
+    width = log_weights.shape[1]
+    scores, masses = np.empty((BLOCK, width)), np.empty(width)
+    for draw in range(begin, end):
+        for first in range(0, len(features), BLOCK):
+            last = min(first + BLOCK, len(features))
+            _score(features, first, last, natural[draw], log_weights[draw], scores)
+            for row in range(first, last):
+                total, largest = _masses(scores[row - first], masses)
+                log_likelihood[draw] += largest + math.log(total)
+                for cluster in range(members.shape[1]):
+                    share = masses[cluster] / total
+                    if share > 0.0:
+                        members[draw, cluster] += share
+                        for feature in range(features.shape[1]):
+                            statistics[draw, cluster, feature] += share * features[row, feature]
 
 
 def expected_sums(
@@ -131,9 +201,10 @@ def expected_sums(
     """
     draws, clusters = log_weights.shape
     out = np.zeros(draws), np.zeros((draws, clusters)), np.zeros((draws, clusters, len(natural[0])))
+    wide = in_vectors(natural, log_weights)
 
-    def expect(first: int, last: int) -> None:
-        _expect(features, natural, log_weights, first, last, *out)
+    def expect(begin: int, end: int) -> None:
+        _expect(features, *wide, begin, end, *out)
 
     split_work(draws, threads, expect)
     return out
@@ -144,25 +215,27 @@ def _share(
     features: Floats,
     natural: Floats,
     log_weights: Floats,
-    first: int,
-    last: int,
+    begin: int,
+    end: int,
     membership: Floats,
     log_density: Floats,
 ) -> None:
-    draws, clusters = log_weights.shape
-    scores, by_draw = np.empty(clusters), np.empty(draws)
-    for row in range(first, last):
+    draws, width = log_weights.shape
+    scores, masses = np.empty((BLOCK, width)), np.empty(width)
+    by_draw = np.empty((BLOCK, draws))
+    for first in range(begin, end, BLOCK):
+        last = min(first + BLOCK, end)
         for draw in range(draws):
-            largest = _score(features[row], natural[draw], log_weights[draw], scores)
-            total = 0.0
-            for cluster in range(clusters):
-                scores[cluster] = math.exp(scores[cluster] - largest)
-                total += scores[cluster]
-            by_draw[draw] = largest + math.log(total)
-            for cluster in range(clusters):
-                membership[row, cluster] += scores[cluster] / (total * draws)
-        largest = by_draw.max()
-        log_density[row] = largest + math.log(np.exp(by_draw - largest).mean())
+            _score(features, first, last, natural[draw], log_weights[draw], scores)
+            for row in range(first, last):
+                total, largest = _masses(scores[row - first], masses)
+                by_draw[row - first, draw] = largest + math.log(total)
+                for cluster in range(membership.shape[1]):
+                    membership[row, cluster] += masses[cluster] / (total * draws)
+        for row in range(first, last):
+            logs = by_draw[row - first]
+            largest = logs.max()
+            log_density[row] = largest + math.log(np.exp(logs - largest).mean())
 
 
 def share_features(
@@ -181,9 +254,10 @@ def share_features(
     log_density : (row,), ln of the mean over draws of Σ_c weight_c exp(T · η_c).
     """
     out = np.zeros((len(features), log_weights.shape[1])), np.zeros(len(features))
+    wide = in_vectors(natural, log_weights)
 
-    def share(first: int, last: int) -> None:
-        _share(features, natural, log_weights, first, last, *out)
+    def share(begin: int, end: int) -> None:
+        _share(features, *wide, begin, end, *out)
 
     split_work(len(features), threads, share)
     return out
