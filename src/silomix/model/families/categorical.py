@@ -91,7 +91,8 @@ class Categorical:
 
     def natural(self, parameters: Reals) -> Floats:
         """Return ln p: (..., level)."""
-        return np.log(np.maximum(parameters, SMALLEST_PROBABILITY))
+        # a float32 has no number so small, and a level that nobody has must not be −inf × 0
+        return np.log(np.maximum(parameters.astype(np.float64), SMALLEST_PROBABILITY))
 
     def moments(self, parameters: Reals) -> Reals:
         """Return the probabilities: they are the expected counts of a row."""

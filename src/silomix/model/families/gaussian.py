@@ -37,7 +37,7 @@ PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
 SMALLEST_B = 1e-12
 # gamma variables of empty components may be as good as zero
-SMALLEST_GAMMA = 1e-100
+SMALLEST_GAMMA = 1e-12
 LOG_2PI = float(np.log(2 * np.pi))
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
