@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Codes, Ints
+    from silomix.kernels.arrays import Array, Codes, Floats, Ints
 
 Missing = Literal["marginalise", "level"]
 # Name of the extra level that `missing="level"` gives to a variable with missing cells.
@@ -18,16 +19,30 @@ MISSING_LEVEL = "(missing)"
 
 @dataclass(frozen=True)
 class Variable:
-    """One categorical variable: its name and its levels, in the order of their codes.
+    """One variable: its name, its kind, and what the cells of its column mean.
+
+    Attributes
+    ----------
+    levels : of a categorical variable, in the order of their codes.
+    kind : "categorical", or the word of another family of `silomix.model.families`.
+    location, scale : of numbers, so that (x − location)/scale is of the order of one in all silos;
+        of counts, the location is their mean. They are the study's, never taken from one silo.
+    transform : "log" where the logarithm of the number is what is modelled.
 
     Examples
     --------
     >>> silomix.Variable("smoker", ("no", "yes")).levels
     ('no', 'yes')
+    >>> silomix.Variable("age", kind="gaussian", location=54.0, scale=9.0).kind
+    'gaussian'
     """
 
     name: str
-    levels: tuple[str, ...]
+    levels: tuple[str, ...] = ()
+    kind: str = "categorical"
+    location: float = 0.0
+    scale: float = 1.0
+    transform: str = "none"
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class Schema:
 
     Attributes
     ----------
-    variables : in the order of the code columns.
+    variables : those of one kind beside each other, categorical ones first.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
 
@@ -55,9 +70,19 @@ class Schema:
     missing: Missing = "marginalise"
 
     @cached_property
+    def categories(self) -> tuple[Variable, ...]:
+        """The categorical variables."""
+        return tuple(v for v in self.variables if v.kind == "categorical")
+
+    @cached_property
+    def numbers(self) -> tuple[Variable, ...]:
+        """The other variables."""
+        return tuple(v for v in self.variables if v.kind != "categorical")
+
+    @cached_property
     def sizes(self) -> Ints:
-        """K_q, the number of levels of each variable: (variable,)."""
-        return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
+        """K_q, the number of levels of each categorical variable: (variable,)."""
+        return np.array([len(variable.levels) for variable in self.categories], dtype=np.int64)
 
     @cached_property
     def offsets(self) -> Ints:
@@ -67,18 +92,20 @@ class Schema:
     @cached_property
     def levels(self) -> list[tuple[str, str]]:
         """What each of the D level columns stands for: (variable, level)."""
-        return [(v.name, level) for v in self.variables for level in v.levels]
+        return [(v.name, level) for v in self.categories for level in v.levels]
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The rows of one silo as level codes. They never leave it.
+    """The rows of one silo: level codes, and numbers in the study's units. They never leave it.
 
     Attributes
     ----------
     schema : what the columns and codes mean.
-    codes : (row, variable), unsigned, the smallest type that holds them; code k < K_q is level
-        k of the variable, code K_q is a missing cell.
+    codes : (row, categorical variable), unsigned, the smallest type that holds them; code k < K_q
+        is level k of the variable, code K_q is a missing cell.
+    numbers : (row, other variable), transformed, less the location, over the scale; counts as they
+        are; nan is a missing cell. None where all variables are categories.
 
     Examples
     --------
@@ -89,8 +116,24 @@ class Shard:
 
     schema: Schema
     codes: Codes
+    numbers: Floats | None = None
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return int(self.codes.shape[0])
+
+    @cached_property
+    def cells(self) -> tuple[Array, ...]:
+        """The cells of each kind of variable in turn: (row, variable of that kind)."""
+        kinds = [variable.kind for variable in self.schema.numbers]
+        edges = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
+        found: list[Array] = [self.codes] if len(self.schema.categories) else []
+        if self.numbers is not None:
+            found += [self.numbers[:, first:last] for first, last in pairwise(edges)]
+        return tuple(found)
+
+    def some(self, rows: Array) -> Shard:
+        """Return the shard of some of the rows: places, or a mask."""
+        numbers = None if self.numbers is None else self.numbers[rows]
+        return Shard(self.schema, self.codes[rows], numbers)
