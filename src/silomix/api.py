@@ -15,7 +15,6 @@ import numpy as np
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import reporting
-from silomix.model.schema import Shard
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
 from silomix.posterior.global_posterior import Assignment, backend_of
@@ -62,6 +61,8 @@ def sample(
     beta: float = 0.5,
     fractionate: bool = True,
     variables: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     schema: Schema | None = None,
     missing: Missing = "marginalise",
     frequency: str | None = None,
@@ -86,6 +87,7 @@ def sample(
     alpha, beta : concentrations of the priors of the weights and of the level probabilities.
     fractionate : False gives each silo the whole prior.
     variables : columns to use; all when left out.
+    kinds, bins : of columns, as for `fit`.
     schema : levels every silo agreed on; inferred from the table when left out.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
@@ -107,7 +109,8 @@ def sample(
     >>> draws.weights.shape, draws.labels.shape
     ((1000, 8), (1000, 200))
     """
-    shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
+    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+    shard = load(table, schema=schema, frequency=frequency, missing=missing, **about)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
     given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
@@ -147,6 +150,8 @@ def fit(
     seed: int = 0,
     threads: int | None = None,
     variables: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
     frequency: str | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
@@ -168,6 +173,9 @@ def fit(
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
+    kinds : by column, "categorical", "gaussian", "log-gaussian" or "poisson" (counts). Left out,
+        numbers are "gaussian" unless they have ten or fewer distinct values, all whole.
+    bins : by column of numbers, into how many levels to cut them, at quantiles: `{"age": 4}`.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
@@ -197,14 +205,15 @@ def fit(
     rules = OPEN if policy is None else find_policy(policy)
     frame = expand(table, frequency)
     roster = _split(frame, silo, shards, seed)
-    shard = load(frame, silo=silo, variables=variables, missing=missing)
+    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+    shard = load(frame, silo=silo, missing=missing, **about)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
     with reporting(progress) as report:
         parts = []
         for place, name in enumerate(roster.names):
-            own = Shard(shard.schema, shard.codes[roster.places == place])
+            own = shard.some(roster.places == place)
             folder = None if checkpoint is None else Path(checkpoint, name)
             parts.append(Silo(name, place, own, study, policy=rules, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:

@@ -270,7 +270,7 @@ def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
     assert (study.silos, study.local.partition) == (("9", "10"), "pam")
     assert study.variables[0].levels == ("x", "y", "(missing)")
     table.write_text("site,a,n\n" + "".join(f"s,{a},{a}\n" for a in range(1, 13)))
-    assert run(*common, "--frequency", "n", "--force").exit_code == 0
+    assert run(*common, "--frequency", "n", "--kind", "a=categorical", "--force").exit_code == 0
     (variable,) = silomix.read_study(out).variables
     assert (variable.name, variable.levels) == ("a", tuple(str(a) for a in range(1, 13)))
 
