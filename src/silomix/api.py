@@ -61,6 +61,8 @@ def sample(
     beta: float = 0.5,
     fractionate: bool = True,
     variables: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     schema: Schema | None = None,
     missing: Missing = "marginalise",
     frequency: str | None = None,
@@ -85,6 +87,7 @@ def sample(
     alpha, beta : concentrations of the priors of the weights and of the level probabilities.
     fractionate : False gives each silo the whole prior.
     variables : columns to use; all when left out.
+    kinds, bins : of columns, as for `fit`.
     schema : levels every silo agreed on; inferred from the table when left out.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
@@ -106,7 +109,8 @@ def sample(
     >>> draws.weights.shape, draws.labels.shape
     ((1000, 8), (1000, 200))
     """
-    shard = load(table, schema=schema, variables=variables, frequency=frequency, missing=missing)
+    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+    shard = load(table, schema=schema, frequency=frequency, missing=missing, **about)
     silos, silo = at_least("silos", silos, 1), at_least("silo", silo, 0)
     given: dict[str, Any] = {"burn_in": burn_in, "thin": thin}
     study = make_study(
@@ -146,6 +150,8 @@ def fit(
     seed: int = 0,
     threads: int | None = None,
     variables: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
     frequency: str | None = None,
     progress: Callable[[Progress], None] | bool | None = None,
@@ -167,6 +173,9 @@ def fit(
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
+    kinds : by column, "categorical", "gaussian", "log-gaussian" or "poisson" (counts). Left out,
+        numbers are "gaussian" unless they have ten or fewer distinct values, all whole.
+    bins : by column of numbers, into how many levels to cut them, at quantiles: `{"age": 4}`.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.
     progress : None shows a bar on a terminal; False never; or a function of a `Progress`.
@@ -196,7 +205,8 @@ def fit(
     rules = OPEN if policy is None else find_policy(policy)
     frame = expand(table, frequency)
     roster = _split(frame, silo, shards, seed)
-    shard = load(frame, silo=silo, variables=variables, missing=missing)
+    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+    shard = load(frame, silo=silo, missing=missing, **about)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)

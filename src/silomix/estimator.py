@@ -37,11 +37,12 @@ PASSED_ON = tuple(name for name in signature(api.fit).parameters if name not in 
 
 
 class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Bayesian clustering of categorical rows, within and across silos.
+    """Bayesian clustering of rows, within and across silos.
 
-    Every column is taken as categorical: numbers and texts are level names, NaN and None are
-    missing cells. A column of more than 50 distinct numbers looks continuous and is refused:
-    bin it first. A level that `fit` has not seen is refused by `predict`.
+    Texts are level names, and so are numbers of ten or fewer distinct values, all whole; other
+    numbers are normal within a cluster. `kinds` and `bins` say otherwise, by column; those of an
+    array are called x0, x1 and so on. NaN and None are missing cells. A level that `fit` has not
+    seen is refused by `predict`.
 
     Parameters
     ----------

@@ -147,6 +147,18 @@ def test_sample_is_load_and_sample_shard(seed):
     assert ("x2", MISSING_LEVEL) in draws.levels
 
 
+def test_kinds_and_bins_reach_the_shard(seed, calls):
+    """Those of `sample`; `fit` hands them to the same function."""
+    table = make_table(seed).assign(age=np.linspace(20, 80, 120), visits=[*range(12)] * 10)
+    about = {"kinds": {"visits": "poisson"}, "bins": {"age": 3}}
+    silomix.sample(table, **about)
+    shard, expected = calls[0][0], load(table, **about)
+    assert shard.schema == expected.schema
+    assert_array_equal(shard.numbers, expected.numbers)
+    with pytest.raises(SettingsError, match="kinds names 'Age', which is not among the variables"):
+        silomix.fit(table, kinds={"Age": "gaussian"})
+
+
 def test_a_schema_gives_levels_the_table_lacks(seed):
     table = make_table(seed)
     schema = load(table).schema

@@ -181,6 +181,13 @@ REFUSED = [
     ([*FIT, "--matching", "bal", "--exclude", "patient"], 4, "did you mean 'ball'?"),
     ([*FIT, "--exclude", "b", "--exclude", "c"], 2, "'--exclude': given 2 times; give it once"),
     (["ehr", "long", "t", "--codes", "a", "--codes", "b"], 2, "'--codes': given 2 times"),
+    ([*STUDY, "--kind", "x1"], 2, "'x1' is no COLUMN=VALUE"),
+    ([*STUDY, "--bins", "x1=2", "--bins", "x1=3"], 2, "'x1=3' names a column twice"),
+    ([*STUDY, "--kind", "x3=gaussian"], 4, "--kind names 'x3', which is not among the variables"),
+    ([*STUDY, "--kind", "x1=normal"], 4, "--kind 'normal' is not known; choose one of"),
+    ([*STUDY, "--bins", "x1=two"], 4, "--bins is 'two'; it must be a whole number, at least 2"),
+    ([*STUDY, "--kind", "patient=poisson"], 3, "'patient' has 'p0' in data row 1, which is no"),
+    ([*OF_A_STUDY, "--kind", "x1=poisson"], 2, "leave out --kind"),
     (["study", "t.csv"], 2, "give --silo COLUMN, or --silos with the names: not both"),
     ([*SAMPLE, "--silo", "silo 1"], 2, "--silo needs --silo-column COLUMN"),
     ([*SAMPLE, "--silo-column", "silo"], 2, "need --silo NAME: which silo is it?"),
@@ -270,9 +277,36 @@ def test_study_takes_a_preset_missing_cells_and_counts(tmp_path):
     assert (study.silos, study.local.partition) == (("9", "10"), "pam")
     assert study.variables[0].levels == ("x", "y", "(missing)")
     table.write_text("site,a,n\n" + "".join(f"s,{a},{a}\n" for a in range(1, 13)))
-    assert run(*common, "--frequency", "n", "--force").exit_code == 0
+    assert run(*common, "--frequency", "n", "--kind", "a=categorical", "--force").exit_code == 0
     (variable,) = silomix.read_study(out).variables
     assert (variable.name, variable.levels) == ("a", tuple(str(a) for a in range(1, 13)))
+
+
+AGES = "site,age,visits,dose\n" + "".join(
+    f"{'ab'[i % 2]},{20 + 1.5 * i},{i % 4},{(i % 3) * (i + 0.5)}\n" for i in range(40)
+)
+KINDS = ["--kind", "visits=poisson", "--bins", "age=2"]
+
+
+def test_kinds_are_declared_or_told(tmp_path, noted):
+    table, out = tmp_path / "t.csv", tmp_path / "study.toml"
+    table.write_text(AGES)
+    common = ["study", table, "--silo", "site", "--out", out, "--force"]
+    told = words(run(*common).stdout)
+    assert (
+        "age, dose are taken as numbers (gaussian); dose is split into whether it is 0 and its "
+        "other values; declare --kind to change that"
+    ) in told
+    assert "age gaussian, about 49.2 with scale 21.7" in told
+    record = json.loads(run(*common, *KINDS, "--kind", "dose=gaussian", "--json").stdout)
+    assert record["variables"]["age"] == ["below 49.2", "49.2 or more"]
+    units = {"kind": "poisson", "location": 1.5, "scale": 1.0, "transform": "none"}
+    assert record["variables"]["visits"] == units
+    kinds = {v.name: v.kind for v in silomix.read_study(out).variables}
+    assert kinds == {"age": "categorical", "dose": "gaussian", "visits": "poisson"}
+    assert "taken as" not in run(*common, *KINDS, "--kind", "dose=gaussian").stdout
+    run("fit", table, "--silo", "site", *KINDS, "--out", tmp_path / "f")
+    assert (noted["kinds"], noted["bins"]) == ({"visits": "poisson"}, {"age": 2})
 
 
 def test_files_are_replaced_only_by_force(tmp_path, table):

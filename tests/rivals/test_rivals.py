@@ -187,6 +187,13 @@ def test_settings_without_a_part_are_refused(simulated, name, wrong):
         ALL[name](simulated[0], "site")
 
 
+@every_rival
+def test_numbers_are_refused(simulated, name):
+    table = simulated[0].assign(age=np.linspace(20, 80, ROWS))
+    with pytest.raises(DataError, match="the rivals know categories only; leave out or bin 'age'"):
+        ALL[name](table, "silo")
+
+
 @pytest.mark.parametrize(
     ("record", "wrong"),
     [

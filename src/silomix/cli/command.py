@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from silomix.cli.terminal import Shown, explaining, show
+from silomix.model.numbers import guess_told
 from silomix.model.reading import Table, find_column, read_table
 from silomix.model.table import expand, infer_schema
 from silomix.study import Study, make_study
@@ -33,7 +34,9 @@ TEXTS = {
         "separability": "easy (default), or poor for clusters that overlap.",
         "shards": "Split the rows at random into N silos instead, to go faster.",
         "variables": "Columns to use, as a,b,c; all others by default.",
-        "exclude": "Columns to leave out, as a,b: identifiers, dates, numbers.",
+        "exclude": "Columns to leave out, as a,b: identifiers, dates.",
+        "kind": "age=gaussian, or log-gaussian, poisson (counts), categorical; repeatable.",
+        "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "A column that names each row, such as a number: kept with its label.",
         "outside": "Columns to compare the clusters in, not to cluster: age,sex,ward=levels.",
         "outside_method": "averaged (default) allows for unsure rows; labels, the paper's, not.",
@@ -158,8 +161,8 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
         return typer.Argument(metavar=name.upper(), **shared)
     spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
     if kind in {bool, list[str] | None}:
-        # a flag has no type on the help page; what may be given several times is a name
-        shared["metavar"] = "" if kind is bool else "NAME"
+        # a flag has no type on the help page; what may be given several times is about a column
+        shared["metavar"] = "" if kind is bool else "COLUMN=..."
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 
@@ -194,6 +197,31 @@ def split(names: str | None) -> list[str] | None:
     return None if names is None else [name.strip() for name in names.split(",")]
 
 
+def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
+    """Return what each column=value of an option says."""
+    found: dict[str, str] = {}
+    for line in lines or ():
+        name, sign, value = line.rpartition("=")
+        if not (sign and name and value) or name in found:
+            problem = "names a column twice" if name in found else "is no COLUMN=VALUE"
+            raise typer.BadParameter(f"{line!r} {problem}", param_hint=option)
+        found[name] = value
+    return found
+
+
+def kinds_and_bins(kind: Sequence[str] | None, bins: Sequence[str] | None) -> dict[str, Any]:
+    """Return the keywords `kinds` and `bins`, those that the options --kind and --bins give."""
+    counts = {name: _number_or_word(text) for name, text in by_column("--bins", bins).items()}
+    return {k: v for k, v in {"kinds": by_column("--kind", kind), "bins": counts}.items() if v}
+
+
+def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
+    """Return a line on the columns that were taken as numbers without a --kind, if any were."""
+    variables, declared = study.table_schema.variables, by_column("--kind", kind)
+    told = guess_told(variables, declared, "--kind")
+    return [told] if told else []
+
+
 def columns_to_use(
     table: Table, variables: str | None, exclude: str | None, apart: Sequence[str | None]
 ) -> list[str] | None:
@@ -224,6 +252,8 @@ def study_of(
     variables: str | None = None,
     exclude: str | None = None,
     missing: str | None = None,
+    kind: Sequence[str] | None = None,
+    bins: Sequence[str] | None = None,
     **settings: Any,
 ) -> Study:
     """Return the study of a table that options describe.
@@ -236,5 +266,6 @@ def study_of(
     """
     used = columns_to_use(frame, variables, exclude, apart=[column, frequency])
     rows = expand(frame, frequency)
-    schema = infer_schema(rows, silo=column, variables=used, **given(missing=missing))
+    about = given(missing=missing) | kinds_and_bins(kind, bins)
+    schema = infer_schema(rows, silo=column, variables=used, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

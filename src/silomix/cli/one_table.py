@@ -7,7 +7,15 @@ from typing import Any
 import typer
 
 from silomix.api import fit
-from silomix.cli.command import columns_to_use, command, given, settings_of, split
+from silomix.cli.command import (
+    columns_to_use,
+    command,
+    given,
+    kinds_and_bins,
+    settings_of,
+    split,
+    tell_guess,
+)
 from silomix.cli.terminal import Shown
 from silomix.messages.progress import StageClock, showing, tell_seconds
 from silomix.model.reading import read_table
@@ -37,6 +45,8 @@ def fit_command(
     outside: str | None = None,
     outside_method: str | None = None,
     frequency: str | None = None,
+    kind: list[str] | None = None,
+    bins: list[str] | None = None,
     threads: int | None = None,
     force: bool = False,
     quiet: bool = False,
@@ -71,13 +81,15 @@ def fit_command(
     unwanted = exclude if variables else ",".join([*given(x=exclude).values(), *others, *ids])
     columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
     settings |= given(frequency=frequency, threads=threads, variables=columns)
+    settings |= kinds_and_bins(kind, bins)
     with showing(quiet=quiet) as report:
         clock = StageClock(report=report)
         posterior = fit(table, silo, **settings, progress=clock)
         seconds = clock.stop()
     files = folder.write_posterior(out, posterior, named)
     (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
-    record, last = summary.posterior_record(posterior), tell_seconds(seconds)
+    record = summary.posterior_record(posterior)
+    last = tell_guess(posterior.study, kind) + tell_seconds(seconds)
     if others:
         how = given(method=outside_method, threads=threads)
         if outside_method == "labels":
@@ -85,8 +97,8 @@ def fit_command(
         compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)
         last += _write_outside(compared, out / folder.PAGE, record)
         files.append(out / OUTSIDE)
-    record["files"] = files
-    record["seconds"] = {stage: round(took, 3) for stage, took in seconds.items()}
+    took = {stage: round(each, 3) for stage, each in seconds.items()}
+    record |= {"files": files, "seconds": took}
     return Shown(record, summary.posterior_view(posterior), "\n".join([*last, f"Results: {out}"]))
 
 

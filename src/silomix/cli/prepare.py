@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.api import fit
-from silomix.cli.command import WORDS, command, settings_of, split, study_of
+from silomix.cli.command import WORDS, command, settings_of, split, study_of, tell_guess
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
@@ -32,6 +32,7 @@ from silomix.simulate import DESIGNS, SILO_COLUMN, Truth
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.study import digest, write_study
+from silomix.study.variables import VariableSettings
 
 MOST_NAMES = 12
 # The table of the demonstration, and what its silos are called.
@@ -195,6 +196,7 @@ def simulate_command(
 @command(
     settings=settings_of()
     | dict.fromkeys(["preset", "variables", "exclude", "missing", "frequency"], str)
+    | {"kind": list[str], "bins": list[str]}
 )
 def study_command(
     table: Path,
@@ -224,14 +226,29 @@ def study_command(
     record = {
         "digest": digest(study),
         "silos": list(study.silos),
-        "variables": {variable.name: list(variable.levels) for variable in study.variables},
+        "variables": {one.name: _described(one) for one in study.variables},
         "settings": study.model_dump(mode="json", exclude={"silos", "variables"}),
         "files": [out],
     }
-    levels = [(one.name, listing(one.levels, MOST_NAMES)) for one in study.variables]
+    lines = [(one.name, _in_short(one)) for one in study.variables]
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
-        frame_view(pd.DataFrame(levels, columns=["variable", "levels"])),
+        frame_view(pd.DataFrame(lines, columns=["variable", "levels"])),
+        *map(Text, tell_guess(study, settings.get("kind"))),
         Text(f"Digest: {digest(study)}"),
     )
     return Shown(record, view, f"Study: {out}")
+
+
+def _described(variable: VariableSettings) -> list[str] | dict[str, Any]:
+    """Return the levels of a variable; of numbers, their kind and units."""
+    if variable.levels is not None:
+        return list(variable.levels)
+    return variable.model_dump(exclude={"name"})
+
+
+def _in_short(variable: VariableSettings) -> str:
+    if variable.levels is not None:
+        return listing(variable.levels, MOST_NAMES)
+    kind = f"log-{variable.kind}" if variable.transform == "log" else variable.kind
+    return f"{kind}, about {variable.location:g} with scale {variable.scale:g}"

@@ -46,6 +46,7 @@ SHOWN = 16
 
 @command(
     settings={"silos": int, "variables": str, "exclude": str, "missing": str}
+    | {"kind": list[str], "bins": list[str]}
     | settings_of(*OF_ONE_SILO)
 )
 def sample_command(

@@ -67,6 +67,7 @@ EPILOG = "\n".join(["Exit codes:", *(f"{code:>3}  {meaning}" for code, meaning i
 # Settings that the commands do not call by their own name.
 IN_SHELL = {
     "variables": "--exclude or --variables",
+    "kinds": "--kind",
     "method": "--outside-method",
     "design": "DESIGN",
     "schema": "study file ([[variables]])",

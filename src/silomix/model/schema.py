@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Codes, Floats, Ints
 
 Missing = Literal["marginalise", "level"]
+# The kinds of variables, in the order that they have in a schema.
+KINDS = ("categorical", "gaussian", "poisson")
 # Name of the extra level that `missing="level"` gives to a variable with missing cells.
 MISSING_LEVEL = "(missing)"
 
@@ -28,6 +30,10 @@ class Variable:
     location, scale : of numbers, so that (x − location)/scale is of the order of one in all silos;
         of counts, the location is their mean. They are the study's, never taken from one silo.
     transform : "log" where the logarithm of the number is what is modelled.
+    spike : a value that many rows have, such as 0. Cells with it are missing in the number;
+        another variable, with levels "no" and "yes", says which they are.
+    source : of that other variable, the column with the number.
+    edges : of a categorical variable cut from numbers, where each level but the first begins.
 
     Examples
     --------
@@ -43,6 +49,14 @@ class Variable:
     location: float = 0.0
     scale: float = 1.0
     transform: str = "none"
+    spike: float | None = None
+    source: str = ""
+    edges: tuple[float, ...] = ()
+
+    @property
+    def column(self) -> str:
+        """The column of a table that has its cells."""
+        return self.source or self.name
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ class Schema:
 
     Attributes
     ----------
-    variables : those of one kind beside each other, categorical ones first.
+    variables : those of one kind beside each other, in the order of `KINDS`.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
 

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError
-from silomix.model.reading import Cells, declared_levels, find_column, read_cells, read_table
-from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
-from silomix.model.sentences import one_of, quoted
+from silomix.model.numbers import (
+    DECLARED,
+    NUMBER,
+    SPIKE_LEVELS,
+    cut_variable,
+    find_spike,
+    guess_kind,
+    guess_told,
+    in_units,
+    level_cells,
+    number_variable,
+    read_numbers,
+)
+from silomix.model.reading import (
+    Cells,
+    declared_levels,
+    find_column,
+    read_cells,
+    read_table,
+    spell,
+)
+from silomix.model.schema import KINDS, MISSING_LEVEL, Missing, Schema, Shard, Variable
+from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import narwhals as nw
 
     from silomix.kernels.arrays import Bools, Ints
     from silomix.model.reading import Table
 
+logger = logging.getLogger("silomix")
+
 # The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
 
-# A column with more numbers, days or all-different texts is not taken for categorical.
+# A column of text with more numbers, days or all-different texts is not taken for categorical.
 MOST_LEVELS = 50
 
 # Counts of rows that add up to more are a mistake.
@@ -33,7 +57,6 @@ MOST_ROWS = 10**9
 # Texts that other programs write for a missing cell.
 LIKE_MISSING = (".", "?", "-")
 
-NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)
 
 
@@ -44,26 +67,30 @@ def load(
     silo: str | None = None,
     variables: Sequence[str] | None = None,
     frequency: str | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
     where: str = "the table",
 ) -> Shard:
-    """Read a table, check it, and return its rows as level codes.
+    """Read a table, check it, and return its rows as level codes and numbers.
 
     Parameters
     ----------
     table : a frame or the path of a file, as for `read_table`.
     schema : what the table must agree with; inferred from the table by default.
-    silo, variables, missing : as for `infer_schema`; a schema has its own.
+    silo, variables, kinds, bins, missing : as for `infer_schema`; a schema has its own.
     frequency : the column that says how many rows each row stands for.
     where : what messages call the table, such as the name of its silo.
     """
-    if schema is not None and variables is not None:
-        raise SettingsError("give schema or variables, not both: a schema names its variables")
+    for name, value in {"variables": variables, "kinds": kinds, "bins": bins}.items():
+        if schema is not None and value is not None:
+            raise SettingsError(f"give schema or {name}, not both: a schema names its variables")
     frame = expand(table, frequency, where=where)
     if frequency is not None:
         where = f"{where}, rows repeated by {frequency!r}"
     if schema is None:
-        schema = infer_schema(frame, silo=silo, variables=variables, missing=missing, where=where)
+        about: dict[str, Any] = {"kinds": kinds, "bins": bins, "missing": missing}
+        schema = infer_schema(frame, silo=silo, variables=variables, where=where, **about)
     return encode(frame, schema, where=where)
 
 
@@ -97,10 +124,17 @@ def infer_schema(
     *,
     silo: str | None = None,
     variables: Sequence[str] | None = None,
+    kinds: Mapping[str, str] | None = None,
+    bins: Mapping[str, int] | None = None,
     missing: Missing = "marginalise",
     where: str = "the table",
 ) -> Schema:
-    """Return the variables and levels that a table has, over the rows of all its silos.
+    """Return the variables that a table has, over the rows of all its silos.
+
+    Columns of numbers are "gaussian", unless they have ten or fewer distinct values, all whole, or
+    two values; all other columns are categorical. A log line tells which were taken as numbers.
+    If a fifth of a column's numbers are the same, such as 0, one variable says which they are, and
+    another has the other numbers.
 
     A pandas categorical, a polars Enum or an ordered Arrow dictionary declares its levels:
     their order is kept, and so are those that no row has. Other columns have the levels that
@@ -113,6 +147,9 @@ def infer_schema(
     table : a frame or the path of a file, as for `read_table`.
     silo : the column that names the silos, if there is one; it is no variable.
     variables : the columns to use; by default all but the silo column.
+    kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
+        cluster) or "poisson" (counts); numbers declared so are not split.
+    bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
     where : what messages call the table.
     """
@@ -120,18 +157,27 @@ def infer_schema(
     frame = read_table(table)
     names = _choose_variables(frame, silo, variables, where)
     _check_rows(frame, 2, where)
-    inferred = []
+    kinds = {str(name): word for name, word in (kinds or {}).items()}
+    bins = {str(name): count for name, count in (bins or {}).items()}
+    _check_declared(kinds, bins, names)
+    found: list[Variable] = []
     for name in names:
-        column = frame.get_column(name)
         label = f"{where}: column {name!r}"
-        cells = read_cells(column, label)
-        inferred.append(_infer_levels(cells, declared_levels(frame, name), missing, label))
-        _warn_like_missing(cells, label)
-    return Schema(tuple(map(Variable, names, inferred)), missing)
+        if name in bins:
+            cells = read_cells(frame.get_column(name), label)
+            cut = cut_variable(read_numbers(cells, label), name, bins[name], label)
+            found.append(_with_missing(cut, cells, missing))
+        else:
+            found += _infer_variables(frame, name, kinds.get(name), missing, label)
+    found.sort(key=lambda variable: KINDS.index(variable.kind))
+    told = guess_told(found, kinds, "kinds")
+    if told:
+        logger.info(told)
+    return Schema(tuple(found), missing)
 
 
 def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
-    """Check a table against a schema and return all its rows as level codes.
+    """Check a table against a schema and return all its rows as level codes and numbers.
 
     Parameters
     ----------
@@ -141,14 +187,22 @@ def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
     where : what messages call the table, such as the name of its silo.
     """
     frame = read_table(table)
-    columns = [find_column(frame, variable.name, where=where) for variable in schema.variables]
+    columns = {v.column: find_column(frame, v.column, where=where) for v in schema.variables}
     _check_rows(frame, 1, where)
-    kind = np.min_scalar_type(int(schema.sizes.max()))
-    codes = np.empty((len(frame), len(columns)), dtype=kind)
-    for place, (variable, column) in enumerate(zip(schema.variables, columns, strict=True)):
-        label = f"{where}: column {variable.name!r}"
-        codes[:, place] = _level_codes(read_cells(column, label), variable, schema.missing, label)
-    return Shard(schema, codes)
+    kind = np.min_scalar_type(int(schema.sizes.max(initial=0)))
+    codes = np.empty((len(frame), len(schema.categories)), dtype=kind)
+    numbers = np.empty((len(frame), len(schema.numbers)))
+    for place, variable in enumerate(schema.categories):
+        label = f"{where}: column {variable.column!r}"
+        cells = level_cells(read_cells(columns[variable.column], label), variable, label)
+        codes[:, place] = _level_codes(cells, variable, schema.missing, label)
+    for place, variable in enumerate(schema.numbers):
+        label = f"{where}: column {variable.column!r}"
+        cells = read_cells(columns[variable.column], label)
+        if cells.missing.all():
+            _warn_missing_in_full(label)
+        numbers[:, place] = in_units(read_numbers(cells, label), variable, label)
+    return Shard(schema, codes, numbers if schema.numbers else None)
 
 
 def _choose_variables(
@@ -175,21 +229,68 @@ def _choose_variables(
     return names
 
 
-def _infer_levels(
-    cells: Cells, declared: list[str] | None, missing: Missing, label: str
-) -> tuple[str, ...]:
+def _check_declared(
+    kinds: Mapping[str, str], bins: Mapping[str, int], names: Sequence[str]
+) -> None:
+    for setting, given in {"kinds": kinds, "bins": bins}.items():
+        for name in given:
+            if name not in names:
+                hint = did_you_mean(name, names) or f"; they are {quoted(names)}"
+                text = f"{{{setting}}} names {name!r}, which is not among the variables{hint}"
+                raise SettingsError(text, **{setting: None})
+    for word in kinds.values():
+        one_of("kinds", word, DECLARED)
+    for name, count in bins.items():
+        at_least("bins", count, 2)
+        if kinds.get(name, "categorical") != "categorical":
+            text = f"{{kinds}} makes {name!r} a number, and {{bins}} cuts it into levels"
+            raise SettingsError(f"{text}; give one of them", kinds=None, bins=None)
+
+
+def _infer_variables(
+    frame: nw.DataFrame[Any], name: str, word: str | None, missing: Missing, label: str
+) -> list[Variable]:
+    """Return the variable of a column; two, where a spike of its numbers is set apart.
+
+    `word` is what the column was declared as; None leaves it to its cells.
+    """
+    column, levels = frame.get_column(name), declared_levels(frame, name)
+    cells = read_cells(column, label)
+    is_guess = word is None
+    if word is None:
+        word = guess_kind(column, cells, label) if levels is None else "categorical"
+    if word == "categorical":
+        if is_guess and levels is None:
+            _check_countable(cells, label)
+        _warn_like_missing(cells, label)
+        return [_with_missing(Variable(name, _infer_levels(cells, levels, label)), cells, missing)]
+    values = read_numbers(cells, label)
+    spike = find_spike(values) if is_guess else None
+    if spike is None:
+        return [number_variable(values, name, word, label)]
+    twin = Variable(f"{name} = {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
+    others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
+    return [_with_missing(twin, cells, missing), replace(others, spike=spike)]
+
+
+def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:
     levels = declared
     if levels is None:
-        _check_countable(cells, label)
         numbers = all(map(NUMBER.fullmatch, cells.texts))
         levels = sorted(cells.texts)
         levels = sorted(levels, key=float) if numbers else levels
     _check_spaces(levels, label)
     if not levels:
         _warn_missing_in_full(label)
+    return tuple(levels)
+
+
+def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variable:
+    """Return a categorical variable with the levels that stand for cells without one."""
+    levels = variable.levels
     if missing == "level" and cells.missing.any():
-        levels = [level for level in levels if level != MISSING_LEVEL] + [MISSING_LEVEL]
-    return tuple(levels or [UNOBSERVED_LEVEL])
+        levels = (*(level for level in levels if level != MISSING_LEVEL), MISSING_LEVEL)
+    return replace(variable, levels=levels or (UNOBSERVED_LEVEL,))
 
 
 def _level_codes(cells: Cells, variable: Variable, missing: Missing, label: str) -> Ints:
@@ -226,12 +327,15 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
 
 
 def _check_countable(cells: Cells, label: str) -> None:
-    """Refuse a column that is numbers, dates or identifiers rather than levels."""
-    numbers = [text for text in cells.texts if NUMBER.fullmatch(text) or DAY.fullmatch(text)]
+    """Refuse a column that is dates, identifiers, or numbers among words rather than levels."""
+    days = [text for text in cells.texts if DAY.fullmatch(text)]
+    numbers = [text for text in cells.texts if NUMBER.fullmatch(text)] + days
+    words = sorted(set(cells.texts).difference(numbers))
     advice = "leave it out with {variables}, or declare its levels in a {schema}"
     if len(numbers) > MOST_LEVELS:
         found = f"{len(numbers)} distinct numbers or dates, such as {quoted(numbers[:3])}"
-        advice = f"looks continuous: bin it, {advice}"
+        cure = f"empty cells such as {words[0]!r}" if words else "turn its dates into numbers"
+        advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
         advice = f"looks like an identifier: {advice}"

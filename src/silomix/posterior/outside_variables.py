@@ -10,9 +10,10 @@ import numpy as np
 
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
+from silomix.model.numbers import NUMBER
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
 from silomix.model.sentences import ABSENT, at_least, number, one_of, plural
-from silomix.model.table import MOST_LEVELS, NUMBER, encode, load
+from silomix.model.table import MOST_LEVELS, encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
 from silomix.posterior.outside_estimates import (
@@ -288,7 +289,7 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list
             f"{where} has {len(cells.texts)} levels, more than the {MOST_LEVELS} that a table of "
             "clusters can show; group them, or leave it out"
         )
-    shard = load(frame, variables=[name])
+    shard = load(frame, variables=[name], kinds={name: "categorical"})
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
     missing = codes == len(variable.levels)
     return [

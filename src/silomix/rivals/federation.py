@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from silomix.api import gather_assignment
 from silomix.coordinator.pipeline import CountingSilos
-from silomix.errors import SettingsError
+from silomix.errors import DataError, SettingsError
 from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
 from silomix.model.schema import Missing, Shard
+from silomix.model.sentences import quoted
 from silomix.model.table import load
 from silomix.silo.local import Silo
 from silomix.study import Study, make_study
@@ -166,6 +167,9 @@ def open_silos(
     frame = read_table(table)
     roster = read_roster(frame, silo)
     shard = load(frame, silo=silo, variables=variables, missing=missing)
+    if shard.schema.numbers:
+        listed = quoted([variable.name for variable in shard.schema.numbers])
+        raise DataError(f"the rivals know categories only; leave out or bin {listed}")
     sizes = np.bincount(roster.places) * shard.codes[0].nbytes
     sent = {name: {"rows": int(size)} for name, size in zip(roster.names, sizes, strict=True)}
     names, places = read_roster(frame, None) if pooled else roster

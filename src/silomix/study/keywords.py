@@ -9,6 +9,7 @@ from silomix.errors import SettingsError
 from silomix.model.sentences import at_least, did_you_mean, one_of
 from silomix.study.settings import Evidence, Lbfgs, Polish, Study
 from silomix.study.validation import Record, quote, refusal, validate
+from silomix.study.variables import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -174,7 +175,7 @@ def make_study(
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
-        "variables": [{"name": v.name, "levels": v.levels} for v in schema.variables],
+        "variables": [describe(variable) for variable in schema.variables],
     }
     for (*tables, last), value in _derive_start(_derive_schedule(values)).items():
         table = document

@@ -80,7 +80,7 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
                 f"it has {quoted(names)}: correct the name, or check that this is the right table"
             )
         return frame[np.flatnonzero(places == names.index(silo))]
-    variables = {variable.name for variable in study.variables}
+    variables = {variable.column for variable in study.table_schema.variables}
     for name, found in silo_columns(frame, study.silos, variables).items():
         if len(found) > 1:
             taken = f"all {len(frame)} rows are taken for those of {silo!r}"

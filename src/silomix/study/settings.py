@@ -13,15 +13,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from silomix.model.draws import Schedule
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Missing, Schema, Variable
-from silomix.study.validation import (
-    Record,
-    check_distinct,
-    check_roster,
-    check_silo,
-    check_text,
-    check_writable,
-    rule,
-)
+from silomix.study.validation import Record, check_roster, check_silo, check_writable, rule
+from silomix.study.variables import VariableSettings, check_variables
 
 FORMAT: Literal[1] = 1
 # TOML promises no more to its readers.
@@ -30,7 +23,6 @@ LARGEST_WHOLE_NUMBER = 2**63 - 1
 Count = Annotated[int, Field(ge=1, le=LARGEST_WHOLE_NUMBER)]
 CountFromZero = Annotated[int, Field(ge=0, le=LARGEST_WHOLE_NUMBER)]
 Positive = Annotated[float, Field(gt=0)]
-Text = Annotated[str, AfterValidator(check_text)]
 SiloName = Annotated[str, AfterValidator(check_silo)]
 # Panels of a command's help page.
 SAMPLER, METHOD, OUTPUT = "The sampler", "The coordinator", "Output"
@@ -309,18 +301,6 @@ class Polish(Record):
     chains: Annotated[int, Field(ge=2, le=LARGEST_WHOLE_NUMBER)] = 64
 
 
-class VariableSettings(Record):
-    """One variable that every silo has, and its levels in the order of their codes."""
-
-    name: Text
-    levels: Annotated[tuple[Text, ...], AfterValidator(check_distinct)]
-
-
-def _tell_apart(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
-    check_distinct(tuple(variable.name for variable in variables))
-    return variables
-
-
 class Study(Record):
     """Every setting of a federated study: one study gives one result on every machine.
 
@@ -354,7 +334,7 @@ class Study(Record):
     matching: Matching = keyword(Evidence(), METHOD, paper="ball")
     aggregation: Aggregation = keyword(Aggregation(), METHOD)
     polish: Polish = keyword(Polish(), METHOD, paper=0)
-    variables: Annotated[tuple[VariableSettings, ...], AfterValidator(_tell_apart)]
+    variables: Annotated[tuple[VariableSettings, ...], AfterValidator(check_variables)]
 
     @field_validator("aggregation")
     @classmethod
@@ -368,8 +348,7 @@ class Study(Record):
     @property
     def table_schema(self) -> Schema:
         """The variables, their levels, and what a missing cell means."""
-        variables = tuple(Variable(v.name, v.levels) for v in self.variables)
-        return Schema(variables, self.missing)
+        return Schema(tuple(Variable(**v.model_dump()) for v in self.variables), self.missing)
 
     @property
     def pooled_model(self) -> PooledModel:

@@ -1,0 +1,223 @@
+"""Columns of numbers: which ones they are, the study's units for them, their cells in those."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.errors import DataError
+from silomix.model.reading import Cells, spell
+from silomix.model.schema import KINDS, Variable
+from silomix.model.sentences import listing, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    import narwhals as nw
+
+    from silomix.kernels.arrays import Bools, Floats
+
+# What a column may be declared as: the kind of its variable, and the transform of its numbers.
+DECLARED = {kind: (kind, "none") for kind in KINDS} | {"log-gaussian": ("gaussian", "log")}
+
+# Whole numbers with no more distinct values are taken for names of levels.
+MOST_WHOLE_LEVELS = 10
+# A value with this share of the known cells is modelled apart from the other numbers.
+SPIKE_SHARE = 0.2
+SPIKE_LEVELS = ("no", "yes")
+# More rows that are numbered one by one are no coincidence.
+LONGEST_COUNTING = 50
+# So many digits of a location or an edge go into the study file, which all silos read.
+DIGITS = 3
+# The interquartile range of a normal distribution, in standard deviations.
+NORMAL_RANGE = 1.349
+
+# A text that is taken for a number: zeros in front, as of "007", belong to a name.
+NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+# A text that is a number where the column is known to have numbers.
+DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+
+
+def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
+    """Return the kind that a column without declared levels is taken for; counts are not guessed.
+
+    Raises
+    ------
+    DataError
+        When the column has dates or times, or numbers its rows.
+    """
+    advice = "leave it out with {variables}"
+    if column.dtype.is_temporal():
+        found = f"{label} has dates or times ({column.dtype})"
+        advice = f"{advice}, or turn it into a number, such as an age or the days since an event"
+        raise DataError(f"{found}; {advice}", variables=...)
+    is_number = column.dtype.is_numeric() or all(map(NUMBER.fullmatch, cells.texts))
+    if not is_number or len(cells.texts) <= 2:
+        return "categorical"
+    values = np.array([float(text) for text in cells.texts])
+    is_whole = bool((values == np.floor(values)).all()) and bool(np.isfinite(values).all())
+    if is_whole and len(values) <= MOST_WHOLE_LEVELS:
+        return "categorical"
+    counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
+    if counts_rows and len(values) > LONGEST_COUNTING:
+        found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
+        advice = f"looks like an identifier: {advice}, or declare what it is with {{kinds}}"
+        raise DataError(f"{found}, and {advice}", variables=..., kinds=None)
+    return "gaussian"
+
+
+def guess_told(variables: Sequence[Variable], declared: Collection[str], setting: str) -> str:
+    """Return a sentence on the columns that were taken as numbers unasked; empty if none was.
+
+    Parameters
+    ----------
+    declared : the columns whose kind was given.
+    setting : what the reader calls the setting that gives it.
+    """
+    guessed = [v.name for v in variables if v.kind != "categorical" and v.name not in declared]
+    if not guessed:
+        return ""
+    taken = "is taken as a number" if len(guessed) == 1 else "are taken as numbers"
+    split = [
+        f"{variable.source} is split into whether it is {spell(variable.spike)} and its other "
+        "values"
+        for variable in variables
+        if variable.source
+    ]
+    parts = [f"{listing(guessed)} {taken} (gaussian)", *split, f"declare {setting} to change that"]
+    return "; ".join(parts)
+
+
+def read_numbers(cells: Cells, label: str) -> Floats:
+    """Return the number in each cell, nan where it is missing: (row,)."""
+    numbers = [float(text) if DECIMAL.fullmatch(text) else np.nan for text in cells.texts]
+    values = np.array([*numbers, np.nan])[cells.codes]
+    wrong = ~np.isfinite(values) & ~cells.missing
+    if wrong.any():
+        found = repr(cells.texts[cells.codes[np.argmax(wrong)]])
+        raise _refused(label, found, wrong, "is no finite number")
+    return values
+
+
+def in_units(values: Floats, variable: Variable, label: str) -> Floats:
+    """Return numbers as `Shard.numbers` has them: (row,). Those with the spike are missing."""
+    if variable.spike is not None:
+        values = np.where(values == variable.spike, np.nan, values)
+    values = _transformed(values, variable, label)
+    if variable.kind == "poisson":
+        return values
+    return (values - variable.location) / variable.scale
+
+
+def number_variable(values: Floats, name: str, word: str, label: str) -> Variable:
+    """Return the variable of a column of numbers, in units that are the column's own.
+
+    The location is the median and the scale the interquartile range of the known numbers, as
+    that of a standard deviation; of counts, the location is their mean.
+
+    Parameters
+    ----------
+    values : (row,), nan where a cell is missing.
+    word : one of `DECLARED`.
+    """
+    kind, transform = DECLARED[word]
+    variable = Variable(name, kind=kind, transform=transform)
+    values = _transformed(values, variable, label)
+    known = values[~np.isnan(values)]
+    if not len(known):
+        found = f"{label} is declared as {word!r} and is missing in every row"
+        raise DataError(f"{found}; give a table that has some of its numbers, or leave it out")
+    if kind == "poisson":
+        # counts that are all zero still need a mean to be compared with
+        mean = _rounded(float(known.mean()), math.inf) if known.any() else 1.0
+        return Variable(name, kind=kind, location=mean)
+    scale = _spread(known)
+    location = _rounded(float(np.median(known)), scale)
+    return Variable(name, (), kind, location, _rounded(scale, math.inf), transform)
+
+
+def find_spike(values: Floats) -> float | None:
+    """Return the value that `SPIKE_SHARE` or more of the known numbers have, if one has."""
+    distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    most = counts.max(initial=0)
+    if len(distinct) < 2 or most < 2 or most < SPIKE_SHARE * counts.sum():
+        return None
+    return float(distinct[counts.argmax()])
+
+
+def cut_variable(values: Floats, name: str, bins: int, label: str) -> Variable:
+    """Return the categorical variable of numbers cut at their quantiles.
+
+    A level begins with its lower edge. Levels are fewer than `bins` where quantiles are equal.
+    """
+    known = values[~np.isnan(values)]
+    edges, scale = [], _spread(known)
+    if len(known):
+        quantiles = np.quantile(known, np.arange(1, bins) / bins)
+        edges = sorted({_rounded(float(edge), scale) for edge in quantiles})
+        # no level may be empty from the start
+        edges = [edge for edge in edges if known.min() < edge <= known.max()]
+    if not edges:
+        found = f"{label} cannot be cut into {bins} levels: its quantiles are not different"
+        raise DataError(f"{found}; leave it out of {{bins}}, or give it more of them", bins=None)
+    names = [spell(edge) for edge in edges]
+    between = [f"{low} to {high}" for low, high in pairwise(names)]
+    levels = (f"below {names[0]}", *between, f"{names[-1]} or more")
+    return Variable(name, levels, edges=tuple(edges))
+
+
+def level_cells(cells: Cells, variable: Variable, label: str) -> Cells:
+    """Return the cells of a categorical variable: their levels, where it is made of numbers."""
+    if not variable.edges and variable.spike is None:
+        return cells
+    values = read_numbers(cells, label)
+    if variable.edges:
+        codes = np.searchsorted(variable.edges, values, side="right")
+    else:
+        codes = (values == variable.spike).astype(np.int64)
+    levels = variable.levels[: max(len(variable.edges) + 1, len(SPIKE_LEVELS))]
+    return Cells(list(levels), np.where(cells.missing, -1, codes))
+
+
+def _transformed(values: Floats, variable: Variable, label: str) -> Floats:
+    """Return the numbers that are modelled; refuse those that the variable cannot have."""
+    if variable.kind == "poisson":
+        wrong = (values < 0) | (values != np.floor(values)) & ~np.isnan(values)
+        if wrong.any():
+            found = spell(values[np.argmax(wrong)])
+            raise _refused(label, found, wrong, "is no count: a whole number, zero or more")
+    if variable.transform != "log":
+        return values
+    wrong = values <= 0
+    if wrong.any():
+        first = f"{spell(values[np.argmax(wrong)])} in data row {np.argmax(wrong) + 1}"
+        found = f"{label} has {plural(int(wrong.sum()), 'value')} not above zero, the first {first}"
+        advice = "empty these cells, or declare it as 'gaussian' with {kinds}"
+        raise DataError(f"{found}, and zero or less has no logarithm; {advice}", kinds=None)
+    return np.log(values)
+
+
+def _spread(known: Floats) -> float:
+    """Return the scale of numbers: by their quartiles, by all of them, or 1 if they are alike."""
+    if not len(known) or known.min() == known.max():
+        return 1.0
+    low, high = np.quantile(known, [0.25, 0.75])
+    return float((high - low) / NORMAL_RANGE or known.std())
+
+
+def _rounded(value: float, scale: float) -> float:
+    """Return a number with `DIGITS` digits, or those it takes to be right within the scale."""
+    decimals = [] if math.isinf(scale) else [-math.floor(math.log10(scale))]
+    if value:
+        decimals.append(DIGITS - 1 - math.floor(math.log10(abs(value))))
+    return round(value, max(decimals, default=0))
+
+
+def _refused(label: str, found: str, cells: Bools, what: str) -> DataError:
+    where = f"{label} has {found} in data row {np.argmax(cells) + 1}, which {what}"
+    advice = "correct it, or empty the cell; if the column has no such numbers, declare {kinds}"
+    return DataError(f"{where}; {advice} for the study", kinds=None)
