@@ -15,7 +15,8 @@ import numpy as np
 
 from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.compilation import kernel, split_work
-from silomix.kernels.random_numbers import fold_bits, uniform
+from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
+from silomix.kernels.random_numbers import draw_gammas, fold_bits, uniform
 
 # clusters are padded to whole vectors
 LANES = 8
@@ -144,6 +145,45 @@ def draw_labels(
     """
     wide = in_vectors(natural, log_weights)
     return _draw_labels(key, features, *wide, labels, members, statistics)
+
+
+@kernel
+def draw_chains(
+    key: np.uint64,
+    begin: int,
+    end: int,
+    features: Floats,
+    natural: Floats,
+    alpha: float,
+    sweeps: int,
+    weights: Floats,
+    members: Floats,
+    statistics: Floats,
+    log_likelihood: Floats,
+) -> None:
+    """Draw labels of chains begin … end − 1 given their parameters, and their weights given those.
+
+    As `silomix.kernels.gibbs_sweep.draw_given_parameters`, keys and all.
+
+    Parameters
+    ----------
+    features : (row, feature); natural : (chain, feature, cluster in vectors)
+    weights : (chain, cluster), in and out; members, statistics, log_likelihood : by chain, out.
+    """
+    clusters, labels = weights.shape[1], np.empty(len(features), dtype=np.uint8)
+    logs, shares = np.full(natural.shape[2], NO_WEIGHT), np.empty(clusters)
+    for chain in range(begin, end):
+        for sweep in range(sweeps):
+            below = fold_bits(fold_bits(key, chain), sweep)
+            for cluster in range(clusters):
+                logs[cluster] = math.log(max(weights[chain, cluster], SMALLEST))
+            given = fold_bits(below, LABELS), features, natural[chain], logs
+            found = _draw_labels(*given, labels, members[chain], statistics[chain])
+            if sweep == 0:
+                log_likelihood[chain] = found
+            if alpha > 0.0:
+                draw_gammas(fold_bits(below, PARAMETERS), members[chain] + alpha, shares)
+                weights[chain] = shares / shares.sum()
 
 
 @kernel

@@ -15,7 +15,7 @@ import numpy as np
 
 from silomix.kernels import feature_rows
 from silomix.kernels.compilation import split_work
-from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
+from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS
 from silomix.kernels.random_numbers import fold
 from silomix.model.families.dirichlet import SMALLEST_GAMMA
 
@@ -128,24 +128,15 @@ def draw_given_parameters(
     statistics : (chain, cluster, statistic); members : (chain, cluster)
     weights : (chain, cluster); log_likelihood : (chain,), without log_base.
     """
-    weights, natural = np.array(given[0], dtype=np.float64), family.columns(given[1])
+    weights = np.array(given[0], dtype=np.float64)
+    natural, _ = feature_rows.in_vectors(family.columns(given[1]), weights)
     chains, clusters = weights.shape
     statistics = np.zeros((chains, clusters, features.shape[1]))
     members, likelihood = np.zeros((chains, clusters)), np.zeros(chains)
 
-    def draw(first: int, last: int) -> None:
-        labels = np.zeros(len(features), np.uint8)
-        for chain in range(first, last):
-            for sweep in range(sweeps):
-                below = fold(fold(key, chain), sweep)
-                logs = np.log(np.maximum(weights[chain], SMALLEST))
-                task = np.uint64(fold(below, LABELS)), features, natural[chain], logs
-                found = feature_rows.draw_labels(*task, labels, members[chain], statistics[chain])
-                if sweep == 0:
-                    likelihood[chain] = found
-                if alpha > 0.0:
-                    rng = _stream(below, PARAMETERS)
-                    weights[chain] = draw_weights(alpha + members[chain], rng)
+    def draw(begin: int, end: int) -> None:
+        task = np.uint64(key), begin, end, features, natural, float(alpha), sweeps
+        feature_rows.draw_chains(*task, weights, members, statistics, likelihood)
 
     split_work(chains, threads, draw)
     return statistics, members, weights, likelihood
