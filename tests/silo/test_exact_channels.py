@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import categories
 from cases.release_cases import clustered
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -235,7 +236,7 @@ def honest(seed, policy, members=MEMBERS, tier="summary"):
 
 
 def told(release, policy):
-    return next(breaches(release, policy, OFFSETS), None)
+    return next(breaches(release, policy, categories(SIZES)), None)
 
 
 class TestShown:

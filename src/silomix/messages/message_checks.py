@@ -350,7 +350,7 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    for variable, (start, end) in enumerate(pairwise(family.blocks[0].offsets)):
+    for variable, (start, end) in enumerate(pairwise(family.categories.offsets)):
         if not _could_leave(release.mean[:, start:end], sizes, policy):
             yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
 

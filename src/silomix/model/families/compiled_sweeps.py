@@ -56,7 +56,7 @@ class Chain:
 def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
     """Lay the shard out for the sweep, with the silo's share of the prior."""
     layout = lay_out(shard.codes, shard.schema.sizes)
-    return Plan(layout, components, alpha, family.blocks[0].beta)
+    return Plan(layout, components, alpha, family.categories.beta)
 
 
 def start(plan: Plan, key: int) -> Bytes:

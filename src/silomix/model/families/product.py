@@ -55,6 +55,12 @@ class Product:
         return all(isinstance(block, Categorical) for block in self.blocks)
 
     @cached_property
+    def categories(self) -> Categorical:
+        """The block of categories, one without variables where there is none."""
+        found = (block for block in self.blocks if isinstance(block, Categorical))
+        return next(found, Categorical(()))
+
+    @cached_property
     def free(self) -> int:
         """Free coordinates of a cluster's parameters."""
         return sum(block.free for block in self.blocks)
