@@ -394,6 +394,10 @@ def _polish_reply(
     reply: messages.PolishReply, query: messages.PolishRound, terms: Terms
 ) -> Problems:
     yield from _like_question(reply, query, terms)
+    for part in (reply.least, reply.above):
+        whole = np.issubdtype(part.dtype, np.integer)
+        if whole != terms.family.is_categorical or (whole and part.max(initial=0) > MOST_ROWS):
+            yield f"has sums of {part.dtype} up to {part.max(initial=0):g}, which no rows have"
     rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"
