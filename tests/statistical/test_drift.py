@@ -44,7 +44,9 @@ def kappa_never_drawn(patch):
 
 def counts_for_table_counts(patch):
     """As if no variable drifted."""
-    patch.setattr("silomix.model.families.categorical.sum_tables", lambda counts, *_: counts.sum(axis=0))
+    patch.setattr(
+        "silomix.model.families.categorical.sum_tables", lambda counts, *_: counts.sum(axis=0)
+    )
 
 
 def prior_of_the_mean_forgotten(patch):

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from silomix.kernels.arrays import Bytes, Floats
+from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.random_numbers import fold_bits, uniform
 
@@ -78,7 +78,7 @@ def draw_labels(
 
 
 @kernel
-def sum_by_label(features: Floats, labels: Bytes, members: Floats, statistics: Floats) -> None:
+def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
     """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
     members[:] = 0.0
     statistics[:] = 0.0

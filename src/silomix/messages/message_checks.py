@@ -192,7 +192,7 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 
 def _odd_parameters(record: Any, family: Product) -> Problems:
     """Yield what is wrong with the parameters, and with the mean statistics, of a record."""
-    checks = {
+    checks: dict[str, Callable[[Any], str]] = {
         "probabilities": family.problems,
         "medians": partial(family.problems, together=False),
         "mean": family.mean_problems,
