@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from cases.families import categories, model_of, shard_of
 
+from silomix.coordinator.aggregation.objective import of_rows
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,
     LogLikelihood,
-    LogLikelihoodReply,
     Received,
     Release,
     ReleasedDiagnostics,
@@ -21,7 +21,7 @@ from silomix.messages import (
 from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
 from silomix.model.families.dirichlet import fit_dirichlet, without_prior
-from silomix.model.families.mixing import mean_log_likelihood, some_draws
+from silomix.model.families.mixing import some_draws
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 
@@ -64,10 +64,7 @@ class Case:
         return self.oracle(np.concatenate(self.codes), threads)
 
     def oracle(self, codes, threads=1):
-        rows = Rows(shard_of(codes, self.sizes), self.family)
-        return lambda matched, _, weights, profiles: LogLikelihoodReply(
-            *mean_log_likelihood(matched, weights, profiles, rows, threads)
-        )
+        return of_rows(Rows(shard_of(codes, self.sizes), self.family), threads)
 
 
 class FakeSilos:

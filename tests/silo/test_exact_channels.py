@@ -80,8 +80,8 @@ def made_up(own, place, mean, **changes):
         "mean": np.asarray(mean, dtype=float),
         "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
-        "effective_counts": np.asarray(mean, dtype=float),
     } | changes
+    parts["effective_counts"] = parts["mean"] * np.repeat(parts["concentration"], 2, axis=1)
     return replace(own, **parts, rows=int(parts["sizes"].sum()))
 
 
