@@ -38,7 +38,6 @@ from silomix.model.draws import (
 )
 from silomix.model.families import compiled_sweeps, make_family
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.product import Product
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.model.table import load
@@ -55,6 +54,8 @@ from silomix.transports.in_process import InProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from silomix.model.families.product import Product
 
 SEED = 1
 PRIOR = Prior()
