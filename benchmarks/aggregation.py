@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from silomix.coordinator.aggregation.objective import Objective, evaluate, of_rows
+from silomix.coordinator.aggregation.objective import CountedRows, Objective, evaluate, of_rows
 from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
 from silomix.coordinator.aggregation.solvers import lbfgs
 from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
 from silomix.model.draws import MatchedDraws
+from silomix.model.families import make_family
 from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Variable
 from silomix.study.settings import Lbfgs
 
 RESULTS = Path(__file__).parent / "results" / "aggregation.json"
@@ -64,8 +66,10 @@ def dirichlets(rng: np.random.Generator, shapes: np.ndarray, sizes: np.ndarray) 
 
 
 def objective_on(matched: MatchedDraws, rows: RowCounts, sizes: np.ndarray) -> Objective:
+    variables = [Variable(f"x{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes)]
+    family = make_family(Schema(tuple(variables)), Prior())
     table = row_table(rows.codes, rows.counts, sizes)
-    return Objective(matched, of_rows(table, 1), Prior(), sizes)
+    return Objective(matched, of_rows(CountedRows(family, table)), Prior().alpha, family)
 
 
 def random_objective(size: Size) -> Objective:

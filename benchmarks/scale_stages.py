@@ -14,7 +14,13 @@ import numpy as np
 import pandas as pd
 
 from silomix.coordinator.aggregation import aggregate, size_weights
-from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
+from silomix.coordinator.aggregation.objective import (
+    CountedRows,
+    Objective,
+    contingency,
+    evaluate,
+    of_rows,
+)
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.distinct_rows import distinct_rows, row_table
@@ -30,7 +36,7 @@ from silomix.model.draws import (
     Partition,
     Schedule,
 )
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import compiled_sweeps, make_family
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Schema, Shard, Variable
@@ -48,6 +54,8 @@ from silomix.transports.in_process import InProcess
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from silomix.model.families.product import Product
 
 SEED = 1
 PRIOR = Prior()
@@ -92,11 +100,11 @@ class Planted(NamedTuple):
     releases: list[Any]
     correspondence: Correspondence
     rows: np.ndarray
-    offsets: np.ndarray
+    family: Product
 
     @property
     def model(self) -> PooledModel:
-        return PooledModel(PRIOR, self.offsets, SEED)
+        return PooledModel(PRIOR, self.family, SEED)
 
 
 def write_rows(folder: Path, rows: int) -> None:
@@ -201,7 +209,7 @@ def planted_silos(shard: Shard, size: Size) -> Planted:
         method="planted",
     )
     own_rows = np.array([release.rows for release in releases])
-    return Planted(silos, releases, correspondence, own_rows, shard.schema.offsets)
+    return Planted(silos, releases, correspondence, own_rows, make_family(shard.schema, PRIOR))
 
 
 def fresh(planted: Planted) -> InProcess:
@@ -222,10 +230,11 @@ def laying_out(folder: Path, size: Size) -> Work:
 
 def sampling(folder: Path, size: Size) -> Work:
     shard = read_rows(folder, size)
-    family, key = Categorical(), chain_key(SEED, 0, 0)
-    plan = family.prepare(shard, size.components, *PRIOR.share(size.silos))
+    family, key = make_family(shard.schema, PRIOR).share(size.silos), chain_key(SEED, 0, 0)
+    alpha, _ = PRIOR.share(size.silos)
+    plan = compiled_sweeps.prepare(shard, size.components, alpha, family)
     labels = plant(shard, size.components).astype(np.uint8)
-    chain = family.resume(plan, key, labels, 1)
+    chain = compiled_sweeps.resume(plan, key, labels, 1)
     sweeps = max(10, 1_000_000 // size.rows)
     levels = shard.schema.offsets[-1]
     kept = KeptDraws(
@@ -241,7 +250,8 @@ def sampling(folder: Path, size: Size) -> Work:
         nonlocal done
         # the last sweep of a call, and no other, is kept
         todo = range(done + 1, done + sweeps + 1)
-        family.advance(chain, todo, Schedule(burn_in=done, thin=sweeps), kept, None)
+        when = Schedule(burn_in=done, thin=sweeps)
+        compiled_sweeps.advance(chain, todo, when, kept, None)
         done += sweeps
         return kept
 
@@ -281,20 +291,21 @@ def counting(folder: Path, size: Size) -> Work:
     distinct = len(distinct_rows(shard.codes).counts)
 
     def call() -> object:
-        return contingency(fresh(planted), shard.schema.sizes)
+        return contingency(fresh(planted), planted.family)
 
     return Work(call, lambda _: distinct, distinct=distinct)
 
 
 def evaluating(folder: Path, size: Size) -> Work:
     shard = read_rows(folder, size)
-    planted, sizes = planted_silos(shard, size), shard.schema.sizes
+    planted = planted_silos(shard, size)
     rows = distinct_rows(shard.codes)
-    table = row_table(rows.codes, rows.counts, sizes)
+    table = row_table(rows.codes, rows.counts, shard.schema.sizes)
     matched = matched_draws(
         planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
-    objective = Objective(matched, of_rows(table, 1), PRIOR, sizes)
+    oracle = of_rows(CountedRows(planted.family, table))
+    objective = Objective(matched, oracle, PRIOR.alpha, planted.family)
     point = size_weights(planted.rows, planted.correspondence)[None]
     return Work(
         lambda: evaluate(objective, point),
@@ -328,14 +339,14 @@ def polishing(folder: Path, size: Size) -> Work:
     shard = read_rows(folder, size)
     planted = planted_silos(shard, size)
     for silo in planted.silos:  # once in a study, not once in a round
-        silo.store.layout = lay_out(silo.shard.codes, silo.shard.schema.sizes)
+        silo.store.prepared = lay_out(silo.shard.codes, silo.shard.schema.sizes)
     silos = InProcess(planted.silos)
     matched = matched_draws(
         planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
     holders = matched.held / matched.held.sum(axis=0)
     profiles = np.einsum("sc,stcl->tcl", holders, matched.probabilities)
-    start = starting_point(matched, profiles, planted.rows, planted.offsets)
+    start = starting_point(matched, profiles, planted.rows, planted.family)
 
     def call() -> Any:
         once = Polish(rounds=1, inner_sweeps=INNER_SWEEPS)

@@ -21,7 +21,7 @@ from numba import njit
 
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import compiled_sweeps, make_family
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo.sampler import Job, sample_shard
@@ -140,16 +140,17 @@ class Fast:
     def __init__(self, codes: np.ndarray, work: Workload) -> None:
         names = [Variable(f"x{q}", tuple(map(str, range(k)))) for q, k in enumerate(work.sizes)]
         shard = Shard(Schema(tuple(names)), codes)
-        self.family, self.key, self.sweep = Categorical(), reference.chain_key(1, 0, 0), 0
-        plan = self.family.prepare(shard, work.components, ALPHA, BETA)
-        labels = self.family.start(plan, self.key)
-        self.chain = self.family.resume(plan, self.key, labels, 1)
+        self.key, self.sweep = reference.chain_key(1, 0, 0), 0
+        family = make_family(shard.schema, Prior(ALPHA, BETA))
+        plan = compiled_sweeps.prepare(shard, work.components, ALPHA, family)
+        labels = compiled_sweeps.start(plan, self.key)
+        self.chain = compiled_sweeps.resume(plan, self.key, labels, 1)
         self.kept = no_kept(work.rows, work.components, sum(work.sizes))
 
     def run(self, sweeps: int) -> None:
         first, self.sweep = self.sweep + 1, self.sweep + sweeps
         todo, never = range(first, self.sweep + 1), Schedule(burn_in=10**12, thin=1)
-        self.family.advance(self.chain, todo, never, self.kept, None)
+        compiled_sweeps.advance(self.chain, todo, never, self.kept, None)
 
 
 def same_chain(codes: np.ndarray, work: Workload) -> bool:

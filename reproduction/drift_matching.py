@@ -9,12 +9,17 @@ were joined, and whether copies of one cluster were missed.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from running import arguments, read_lines, run_cases
 
-from silomix.coordinator.matching.evidence import LocalClusters, group_under_drift
+from silomix.coordinator.matching.evidence import LocalClusters, Profile, group_under_drift
 from silomix.coordinator.matching.greedy import evidence_groups
+from silomix.model.families import make_family
 from silomix.model.families.dirichlet import draw_levels
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Variable
 
 ROWS = 200
 BINARY = (2,) * 10
@@ -44,7 +49,7 @@ COLUMNS = [*KEYS, "joined_wrongly", "missed", "drifting"]
 
 
 def simulate_counts(rng, held, sizes, concentration, kappa, noise):
-    """Return the local clusters, their true cluster, and where the variables start."""
+    """Return the local clusters, their true cluster, and how many levels variables have."""
     sizes = np.array([*sizes, *([2] * noise)])
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     clusters = 1 + max(max(of_silo) for of_silo in held)
@@ -64,17 +69,17 @@ def simulate_counts(rng, held, sizes, concentration, kappa, noise):
     )
     names = tuple(f"silo {s + 1}" for s in range(len(held)))
     sizes_of = np.full(len(truth), ROWS)
-    return LocalClusters(names, silo, sizes_of, counts.astype(float)), truth, offsets
+    return LocalClusters(names, silo, sizes_of, counts.astype(float)), truth, sizes
 
 
 def run(held, variables, concentration, kappa, noise, seed):
     """Match one simulated set of clusters: one line."""
     rng = np.random.default_rng([int(seed), noise])
     sizes = {"binary": BINARY, "paper": PAPER}[variables]
-    clusters, truth, offsets = simulate_counts(rng, HELD[held], sizes, concentration, kappa, noise)
-    groups, found = group_under_drift(
-        clusters, offsets, 0.5, lambda profile: evidence_groups(clusters, profile)
-    )
+    clusters, truth, sizes = simulate_counts(rng, HELD[held], sizes, concentration, kappa, noise)
+    levels = [Variable(f"x{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes)]
+    plain = Profile(make_family(Schema(tuple(levels)), Prior()))
+    groups, found = group_under_drift(clusters, plain, partial(evidence_groups, clusters))
     joined = np.triu(groups[:, None] == groups, 1)
     same = np.triu(truth[:, None] == truth, 1)
     case = dict(zip(KEYS, (held, variables, concentration, kappa, noise, seed), strict=True))

@@ -20,7 +20,6 @@ from study import FIRST_SEED, ITERATIONS, ROWS, labels_by_silo
 import silomix
 from silomix.coordinator.matching import match
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import PooledModel
 from silomix.rivals.federation import open_silos
 from silomix.silo.local import sample_locally
 from silomix.silo.relabel import local_posterior
@@ -72,8 +71,7 @@ def keep(silo, local):
 def match_kept(study, silos, settings):
     """Match the silos' clusters in one way: their correspondence."""
     releases = [silo.store.kept.release for silo in silos]
-    model = PooledModel(study.prior, study.table_schema.offsets, study.seed)
-    return match(releases, settings, InProcess(silos), model, drift=False)[0]
+    return match(releases, settings, InProcess(silos), study.pooled_model, drift=False)[0]
 
 
 def matched_labels(silos, correspondence):

@@ -36,7 +36,7 @@ class Sampled:
     def __call__(self, silo):
         study = silo.study
         key = (
-            digest_rows(silo.shard.codes),
+            digest_rows(silo.shard),
             *(part.model_dump_json() for part in (study.model, study.schedule, study.local)),
             study.seed, len(study.silos), silo.place,
         )  # fmt: skip

@@ -23,8 +23,7 @@ from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
 from silomix.coordinator.matching import match
 from silomix.messages import SampleLocally
 from silomix.messages.released_draws import matched_draws
-from silomix.model.families.categorical import some_draws
-from silomix.model.prior import PooledModel
+from silomix.model.families.mixing import some_draws
 from silomix.rivals.federation import open_silos
 from silomix.study import FewRounds, Lbfgs, Psgd
 
@@ -44,16 +43,15 @@ def objective_of(design, seed):
     federation = open_silos(table, "silo", seed=seed, threads=1)
     study, silos = federation.study, federation.silos
     releases = federation.ask(SampleLocally())
-    schema = study.table_schema
-    model = PooledModel(study.prior, schema.offsets, seed)
+    model = study.pooled_model
     found, _ = match(releases, study.matching, silos, model, drift=False)
     matched = matched_draws(releases, found.groups, 1000, model)
     settings = study.aggregation
     return Objective(
         matched=some_draws(matched, 0, settings.draws),
-        oracle=contingency(silos, schema.sizes),
-        prior=study.prior,
-        sizes=schema.sizes,
+        oracle=contingency(silos, model.family),
+        alpha=study.prior.alpha,
+        family=model.family,
         log_determinant=settings.log_determinant,
     ), settings.floor
 

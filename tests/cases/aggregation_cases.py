@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.aggregation.objective import of_rows
-from silomix.kernels.distinct_rows import distinct_rows, row_table
+from silomix.kernels.distinct_rows import distinct_rows
 from silomix.messages import (
     CountDistinctRows,
     DistinctRows,
     LogLikelihood,
-    LogLikelihoodReply,
     Received,
     Release,
     ReleasedDiagnostics,
@@ -20,9 +20,10 @@ from silomix.messages import (
 )
 from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
-from silomix.model.families.categorical import mean_log_likelihood, some_draws
 from silomix.model.families.dirichlet import fit_dirichlet, without_prior
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.families.mixing import some_draws
+from silomix.model.families.rows import Rows
+from silomix.model.prior import Prior
 
 PAPER_SIZES = (2,) * 4 + (3,) * 6
 PRIOR = Prior()
@@ -44,11 +45,15 @@ class Case:
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @property
+    def family(self):
+        return categories(self.sizes, self.prior.beta)
+
+    @property
     def silos(self):
         return FakeSilos(self)
 
     def model(self, seed):
-        return PooledModel(self.prior, self.offsets, seed)
+        return model_of(self.sizes, seed, self.prior)
 
     def matched(self, draws, seed):
         groups = self.correspondence.groups
@@ -56,7 +61,10 @@ class Case:
 
     def pooled(self, threads=1):
         """The oracle of all rows, at hand."""
-        return of_rows(row_table(*distinct_rows(np.concatenate(self.codes)), self.sizes), threads)
+        return self.oracle(np.concatenate(self.codes), threads)
+
+    def oracle(self, codes, threads=1):
+        return of_rows(Rows(shard_of(codes, self.sizes), self.family), threads)
 
 
 class FakeSilos:
@@ -90,8 +98,7 @@ class FakeSilos:
         # made already, by whoever shared the releases, under a seed that nobody here knows
         known = shared_draws(self.shared, self.case.model(-1))
         some = some_draws(known, query.first, query.last)
-        table = row_table(*distinct_rows(codes), self.case.sizes)
-        return LogLikelihoodReply(*mean_log_likelihood(some, query.weights, query.profiles, table))
+        return self.case.oracle(codes)(some, query.first, query.weights, query.profiles)
 
     def _rows(self, _, codes):
         return DistinctRows(*distinct_rows(codes))

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
+from cases.families import categories, model_of, shard_of
 
 from silomix.coordinator.matching.evidence import LocalClusters
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
-from silomix.model.prior import PooledModel, Prior
-from silomix.model.schema import Schema, Shard, Variable
+from silomix.model.families.rows import Rows
+from silomix.model.prior import Prior
 
 PRIOR = Prior()
 # levels of the variables where nothing else is said
@@ -27,11 +28,6 @@ PEAKS = np.array(
 
 def offsets_of(sizes):
     return np.concatenate([[0], np.cumsum(sizes)])
-
-
-def shard_of(codes, sizes):
-    variables = tuple(Variable(f"v{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes))
-    return Shard(Schema(variables), codes)
 
 
 def make_release(counts, *, place=0, silo=None, members=None, sizes=SIZES, seed=0, draws=200):
@@ -163,7 +159,7 @@ class RowSilos:
 
     def __init__(self, releases, codes, sizes, say="mean"):
         self.names = tuple(release.silo for release in releases)
-        self.offsets, self.say = offsets_of(sizes), say
+        self.sizes, self.say = sizes, say
         self.releases = dict(zip(self.names, releases, strict=True))
         self.shards = {n: shard_of(c, sizes) for n, c in zip(self.names, codes, strict=True)}
         self.asked = []
@@ -173,16 +169,14 @@ class RowSilos:
         return {name: DivergenceReply(self.cost(name, each)) for name, each in query.items()}
 
     def reference(self, query):
-        model = PooledModel(PRIOR, self.offsets, 0)
-        return make_reference(query, self.say, model, len(self.names))
+        return make_reference(query, self.say, model_of(self.sizes, 0), len(self.names))
 
     def cost(self, name, query):
         release = self.releases[name]
         return divergence_cost(
             self.reference(query),
-            self.shards[name],
+            Rows(self.shards[name], categories(self.sizes)),
             release.weights.mean(axis=0),
             release.probabilities,
-            PRIOR.beta,
             np.random.default_rng([release.place, query.round]),
         )

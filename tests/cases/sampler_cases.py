@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from cases.matching_cases import shard_of
+from cases.families import shard_of
 from numpy.testing import assert_array_equal
+
+from silomix.model.schema import Schema, Shard, Variable
 
 
 def random_shard(seed, rows, sizes, missing):
@@ -18,6 +20,22 @@ def random_shard(seed, rows, sizes, missing):
         columns.append(np.where(rng.random(rows) < missing, size, column))
     dtype = np.uint8 if max(sizes) <= 255 else np.uint16
     return shard_of(np.stack(columns, axis=1).astype(dtype), sizes)
+
+
+def mixed_shard(seed, rows, sizes, numbers, missing):
+    """The same three kinds of rows, with columns of numbers of these kinds of variables."""
+    codes = np.zeros((rows, 0), np.uint8)
+    categories = random_shard(seed, rows, sizes, missing) if sizes else shard_of(codes, sizes)
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, rows)
+    cells = [
+        rng.normal(kind - 1, 0.5) if word == "gaussian" else rng.poisson(1.0 + 3 * kind)
+        for word in numbers
+    ]
+    found = np.where(rng.random((rows, len(cells))) < missing, np.nan, np.transpose(cells))
+    others = [Variable(f"x{q}", (), word, 4.0, 2.5) for q, word in enumerate(numbers)]
+    schema = Schema((*categories.schema.variables, *others))
+    return Shard(schema, categories.codes, found)
 
 
 def assert_same_draws(one, other):

@@ -1,43 +1,76 @@
-"""Every family of component distributions does what the sampler relies on."""
+"""Every family under every module of sweeps does what the sampler relies on."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
-from cases.sampler_cases import random_shard
+from cases import feature_twins as twins
+from cases.sampler_cases import mixed_shard, random_shard
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
 
+from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical
-
-FAMILIES = [Categorical()]
+from silomix.model.families import compiled_sweeps, feature_sweeps, make_family
+from silomix.model.families.rows import Rows
+from silomix.model.prior import Prior
 
 # levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)
 COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
+NORMAL, COUNTS = ("gaussian",) * 3, ("poisson",) * 2
+# the sweeps, levels of the categories, and kinds of the numbers
+MODELS = {
+    "categories": (compiled_sweeps, SIZES, ()),
+    "categories by features": (feature_sweeps, SIZES, ()),
+    "gaussian": (feature_sweeps, (), NORMAL),
+    "poisson": (feature_sweeps, (), COUNTS),
+    "all three": (feature_sweeps, SIZES, NORMAL + COUNTS),
+}
 
 
-@pytest.fixture(params=FAMILIES, ids=lambda family: type(family).__name__)
-def family(request):
-    return request.param
+@dataclass(frozen=True)
+class Model:
+    sweeps: Any
+    shard: Any
+    family: Any
+
+    def begin(self, key=KEY, alpha=ALPHA, threads=1):
+        plan = self.sweeps.prepare(self.shard, COMPONENTS, alpha, self.family)
+        return self.sweeps.resume(plan, key, self.sweeps.start(plan, key), threads)
+
+    @property
+    def rows(self):
+        return Rows(self.shard, self.family)
+
+    def parameters(self, seed, draws=4):
+        """Weights and parameters from the prior: (draw, cluster) and (draw, cluster, parameter)."""
+        rng = np.random.default_rng(seed)
+        prior = np.tile(self.family.prior(), (COMPONENTS, 1))
+        return rng.dirichlet(np.ones(COMPONENTS), draws), self.family.draw(prior, rng, draws)
 
 
-@pytest.fixture
-def shard(seed):
-    """More than a few blocks of rows."""
-    return random_shard(seed, 330, SIZES, 0.1)
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request, seed):
+    """More than a few blocks of rows, a tenth of the cells missing."""
+    sweeps, sizes, numbers = request.param
+    known = (seed, 330, sizes)
+    shard = mixed_shard(*known, numbers, 0.1) if numbers else random_shard(*known, 0.1)
+    return Model(sweeps, shard, make_family(shard.schema, Prior(beta=BETA)))
 
 
-def unwritten(family, shard, draws):
+def unwritten(model, draws):
     """Room for `draws` draws, filled with what no draw can hold."""
-    columns = len(shard.schema.levels)
+    columns = model.family.parameters.sum()
     return KeptDraws(
-        labels=np.full((draws, shard.rows), 255, np.uint8),
+        labels=np.full((draws, model.shard.rows), 255, np.uint8),
         weights=np.full((draws, COMPONENTS), np.nan, np.float32),
         probabilities=np.full((draws, COMPONENTS, columns), np.nan, np.float32),
         log_likelihood=np.full(draws, np.nan),
@@ -50,24 +83,22 @@ def assert_same(one, other):
         assert_array_equal(array, getattr(other, name), err_msg=name)
 
 
-def run(family, shard, *, key=KEY, alpha=ALPHA, beta=BETA, sweeps=12, threads=1):
+def run(model, *, sweeps=12, threads=1, **changes):
     """Keep every sweep of a chain, its rows shared among threads where there are more."""
-    plan = family.prepare(shard, COMPONENTS, alpha, beta)
-    chain = family.resume(plan, key, family.start(plan, key), threads)
-    kept = unwritten(family, shard, sweeps)
+    chain, kept = model.begin(threads=threads, **changes), unwritten(model, sweeps)
     everything = range(1, sweeps + 1), Schedule(burn_in=0, thin=1)
     if threads == 1:
-        family.advance(chain, *everything, kept, None)
+        model.sweeps.advance(chain, *everything, kept, None)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            family.advance(chain, *everything, kept, pool)
+            model.sweeps.advance(chain, *everything, kept, pool)
     assert_array_equal(chain.labels, kept.labels[-1])
     return kept
 
 
-def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
-    kept = run(family, shard)
-    assert kept.probabilities.shape[2] == len(shard.schema.levels) > 0
+def test_a_kept_draw_is_whole_and_hangs_together(model):
+    kept = run(model)
+    assert kept.probabilities.shape[2] == len(model.family.names()) > 0
     assert kept.labels.max() < COMPONENTS
     assert all(np.isfinite(array).all() for array in kept)
     assert_array_equal(
@@ -76,58 +107,109 @@ def test_a_kept_draw_is_whole_and_hangs_together(family, shard):
     # a sum of seven rounded numbers that add up to one
     assert_allclose(kept.weights.sum(axis=1, dtype=np.float64), 1, rtol=COMPONENTS * 2**-24)
     assert (kept.weights > 0).all()
+    assert model.family.problems(kept.probabilities) == ""
 
 
-def test_the_key_and_the_prior_decide_the_draws(family, shard):
+def test_the_key_and_the_prior_decide_the_draws(model):
     """The start depends on the key alone."""
-    one, other = (family.prepare(shard, COMPONENTS, *prior) for prior in ((ALPHA, BETA), (2, 3)))
-    labels = family.start(one, KEY)
+    labels, kept = model.begin().labels, run(model)
     assert (labels.dtype, labels.shape, labels.max() < COMPONENTS) == (np.uint8, (330,), True)
-    assert_array_equal(labels, family.start(other, KEY))
-    assert (labels != family.start(one, KEY + 1)).any()
-    kept = run(family, shard)
-    assert_same(kept, run(family, shard))
-    for change in ({"key": KEY + 1}, {"alpha": 2 * ALPHA}, {"beta": 2 * BETA}):
-        assert (run(family, shard, **change).labels != kept.labels).any()
+    assert_array_equal(labels, model.begin(alpha=2).labels)
+    assert (labels != model.begin(key=KEY + 1).labels).any()
+    assert_same(kept, run(model))
+    for change in ({"key": KEY + 1}, {"alpha": 2 * ALPHA}):
+        assert (run(model, **change).labels != kept.labels).any()
+    other = replace(model, family=make_family(model.shard.schema, Prior(beta=2 * BETA)))
+    assert (run(other).labels != kept.labels).any() == bool(model.shard.schema.categories)
 
 
-@pytest.mark.parametrize("threads", [2, 8], ids="{} threads".format)
-def test_threads_that_share_the_rows_give_the_same_draws(family, shard, threads):
+@pytest.mark.parametrize("threads", [3, 8], ids="{} threads".format)
+def test_threads_that_share_the_rows_give_the_same_draws(model, threads):
     """With eight, some have no rows."""
-    assert_same(run(family, shard), run(family, shard, threads=threads))
+    assert_same(run(model), run(model, threads=threads))
 
 
 @pytest.mark.parametrize("piece", [1, 5])
 @pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its labels"])
-def test_pieces_make_the_whole(family, shard, piece, rebuild):
-    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
-    chain = family.resume(plan, KEY, family.start(plan, KEY), 1)
-    kept = unwritten(family, shard, 12)
+def test_pieces_make_the_whole(model, piece, rebuild):
+    chain, kept = model.begin(), unwritten(model, 12)
     for first in range(1, 13, piece):
         some = range(first, min(first + piece, 13))
-        family.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
+        model.sweeps.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
         if rebuild:
             labels = chain.labels.copy()
-            chain = family.resume(plan, KEY, labels, 1)
+            chain = model.sweeps.resume(chain.plan, KEY, labels, 1)
             assert chain.labels is not labels  # which the next chain may start from as well
-    assert_same(run(family, shard), kept)
+    assert_same(run(model), kept)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("burn_in", "thin", "sweeps"), [(4, 3, [7, 10]), (0, 5, [5, 10]), (11, 1, [12]), (5, 8, [])]
 )
-def test_only_sweeps_that_are_due_are_kept(family, shard, threads, burn_in, thin, sweeps):
-    plan = family.prepare(shard, COMPONENTS, ALPHA, BETA)
-    chain = family.resume(plan, KEY, family.start(plan, KEY), threads)
-    kept = unwritten(family, shard, len(sweeps) + 1)
+def test_only_sweeps_that_are_due_are_kept(model, threads, burn_in, thin, sweeps):
+    chain, kept = model.begin(threads=threads), unwritten(model, len(sweeps) + 1)
     with ThreadPoolExecutor(threads) as pool:
         shared = pool if threads > 1 else None
-        family.advance(chain, range(1, 13), Schedule(burn_in=burn_in, thin=thin), kept, shared)
-    every = run(family, shard)
+        when = Schedule(burn_in=burn_in, thin=thin)
+        model.sweeps.advance(chain, range(1, 13), when, kept, shared)
+    every = run(model)
     due = np.array(sweeps, dtype=int) - 1
     assert_same(
         KeptDraws(*(array[:-1] for array in kept)), KeptDraws(*(array[due] for array in every))
     )
     after = KeptDraws(*(array[-1:] for array in kept))
-    assert_same(after, unwritten(family, shard, 1))
+    assert_same(after, unwritten(model, 1))
+
+
+def log_likelihoods(model, weights, parameters):
+    """Of the rows, draw by draw, by SciPy's densities: (draw,)."""
+    pairs = zip(weights.astype(float), parameters.astype(float), strict=True)
+    logs = [np.log(w) + twins.log_density(model.shard, p) for w, p in pairs]
+    return logsumexp(logs, axis=2).sum(axis=1)
+
+
+def test_the_log_likelihood_is_that_of_the_densities(model, seed):
+    kept = run(model)
+    # parameters are kept in single precision
+    known = log_likelihoods(model, kept.weights, kept.probabilities)
+    assert_allclose(kept.log_likelihood, known, rtol=1e-5)
+    given = model.parameters(seed)
+    assert_allclose(model.rows.expected(*given)[0], log_likelihoods(model, *given), rtol=1e-10)
+    drawn = model.rows.draw_labels(KEY, given, ALPHA, 1, 1)
+    assert_allclose(drawn[3], log_likelihoods(model, *given), rtol=1e-6)
+
+
+def test_what_rows_are_asked_is_the_same_on_any_number_of_threads(model, seed):
+    given = model.parameters(seed)
+    for ask in (
+        lambda threads: model.rows.draw_labels(KEY, given, ALPHA, 2, threads),
+        lambda threads: model.rows.expected(*given, threads),
+        lambda threads: model.rows.membership(*given, threads),
+    ):
+        for one, other in zip(ask(1), ask(3), strict=True):
+            assert_array_equal(one, other)
+
+
+def test_the_feature_kernels_follow_their_definitions(model, seed):
+    weights, parameters = model.parameters(seed)
+    features, natural = model.rows.features, model.family.columns(parameters)
+    logs = np.log(weights)
+    labels, sums = np.zeros(330, np.uint8), (np.zeros(COMPONENTS), np.zeros(natural.shape[:0:-1]))
+    value = feature_rows.draw_labels(np.uint64(KEY), features, natural[0], logs[0], labels, *sums)
+    assert_array_equal(labels, twins.draw_labels(KEY, features, natural[0], logs[0]))
+    shares, masses = twins.responsibilities(features, natural, logs)
+    assert_allclose(value, masses[0].sum(), rtol=1e-12)
+    again = [np.full_like(part, np.nan) for part in sums]
+    feature_rows.sum_by_label(features, labels, *again)
+    for found, told, known in zip(
+        sums, again, twins.sum_by_label(features, labels, COMPONENTS), strict=True
+    ):
+        assert_array_equal(found, told)
+        assert_allclose(found, known, rtol=1e-12, atol=1e-10)
+    known = masses.sum(axis=1), shares.sum(axis=1), np.swapaxes(shares, 1, 2) @ features
+    for found, due in zip(feature_rows.expected_sums(features, natural, logs), known, strict=True):
+        assert_allclose(found, due, rtol=1e-9, atol=1e-9)
+    found = feature_rows.share_features(features, natural, logs)
+    assert_allclose(found[0], shares.mean(axis=0), rtol=1e-9, atol=1e-12)
+    assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)

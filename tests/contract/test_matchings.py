@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cases.families import model_of
 from cases.matching_cases import (
-    PRIOR,
     QuietSilos,
     RowSilos,
     draw_releases,
-    offsets_of,
     plant_rows,
     rearrange,
     rearrange_groups,
@@ -20,7 +19,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator.matching import match
-from silomix.model.prior import PooledModel
 from silomix.study.settings import MATCHINGS
 
 WORDS = sorted(MATCHINGS)
@@ -103,7 +101,7 @@ def test_another_order_of_silos_and_labels_gives_the_same_answer(word, data, num
     silos = data.draw(st.permutations(range(4)))
     labels = [data.draw(st.permutations(range(release.clusters))) for release in releases]
     moved = rearrange(releases, silos, labels)
-    model = PooledModel(PRIOR, offsets_of((2, 3, 2)), 1)
+    model = model_of((2, 3, 2), 1)
     before, after = (
         match(some, MATCHINGS[word], QuietSilos(some), model, drift=False)[0]
         for some in (releases, moved)

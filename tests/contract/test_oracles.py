@@ -17,11 +17,11 @@ from silomix.coordinator.aggregation.objective import (
 )
 from silomix.coordinator.aggregation.simplex import hypercube
 from silomix.messages import CountDistinctRows, LogLikelihood, ShareReleases
-from silomix.model.families.categorical import some_draws
+from silomix.model.families.mixing import some_draws
 
 ORACLES = {
     "pooled": lambda case, silos, share, threads: case.pooled(threads),
-    "contingency": lambda case, silos, share, threads: contingency(silos, case.sizes, threads),
+    "contingency": lambda case, silos, share, threads: contingency(silos, case.family, threads),
     "federated": lambda case, silos, share, threads: federated(silos, share),
 }
 AGREE = 1e-10
@@ -42,7 +42,7 @@ def case(seed):
 def objective_with(case, make_oracle, seed, silos=None, threads=1):
     share, matched = share_of(case, 30, seed)
     oracle = make_oracle(case, silos or case.silos, share, threads)
-    return Objective(matched, oracle, case.prior, case.sizes)
+    return Objective(matched, oracle, case.prior.alpha, case.family)
 
 
 @pytest.fixture

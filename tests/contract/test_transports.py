@@ -271,8 +271,8 @@ def test_only_the_named_silos_are_asked_and_a_question_may_come_twice(transport,
     assert names == tuple(silo.name for silo in silos)
     assert set(some) == {names[0], names[2]}
     assert set(polished) == set(names)
-    assert_array_equal(some[names[2]].counts, polished[names[2]].counts)
-    assert_array_equal(polished[names[1]].counts, answer(query, make_silos()[1]).counts)
+    assert_array_equal(some[names[2]].statistics, polished[names[2]].statistics)
+    assert_array_equal(polished[names[1]].statistics, answer(query, make_silos()[1]).statistics)
     assert silos[0].store.membership.shape == (silos[0].shard.rows, 2)
     assert silos[1].store.membership is None
 

@@ -108,14 +108,14 @@ HOLDS = [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
 def test_profiles_are_weighed_elementwise_by_inverse_variance(seed):
     case = make_case(seed, rows=(90, 60, 50), clusters=3, sizes=(2, 3), holds=HOLDS)
     matched = case.matched(300, seed)
-    _, elements = inverse_variances(matched, rows_of(case))
+    _, elements = inverse_variances(matched, rows_of(case), case.family)
     for c in range(3):
         for level in range(5):
             held = np.flatnonzero(matched.held[:, c])
             precision = [1 / matched.probabilities[s, :, c, level].var() for s in held]
             assert_allclose(elements[held, c, level], precision / np.sum(precision), rtol=1e-12)
     assert not elements[~matched.held].any()
-    averaged = average_elementwise(matched, elements, case.offsets)
+    averaged = average_elementwise(matched, elements, case.family)
     raw = np.einsum("scd,stcd->tcd", elements, matched.probabilities)
     for first, last in ((0, 2), (2, 5)):
         part = raw[..., first:last]
@@ -127,7 +127,7 @@ def test_profiles_are_weighed_elementwise_by_inverse_variance(seed):
 def test_a_larger_silo_counts_more(seed):
     """Homogeneous silos: the variance of a weight is inverse to the rows."""
     case = make_case(seed, rows=(100, 200, 700), clusters=3)
-    weights, elements = inverse_variances(case.matched(300, seed), rows_of(case))
+    weights, elements = inverse_variances(case.matched(300, seed), rows_of(case), case.family)
     assert_allclose(weights.sum(), 1, rtol=1e-14)
     # 400 draws know a variance to about 7 %, and the silos' own make-up differs by chance
     assert_allclose(weights, [0.1, 0.2, 0.7], rtol=0.3)
@@ -144,11 +144,11 @@ def test_draws_that_do_not_move_count_equally(seed):
     )
     # a silo of one cluster, whose weight is one in every draw, does not take all the weight
     sure = make_case(seed, rows=(90, 60, 50), clusters=3, holds=HOLDS)
-    weights, _ = inverse_variances(sure.matched(300, seed), rows_of(sure))
+    weights, _ = inverse_variances(sure.matched(300, seed), rows_of(sure), sure.family)
     assert weights.min() > 0.05
     assert weights[2] < 0.6
     for draws in (matched, still):
-        weights, elements = inverse_variances(draws, rows_of(case))
+        weights, elements = inverse_variances(draws, rows_of(case), case.family)
         assert np.isfinite(weights).all()
         # a variable of one level has probability one in every draw
         assert_allclose(elements[:, :, 2], 0.5, rtol=1e-12)

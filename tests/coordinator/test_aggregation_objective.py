@@ -22,8 +22,9 @@ def make_objective(seed, *, missing=0.1, prior=PRIOR, draws=20):
     case = make_case(
         seed, rows=(40, 30, 30), clusters=4, sizes=(2, 3, 4), holds=HOLDS, missing=missing
     )
-    matched = replace(case, prior=prior).matched(draws, seed)
-    return case, Objective(matched, case.pooled(), prior, case.sizes)
+    case = replace(case, prior=prior)
+    matched = case.matched(draws, seed)
+    return case, Objective(matched, case.pooled(), prior.alpha, case.family)
 
 
 def some_points(objective, count, seed):

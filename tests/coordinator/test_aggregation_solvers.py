@@ -13,7 +13,7 @@ from silomix.coordinator.aggregation import size_weights
 from silomix.coordinator.aggregation.objective import Objective, evaluate
 from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import few_rounds, lbfgs, psgd
-from silomix.model.families.categorical import some_draws
+from silomix.model.families.mixing import some_draws
 from silomix.study.settings import FewRounds, Lbfgs, Psgd
 
 FLOOR = 1e-6
@@ -33,7 +33,7 @@ CASES = {
 
 def make_objective(seed, name, draws=30):
     case = make_case(seed, **CASES[name])
-    return case, Objective(case.matched(draws, seed), case.pooled(), case.prior, case.sizes)
+    return case, Objective(case.matched(draws, seed), case.pooled(), case.prior.alpha, case.family)
 
 
 def some_starts(objective, count, seed):
@@ -141,7 +141,7 @@ def test_one_draw_one_cluster_and_a_cluster_of_one_silo_can_be_solved(seed, solv
         case = make_case(seed, rows=(50, 40, 30), clusters=clusters, holds=holds)
         for draws in (1, 8):
             few = some_draws(case.matched(8, seed), 0, draws)
-            objective = Objective(few, case.pooled(), case.prior, case.sizes)
+            objective = Objective(few, case.pooled(), case.prior.alpha, case.family)
             found = solve(objective, some_starts(objective, 2, seed))
             assert np.isfinite(found.elbo)
             assert_allclose(found.profiles.sum(axis=0), 1, rtol=1e-12)

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import model_of
 from statistical.polish_oracle import PolishingSilos
 
 from silomix.coordinator.exact_strategy import ExactDraws, align, sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.prior import PooledModel, Prior
 
-
-def model(seed):
-    return PooledModel(Prior(), np.array([0, 2, 4]), seed)
-
-
+SIZES = np.array([2, 2])
 A, B, NONE = [60, 0, 60, 0], [0, 40, 0, 40], [0] * 4
 
 
@@ -29,7 +25,7 @@ def made(members, counts, weights):
 
 
 def run(draws, absorb=60):
-    return align(draws, model(0), absorb)
+    return align(draws, model_of(SIZES, 0), absorb)
 
 
 def test_switched_and_stray_components():
@@ -86,9 +82,9 @@ def test_drift_sets_in_after_half_of_the_burn_in(drift, seed):
     shards = [
         np.repeat([[0, 0], [1, 1]], rows, axis=0).astype(np.uint8) for rows in (90, [170, 10])
     ]
-    silos = Listening(shards, np.array([2, 2]), seed)
+    silos = Listening(shards, SIZES, seed)
     schedule = Schedule(iterations=60, burn_in=40, chains=2, thin=1)
-    draws = sample_exactly(silos, 3, schedule, model(seed), drift=drift)
+    draws = sample_exactly(silos, 3, schedule, model_of(SIZES, seed), drift=drift)
     same = np.array(silos.same)
     # the answers to round 21 are the first that drift
     assert same[:21].all()

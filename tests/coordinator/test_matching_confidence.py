@@ -8,6 +8,7 @@ from math import lgamma
 import numpy as np
 import pytest
 from cases import grouping_twins as twin
+from cases.families import categories
 from cases.matching_cases import (
     SIZES,
     admissible,
@@ -15,7 +16,6 @@ from cases.matching_cases import (
     draw_counts,
     draw_profiles,
     groupings,
-    offsets_of,
     together,
 )
 from numpy.testing import assert_array_equal
@@ -31,7 +31,7 @@ FALSE_ALARM = 1e-4
 # independent chains, of which only the last grouping is looked at
 CHAINS = 300
 
-PROFILE = Profile(offsets_of(SIZES), 0.5)
+PROFILE = Profile(categories(SIZES))
 
 UNSURE = np.array(
     [[4, 1, 2, 2, 1, 3, 2], [2, 3, 1, 2, 2, 2, 3], [4, 2, 3, 2, 1, 3, 3],
@@ -41,8 +41,7 @@ SILO = np.array([0, 0, 1, 1, 2])
 
 
 DRIFTING = Profile(
-    PROFILE.offsets,
-    0.5,
+    PROFILE.family,
     kappa=np.array([10.0, np.inf, 10.0]),
     base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
 )
@@ -55,7 +54,7 @@ MANY = np.array(
 
 def of_group(counts, profile, log_odds):
     joins = len(counts) - 1
-    together = profile.evidence(profile.discount(counts).sum(axis=0))
+    together = profile.evidence(profile.discount(counts).sum(axis=0)).sum()
     return lgamma(len(counts)) + together + joins * log_odds
 
 
@@ -98,7 +97,7 @@ def test_frequencies_are_those_of_all_groupings(seed, start):
     hits = last_groupings(np.array(start), seed)
     assert smallest_p_value(hits, exact(UNSURE, SILO)) > FALSE_ALARM
     assert hits[0, 1] == hits[2, 3] == 0
-    wrong = exact(UNSURE, SILO, Profile(PROFILE.offsets, 2.0))
+    wrong = exact(UNSURE, SILO, Profile(categories(SIZES, 2.0)))
     assert smallest_p_value(hits, wrong) < FALSE_ALARM
 
 

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 from cases.aggregation_cases import PAPER_SIZES
+from cases.families import categories
 from cases.matching_cases import (
     SIZES,
     RowSilos,
     clusters_of,
     draw_counts,
     draw_profiles,
-    offsets_of,
     plant_rows,
     together,
 )
@@ -69,12 +69,12 @@ def simulate(rng, held, kappa, sizes=PAPER_SIZES, *, spread=0.3, noise=0):
 
 
 def group(clusters, sizes=PAPER_SIZES):
-    profile = Profile(offsets_of(sizes), 0.5)
+    profile = Profile(categories(sizes))
     return group_under_drift(clusters, profile, partial(evidence_groups, clusters))
 
 
 def group_without(clusters):
-    return evidence_groups(clusters, Profile(offsets_of(PAPER_SIZES), 0.5))
+    return evidence_groups(clusters, Profile(categories(PAPER_SIZES)))
 
 
 def alike(groups, others):
@@ -87,7 +87,7 @@ def joined_wrongly(groups, truth):
 
 def spreads(profile):
     """τ of each variable."""
-    return np.add.reduceat(profile.base, profile.offsets[:-1])
+    return np.add.reduceat(profile.base, profile.family.categories.offsets[:-1])
 
 
 @pytest.mark.parametrize("kappa", [SAME, 50.0])
@@ -96,14 +96,14 @@ def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
     far = [[10.0, 190], [100, 100], [190, 10], [20, 180], [95, 105], [185, 15]]
     same = [[80.0, 120], [84, 116], [77, 123], [75, 125], [82, 118], [79, 121]]
     clusters = clusters_of(np.concatenate([far, same], axis=1), [0, 0, 0, 1, 1, 1], sizes=(2, 2))
-    profile = drift_profile(clusters, np.array([0, 2, 4]), 0.5, np.full(2, kappa))
+    profile = drift_profile(clusters, categories((2, 2)), np.full(2, kappa))
     informative, noise = spreads(profile)
     assert informative <= 4
     assert noise >= 200
     gains = []
     for counts in ([100.0, 100, 0, 0], [0.0, 0, 80, 120]):
         one = profile.discount(np.array(counts))
-        gains.append(profile.evidence(2 * one) - 2 * profile.evidence(one))
+        gains.append((profile.evidence(2 * one) - 2 * profile.evidence(one)).sum())
     assert gains[0] > 1
     assert abs(gains[1]) < 0.4
 
@@ -111,7 +111,7 @@ def test_where_a_silo_s_clusters_do_not_differ_agreement_says_little(kappa):
 @pytest.mark.parametrize("kappa", [SAME, 50.0])
 def test_what_a_grouping_gains_is_what_its_merges_gained(kappa, seed):
     clusters, _ = simulate(np.random.default_rng(seed), ALIKE, kappa)
-    profile = drift_profile(clusters, offsets_of(PAPER_SIZES), 0.5, np.full(10, kappa))
+    profile = drift_profile(clusters, categories(PAPER_SIZES), np.full(10, kappa))
     groups, alone = evidence_groups(clusters, profile), np.arange(len(clusters.silo))
     merges = greedy_merges(sum_up(clusters, alone, alone, profile), apart_gain)
     gains = sum(gain for _, _, gain in merges)
@@ -161,8 +161,8 @@ def test_noise_does_not_join_different_clusters(seed, monkeypatch):
     wrong = [joined_wrongly(group(clusters, sizes)[0], truth) for clusters, truth in sets]
     assert sum(wrong) <= 2
 
-    def naive(clusters, offsets, beta, kappa):
-        return Profile(offsets, beta, kappa, np.full(offsets[-1], beta))
+    def naive(clusters, family, kappa):
+        return Profile(family, kappa, family.prior())
 
     monkeypatch.setattr(module, "drift_profile", naive)
     wrong = [joined_wrongly(group(clusters, sizes)[0], truth) for clusters, truth in sets]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from cases.matching_cases import PRIOR, SIZES, QuietSilos, make_release, offsets_of
+from cases.families import model_of
+from cases.matching_cases import SIZES, QuietSilos, make_release
 from numpy.testing import assert_array_equal
 
 from silomix.coordinator import matching as module
 from silomix.coordinator.matching import match, number_by_rows
 from silomix.coordinator.matching.evidence import by_appearance
-from silomix.model.prior import PooledModel
 from silomix.study import Evidence
 
-OFFSETS = offsets_of(SIZES)
 FIRST, SECOND = [95.0, 5, 90, 5, 5, 95, 5], [5.0, 95, 5, 90, 5, 5, 95]
 FRAGMENT = [9.0, 1, 9, 0, 1, 9, 1]
 
 
 def run(releases, settings=None, seed=0):
-    settings, model = settings or Evidence(), PooledModel(PRIOR, OFFSETS, seed)
+    settings, model = settings or Evidence(), model_of(SIZES, seed)
     found, kappa = match(releases, settings, QuietSilos(releases), model, drift=False)
     assert kappa is None
     return found

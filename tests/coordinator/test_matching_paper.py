@@ -7,12 +7,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from cases.families import categories
 from cases.matching_cases import (
     SIZES,
     RowSilos,
     draw_releases,
     make_release,
-    offsets_of,
     plant_rows,
     together,
 )
@@ -33,7 +33,7 @@ from silomix.study import Divergence
 from silomix.study.policy import echo, find_policy
 from silomix.study.settings import Ball
 
-OFFSETS = offsets_of(SIZES)
+FAMILY = categories(SIZES)
 
 
 def walk(points, radii):
@@ -76,7 +76,7 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
         shifted[0, 0] = small.medians[0, 0] + factor * radius
         shifted[0, 2:] = small.medians[0, 2:]
         pair = [small, replace(large, medians=shifted)]
-        groups = ball_groups(pair, OFFSETS, Ball(exponent=exponent))
+        groups = ball_groups(pair, FAMILY, Ball(exponent=exponent))
         assert (groups[0] == groups[1]) == joined
 
 
@@ -84,7 +84,7 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
 def test_assignment_is_the_best_of_all_and_every_level_counts(seed, clusters):
     rng = np.random.default_rng(seed)
     reference, few = draw_releases(rng, [range(5), range(clusters)])
-    groups = hungarian_groups([reference, few])[5:]
+    groups = hungarian_groups([reference, few], FAMILY)[5:]
 
     def length(to):
         return sum(np.linalg.norm(few.medians[k] - reference.medians[r]) for k, r in enumerate(to))
@@ -106,7 +106,7 @@ def test_the_reference_has_most_clusters_then_most_rows_then_comes_first():
         ([one, one], [0, 0]),
     ]:
         releases = [make_release(each, place=place) for place, each in enumerate(counts)]
-        assert_array_equal(hungarian_groups(releases), expected)
+        assert_array_equal(hungarian_groups(releases, FAMILY), expected)
 
 
 @pytest.mark.parametrize(

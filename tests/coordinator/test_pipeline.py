@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.aggregation_cases import make_case
+from cases.families import categories
 from cases.release_cases import clustered
 
 import silomix
@@ -207,7 +208,7 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     parts = Parts(*even, None, None)
     sizes = assign_rows(parts, silos, None)
     assert sizes.tolist() == [9, -1, 0]
-    notes = cluster_notes(parts, [], np.array([0, 1]), sizes)
+    notes = cluster_notes(parts, [], categories((1,)), sizes)
     empty = [note for note in notes if "nearly coincide" not in note]
     assert empty == ["No row has cluster 2 as its most probable one."]
 
@@ -217,17 +218,17 @@ def test_polish_begins_above_zero_and_under_drift_at_each_silo_s_own_profiles():
     lacks = MatchedDraws(
         np.array([[[0.6, 0.4, 0.0]]]), np.zeros((1, 1, 3, 1)), np.array([[True, True, False]])
     )
-    begun = starting_point(lacks, np.ones((1, 3, 1)), np.array([9]), np.array([0, 1]))
+    begun = starting_point(lacks, np.ones((1, 3, 1)), np.array([9]), categories((1,)))
     np.testing.assert_allclose(begun.weights, [[np.array([0.6, 0.4, 0.1]) / 1.1]])
     held = np.array([[True, False], [True, True]])
     even, own = np.full((1, 2, 4), 0.5), np.full((2, 1, 2, 4), 0.25)
     draws = MatchedDraws(np.full((2, 1, 2), 0.5), own, held)
-    rows, offsets = np.array([9, 9]), np.array([0, 2, 4])
-    begun = starting_point(draws, even, rows, offsets, np.array([20.0, np.inf]))
+    rows, family = np.array([9, 9]), categories((2, 2))
+    begun = starting_point(draws, even, rows, family, np.array([20.0, np.inf]))
     unheld, mixed = [0.5] * 4, [0.25, 0.25, 0.5, 0.5]
     np.testing.assert_array_equal(begun.own[:, 0], [[mixed, unheld], [mixed, mixed]])
     np.testing.assert_array_equal(begun.probabilities, even)
-    assert starting_point(draws, even, rows, offsets).own is None
+    assert starting_point(draws, even, rows, family).own is None
 
 
 def test_a_silo_that_fails_stops_the_others(seed, monkeypatch):

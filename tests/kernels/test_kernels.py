@@ -16,7 +16,7 @@ from scipy import stats
 from silomix.kernels import gibbs_sweep
 from silomix.kernels.layout import BLOCK, KeptDraws, lay_out, make_workspace
 from silomix.kernels.random_numbers import chain_key, draw_gammas, fold
-from silomix.model.families.categorical import part_bounds
+from silomix.model.families.compiled_sweeps import part_bounds
 
 FALSE_ALARM = 1e-4
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases.aggregation_cases import PRIOR, dirichlet_levels, make_case
-from cases.matching_cases import SIZES, make_release, offsets_of, shard_of
+from cases.families import categories, model_of, shard_of
+from cases.matching_cases import SIZES, make_release, offsets_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from silomix.messages import DivergenceCost
@@ -22,8 +23,8 @@ from silomix.messages.released_draws import (
     random_order,
 )
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.categorical import SMALLEST, mix, some_draws
-from silomix.model.prior import PooledModel
+from silomix.model.families.mixing import SMALLEST, mix, some_draws
+from silomix.model.families.rows import Rows
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]
 
@@ -123,17 +124,18 @@ def test_draws_mix_to_the_weighted_sum_and_never_to_zero(case, seed):
     weights = rng.dirichlet(np.ones(3))
     raw = matched.held * rng.random((3, 3))
     profiles = raw / raw.sum(axis=0)
-    shares, probabilities = mix(matched, weights, profiles)
+    shares, probabilities = mix(matched, weights, profiles, case.family)
     assert_allclose(shares, np.einsum("s,stc->tc", weights, matched.weights), rtol=1e-14)
     expected = np.einsum("sc,stcl->tcl", profiles, matched.probabilities)
     assert_allclose(probabilities, expected, rtol=1e-14)
     empty = matched.probabilities.copy()
     empty[:, :, 1, 0] = 0.0
-    _, lifted = mix(MatchedDraws(matched.weights, empty, matched.held), weights, profiles)
+    empty = MatchedDraws(matched.weights, empty, matched.held)
+    _, lifted = mix(empty, weights, profiles, case.family)
     assert (lifted[:, 1, 0] == SMALLEST).all()
 
 
-OFFSETS = offsets_of(SIZES)
+OFFSETS, FAMILY = offsets_of(SIZES), categories(SIZES)
 ROWS = 25
 
 
@@ -171,8 +173,8 @@ def naive_cost(reference, codes, weights, probabilities, rng):
     size = 1 + max(len(weights), len(reference.weights))
     draws = len(reference.probabilities)
     taken = random_order(len(probabilities), draws, rng)
-    local = module._pad_probabilities(probabilities[taken], size, OFFSETS, PRIOR.beta, rng)
-    others = module._pad_probabilities(reference.probabilities, size, OFFSETS, PRIOR.beta, rng)
+    local = module._pad_parameters(probabilities[taken], size, FAMILY, rng)
+    others = module._pad_parameters(reference.probabilities, size, FAMILY, rng)
     cost = np.zeros((size, size))
     for t in range(draws):
         here = responsibilities(codes, module._pad_weights(weights, size), local[t])
@@ -186,15 +188,15 @@ def naive_cost(reference, codes, weights, probabilities, rng):
 
 def test_cost_is_its_definition_however_many_rows_at_a_time(question, seed, monkeypatch):
     reference, codes, *own = question
-    shard = shard_of(codes, SIZES)
+    rows = Rows(shard_of(codes, SIZES), FAMILY)
     expected = naive_cost(reference, codes, *own, np.random.default_rng(seed))
     assert expected.shape == (5, 5)
     for cells in (module.CELLS_AT_A_TIME, 1, 100):
         monkeypatch.setattr(module, "CELLS_AT_A_TIME", cells)
-        cost = divergence_cost(reference, shard, *own, PRIOR.beta, np.random.default_rng(seed))
+        cost = divergence_cost(reference, rows, *own, np.random.default_rng(seed))
         assert_allclose(cost, expected, rtol=1e-8, atol=1e-8)
     own[1][:, 0, :2] = [1, 0]  # probability zero is no infinite cost
-    cost = divergence_cost(reference, shard, *own, PRIOR.beta, np.random.default_rng(seed))
+    cost = divergence_cost(reference, rows, *own, np.random.default_rng(seed))
     assert np.isfinite(cost).all()
 
 
@@ -202,7 +204,7 @@ def test_padding_takes_an_equal_share_and_is_drawn_from_the_prior(seed):
     assert padded(2, 5) == padded(5, 2) == 6
     assert_allclose(module._pad_weights(np.array([0.6, 0.2]), 4), [0.375, 0.125, 0.25, 0.25])
     rng = np.random.default_rng(seed)
-    drawn = module._pad_probabilities(np.ones((4000, 1, 7)), 3, OFFSETS, 0.5, rng)
+    drawn = module._pad_parameters(np.ones((4000, 1, 7)), 3, FAMILY, rng)
     assert_array_equal(drawn[:, 0], 1.0)
     fresh = drawn[:, 1:].reshape(-1, 7)
     assert_allclose(np.add.reduceat(fresh, OFFSETS[:-1], axis=1), 1.0)
@@ -215,7 +217,7 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed, infl
     rng = np.random.default_rng(seed)
     releases = [make_release(rng.integers(1, 60, (2, 7)), place=place) for place in range(3)]
     groups = [np.array([0, 1]), np.array([1, 2]), np.array([1, 0])]
-    about = influence, PooledModel(PRIOR, OFFSETS, 7), 3
+    about = influence, model_of(SIZES, 7), 3
     own = [make_reference(DivergenceCost((r,), (np.arange(2),), 0), *about) for r in releases]
     found = make_reference(DivergenceCost(tuple(releases), tuple(groups), 0), *about)
     for cluster, parts in enumerate([[(0, 0), (2, 1)], [(0, 1), (1, 0), (2, 0)], [(1, 1)]]):
@@ -231,7 +233,7 @@ def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed, infl
 def test_precision_weighs_the_surer_silo_more():
     vague, sure = ([[10, 10, 10, 5, 5, 10, 10]], [[1000, 1000, 1000, 500, 500, 1000, 1000]])
     releases = [make_release(counts, draws=4000) for counts in (vague, sure)]
-    found = [precision(release, OFFSETS)[0] for release in releases]
+    found = [precision(release, FAMILY)[0] for release in releases]
     # variances as those of the draws; the fit by moments is within a few per cent
     variances = [release.probabilities.var(axis=0).mean() for release in releases]
     assert_allclose(found, 1 / np.array(variances), rtol=0.1)

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cases.families import model_of
 from cases.release_cases import PRIOR, known_local
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
 from silomix.messages.rounding import own_draws, with_own_counts
 from silomix.model.families.dirichlet import draw_levels, fit_dirichlet
 from silomix.model.metrics import highest_density_interval
-from silomix.model.prior import PooledModel
 from silomix.silo.release import make_release
 from silomix.study.policy import find_policy
 
@@ -146,9 +146,9 @@ def test_own_counts_take_the_place_of_the_released_ones(seed):
     codes = np.stack([np.zeros(200, int), np.arange(200) % 2], axis=1)
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")
-    shared = own_draws(release, 2000, PooledModel(PRIOR, OFFSETS, seed), 3, rng)
+    shared = own_draws(release, 2000, model_of((2, 2), seed), 3, rng)
     shared = np.concatenate([shared, shared], axis=1)
-    model = PooledModel(PRIOR, OFFSETS, seed)
+    model = model_of((2, 2), seed)
     found = with_own_counts(shared, release, local.probabilities, np.array([1]), model, 3)
     assert found.shape == shared.shape
     assert_allclose(found.sum(axis=2), 2.0)
@@ -165,7 +165,7 @@ def test_own_counts_add_to_those_of_others(seed):
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")
     twice = draw_levels(PRIOR.beta + np.full((1, 4), 200.0), OFFSETS, rng, 4000)
-    model = PooledModel(PRIOR, OFFSETS, seed)
+    model = model_of((2, 2), seed)
     found = with_own_counts(twice, release, local.probabilities, np.array([0]), model, 3)
     _, concentration = fit_dirichlet(found, OFFSETS)
     assert_allclose(concentration, 401, rtol=0.15)

@@ -6,6 +6,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from cases.families import categories
 from numpy.testing import assert_allclose
 
 from silomix.errors import SettingsError
@@ -25,6 +26,7 @@ from silomix.posterior.characterise import (
 )
 
 OFFSETS = np.array([0, 2, 5])
+FAMILY = categories((2, 3))
 
 
 def constant(weights, probabilities, draws=4):
@@ -158,7 +160,7 @@ class TestNearlySame:
         return np.stack([apart[0], apart[1], np.array([0.5, 0.5, 0.2, 0.2, 0.6])])[None]
 
     def test_by_the_sampled_groupings(self):
-        pairs = nearly_same(correspondence(), self.profiles(), OFFSETS)
+        pairs = nearly_same(correspondence(), self.profiles(), FAMILY)
         # clusters 0 and 2: only the south's own two clusters ever shared a group
         assert [pair[:2] for pair in pairs] == [(1, 2)]
         assert pairs[0][2] == pytest.approx(0.3)
@@ -166,19 +168,19 @@ class TestNearlySame:
     def test_by_profiles_that_nearly_coincide(self):
         profiles = self.profiles()
         profiles[0, 2] = profiles[0, 0]
-        pairs = nearly_same(None, profiles, OFFSETS)
+        pairs = nearly_same(None, profiles, FAMILY)
         assert [pair[:2] for pair in pairs] == [(0, 2)]
         assert np.isnan(pairs[0][2])
         assert pairs[0][3] == pytest.approx(1.0)
-        both = nearly_same(correspondence(), profiles, OFFSETS)
+        both = nearly_same(correspondence(), profiles, FAMILY)
         assert [pair[:2] for pair in both] == [(1, 2), (0, 2)]
 
     def test_many_small_differences_are_a_difference(self):
         """Each of 100 conditions is rare and differs by 0.05: together they tell rows apart."""
         rare, rarer = np.tile([0.93, 0.07], 100), np.tile([0.98, 0.02], 100)
-        overlap = profile_overlap(np.stack([rare, rarer]), np.arange(0, 201, 2))
+        overlap = profile_overlap(np.stack([rare, rarer]), categories([2] * 100))
         assert overlap[0, 1] < 0.5
-        twenty = profile_overlap(np.stack([rare, rarer])[:, :20], np.arange(0, 21, 2))
+        twenty = profile_overlap(np.stack([rare, rarer])[:, :20], categories([2] * 10))
         assert twenty[0, 1] > OVERLAP
 
 
@@ -212,7 +214,7 @@ def test_the_overlap_is_a_sum_over_all_rows(seed):
     for cells in product(*(range(start, stop) for start, stop in pairwise(offsets))):
         root = np.sqrt(profiles[:, cells].prod(axis=1))
         expected += np.outer(root, root)
-    assert_allclose(profile_overlap(profiles, offsets), expected, rtol=1e-12)
+    assert_allclose(profile_overlap(profiles, categories(np.diff(offsets))), expected, rtol=1e-12)
 
 
 def test_the_spread_is_the_sd_between_silos(seed):

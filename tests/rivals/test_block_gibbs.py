@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 
-from silomix.coordinator.matching.evidence import Profile
-from silomix.model.families.dirichlet import log_evidence, log_partition_prior, sum_by
+from silomix.model.families.cluster_evidence import log_partition_prior
+from silomix.model.families.dirichlet import sum_by
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
 from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
+from silomix.rivals.federation import Levels
 
 OFFSETS = np.array([0, 2, 5])
-LEVELS = Profile(OFFSETS, 0.5)
+LEVELS = Levels(OFFSETS, np.full(5, 0.5))
 UNIFORMS = 100
 
 
@@ -56,7 +57,7 @@ PRIORS = {
 def log_mass(groups, counts, sizes, log_prior):
     rows = np.bincount(groups, weights=sizes)
     clusters = np.eye(len(rows))[groups].T @ counts
-    return log_prior(rows) + log_evidence(clusters, OFFSETS, 0.5).sum()
+    return log_prior(rows) + LEVELS.evidence(clusters).sum()
 
 
 def renumbered(groups):
@@ -118,7 +119,7 @@ def test_the_masters_odds_are_those_of_one_row():
     np.testing.assert_allclose(MasterOdds(2.0).log_odds(rows, 50.0), np.log([4.0, 10.0, 2.0]))
 
 
-WIDE = Profile(np.arange(7) * 3, 0.5)
+WIDE = Levels(np.arange(7) * 3, np.full(18, 0.5))
 """Six variables: two outweigh the prior's wish for few clusters only when all blocks are seen."""
 
 

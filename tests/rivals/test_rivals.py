@@ -18,7 +18,6 @@ from silomix.coordinator.matching import match
 from silomix.errors import DataError, SettingsError
 from silomix.messages import SampleLocally
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import PooledModel
 from silomix.rivals import Merging, Search, Sweeps
 from silomix.rivals.consensus import sample_known
 from silomix.rivals.federation import open_silos
@@ -154,7 +153,7 @@ def test_rabinovich_follows_its_definition(results, simulated):
         draws = sample_locally(silo).draws
         likeliest = draws.labels[np.argmax(draws.log_likelihood)]
         assert adjusted_rand_index(silo.store.kept.labels, likeliest) == 1
-    model = PooledModel(study.prior, study.table_schema.offsets, 3)
+    model = study.pooled_model
     matched, _ = match(releases, study.matching, silos, model, drift=False)
     pairs = linear_sum_assignment(cdist(*(release.medians for release in releases)))
     np.testing.assert_array_equal(*[g[p] for g, p in zip(matched.groups, pairs, strict=True)])

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import compiled_sweeps
 
 
 @pytest.fixture
 def advances(monkeypatch):
     """The chain's key and sweeps of each call of the family, and whether a pool shared the rows."""
     calls = []
-    advance = Categorical.advance
+    advance = compiled_sweeps.advance
 
-    def record(self, chain, sweeps, when, kept, pool):
+    def record(chain, sweeps, when, kept, pool):
         calls.append((chain.key, sweeps, pool is not None))
-        advance(self, chain, sweeps, when, kept, pool)
+        advance(chain, sweeps, when, kept, pool)
 
-    monkeypatch.setattr(Categorical, "advance", record)
+    monkeypatch.setattr(compiled_sweeps, "advance", record)
     return calls

@@ -21,7 +21,7 @@ from cases.sampler_cases import assert_same_draws
 import silomix
 from silomix.errors import CheckpointError
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import compiled_sweeps
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard, Variable
 from silomix.silo import checkpoint
@@ -68,7 +68,7 @@ def test_a_finished_run_returns_its_draws_at_once(finished, monkeypatch):
     def fail(*_):
         raise AssertionError("a sweep was run")
 
-    monkeypatch.setattr(Categorical, "advance", fail)
+    monkeypatch.setattr(compiled_sweeps, "advance", fail)
     seen = []
     draws = sample_shard(SHARD, JOB, checkpoint=folder, progress=seen.append)
     assert_same_draws(draws, expected)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from cases.families import categories
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
@@ -39,13 +40,13 @@ ONLY_ROUNDS = Policy(name="rounds", minimum_count=0, round_to=10)
 class TestFolding:
     def test_small_clusters_go_to_the_nearest_smallest_first(self):
         mean = np.array([[0.9, 0.1], [0.1, 0.9], [0.15, 0.85], [0.8, 0.2], [0.5, 0.5]])
-        sizes = np.array([50, 40, 9, 6, 10])
-        assert fold_groups(sizes, mean, 10).tolist() == [0, 1, 1, 0, 4]
-        assert fold_groups(sizes, mean, 7).tolist() == [0, 1, 2, 0, 4]
-        assert fold_groups(sizes, mean, 0).tolist() == [0, 1, 2, 3, 4]
+        sizes, family = np.array([50, 40, 9, 6, 10]), categories((2,))
+        assert fold_groups(sizes, mean, 10, family).tolist() == [0, 1, 1, 0, 4]
+        assert fold_groups(sizes, mean, 7, family).tolist() == [0, 1, 2, 0, 4]
+        assert fold_groups(sizes, mean, 0, family).tolist() == [0, 1, 2, 3, 4]
         # small ones may make one that stands, and one is left whatever its size
-        assert fold_groups(np.array([50, 6, 5]), mean[:3], 10).tolist() == [0, 1, 1]
-        assert len(set(fold_groups(np.array([3, 2]), mean[:2], 10))) == 1
+        assert fold_groups(np.array([50, 6, 5]), mean[:3], 10, family).tolist() == [0, 1, 1]
+        assert len(set(fold_groups(np.array([3, 2]), mean[:2], 10, family))) == 1
 
     def test_labels_weights_and_profiles_follow(self, seed):
         rng = np.random.default_rng(seed)

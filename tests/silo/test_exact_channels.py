@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import categories
 from cases.release_cases import clustered
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -79,8 +80,8 @@ def made_up(own, place, mean, **changes):
         "mean": np.asarray(mean, dtype=float),
         "medians": np.asarray(mean, dtype=float),
         "concentration": np.full((clusters, CONDITIONS), 1e9),
-        "effective_counts": np.asarray(mean, dtype=float),
     } | changes
+    parts["effective_counts"] = parts["mean"] * np.repeat(parts["concentration"], 2, axis=1)
     return replace(own, **parts, rows=int(parts["sizes"].sum()))
 
 
@@ -235,7 +236,7 @@ def honest(seed, policy, members=MEMBERS, tier="summary"):
 
 
 def told(release, policy):
-    return next(breaches(release, policy, OFFSETS), None)
+    return next(breaches(release, policy, categories(SIZES)), None)
 
 
 class TestShown:

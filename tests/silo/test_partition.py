@@ -19,10 +19,10 @@ from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from silomix.errors import MissingDependency
-from silomix.kernels.distinct_rows import RowCounts
 from silomix.kernels.similarity import co_clustering
 from silomix.model.draws import Schedule
-from silomix.model.families.dirichlet import log_bound
+from silomix.model.families.cluster_evidence import log_bound
+from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
 from silomix.silo import partition as module
 from silomix.silo.partition import (
@@ -30,7 +30,6 @@ from silomix.silo.partition import (
     beats_one_cluster,
     best_cut,
     chain_agreement,
-    clusters_bound,
     largest_first,
     linkage_cuts,
     log_posterior,
@@ -42,6 +41,15 @@ from silomix.silo.partition import (
 from silomix.silo.sampler import Job, sample_shard
 
 METHODS = sorted(PARTITIONS)
+
+
+def log_mass(draws, labels):
+    return log_posterior(draws, Rows(draws.shard, draws.family), labels)
+
+
+def bound_of(draws, labels, **settings):
+    rows = Rows(draws.shard, draws.family)
+    return log_bound(rows, labels, draws.components, draws.prior.alpha, **settings)
 
 
 def make_draws(shard, labels, components, **changes):
@@ -274,15 +282,15 @@ def test_posterior_of_a_partition_by_brute_force(seed, silos):
         masses[labels] = masses.get(labels, 0) + mass
     assert len(masses) == 14  # partitions of four rows into at most three clusters
     for labels, mass in masses.items():
-        assert_allclose(log_posterior(draws, np.array(labels)), np.log(mass), rtol=1e-10)
+        assert_allclose(log_mass(draws, np.array(labels)), np.log(mass), rtol=1e-10)
 
 
 def test_clusters_that_overlap_are_no_single_one(seed):
     """One partition loses to a single cluster; all that are like it together do not."""
     draws, placed = weak_pair(np.random.default_rng(seed), 0.35, 0.65, 6)
-    one = log_posterior(draws, np.zeros_like(placed))
-    assert log_posterior(draws, placed) < one
-    assert clusters_bound(draws, placed) > one + np.log(1000)
+    one = log_mass(draws, np.zeros_like(placed))
+    assert log_mass(draws, placed) < one
+    assert bound_of(draws, placed) > one + np.log(1000)
     assert beats_one_cluster(draws, placed)
 
 
@@ -297,16 +305,11 @@ def weak_pair(rng, low, high, components):
 def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
     """And more steps never lower it."""
     draws, placed = weak_pair(np.random.default_rng(4), 0.4, 0.6, 15)
-    least = log_posterior(draws, np.zeros_like(placed)) + np.log(1000)
-    codes, first, repeats = np.unique(
-        draws.shard.codes, axis=0, return_index=True, return_counts=True
-    )
-    rows, offsets = RowCounts(codes, repeats), draws.shard.schema.offsets
-    given = rows, offsets, placed[first], 15, Prior()
-    bounds = [log_bound(*given, steps=n) for n in (1, 2, 5, 10)]
+    least = log_mass(draws, np.zeros_like(placed)) + np.log(1000)
+    bounds = [bound_of(draws, placed, steps=n) for n in (1, 2, 5, 10)]
     assert bounds == sorted(bounds)
     assert bounds[0] < least - 1
-    assert log_bound(*given) > least + 1
+    assert bound_of(draws, placed) > least + 1
     assert beats_one_cluster(draws, placed)
 
 
@@ -317,7 +320,7 @@ def test_a_splinter_must_pay_for_the_search(seed):
     codes = np.zeros((150, 10), dtype=np.uint8)
     codes[odd, :2] = 1
     draws = make_draws(shard_of(codes, [2] * 10), np.zeros((1, 150)), 15)
-    gain = log_posterior(draws, odd.astype(np.int64)) - log_posterior(draws, np.zeros(150, int))
+    gain = log_mass(draws, odd.astype(np.int64)) - log_mass(draws, np.zeros(150, int))
     assert 0 < gain < np.log(150)
     assert not beats_one_cluster(draws, odd.astype(np.int64))
     codes[odd] = 1
@@ -344,8 +347,8 @@ def test_the_bound_is_below_the_sum_over_all_labellings(seed):
     draws = make_draws(shard, rng.integers(0, 3, (1, 5)), 3)
     parts = {tuple(labels) for labels in product(range(3), repeat=5)}
     parts = {tuple(list(dict.fromkeys(p)).index(c) for c in p) for p in parts}
-    total = logsumexp([log_posterior(draws, np.array(part)) for part in parts])
-    bounds = [clusters_bound(draws, np.array(part)) for part in parts]
+    total = logsumexp([log_mass(draws, np.array(part)) for part in parts])
+    bounds = [bound_of(draws, np.array(part)) for part in parts]
     assert np.isfinite(max(bounds)) and max(bounds) <= total
 
 

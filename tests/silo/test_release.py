@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import categories, model_of
 from cases.release_cases import PRIOR, clustered, conditions
 from scipy.stats import beta, binom
 
@@ -18,7 +19,6 @@ from silomix.model.families.dirichlet import (
     shares_of,
     without_prior,
 )
-from silomix.model.prior import PooledModel
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded
 from silomix.study.policy import OPEN, PRESETS, Policy, echo
@@ -85,14 +85,13 @@ class TestMedians:
         mean = np.array([[0.0, 1.0], [1e-9, 1 - 1e-9], [0.5, 0.5]])
         for concentration in (0.0, 1e-3, 1.0, 1e9):
             for own in (0.0, 0.5, 1e9):
-                found = release_medians(
-                    mean, np.full((3, 1), concentration), np.array([0, 2]), own, None
-                )
+                known, family = np.full((3, 1), concentration), categories((2,), own)
+                found = release_medians(mean, known, family, None)
                 assert np.isfinite(found).all()
                 assert ((found >= 0) & (found <= 1)).all()
         # the prior is put back
         shares, known = np.array([[0.2, 0.8], [0.5, 0.5]]), np.array([[10.0], [0.0]])
-        found = release_medians(shares, known, np.array([0, 2]), 0.5, None)
+        found = release_medians(shares, known, categories((2,)), None)
         expected = [[beta.median(2.5, 8.5), beta.median(8.5, 2.5)], [0.5, 0.5]]
         np.testing.assert_allclose(found, expected)
 
@@ -196,7 +195,7 @@ class TestPolicy:
     def test_draws_of_a_summary_spread_as_released(self, seed):
         rng = np.random.default_rng(seed)
         release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
-        drawn = release_draws(release, 4000, PooledModel(PRIOR, np.array([0, 2, 5]), 0), 3, rng)
+        drawn = release_draws(release, 4000, model_of((2, 3), 0), 3, rng)
         shapes = weight_shapes(release, PRIOR.share(3)[0])
         with_prior = release.effective_counts + PRIOR.share(3)[1]
         sums = np.repeat(np.add.reduceat(with_prior, [0, 2], axis=1), [2, 3], axis=1)

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 
 from silomix.messages.progress import Progress
 from silomix.model.draws import Schedule
-from silomix.model.families.categorical import Categorical
+from silomix.model.families import compiled_sweeps
 from silomix.model.prior import Prior
 from silomix.silo import sampler
 from silomix.silo.sampler import Job, sample_in_blocks, sample_shard
@@ -148,14 +148,14 @@ def test_an_exception_in_the_callback_ends_the_run(
 
 def fail_at(monkeypatch, key, sweep):
     """Let the chain with this key run out of memory when it comes to the sweep."""
-    advance = Categorical.advance
+    advance = compiled_sweeps.advance
 
-    def fail(self, chain, sweeps, *others):
+    def fail(chain, sweeps, *others):
         if chain.key == key and sweep <= sweeps[-1]:
             raise MemoryError(f"at sweep {sweep}")
-        advance(self, chain, sweeps, *others)
+        advance(chain, sweeps, *others)
 
-    monkeypatch.setattr(Categorical, "advance", fail)
+    monkeypatch.setattr(compiled_sweeps, "advance", fail)
 
 
 def test_a_chain_that_fails_ends_the_others(seed, monkeypatch, its_threads):

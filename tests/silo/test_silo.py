@@ -140,11 +140,11 @@ def test_questions_are_counted_and_the_same_one_counts_once(whole, study, sample
     silo = make_silo(whole, study, policy=policy)
     first = answer(polish_round(sampled, 1), silo)
     again = answer(polish_round(sampled, 1), silo)
-    assert_array_equal(first.counts, again.counts)
+    assert_array_equal(first.statistics, again.statistics)
     answer(polish_round(sampled, 2), silo)
     third = replace(polish_round(sampled, 2), inner_sweeps=2)
     assert answer_or_refuse(third, silo) == Refused("limit")
-    assert_array_equal(answer(polish_round(sampled, 1), silo).counts, first.counts)
+    assert_array_equal(answer(polish_round(sampled, 1), silo).statistics, first.statistics)
 
 
 def forged(share):

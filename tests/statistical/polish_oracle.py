@@ -8,7 +8,7 @@ from cases.aggregation_cases import draw_cells
 from silomix.kernels.layout import lay_out
 from silomix.kernels.random_numbers import chain_key, fold
 from silomix.messages import PolishReply
-from silomix.model.families.categorical import draw_given_parameters
+from silomix.model.families.compiled_sweeps import draw_given_parameters
 
 
 class PolishingSilos:

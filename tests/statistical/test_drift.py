@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from cases.families import categories, model_of
 from scipy import stats
 from statistical import drift_oracle as oracle
 from statistical.drift_oracle import TwoSilos
@@ -19,8 +20,8 @@ from silomix.coordinator.polish import Start, draw_profiles, polish
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.draws import Schedule
 from silomix.model.families.dirichlet import draw_levels
-from silomix.model.families.drift import Shared, draw_shared, draw_silo_profiles
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.families.drift import Shared, draw_shared
+from silomix.model.prior import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -43,12 +44,14 @@ def kappa_never_drawn(patch):
 
 def counts_for_table_counts(patch):
     """As if no variable drifted."""
-    patch.setattr("silomix.model.families.drift.sum_tables", lambda counts, *_: counts.sum(axis=0))
+    patch.setattr(
+        "silomix.model.families.categorical.sum_tables", lambda counts, *_: counts.sum(axis=0)
+    )
 
 
 def prior_of_the_mean_forgotten(patch):
-    def draw(counts, shared, beta, offsets, rng):
-        return draw_shared(counts, shared, 1e-3, offsets, rng)
+    def draw(counts, shared, family, rng):
+        return draw_shared(counts, shared, categories(family.statistics, 1e-3), rng)
 
     patch.setattr("silomix.model.families.drift.draw_shared", draw)
 
@@ -56,11 +59,11 @@ def prior_of_the_mean_forgotten(patch):
 def silos_drawn_first(patch):
     """Silos' profiles around the old m and κ, though these are then drawn without them."""
 
-    def draw(counts, shared, beta, offsets, rng, *, drift):
+    def draw(counts, shared, family, rng, *, drift):
         if not drift:
-            return draw_profiles(counts, shared, beta, offsets, rng, drift=False)
-        own = draw_silo_profiles(counts, shared, offsets, rng)
-        return draw_shared(counts, shared, beta, offsets, rng), own
+            return draw_profiles(counts, shared, family, rng, drift=False)
+        own = family.draw_own(counts, shared.mean, shared.kappa, rng)
+        return draw_shared(counts, shared, family, rng), own
 
     patch.setattr("silomix.coordinator.polish.draw_profiles", draw)
     patch.setattr("silomix.coordinator.exact_strategy.draw_profiles", draw)
@@ -80,11 +83,11 @@ def polish_p_value(table, seed, *, chains=4000, rounds=30):
     start = Start(
         np.full((2, *begun), 1 / table.clusters), profiles, kappa=np.array([30.0, np.inf])
     )
-    model = PooledModel(Prior(alpha=2 * table.alpha, beta=0.5), oracle.OFFSETS, seed)
+    model = model_of(oracle.SIZES, seed, Prior(alpha=2 * table.alpha, beta=0.5))
     found = polish(start, silos, Polish(rounds=rounds), model, kept_draws=chains)
     replies = silos.last.values()
     members = np.stack([reply.members for reply in replies], axis=1)
-    counts = np.stack([reply.counts for reply in replies], axis=1)
+    counts = np.stack([reply.statistics for reply in replies], axis=1)
     kappa = found.silo_profiles.kappa[-chains:]
     return law_p_value(table, members, counts, found.probabilities[-chains:], kappa)
 
@@ -128,7 +131,7 @@ def exact_p_values(seed, *tables, chains=4000, sweeps=60):
     """
     silos = PolishingSilos(tables[0].shards, oracle.SIZES, seed)
     schedule = Schedule(iterations=sweeps, burn_in=sweeps - 1, chains=chains, thin=1)
-    model = PooledModel(Prior(alpha=0.5, beta=0.5), oracle.OFFSETS, seed)
+    model = model_of(oracle.SIZES, seed, Prior(alpha=0.5, beta=0.5))
     draws = sample_exactly(silos, tables[0].clusters, schedule, model, drift=True)
     found = draws.members, draws.counts, draws.probabilities, draws.own.kappa
     return [law_p_value(table, *found) for table in tables]
@@ -222,7 +225,7 @@ def geweke_p_value(seed, *, from_prior, chains=4000, rounds=60):
     for _ in range(rounds):
         counts = simulate_counts(own, rng)
         shared, own = silomix.coordinator.polish.draw_profiles(
-            counts, shared, BETA, OFFSETS, rng, drift=True
+            counts, shared, categories(SIZES, BETA), rng, drift=True
         )
     ours = moments(shared, own)
     error = np.sqrt(ours.var(axis=0) / len(ours) + prior.var(axis=0) / len(prior))

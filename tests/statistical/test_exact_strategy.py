@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.families import model_of
 from scipy import stats
 from statistical.exact import FALSE_ALARM, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, batch_mean
@@ -14,7 +15,7 @@ from statistical.test_exact import SMALL
 import silomix
 from silomix.coordinator.exact_strategy import sample_exactly
 from silomix.model.draws import Schedule
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.prior import Prior
 from silomix.model.table import load
 
 pytestmark = pytest.mark.statistical
@@ -41,7 +42,7 @@ def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
     silos = PolishingSilos(shards, shard.schema.sizes, seed)
 
     def p_value(prior):
-        draws = sample_exactly(silos, 8, schedule, PooledModel(prior, shard.schema.offsets, seed))
+        draws = sample_exactly(silos, 8, schedule, model_of(shard.schema.sizes, seed, prior))
         smallest = 1.0
         for name, trace in traces(draws.weights, draws.members, draws.log_likelihood).items():
             theirs = [batch_mean(chain) for chain in pooled.diagnostics.traces[name].values]
@@ -60,8 +61,7 @@ def enumeration_p_value(prior, seed, chains=3000):
     pooled = replace(SMALL, alpha=0.5, beta=0.5)
     silos = PolishingSilos([SMALL.codes[:3], SMALL.codes[3:]], SMALL.sizes, seed)
     schedule = Schedule(iterations=25, burn_in=24, chains=chains, thin=1)
-    offsets = np.concatenate([[0], np.cumsum(SMALL.sizes)])
-    draws = sample_exactly(silos, 3, schedule, PooledModel(prior, offsets, seed))
+    draws = sample_exactly(silos, 3, schedule, model_of(SMALL.sizes, seed, prior))
     pairs = zip(draws.members, draws.counts, strict=True)
     seen = [members.tobytes() + counts.tobytes() for members, counts in pairs]
     keys = [tally(SMALL.codes, SMALL.sizes, labels, 3) for labels in labellings(pooled)]

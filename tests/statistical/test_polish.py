@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import sweep_twin as reference
+from cases.families import model_of
 from scipy import stats
 from scipy.special import gammaln
 from statistical.exact import FALSE_ALARM, Tiny, labellings, masses, tally, tally_p_value
 from statistical.polish_oracle import PolishingSilos, plain_gibbs, planted
 
 from silomix.coordinator.polish import WORTH, Start, independent_draws, polish
-from silomix.model.prior import PooledModel, Prior
+from silomix.model.prior import Prior
 from silomix.study import Polish
 
 pytestmark = pytest.mark.statistical
@@ -38,7 +39,7 @@ def run_polish(shards, seed, prior, chains=400, rounds=60):
         probabilities=np.broadcast_to(np.concatenate(PROFILES, axis=1), (chains, 2, OFFSETS[-1])),
     )
     silos = PolishingSilos(shards, SIZES, seed)
-    model = PooledModel(prior, OFFSETS, seed)
+    model = model_of(SIZES, seed, prior)
     result = polish(start, silos, Polish(rounds=rounds), model, kept_draws=chains)
     return result.weights_by_silo[-chains:], result.probabilities[-chains:]
 
@@ -101,7 +102,7 @@ def test_a_round_is_the_definition(seed):
     tables = [rng.dirichlet(np.ones(k), (chains, 2)) for k in SIZES]
     probabilities = np.concatenate(tables, axis=2)
     from silomix.kernels.layout import lay_out
-    from silomix.model.families.categorical import draw_given_parameters
+    from silomix.model.families.compiled_sweeps import draw_given_parameters
 
     found_counts, found_members, found_weights, log_likelihood = draw_given_parameters(
         lay_out(shards[0], SIZES), 77, (weights, probabilities), 0.3, 2, threads=2
@@ -135,7 +136,7 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     near = Start(equal, np.broadcast_to(planted_profiles, (chains, 2, 12)))
     sizes = np.full(6, 2)
     silos = PolishingSilos([np.minimum(codes, 1).astype(np.uint8) for codes in shards], sizes, seed)
-    model = PooledModel(Prior(), np.arange(0, 13, 2), seed)
+    model = model_of(sizes, seed)
     rested = polish(near, silos, Polish(most=200), model, kept_draws=1000)
     assert not rested.trace.still_moving
     assert rested.worth >= WORTH
@@ -190,12 +191,12 @@ def enumeration_p_value(prior, seed, chains=4000):
     silos = PolishingSilos(parts, TINY.sizes, seed)
     profiles = np.random.default_rng(seed).dirichlet([0.5, 0.5], (chains, 2, 4))
     start = Start(np.full((2, chains, 2), 0.5), profiles.reshape(chains, 2, 8))
-    model = PooledModel(prior, np.arange(0, 9, 2), seed)
+    model = model_of(TINY.sizes, seed, prior)
     polish(start, silos, Polish(rounds=20), model, kept_draws=chains)
     told = silos.last.values()
     seen = [
         b"".join(
-            reply.members[t].astype(np.int64).tobytes() + reply.counts[t].tobytes()
+            reply.members[t].astype(np.int64).tobytes() + reply.statistics[t].tobytes()
             for reply in told
         )
         for t in range(chains)

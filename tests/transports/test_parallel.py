@@ -82,7 +82,7 @@ class TestWhatTravels:
         [
             (SampleLocally(), {"codes"}),
             (DivergenceCost((), (), 1), {"codes", "kept"}),
-            (POLISH, {"layout"}),
+            (POLISH, {"prepared"}),
             (CountDistinctRows(), {"codes"}),
             (ASSIGN, {"codes", "kept"}),
         ],
@@ -103,7 +103,7 @@ class TestWhatTravels:
         asked.ask(share)
         asked.ask(LogLikelihood(share.key, 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))))
         assert ShareReleases not in sent
-        assert sent[LogLikelihood].keys() == {"rows", "matched"}
+        assert sent[LogLikelihood].keys() == {"codes", "matched"}
         first, *others = [silo.store.matched for silo in silos]
         assert sent[LogLikelihood]["matched"] is first
         assert all(other is first for other in others)

@@ -81,7 +81,8 @@ class ExactDraws:
     weights : (draw, component), of all rows.
     weights_by_silo : (draw, silo, component), the same for all silos without drift.
     probabilities : (draw, component, level)
-    counts : (draw, component, statistic); members : (draw, component), of the labels drawn given them.
+    counts : (draw, component, statistic), of the labels drawn given them.
+    members : (draw, component), of the same.
     log_likelihood : (draw,), of all rows at those weights and probabilities.
     own : κ, and the silos' own profiles in the last draws; None without drift.
     """
@@ -158,10 +159,10 @@ def sample_exactly(
 def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, int, float]:
     """Match every draw's components one to one to those of the most probable draw.
 
-    The overlap of two components is the family's, of categories Σ min(counts) over all levels. Components of the reference
-    whose profiles do not differ, by a factor of more than the number of rows, and those that the
-    other draws hardly know, are folded into others; if `absorb` is a number, only those of fewer
-    rows.
+    The overlap of two components is the family's, of categories Σ min(counts) over all levels.
+    Components of the reference whose profiles do not differ, by a factor of more than the number of
+    rows, and those that the other draws hardly know, are folded into others; if `absorb` is a
+    number, only those of fewer rows.
 
     Returns
     -------

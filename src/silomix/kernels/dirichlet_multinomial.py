@@ -142,7 +142,7 @@ def draw_all_tables(shapes: Floats, counts: Ints, rng: Rng) -> Ints:
     tables = np.empty_like(counts)
     for place in range(counts.size):
         shape, n = shapes.flat[place], counts.flat[place]
-        tables.flat[place] = n if np.isinf(shape) else draw_tables(shape, n, rng)
+        tables.flat[place] = n if np.isinf(shape) else draw_tables(shape, int(n), rng)
     return tables
 
 

@@ -192,7 +192,7 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
 
 def _odd_parameters(record: Any, family: Product) -> Problems:
     """Yield what is wrong with the parameters, and with the mean statistics, of a record."""
-    checks = {
+    checks: dict[str, Callable[[Any], str]] = {
         "probabilities": family.problems,
         "medians": partial(family.problems, together=False),
         "mean": family.mean_problems,
@@ -350,7 +350,7 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    for variable, (start, end) in enumerate(pairwise(family.blocks[0].offsets)):
+    for variable, (start, end) in enumerate(pairwise(family.categories.offsets)):
         if not _could_leave(release.mean[:, start:end], sizes, policy):
             yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
 
@@ -394,6 +394,10 @@ def _polish_reply(
     reply: messages.PolishReply, query: messages.PolishRound, terms: Terms
 ) -> Problems:
     yield from _like_question(reply, query, terms)
+    for part in (reply.least, reply.above):
+        whole = np.issubdtype(part.dtype, np.integer)
+        if whole != terms.family.is_categorical or (whole and part.max(initial=0) > MOST_ROWS):
+            yield f"has sums of {part.dtype} up to {part.max(initial=0):g}, which no rows have"
     rows = reply.members.sum(axis=1, dtype=np.int64)
     if rows[0] == 0 or (rows != rows[0]).any():
         yield f"has members that sum to {rows.min():,} in one chain and {rows.max():,} in another"

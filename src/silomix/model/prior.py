@@ -60,7 +60,7 @@ class PooledModel(NamedTuple):
     @property
     def offsets(self) -> Ints:
         """Where each categorical variable's levels start, for what is about categories alone."""
-        return self.family.blocks[0].offsets
+        return self.family.categories.offsets
 
     def shared_family(self, silos: int) -> Product:
         """Return the family under a silo's share of the prior in a study of `silos` silos."""

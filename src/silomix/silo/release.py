@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import PolicyRefusal
-from silomix.messages import Release, ReleasedDiagnostics, Tier
+from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
 from silomix.messages.rounding import least_units
 from silomix.model import diagnostics as limits
@@ -70,7 +70,8 @@ def make_release(
         folded = replace(folded, memberships=np.ones_like(folded.memberships))
     family = local.draws.silo_family
     mean, concentration = family.means(family.valid(family.fit(folded.probabilities)))
-    sizes, checks = folded.sizes, ()
+    sizes = folded.sizes
+    checks: tuple[Check, ...] = ()
     if policy.has_rules:
         if not family.is_categorical:
             raise PolicyRefusal(

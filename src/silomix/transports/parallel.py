@@ -100,7 +100,7 @@ class Joblib:
         checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
         rules: dict[str, Any] = {"study": silo.study, "policy": silo.policy}
         bare = partial(Silo, name=silo.name, place=silo.place, checkpoint=checkpoint, **rules)
-        sent = {word: self._scatter(TAKE[word](silo)) for word in NEEDS[type(query)]}
+        sent = {word: self._scatter(TAKE[word](silo)) for word in needs(type(query), silo.shard)}
         # field by field, so that what silos are asked alike travels once
         values = [getattr(query, part.name) for part in fields(query)]
         return delayed(work)(bare, silo.shard.schema, type(query), *values, **sent)
@@ -158,6 +158,14 @@ class Joblib:
             self._report(Progress("sampling", sweeps * done, sweeps * chains, done, chains))
 
 
+def needs(kind: type, shard: Shard) -> set[str]:
+    """Return what a question takes along: where all are categories, rows once in one form."""
+    words = {*NEEDS[kind]}
+    if shard.numbers is None:
+        words -= {"numbers", "codes"} if "prepared" in words else {"numbers"}
+    return words
+
+
 def workers(jobs: int) -> Any:
     """Return joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
     with parallel_config() as active:
@@ -178,7 +186,8 @@ def work(
     -------
     The silo's name, its reply, and what the question added to its store, by name.
     """
-    shard = Shard(schema, own(sent.pop("codes")), own(sent.pop("numbers", None)))
+    codes = sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8))
+    shard = Shard(schema, own(codes), own(sent.pop("numbers", None)))
     silo = bare(shard=shard, store=Store())
     store = vars(silo.store)
     store.update({word: own(value) for word, value in sent.items()})

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
+    from silomix.model.families.mixing import ExpectedRows
     from silomix.model.families.product import Product
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
@@ -153,7 +154,12 @@ def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
     ordered = [replies[name] for name in silos.names]
     codes = np.concatenate([reply.codes for reply in ordered])
     counts = np.concatenate([reply.counts for reply in ordered])
-    rows = CountedRows(family, row_table(*distinct_rows(codes, counts), family.statistics))
+    table = row_table(*distinct_rows(codes, counts), family.statistics)
+    return of_rows(CountedRows(family, table), threads)
+
+
+def of_rows(rows: ExpectedRows, threads: int = 1) -> Oracle:
+    """Return an oracle on rows that are all here."""
     return lambda matched, _, weights, profiles: LogLikelihoodReply(
         *mean_log_likelihood(matched, weights, profiles, rows, threads)
     )

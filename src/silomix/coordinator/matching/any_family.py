@@ -36,7 +36,7 @@ def weigh_groups(groups: Weighed, begin: int, end: int) -> None:
 
 
 def gains_above(
-    groups: Weighed, one: int, others: Ints, start: Floats, floor: Floats, _: bool
+    groups: Weighed, one: int, others: Ints, start: Floats, floor: Floats, *_: bool
 ) -> Floats:
     """Return start + the gain of joining one group with others; −inf below the floor: (other,)."""
     joint = groups.score(groups.counts[one] + groups.counts[others])
@@ -74,7 +74,8 @@ def sample_groupings(blocks: Blocks, start: Ints, burn_in: int, sweeps: int, rng
             state.draw_group(block, rng)
         for own in of_silo:
             if len(own) > 1:
-                state.exchange(*rng.choice(own, 2, replace=False), rng=rng)
+                one, other = rng.choice(own, 2, replace=False)
+                state.exchange(one, other, rng)
         if sweep >= burn_in:
             together += state.group[:, None] == state.group
     return together

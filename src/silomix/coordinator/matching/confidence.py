@@ -44,7 +44,7 @@ def co_occurrence(
     how, odds = (found.group, BURN_IN, sweeps, rng), profile.log_join_odds
     if profile.family.is_categorical:
         alone = profile.evidence(counts).sum(axis=1)
-        prior = profile.prior, profile.family.blocks[0].offsets
+        prior = profile.prior, profile.family.categories.offsets
         blocks = grouping.Blocks(counts, silo, alone, *prior, odds)
         together = grouping.sample_groupings(blocks, *how) / sweeps
     else:

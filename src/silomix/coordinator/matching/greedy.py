@@ -109,7 +109,7 @@ def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) 
     kernels: ModuleType = any_family
     weighed: Any = any_family.Weighed(counts, evidence, profile.evidence)
     if profile.family.is_categorical:
-        kernels, offsets = grouping, profile.family.blocks[0].offsets
+        kernels, offsets = grouping, profile.family.categories.offsets
         room = np.zeros((len(counts), len(offsets)))
         weighed = grouping.Weighed(counts, evidence, room, profile.prior, offsets)
     kernels.weigh_groups(weighed, 0, len(counts))

@@ -74,9 +74,9 @@ def hungarian_groups(releases: list[Release], family: Product) -> Ints:
     """Assign clusters to a reference silo's so that the medians' distance is least: (local,).
 
     Fendler et al. (2026), section "Cluster matching", after Rabinovich, Angelino and Jordan
-    (2015): Euclidean distance over all coordinates, of categories ΣK_q. As many clusters as possible are
-    matched, however far apart: where no silo holds every cluster it cannot be right. The
-    reference is the silo with most clusters, then most rows, then first in the roster.
+    (2015): Euclidean distance over all coordinates, of categories ΣK_q. As many clusters as
+    possible are matched, however far apart: where no silo holds every cluster it cannot be right.
+    The reference is the silo with most clusters, then most rows, then first in the roster.
     """
     reference = max(releases, key=lambda release: (release.clusters, release.rows))
     places = family.coordinates(reference.medians)

@@ -12,14 +12,18 @@ from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from silomix.model.families.family import Family
     from silomix.model.prior import Prior
-    from silomix.model.schema import Schema
+    from silomix.model.schema import Schema, Variable
 
 # The family of each kind of variable but categories, by the word that studies have for it.
-KINDS: dict[str, type[Family]] = {"gaussian": Gaussian, "poisson": Poisson}
+KINDS: dict[str, Callable[[tuple[Variable, ...]], Family]] = {
+    "gaussian": Gaussian,
+    "poisson": Poisson,
+}
 
 
 def make_family(schema: Schema, prior: Prior) -> Product:

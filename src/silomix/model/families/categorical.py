@@ -201,7 +201,7 @@ class Categorical:
         """Return Σ min(counts): (..., variable)."""
         return self.known(np.minimum(one, other))
 
-    def problems(self, parameters: Reals, together: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool) -> str:
         """Say what is wrong with probabilities from elsewhere; nothing where all is well."""
         low, high = parameters.min(initial=0.0), parameters.max(initial=0.0)
         if not (low >= 0.0 and high <= 1.0 + NORMALISED):

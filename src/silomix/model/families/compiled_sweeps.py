@@ -17,13 +17,13 @@ from silomix.kernels import gibbs_sweep
 from silomix.kernels.compilation import split_work
 from silomix.kernels.layout import BLOCK, KeptDraws, Layout, lay_out, make_workspace
 from silomix.kernels.random_numbers import fold
-from silomix.model.draws import Schedule
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from silomix.kernels.arrays import Bytes, Floats, Ints
     from silomix.kernels.layout import Workspace
+    from silomix.model.draws import Schedule
     from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
@@ -56,7 +56,7 @@ class Chain:
 def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
     """Lay the shard out for the sweep, with the silo's share of the prior."""
     layout = lay_out(shard.codes, shard.schema.sizes)
-    return Plan(layout, components, alpha, family.blocks[0].beta)
+    return Plan(layout, components, alpha, family.categories.beta)
 
 
 def start(plan: Plan, key: int) -> Bytes:

@@ -74,24 +74,27 @@ def draw_on_grid(values: Floats, log_odds: Floats, rng: Rng) -> Ints:
 
 
 class Family(Protocol):
-    """A block of variables of one kind; the module's docstring says what its vectors are.
-
-    Attributes
-    ----------
-    variables : in the order of its columns.
-    parameters, statistics, posterior_numbers : (variable,), how many of each a variable has.
-    """
-
-    variables: tuple[Variable, ...]
+    """A block of variables of one kind; the module's docstring says what its vectors are."""
 
     @property
-    def parameters(self) -> Ints: ...
+    def variables(self) -> tuple[Variable, ...]:
+        """In the order of the columns."""
+        ...
 
     @property
-    def statistics(self) -> Ints: ...
+    def parameters(self) -> Ints:
+        """How many parameters each variable has: (variable,)."""
+        ...
 
     @property
-    def posterior_numbers(self) -> Ints: ...
+    def statistics(self) -> Ints:
+        """How many statistics each variable has: (variable,)."""
+        ...
+
+    @property
+    def posterior_numbers(self) -> Ints:
+        """How many posterior numbers each variable has: (variable,)."""
+        ...
 
     @property
     def free(self) -> int:
@@ -107,7 +110,7 @@ class Family(Protocol):
         ...
 
     def features(self, cells: Array) -> Floats:
-        """Return T(x), (row, statistic), of cells (row, variable); zeros where a cell is missing."""
+        """Return T(x), (row, statistic), of cells (row, variable); zeros of a missing cell."""
         ...
 
     def log_base(self, cells: Array) -> Floats:
@@ -118,12 +121,20 @@ class Family(Protocol):
         """Return η: (..., statistic)."""
         ...
 
-    def moments(self, parameters: Reals) -> Floats:
+    def moments(self, parameters: Reals) -> Reals:
         """Return E T(x): (..., statistic)."""
         ...
 
-    def from_moments(self, moments: Floats) -> Floats:
+    def from_moments(self, moments: Floats) -> Reals:
         """Return the parameters with these moments."""
+        ...
+
+    def places(self, moments: Floats) -> Floats:
+        """Return where clusters with these moments are, for distances: (..., parameter)."""
+        ...
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return parameters that are not at the edge of what they can be."""
         ...
 
     def prior(self) -> Floats:
@@ -150,8 +161,16 @@ class Family(Protocol):
         """Return how many rows have a cell: (..., variable)."""
         ...
 
-    def fit(self, draws: Reals) -> tuple[Floats, Floats]:
-        """Return what the rows must have said for a posterior to have such draws, by moments.
+    def cells(self, statistics: Floats) -> Floats:
+        """Return how many cells there are in all: (...,)."""
+        ...
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return sums that rows can have, near those that moments gave."""
+        ...
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
 
         Parameters
         ----------
@@ -159,20 +178,36 @@ class Family(Protocol):
 
         Returns
         -------
-        mean : (cluster, statistic), of a row; concentration : (cluster, variable), of how many.
+        (cluster, statistic), maybe such as no rows have: see `valid`.
         """
+        ...
+
+    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
+        """Return the mean statistics of a row, and how many rows have each: (..., variable)."""
+        ...
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of the parameters under posterior numbers: (..., parameter)."""
+        ...
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of the coordinates, by what `means` gives."""
         ...
 
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient, in the parameters, of the log-likelihood of rows with these sums."""
         ...
 
-    def log_prior(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Return the log density of the prior, (...,), and its gradient: (..., parameter)."""
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior and its gradient, as `Product.log_prior`."""
         ...
 
-    def coordinates(self, parameters: Reals) -> Floats:
+    def coordinates(self, parameters: Reals) -> Reals:
         """Return the parameters where distances mean something: (..., parameter)."""
+        ...
+
+    def free_coordinates(self, parameters: Reals) -> Reals:
+        """Return as many coordinates as are free: (..., coordinate)."""
         ...
 
     def back(self, coordinates: Floats) -> Floats:
@@ -183,8 +218,16 @@ class Family(Protocol):
         """Return how many cells two clusters of rows may have in common: (..., variable)."""
         ...
 
-    def problems(self, parameters: Reals) -> str:
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        ...
+
+    def problems(self, parameters: Reals, *, together: bool) -> str:
         """Say what is wrong with parameters from elsewhere, as the end of a sentence; or ""."""
+        ...
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere, likewise."""
         ...
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
@@ -192,7 +235,7 @@ class Family(Protocol):
         ...
 
     def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability of the rows: (..., variable)."""
+        """Return what discounting leaves out of the log probability: (..., variable)."""
         ...
 
     def unrelated(self, statistics: Floats, worth: Floats) -> Floats:

@@ -112,6 +112,7 @@ def draw_given_parameters(
     given: tuple[Reals, Reals],
     alpha: float,
     sweeps: int,
+    *,
     threads: int,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Draw the rows' labels for many chains at once, given each chain's parameters.

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
-from silomix.model.families.drift import GRID
+from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class Gaussian:
         m, log_s = by_variable(coordinates, 2)
         return flat(m, np.exp(log_s))
 
-    def problems(self, parameters: Reals, _: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         _, s = by_variable(parameters, 2)
         return "" if (s > 0).all() else "has standard deviations that are not positive"

@@ -1,13 +1,13 @@
 """The consensus average: global draws as linear combinations of the silos', and their likelihood.
 
-Fendler et al. (2026), section 4.4: π̂ = Σ_s λ_s π^s and θ̂_c = Σ_s μ_{s,c} θ_c^s, which is the paper's
-V^s = λ^s I and W^s = diag(μ^s). Every family's parameters form a convex set, so that an average of
-them is one of them.
+Fendler et al. (2026), section 4.4: π̂ = Σ_s λ_s π^s and θ̂_c = Σ_s μ_{s,c} θ_c^s, which is the
+paper's V^s = λ^s I and W^s = diag(μ^s). Every family's parameters form a convex set, so that an
+average of them is one of them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,10 +16,24 @@ from silomix.model.draws import MatchedDraws
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats
     from silomix.model.families.product import Product
-    from silomix.model.families.rows import Rows
 
 # no global weight is smaller: draws kept in float32 may be exactly zero
 SMALLEST = 1e-30
+
+
+class ExpectedRows(Protocol):
+    """Rows of a family, as `silomix.model.families.rows.Rows`."""
+
+    @property
+    def family(self) -> Product:
+        """Of their variables."""
+        ...
+
+    def expected(
+        self, weights: Floats, parameters: Floats, threads: int = 1
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return log-likelihood, members and statistics, by draw."""
+        ...
 
 
 def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
@@ -64,7 +78,7 @@ def mix_gradient(
 
 
 def mean_log_likelihood(
-    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: Rows, threads: int = 1
+    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: ExpectedRows, threads: int = 1
 ) -> tuple[Floats, Floats, Floats]:
     """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
 

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
-from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.drift import GRID
+from silomix.kernels.dirichlet_multinomial import GRID, draw_all_tables
 from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Poisson:
         """Return the parameters at these coordinates."""
         return np.maximum(coordinates, 0.0) ** 2
 
-    def problems(self, parameters: Reals, _: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         return "" if (parameters >= 0).all() else "has rates below zero"
 

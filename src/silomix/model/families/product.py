@@ -55,6 +55,12 @@ class Product:
         return all(isinstance(block, Categorical) for block in self.blocks)
 
     @cached_property
+    def categories(self) -> Categorical:
+        """The block of categories, one without variables where there is none."""
+        found = (block for block in self.blocks if isinstance(block, Categorical))
+        return next(found, Categorical(()))
+
+    @cached_property
     def free(self) -> int:
         """Free coordinates of a cluster's parameters."""
         return sum(block.free for block in self.blocks)
@@ -72,12 +78,14 @@ class Product:
             for first, last in pairwise(ends.tolist())
         )
 
-    def _each(self, method: str, *given: tuple[int, Array | None], rest: Any = ()) -> list[Any]:
+    def _each(
+        self, method: str, *given: tuple[int, Array | None], rest: Any = (), **same: Any
+    ) -> list[Any]:
         """Call a method of every block with its columns of each array, and what is the same."""
         found = []
         for block, spans in zip(self.blocks, self._spans, strict=True):
             own = [None if array is None else array[..., spans[kind]] for kind, array in given]
-            found.append(getattr(block, method)(*own, *rest))
+            found.append(getattr(block, method)(*own, *rest, **same))
         return found
 
     def names(self) -> list[tuple[str, str]]:
@@ -163,7 +171,7 @@ class Product:
         return _joined(self._each("fit", (PARAMETER, draws)))
 
     def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return the mean statistics of a row, (..., statistic), and of how many: (..., variable)."""
+        """Return the mean statistics of a row, and how many rows have each: (..., variable)."""
         pairs = self._each("means", (STATISTIC, statistics))
         mean, known = zip(*pairs, strict=True)
         return _joined(mean), _joined(known)
@@ -219,7 +227,7 @@ class Product:
         ----------
         together : whether the parameters of a variable belong together, as those of a draw do.
         """
-        found = self._each("problems", (PARAMETER, parameters), rest=(together,))
+        found = self._each("problems", (PARAMETER, parameters), together=together)
         return next(filter(None, found), "")
 
     def mean_problems(self, mean: Floats) -> str:

@@ -64,7 +64,9 @@ class Rows:
 
     @cached_property
     def _layout(self) -> Layout:
-        return self.given or lay_out(self.shard.codes, self.shard.schema.sizes)
+        if isinstance(self.given, Layout):
+            return self.given
+        return lay_out(self.shard.codes, self.shard.schema.sizes)
 
     @cached_property
     def _table(self) -> RowTable:
@@ -74,10 +76,12 @@ class Rows:
         self, key: int, given: tuple[Floats, Floats], alpha: float, sweeps: int, threads: int
     ) -> tuple[Array, Array, Floats, Floats]:
         """Draw the labels of many chains, as `compiled_sweeps.draw_given_parameters` does."""
-        how = alpha, sweeps, threads
         if self.family.is_categorical:
+            how = alpha, sweeps, threads
             return compiled_sweeps.draw_given_parameters(self._layout, key, given, *how)
-        found = feature_sweeps.draw_given_parameters(self.family, self.features, key, given, *how)
+        found = feature_sweeps.draw_given_parameters(
+            self.family, self.features, key, given, alpha, sweeps, threads=threads
+        )
         statistics, members, weights, log_likelihood = found
         return statistics, members, weights, log_likelihood + self.log_base.sum()
 
@@ -116,7 +120,7 @@ class Rows:
         found = share_features(self.features, self.family.columns(parameters), logs, threads)
         return RowMembership(found[0], found[1] + self.log_base)
 
-    def sum_statistics(self, labels: Ints, clusters: int) -> Floats:
+    def sum_statistics(self, labels: Ints, clusters: int) -> Array:
         """Return what the rows of each label add up to: (cluster, statistic)."""
         if self.family.is_categorical:
             return level_counts(self.shard.codes, self.shard.schema.sizes, labels, clusters)
