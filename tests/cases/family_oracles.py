@@ -66,10 +66,14 @@ class Category:
         thresholds = rng.random(parameters.shape[:-1])[..., None] * reached[..., -1:]
         return (reached <= thresholds).sum(axis=-1).astype(float)
 
-    def summaries(self, shared, own, kappa):
-        """What is compared of draws, all of it with moments: (..., summary) from (..., parameter)."""
+    def summaries(self, shared, own, kappa, rows):
+        """What is compared of draws, all of it with moments: (..., summary).
+
+        Parameters are (..., parameter), κ (...,), and what rows add up to (..., statistic).
+        """
         apart = (own - shared) ** 2
-        return [shared, shared**2, own, own * shared, apart, apart * kappa[..., None]]
+        told = (rows - rows.sum(axis=-1, keepdims=True) * shared) * (own - shared)
+        return [shared, shared**2, own, own * shared, apart, apart * kappa[..., None], told]
 
 
 @dataclass(frozen=True)
@@ -136,14 +140,15 @@ class Number:
         m, s = np.moveaxis(parameters, -1, 0)
         return m + s * rng.standard_normal(m.shape)
 
-    def summaries(self, shared, own, kappa):
+    def summaries(self, shared, own, kappa, rows):
         m, s = np.moveaxis(shared, -1, 0)
         z = m / (10 * s)
         apart = (own[..., 0] - m) / s
         square = apart**2
         found = [z, z**2, z**3, np.log(s), np.log(s) ** 2, np.arctan(m), z * np.log(s)]
         found += [np.arctan(own[..., 0]), np.log(own[..., 1]) * np.log(s), apart, square]
-        found += [apart * z, square * (kappa + 1)]
+        told = np.arctan((rows[..., 1] - rows[..., 0] * m) / s)
+        found += [apart * z, square * (kappa + 1), told * apart]
         return [np.stack(found, axis=-1)]
 
 
@@ -195,10 +200,12 @@ class Count:
     def draw_cells(self, parameters, rng):
         return rng.poisson(parameters[..., 0]).astype(float)
 
-    def summaries(self, shared, own, kappa):
-        apart = (np.sqrt(own) - np.sqrt(shared)) ** 2
+    def summaries(self, shared, own, kappa, rows):
         roots = np.sqrt(shared), np.sqrt(own)
-        return [*roots, shared, shared**2, own, roots[0] * roots[1], apart, apart * kappa[..., None]]
+        apart = roots[1] - roots[0]
+        told = np.arctan(rows[..., 1:] - rows[..., :1] * shared) * apart
+        found = [*roots, shared, shared**2, own, roots[0] * roots[1]]
+        return [*found, apart**2, apart**2 * kappa[..., None], told]
 
 
 def _logit_grid(a, b):
