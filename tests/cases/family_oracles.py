@@ -209,7 +209,7 @@ class Count:
 
 
 def _logit_grid(a, b):
-    """Points of two levels, evenly spaced in logits, and ln of the mass of Beta(a, b) around each."""
+    """Points of two levels, evenly spaced in logits, and ln of the mass of Beta(a, b) at each."""
     t, step = np.linspace(-90, 90, 6001, retstep=True)
     log_mass = a * log_expit(t) + b * log_expit(-t) - betaln(a, b) + np.log(step)
     return np.stack([expit(t), expit(-t)], axis=-1), log_mass

@@ -186,7 +186,7 @@ def test_draws_have_the_moments_of_the_posterior(case, seed):
 
 
 def assert_within_error(draws, expected):
-    """Means of independent draws (draw, ...) are the expected ones within `LIMIT` of their error."""
+    """Means of independent draws (draw, ...) are as expected within `LIMIT` of their errors."""
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (np.abs(draws.mean(axis=0) - expected) < LIMIT * error + 1e-9).all()
 

@@ -90,7 +90,7 @@ def check(seed, sweeps, wrong):
     cells = simulate(np.random.default_rng(seed))
     reference = summaries(*theirs(cells, seed, sweeps))
     assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) > FALSE_ALARM
-    wrong("silomix.model.families.gaussian.PRIOR", (0.0, 0.1, 1.5, 0.25))
+    wrong("silomix.model.families.gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5))
     assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) < FALSE_ALARM
 
 
