@@ -1,7 +1,7 @@
 """Sweeps on the rows' features leave the enumerated posterior as it is; bugs do not.
 
-Tables of five rows in two components, of each kind of variable and of all side by side, with missing
-cells. The masses are the oracles', which share no code with the package.
+Tables of five rows in two components, of each kind of variable and of all side by side, with
+missing cells. The masses are the oracles', which share no code with the package.
 """
 
 from __future__ import annotations
