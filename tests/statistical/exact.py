@@ -92,14 +92,20 @@ def p_value(counts, expected_masses):
     return stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue
 
 
-def invariance_p_value(tiny, subject, replicates, seed):
-    """Start from exact draws of `tiny`, apply one sweep of `subject`, compare with `tiny`."""
-    rng = np.random.default_rng(seed)
-    target, every = masses(tiny), labellings(tiny)
-    sweep = Sweeper(subject, seed)
-    counts = np.zeros(len(target))
-    for replicate, start in enumerate(rng.choice(len(target), size=replicates, p=target)):
-        counts[index(tiny, sweep(every[start], replicate))] += 1
+def invariance_p_value(tiny, target, sweep, replicates, seed, sweeps=1):
+    """Start from exact draws of `tiny`, whose masses are `target`, sweep, compare with them."""
+    starts = np.random.default_rng(seed).choice(len(target), size=replicates, p=target)
+    every, counts = labellings(tiny), np.zeros(len(target))
+    for replicate, start in enumerate(starts):
+        counts[index(tiny, sweep(every[start], replicate, sweeps))] += 1
+    return p_value(counts, target)
+
+
+def forgetting_p_value(tiny, target, sweep, sweeps, replicates):
+    """Start with all rows in one component, sweep, compare with the masses `target`."""
+    start, counts = np.zeros(len(tiny.codes), dtype=np.uint8), np.zeros(len(target))
+    for replicate in range(replicates):
+        counts[index(tiny, sweep(start, replicate, sweeps))] += 1
     return p_value(counts, target)
 
 

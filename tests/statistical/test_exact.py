@@ -14,11 +14,9 @@ from statistical.exact import (
     FALSE_ALARM,
     Sweeper,
     Tiny,
-    index,
+    forgetting_p_value,
     invariance_p_value,
-    labellings,
     masses,
-    p_value,
 )
 
 from silomix.model.prior import Prior
@@ -96,32 +94,28 @@ some_or_many = pytest.mark.parametrize(
 )
 
 
+def one_sweep_p_value(tiny, subject, replicates, seed):
+    return invariance_p_value(tiny, masses(tiny), Sweeper(subject, seed), replicates, seed)
+
+
 @some_or_many
 @pytest.mark.parametrize("name", TABLES)
 def test_one_sweep_leaves_the_posterior_invariant(name, replicates, seed):
     tiny = TABLES[name]
-    assert invariance_p_value(tiny, tiny, replicates, seed) > FALSE_ALARM
+    assert one_sweep_p_value(tiny, tiny, replicates, seed) > FALSE_ALARM
 
 
 @some_or_many
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug, replicates, seed):
     tiny, wrong = BUGS[bug]
-    assert invariance_p_value(tiny, wrong, replicates, seed) < FALSE_ALARM
-
-
-def forgetting_p_value(tiny, subject, sweeps, replicates, seed):
-    sweep = Sweeper(subject, seed)
-    start = np.zeros(len(tiny.codes), dtype=np.uint8)
-    counts = np.zeros(len(labellings(tiny)))
-    for replicate in range(replicates):
-        counts[index(tiny, sweep(start, replicate, sweeps))] += 1
-    return p_value(counts, masses(tiny))
+    assert one_sweep_p_value(tiny, wrong, replicates, seed) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_chain_forgets_its_start(name, seed):
     """A kernel that does nothing is invariant too: this test is what rejects it."""
     tiny = TABLES[name]
-    assert forgetting_p_value(tiny, tiny, 20, 1_000, seed) > FALSE_ALARM
-    assert forgetting_p_value(tiny, tiny, 1, 1_000, seed) < FALSE_ALARM
+    given = tiny, masses(tiny), Sweeper(tiny, seed)
+    assert forgetting_p_value(*given, 20, 1_000) > FALSE_ALARM
+    assert forgetting_p_value(*given, 1, 1_000) < FALSE_ALARM

@@ -91,7 +91,8 @@ class Gaussian:
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
-        m, s = by_variable(parameters, 2)
+        # terms of the order of (m/s)² cancel, which single precision would not survive
+        m, s = by_variable(parameters.astype(np.float64), 2)
         precision = s**-2.0
         constant = -0.5 * (LOG_2PI + m * m * precision) - np.log(s)
         return flat(constant, m * precision, -0.5 * precision)

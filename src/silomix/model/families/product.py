@@ -124,7 +124,9 @@ class Product:
 
     def columns(self, parameters: Reals) -> Floats:
         """Return η with the clusters side by side: (draw, statistic, cluster)."""
-        return np.ascontiguousarray(np.swapaxes(self.natural(parameters), 1, 2))
+        # in double precision the smallest probability is not zero
+        natural = self.natural(parameters.astype(np.float64))
+        return np.ascontiguousarray(np.swapaxes(natural, 1, 2))
 
     def places(self, moments: Floats) -> Floats:
         """Return where clusters with these moments are, for distances: (..., parameter)."""

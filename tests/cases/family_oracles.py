@@ -1,0 +1,237 @@
+"""What each kind of variable is, said by SciPy and NumPy alone: laws, draws and integrals.
+
+Nothing here calls the package but for its records of variables and rows. Parameters are those of
+the families: level probabilities; mean and standard deviation in the study's units; a rate. Cells
+are as in a shard, nan where they are missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from scipy.special import betaln, expit, log_expit, logsumexp
+
+from silomix.model.schema import Schema, Shard, Variable
+
+
+@dataclass(frozen=True)
+class Category:
+    """Levels, p ~ Dirichlet(β); a silo's own around them ~ Dirichlet(κ p)."""
+
+    name: str
+    size: int = 2
+    beta: float = 0.5
+
+    @property
+    def variable(self):
+        return Variable(self.name, tuple(f"level {k}" for k in range(self.size)))
+
+    def log_cell(self, x, parameters):
+        """ln p(x), in the units of the data: (...,)."""
+        return np.log(parameters[..., int(x)])
+
+    def log_evidence(self, cells):
+        """ln p of cells in turn, each given those before it, the parameters integrated out."""
+        counts, log = np.full(self.size, self.beta), 0.0
+        for x in cells[~np.isnan(cells)].astype(int):
+            log += np.log(counts[x] / counts.sum())
+            counts[x] += 1
+        return log
+
+    def grid(self, _):
+        """Points of two levels (point, parameter), and ln of the prior's mass around each."""
+        return _logit_grid(self.beta, self.beta)
+
+    def own_grid(self, shared, kappa):
+        """The same for a silo's own parameters around shared ones, (parameter,)."""
+        return _logit_grid(*(kappa * shared))
+
+    def log_prior(self, parameters):
+        """ln of the prior density: (...,)."""
+        return stats.dirichlet(np.full(self.size, self.beta)).logpdf(parameters.T)
+
+    def draw_prior(self, shape, rng):
+        return np.maximum(rng.dirichlet(np.full(self.size, self.beta), shape), 1e-300)
+
+    def draw_own(self, shared, kappa, rng):
+        """Draw a silo's own parameters, (..., parameter), at finite κ, (...,)."""
+        gammas = np.maximum(rng.standard_gamma(kappa[..., None] * shared), 1e-300)
+        return gammas / gammas.sum(axis=-1, keepdims=True)
+
+    def draw_cells(self, parameters, rng):
+        """Draw one cell of each (..., parameter): (...,)."""
+        reached = np.cumsum(parameters, axis=-1)
+        thresholds = rng.random(parameters.shape[:-1])[..., None] * reached[..., -1:]
+        return (reached <= thresholds).sum(axis=-1).astype(float)
+
+    def summaries(self, shared, own, kappa, rows):
+        """What is compared of draws, all of it with moments: (..., summary).
+
+        Parameters are (..., parameter), κ (...,), and what rows add up to (..., statistic).
+        """
+        apart = (own - shared) ** 2
+        told = (rows - rows.sum(axis=-1, keepdims=True) * shared) * (own - shared)
+        return [shared, shared**2, own, own * shared, apart, apart * kappa[..., None], told]
+
+
+@dataclass(frozen=True)
+class Number:
+    """x ~ N(m, σ²), m ~ N(0, σ²/0.01), σ² ~ inverse-gamma(1.5, 0.25), in units of `scale`.
+
+    A silo's own mean is N(m, σ²/(κ + 1)).
+    """
+
+    name: str
+    location: float = 0.0
+    scale: float = 1.0
+    size: int = 2
+
+    @property
+    def variable(self):
+        return Variable(self.name, kind="gaussian", location=self.location, scale=self.scale)
+
+    def log_cell(self, x, parameters):
+        m, s = np.moveaxis(parameters, -1, 0)
+        data = self.location + self.scale * x
+        return stats.norm(self.location + self.scale * m, self.scale * s).logpdf(data)
+
+    def log_evidence(self, cells):
+        centre, size, a, b, log = 0.0, 0.01, 1.5, 0.25, 0.0
+        for x in cells[~np.isnan(cells)]:
+            spread = np.sqrt(b / a * (size + 1) / size)
+            log += stats.t(2 * a, centre, spread).logpdf(x) - np.log(self.scale)
+            b += 0.5 * size / (size + 1) * (x - centre) ** 2
+            centre, size, a = (size * centre + x) / (size + 1), size + 1, a + 0.5
+        return log
+
+    def log_prior(self, parameters):
+        m, s = np.moveaxis(parameters, -1, 0)
+        spread = stats.invgamma(1.5, scale=0.25).logpdf(s**2) + np.log(2 * s)  # dσ² = 2σ dσ
+        return stats.norm(0, 10 * s).logpdf(m) + spread
+
+    def grid(self, cells):
+        known = cells[~np.isnan(cells)]
+        centre = known.mean() if len(known) else 0.0
+        logs, u = np.linspace(-9, 9, 301), np.linspace(-9, 9, 401)
+        s, apart = np.exp(logs)[:, None], np.sinh(u)
+        m, s = np.broadcast_arrays(centre + s * apart, s)
+        points = np.stack([m, s], axis=-1)
+        # dσ = σ d ln σ, dm = σ cosh(u) du
+        volume = s**2 * np.cosh(u) * (logs[1] - logs[0]) * (u[1] - u[0])
+        return points.reshape(-1, 2), (self.log_prior(points) + np.log(volume)).ravel()
+
+    def own_grid(self, shared, kappa):
+        m, s = shared
+        own, step = np.linspace(m - 9 * s, m + 9 * s, 20_001, retstep=True)
+        log_mass = stats.norm(m, s / np.sqrt(kappa + 1)).logpdf(own) + np.log(step)
+        return np.stack([own, np.full_like(own, s)], axis=-1), log_mass
+
+    def draw_prior(self, shape, rng):
+        s = np.sqrt(0.25 / rng.standard_gamma(1.5, shape))
+        return np.stack([10 * s * rng.standard_normal(shape), s], axis=-1)
+
+    def draw_own(self, shared, kappa, rng):
+        m, s = np.moveaxis(shared, -1, 0)
+        return np.stack([m + s / np.sqrt(kappa + 1) * rng.standard_normal(m.shape), s], axis=-1)
+
+    def draw_cells(self, parameters, rng):
+        m, s = np.moveaxis(parameters, -1, 0)
+        return m + s * rng.standard_normal(m.shape)
+
+    def summaries(self, shared, own, kappa, rows):
+        m, s = np.moveaxis(shared, -1, 0)
+        z = m / (10 * s)
+        apart = (own[..., 0] - m) / s
+        square = apart**2
+        found = [z, z**2, z**3, np.log(s), np.log(s) ** 2, np.arctan(m), z * np.log(s)]
+        found += [np.arctan(own[..., 0]), np.log(own[..., 1]) * np.log(s), apart, square]
+        told = np.arctan((rows[..., 1] - rows[..., 0] * m) / s)
+        found += [apart * z, square * (kappa + 1), told * apart]
+        return [np.stack(found, axis=-1)]
+
+
+@dataclass(frozen=True)
+class Count:
+    """x ~ Poisson(r), r ~ Gamma(½, ½/mean); a silo's own rate ~ Gamma((κ + 1) r, κ + 1)."""
+
+    name: str
+    mean: float = 2.0
+    size: int = 1
+
+    @property
+    def variable(self):
+        return Variable(self.name, kind="poisson", location=self.mean)
+
+    def log_cell(self, x, parameters):
+        return stats.poisson(parameters[..., 0]).logpmf(x)
+
+    def log_evidence(self, cells):
+        a, b, log = 0.5, 0.5 / self.mean, 0.0
+        for x in cells[~np.isnan(cells)]:
+            log += stats.nbinom(a, b / (b + 1)).logpmf(x)
+            a, b = a + x, b + 1
+        return log
+
+    def log_prior(self, parameters):
+        return stats.gamma(0.5, scale=2 * self.mean).logpdf(parameters[..., 0])
+
+    def grid(self, _):
+        return self._log_grid(0.5, 0.5 / self.mean)
+
+    def own_grid(self, shared, kappa):
+        return self._log_grid((kappa + 1) * shared[0], kappa + 1)
+
+    def _log_grid(self, shape, rate):
+        below, above = 45 / min(shape, np.sqrt(shape)), min(45 / np.sqrt(shape), 8)
+        centre = np.log(shape / rate)
+        t, step = np.linspace(centre - below, centre + above, 20_001, retstep=True)
+        log_mass = stats.gamma(shape, scale=1 / rate).logpdf(np.exp(t)) + t + np.log(step)
+        return np.exp(t)[:, None], log_mass
+
+    def draw_prior(self, shape, rng):
+        return np.maximum(2 * self.mean * rng.standard_gamma(0.5, (*shape, 1)), 1e-30)
+
+    def draw_own(self, shared, kappa, rng):
+        k = kappa[..., None] + 1
+        return np.maximum(rng.standard_gamma(k * shared) / k, 1e-30)
+
+    def draw_cells(self, parameters, rng):
+        return rng.poisson(parameters[..., 0]).astype(float)
+
+    def summaries(self, shared, own, kappa, rows):
+        roots = np.sqrt(shared), np.sqrt(own)
+        apart = roots[1] - roots[0]
+        told = np.arctan(rows[..., 1:] - rows[..., :1] * shared) * apart
+        found = [*roots, shared, shared**2, own, roots[0] * roots[1]]
+        return [*found, apart**2, apart**2 * kappa[..., None], told]
+
+
+def _logit_grid(a, b):
+    """Points of two levels, evenly spaced in logits, and ln of the mass of Beta(a, b) at each."""
+    t, step = np.linspace(-90, 90, 6001, retstep=True)
+    log_mass = a * log_expit(t) + b * log_expit(-t) - betaln(a, b) + np.log(step)
+    return np.stack([expit(t), expit(-t)], axis=-1), log_mass
+
+
+def make_shard(kinds, cells):
+    """Put cells (row, variable) of such kinds, categories first, into a shard."""
+    schema = Schema(tuple(kind.variable for kind in kinds))
+    sizes = schema.sizes
+    first = cells[:, : len(sizes)]
+    codes = np.where(np.isnan(first), sizes, first).astype(np.uint8)
+    numbers = cells[:, len(sizes) :] if schema.numbers else None
+    return Shard(schema, codes, numbers)
+
+
+def log_evidence(kinds, cells):
+    """ln p(cells) of a cluster whose parameters are integrated out; cells : (row, variable)."""
+    return sum(kind.log_evidence(column) for kind, column in zip(kinds, cells.T, strict=True))
+
+
+def log_integral(kind, cells, grid):
+    """ln ∫ p(cells | parameters) over the masses of a grid; cells : (row,), of one variable."""
+    points, log_mass = grid
+    rows = [kind.log_cell(x, points) for x in cells[~np.isnan(cells)]]
+    return logsumexp(np.sum([log_mass, *rows], axis=0))

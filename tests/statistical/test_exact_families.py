@@ -1,0 +1,182 @@
+"""Sweeps on the rows' features leave the enumerated posterior as it is; bugs do not.
+
+Tables of five rows in two components, of each kind of variable and of all side by side, with
+missing cells. The masses are the oracles', which share no code with the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from cases import family_oracles as oracles
+from cases.family_oracles import Category, Count, Number
+from numpy.testing import assert_allclose
+from scipy.special import gammaln, logsumexp
+from statistical.exact import (
+    FALSE_ALARM,
+    forgetting_p_value,
+    invariance_p_value,
+    labellings,
+)
+
+from silomix.kernels.random_numbers import chain_key
+from silomix.model.draws import Schedule
+from silomix.model.families import feature_sweeps, make_family
+from silomix.model.families.gaussian import Gaussian
+from silomix.model.families.poisson import Poisson
+from silomix.model.prior import Prior
+
+pytestmark = pytest.mark.statistical
+
+nan = np.nan
+
+
+@dataclass(frozen=True)
+class TinyTable:
+    """Cells (row, variable) of such kinds, few enough to enumerate; nan is a missing one."""
+
+    kinds: tuple
+    codes: np.ndarray
+    components: int = 2
+    alpha: float = 2.0
+
+    @property
+    def shard(self):
+        return oracles.make_shard(self.kinds, self.codes)
+
+
+# few cells in a row, and many rows expected in both components: with a prior of the means that is
+# as wide as this, a component without rows hardly ever gets one
+NUMBERS = TinyTable(
+    (Number("x", 54.0, 9.0), Number("y")),
+    np.array([[-0.5, nan], [nan, 0.2], [0.9, nan], [0.4, 0.5], [nan, -0.4]]),
+)
+COUNTS = TinyTable(
+    (Count("n", 3.0), Count("m", 0.5)),
+    np.array([[1, 0], [2, nan], [9, 1], [nan, 0], [4, 2]], dtype=float),
+)
+MIXED = TinyTable(
+    (Category("a"), Number("x", -1.0, 0.2), Count("n")),
+    np.array([[0, nan, 1], [nan, 1.1, nan], [1, nan, 4], [nan, 0.5, 3], [0, -0.4, nan]]),
+)
+TABLES = {"gaussian": NUMBERS, "poisson": COUNTS, "mixed": MIXED}
+
+
+def masses(tiny, log_evidence=None):
+    """Posterior probability of each labelling, weights and parameters integrated out."""
+    evidence = log_evidence or (lambda rows: oracles.log_evidence(tiny.kinds, tiny.codes[rows]))
+    logs = []
+    for labels in labellings(tiny):
+        members = np.bincount(labels, minlength=tiny.components)
+        allocated = gammaln(tiny.alpha + members).sum()
+        logs.append(allocated + sum(evidence(labels == c) for c in range(tiny.components)))
+    return np.exp(np.array(logs) - logsumexp(logs))
+
+
+class FeatureSweeper:
+    """Runs sweeps on the features of a tiny table, a fresh key for each replicate."""
+
+    def __init__(self, tiny, seed):
+        shard, self.seed = tiny.shard, seed
+        family = make_family(shard.schema, Prior())
+        self.plan = feature_sweeps.prepare(shard, tiny.components, tiny.alpha, family)
+
+    def __call__(self, labels, replicate, sweeps=1):
+        key = chain_key(self.seed, 0, replicate)
+        chain = feature_sweeps.resume(self.plan, key, labels, 1)
+        none_kept = Schedule(iterations=sweeps, burn_in=sweeps)
+        feature_sweeps.advance(chain, range(1, sweeps + 1), none_kept, None, None)
+        return chain.labels
+
+
+def prior_worth_twice_the_rows(patch):
+    patch.setattr("silomix.model.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
+    patch.setattr("silomix.model.families.poisson.SHAPE", 1.0)
+
+
+def squares_forgotten(patch):
+    """As if all rows of a cluster were at its mean."""
+    right = Gaussian.posterior
+
+    def posterior(family, statistics, prior=None):
+        sums = statistics.copy()
+        sums[..., 2::3] = statistics[..., 1::3] ** 2 / np.maximum(statistics[..., ::3], 1)
+        return right(family, sums, prior)
+
+    patch.setattr(Gaussian, "posterior", posterior)
+
+
+def missing_cells_counted(patch):
+    """As if they were zeros."""
+    for family in (Gaussian, Poisson):
+        right = family.features
+        patch.setattr(family, "features", lambda own, cells, f=right: f(own, np.nan_to_num(cells)))
+
+
+def weights_not_drawn(patch):
+    patch.setattr(feature_sweeps, "draw_weights", lambda shapes, _: np.full(len(shapes), 0.5))
+
+
+def one_spread_for_all(patch):
+    """Means around the spread of another component."""
+    right = Gaussian.draw
+
+    def draw(family, posterior, rng, draws=None):
+        found = right(family, posterior, rng, draws)
+        found[..., 1::2] = found[..., ::-1, 1::2]
+        return found
+
+    patch.setattr(Gaussian, "draw", draw)
+
+
+BUGS = [
+    (prior_worth_twice_the_rows, NUMBERS),
+    (prior_worth_twice_the_rows, COUNTS),
+    (squares_forgotten, NUMBERS),
+    (one_spread_for_all, NUMBERS),
+    (missing_cells_counted, NUMBERS),
+    (missing_cells_counted, COUNTS),
+    (missing_cells_counted, MIXED),
+    (weights_not_drawn, MIXED),
+]
+
+some_or_many = pytest.mark.parametrize(
+    "replicates", [6_000, pytest.param(60_000, marks=pytest.mark.slow)]
+)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_packages_evidence_gives_the_same_masses(name):
+    tiny = TABLES[name]
+    family = make_family(tiny.shard.schema, Prior())
+    features = family.features(tiny.shard)
+
+    def evidence(rows):
+        return family.log_evidence(features[rows].sum(axis=0)).sum()
+
+    assert_allclose(masses(tiny, evidence), masses(tiny), rtol=1e-9)
+
+
+@some_or_many
+@pytest.mark.parametrize("name", TABLES)
+def test_one_sweep_leaves_the_posterior_invariant(name, replicates, seed):
+    tiny = TABLES[name]
+    sweep = FeatureSweeper(tiny, seed)
+    assert invariance_p_value(tiny, masses(tiny), sweep, replicates, seed) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("plant", "tiny"), BUGS)
+def test_a_planted_bug_is_caught(plant, tiny, seed, monkeypatch):
+    plant(monkeypatch)
+    sweep = FeatureSweeper(tiny, seed)
+    assert invariance_p_value(tiny, masses(tiny), sweep, 2_000, seed, 10) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_chain_forgets_its_start(name, seed):
+    tiny = TABLES[name]
+    given = tiny, masses(tiny), FeatureSweeper(tiny, seed)
+    assert forgetting_p_value(*given, 120, 300) > FALSE_ALARM
+    assert forgetting_p_value(*given, 1, 300) < FALSE_ALARM

@@ -1,0 +1,103 @@
+"""Sweeps on features against an independent sampler, on a table of all kinds of variables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases.family_oracles import Category, Count, Number, make_shard
+from cases.plain_mixture import plain_gibbs
+from scipy import stats
+from statistical.exact import FALSE_ALARM
+
+from silomix.kernels.layout import KeptDraws
+from silomix.model.draws import Schedule
+from silomix.model.families import feature_sweeps, make_family
+from silomix.model.prior import Prior
+
+pytestmark = pytest.mark.statistical
+
+KINDS = (Category("a"), Category("b", 3), Number("x", 54.0, 9.0), Number("y"), Count("n", 3.0))
+ROWS, COMPONENTS, ALPHA = 60, 3, 0.7
+BATCHES = 25
+
+
+def simulate(rng):
+    """Two clusters that overlap, with cells missing here and there: (row, variable)."""
+    first = [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5]]
+    second = [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5]]
+    truth = rng.random(ROWS) < 0.4
+    columns = [
+        np.where(truth, *(kind.draw_cells(np.tile(p, (ROWS, 1)), rng) for p in pair))
+        for kind, *pair in zip(KINDS, first, second, strict=True)
+    ]
+    cells = np.column_stack(columns)
+    cells[rng.random(cells.shape) < 0.1] = np.nan
+    return cells
+
+
+def ours(cells, seed, sweeps):
+    shard = make_shard(KINDS, cells)
+    family = make_family(shard.schema, Prior())
+    plan = feature_sweeps.prepare(shard, COMPONENTS, ALPHA, family)
+    kept = KeptDraws(
+        labels=np.zeros((sweeps, ROWS), np.uint8),
+        weights=np.zeros((sweeps, COMPONENTS), np.float32),
+        probabilities=np.zeros((sweeps, COMPONENTS, family.parameters.sum()), np.float32),
+        log_likelihood=np.zeros(sweeps),
+        members=np.zeros((sweeps, COMPONENTS), np.int64),
+    )
+    chain = feature_sweeps.resume(plan, seed, feature_sweeps.start(plan, seed), 1)
+    every = range(1, sweeps + 1), Schedule(iterations=sweeps, burn_in=0, thin=1)
+    feature_sweeps.advance(chain, *every, kept, None)
+    return kept.labels, kept.weights.max(axis=1), kept.log_likelihood
+
+
+def theirs(cells, seed, sweeps):
+    columns = []
+    for kind, x in zip(KINDS, cells.T, strict=True):
+        if isinstance(kind, Number):
+            facts = kind.location, kind.scale
+            columns.append(("normal", facts, kind.location + kind.scale * x))
+        elif isinstance(kind, Category):
+            columns.append(("category", kind.size, x))
+        else:
+            columns.append(("count", kind.mean, x))
+    start, rng = np.arange(ROWS) % COMPONENTS, np.random.default_rng(seed)
+    return plain_gibbs(columns, start, COMPONENTS, ALPHA, sweeps, rng)
+
+
+def summaries(labels, largest, log_likelihood):
+    """What no renaming of components changes: (sweep, summary)."""
+    pairs = labels[:, :-1:5] == labels[:, 1::5]
+    sizes = np.array([np.bincount(z, minlength=COMPONENTS) for z in labels])
+    found = [pairs, (sizes**2).sum(axis=1), (sizes > 0).sum(axis=1), largest, log_likelihood]
+    return np.column_stack([*found, log_likelihood**2])
+
+
+def disagreement(one, other):
+    """Smallest p-value that two chains agree, by batch means, times the number of summaries."""
+    means, errors = [], []
+    for chain in (one, other):
+        kept = np.array_split(chain[len(chain) // 10 :], BATCHES)
+        batches = np.array([part.mean(axis=0) for part in kept])
+        means.append(batches.mean(axis=0))
+        errors.append(batches.var(axis=0, ddof=1) / BATCHES)
+    z = (means[0] - means[1]) / np.sqrt(sum(errors))
+    return float(2 * stats.t.sf(np.abs(z), df=BATCHES - 1).min() * len(z))
+
+
+def check(seed, sweeps, wrong):
+    cells = simulate(np.random.default_rng(seed))
+    reference = summaries(*theirs(cells, seed, sweeps))
+    assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) > FALSE_ALARM
+    wrong("silomix.model.families.gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5))
+    assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) < FALSE_ALARM
+
+
+def test_agrees_with_an_independent_sampler_and_another_prior_does_not(seed, monkeypatch):
+    check(seed, 6_000, monkeypatch.setattr)
+
+
+@pytest.mark.slow
+def test_agrees_with_an_independent_sampler_for_long(seed, monkeypatch):
+    check(seed, 60_000, monkeypatch.setattr)
