@@ -190,6 +190,20 @@ def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
     return _element("svg", "bar", parts, viewBox="0 0 100 10", **hidden)
 
 
+def curve(density: Floats, behind: Floats) -> Markup:
+    """Return a small curve of a density, (place,), before another; both are drawn as tall."""
+    x = np.linspace(0.0, 100.0, len(density))
+
+    def area(kind: str, heights: Floats) -> Markup:
+        y = 30 - 28 * heights / (heights.max() or 1.0)
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+        return _element("polygon", kind, points=f"0,30 {points} 100,30")
+
+    parts = [area("bar-all", behind), area("bar-mean", density)]
+    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
+    return _element("svg", "curve", parts, viewBox="0 0 100 30", **hidden)
+
+
 def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup:
     """Return a line of values (place,) against their place.
 

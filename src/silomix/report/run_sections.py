@@ -31,11 +31,12 @@ from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_c
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from silomix.model.draws import SiloWeights
+    from silomix.model.schema import Variable
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
@@ -62,7 +63,8 @@ REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
-# A difference between two silos' probabilities below this rounds to no percentage point.
+# A difference between two silos' probabilities below this rounds to no percentage point. It is a
+# hundredth of the standard deviation of a level that half of the rows have.
 SMALLEST = 0.005
 
 
@@ -267,25 +269,44 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
 def drift_table(posterior: Posterior) -> Table:
     """Return how much the silos differ in each variable, and where most."""
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
+    variables = {variable.name: variable for variable in posterior.family.variables}
+    own = [variables[name] for name in frame["variable"]]
     draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
     middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     scale = max(np.nanmax([middle, far]), 1e-9)
     kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
-    largest = [
-        f"{line['level_name']} in cluster {line['cluster']}: {percent(line['highest'])} in "
-        f"{line['highest_silo']}, {percent(line['lowest'])} in {line['lowest_silo']}"
-        if line["difference"] >= SMALLEST
-        else ABSENT
-        for line in frame.to_dict("records")
-    ]
+    lines = zip(frame.to_dict("records"), own, strict=True)
     interval = [span(*ends, ".1f") for ends in zip(near, far, strict=True)]
+    spreads, unit = [f"{m:.1f}" for m in middle], ", points"
+    if posterior.study.table_schema.numbers:
+        is_level, unit = [variable.kind == "categorical" for variable in own], ""
+        spreads = [_spread(*pair) for pair in zip(middle, is_level, strict=True)]
+        ends = zip(near, far, is_level, strict=True)
+        interval = [span(a, b, ".1f") if level else span(a / 50, b / 50, ".2f") for a, b, level in ends]
     columns = {
         "variable": frame["variable"],
         "silos alike": [probability(same, draws) for same in frame["same"]],
-        "spread, points": [Cell(f"{m:.1f}", note=k) for m, k in zip(middle, kappa, strict=True)],
+        f"spread{unit}": [Cell(text, note=k) for text, k in zip(spreads, kappa, strict=True)],
         f"{INTERVAL:.0%} interval": interval,
         "": map(bar, middle / scale, near / scale, far / scale),
-        "largest difference between two silos": largest,
+        "largest difference between two silos": [_largest(*pair) for pair in lines],
     }
     return make_table("How much the silos differ in each variable", columns, left=(0, 5))
+
+
+def _spread(points: float, is_level: bool) -> str:
+    """Return a spread in percentage points, or of a number in standard deviations."""
+    return f"{points:.1f} points" if is_level else f"{points / 50:.2f} sd"
+
+
+def _largest(line: Mapping[Hashable, Any], variable: Variable) -> str:
+    """Return where two silos differ most in a variable, from its line of `Posterior.drift`."""
+    is_level = variable.kind == "categorical"
+    written = percent if is_level else amount
+    if line["difference"] < SMALLEST * (1.0 if is_level else 2 * variable.scale):
+        return ABSENT
+    return (
+        f"{line['level_name']} in cluster {line['cluster']}: {written(line['highest'])} in "
+        f"{line['highest_silo']}, {written(line['lowest'])} in {line['lowest_silo']}"
+    )
