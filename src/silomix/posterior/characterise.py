@@ -90,7 +90,7 @@ def contrast(
         differs = family.scaled_difference(parameters[:, cluster], whole)
         sides = (differs, differs > 0, differs > MARGIN, differs < -MARGIN)
         found.append([side.mean(axis=0) for side in sides])
-    described = np.asarray(family.describe(whole.mean(axis=0)))
+    described = np.asarray(family.describe(whole.mean(axis=0)), dtype=np.float64)
     return Contrast(described, *np.array(found).swapaxes(0, 1))
 
 

@@ -553,7 +553,8 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     means = own.probabilities.mean(axis=0, dtype=np.float64)
     is_level = np.array([variable.kind == "categorical" for variable in family.variables])
     places = zip(pairwise(family.offsets), is_level, strict=True)
-    cluster, column = np.transpose([_most_apart(means, *ends, levels) for ends, levels in places])
+    found = [_most_apart(means, *ends, levels=levels) for ends, levels in places]
+    cluster, column = np.transpose(found)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
     # (silo, variable): the probabilities of the level in which two silos differ most, or means
@@ -586,7 +587,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     return {name: values[order] for name, values in columns.items()}
 
 
-def _most_apart(means: Floats, start: int, stop: int, levels: bool) -> tuple[int, int]:
+def _most_apart(means: Floats, start: int, stop: int, *, levels: bool) -> tuple[int, int]:
     """Return the cluster and column of a variable in which two silos differ most.
 
     A silo without rows in a cluster needs no exception: its profile is then the shared one.

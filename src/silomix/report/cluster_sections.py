@@ -12,7 +12,15 @@ from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, texts, value
-from silomix.report.display import Picture, Table, bar, heat_class, make_table, map_chart
+from silomix.report.display import (
+    Picture,
+    Table,
+    bar,
+    heat_class,
+    make_table,
+    map_chart,
+    shown_name,
+)
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -76,14 +84,15 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     """
     means = profile_means(posterior)
     found = characterise.traits(contrast, posterior.family)
-    names, levels = posterior.parameter_names, len(posterior.levels)
+    names, family = posterior.parameter_names, posterior.family
+    variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
 
     def trait(cluster: int, column: int) -> str:
-        variable, word = names[column]
+        variable, word = variables[column], names[column][1]
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
-        if column < levels:
-            return f"{variable} = {word} ({percent(mean)}, {scaled})"
-        return f"{variable} ({word} {amount(mean)}, {scaled})"
+        if variable.levels:
+            return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
+        return f"{shown_name(variable)} ({word} {amount(mean)}, {scaled})"
 
     def listed(cluster: int, columns: Ints) -> str:
         lines = [trait(cluster, column) for column in columns[:MOST_TRAITS]]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from silomix.kernels.arrays import Floats
+    from silomix.model.schema import Variable
     from silomix.posterior.characterise import ClusterMap
 
 # Characters in a line of text.
@@ -95,6 +96,11 @@ class Picture(NamedTuple):
     drawing: Markup
     caption: str
     table: Table
+
+
+def shown_name(variable: Variable) -> str:
+    """Return what a variable's parameters are of: itself, or its logarithm."""
+    return f"log {variable.name}" if variable.transform == "log" else variable.name
 
 
 def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
@@ -190,12 +196,12 @@ def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
     return _element("svg", "bar", parts, viewBox="0 0 100 10", **hidden)
 
 
-def curve(density: Floats, behind: Floats) -> Markup:
-    """Return a small curve of a density, (place,), before another; both are drawn as tall."""
-    x = np.linspace(0.0, 100.0, len(density))
+def curve(places: Floats, density: Floats, behind: Floats) -> Markup:
+    """Return a small curve of a density before another, as tall: all of them (place,)."""
+    x = 100 * (places - places[0]) / (places[-1] - places[0])
 
     def area(kind: str, heights: Floats) -> Markup:
-        y = 30 - 28 * heights / (heights.max() or 1.0)
+        y = 30 - 28 * heights / heights.max()
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
         return _element("polygon", kind, points=f"0,30 {points} 100,30")
 

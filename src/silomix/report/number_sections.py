@@ -9,7 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from silomix.model.sentences import amount
 from silomix.report.cluster_sections import LARGEST, profile_means
-from silomix.report.display import Cell, Table, curve, heat_class, make_table
+from silomix.report.display import Cell, Table, curve, heat_class, make_table, shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,25 +43,18 @@ class Number(NamedTuple):
     whole: float
     within: float
 
-    @property
-    def name(self) -> str:
-        """What the numbers are."""
-        logged = self.variable.transform == "log"
-        return f"log {self.variable.name}" if logged else self.variable.name
-
     def densities(self) -> tuple[Floats, Floats]:
-        """Return places, (place,), that hold all clusters, and their densities, (cluster, place)."""
-        low = (self.means - REACH * self.spreads).min()
-        high = (self.means + REACH * self.spreads).max()
+        """Return places that hold all clusters, (place,), and densities: (cluster, place)."""
+        means, spreads = self.means[:, None], self.spreads[:, None]
+        shown = means + spreads * [-REACH, -1.0, 0.0, 1.0, REACH]
         if self.variable.kind == "poisson":
-            top = np.ceil(max(high, 1.0))
+            top = np.ceil(max(shown.max(), 1.0))
             # of few counts, each of them
             x = np.linspace(0.0, top, int(min(top + 1, PLACES)))
-            rates = self.means[:, None]
-            return x, np.exp(xlogy(x, rates) - rates - gammaln(x + 1))
-        x = np.linspace(low, high, PLACES)
-        spreads = self.spreads[:, None]
-        return x, np.exp(-0.5 * ((x - self.means[:, None]) / spreads) ** 2) / spreads
+            return x, np.exp(xlogy(x, means) - means - gammaln(x + 1))
+        # narrow peaks lie between even places
+        x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
+        return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
 
 
 def find_numbers(posterior: Posterior, contrast: Contrast, most: int) -> list[Number]:
@@ -92,7 +85,7 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     contrast : how the clusters differ from the whole population.
     """
     found = find_numbers(posterior, contrast, MOST_NUMBERS)
-    columns: dict[str, Any] = {"variable": [number.name for number in found]}
+    columns: dict[str, Any] = {"variable": [shown_name(number.variable) for number in found]}
     columns["whole"] = [
         Cell(amount(number.whole), note=_spread(number.variable, number.within)) for number in found
     ]
@@ -121,8 +114,8 @@ def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
     names, drawn = [], []
     for number in found:
         x, densities = number.densities()
-        names.append(Cell(number.name, note=f"{amount(x[0])} to {amount(x[-1])}"))
-        drawn.append([curve(density, sizes @ densities) for density in densities])
+        names.append(Cell(shown_name(number.variable), note=f"{amount(x[0])} to {amount(x[-1])}"))
+        drawn.append([curve(x, density, sizes @ densities) for density in densities])
     columns: dict[str, Any] = {"variable": names}
     for cluster in range(posterior.n_clusters):
         columns[str(cluster)] = [curves[cluster] for curves in drawn]

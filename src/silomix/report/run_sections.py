@@ -27,7 +27,16 @@ from silomix.model.sentences import (
 )
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
-from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
+from silomix.report.display import (
+    Cell,
+    Picture,
+    Table,
+    bar,
+    heat_class,
+    line_chart,
+    make_table,
+    shown_name,
+)
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
@@ -66,12 +75,14 @@ DIFFERENT = 0.2
 # A difference between two silos' probabilities below this rounds to no percentage point. It is a
 # hundredth of the standard deviation of a level that half of the rows have.
 SMALLEST = 0.005
+# Percentage points in the standard deviation of that level.
+POINTS = 50
 
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     """Yield what was done, in order: a name, a sentence, and what its words mean."""
     study, rounds = posterior.study, posterior.diagnostics.rounds
-    schedule = study.schedule
+    schedule, sums = study.schedule, "sums" if study.table_schema.numbers else "counts"
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
     sampled = (
         f"{study.model.components} components, {plural(schedule.chains, 'chain')} of "
@@ -79,7 +90,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         f"first {dropped} dropped"
     )
     if study.strategy == "exact":
-        yield "Sample", f"Sampled over all silos at once: {sampled}; only counts travelled.", ""
+        yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
         how = f"The silos' draws were combined by {method}"
@@ -91,7 +102,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
-            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", ""
+            yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:
@@ -276,16 +287,15 @@ def drift_table(posterior: Posterior) -> Table:
     middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     scale = max(np.nanmax([middle, far]), 1e-9)
     kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
+    unit = "" if posterior.study.table_schema.numbers else ", points"
+    spreads = [_spread(*pair, unit=not unit) for pair in zip(middle, own, strict=True)]
+    interval = [
+        span(low, high, ".1f") if variable.levels else span(low / POINTS, high / POINTS, ".2f")
+        for low, high, variable in zip(near, far, own, strict=True)
+    ]
     lines = zip(frame.to_dict("records"), own, strict=True)
-    interval = [span(*ends, ".1f") for ends in zip(near, far, strict=True)]
-    spreads, unit = [f"{m:.1f}" for m in middle], ", points"
-    if posterior.study.table_schema.numbers:
-        is_level, unit = [variable.kind == "categorical" for variable in own], ""
-        spreads = [_spread(*pair) for pair in zip(middle, is_level, strict=True)]
-        ends = zip(near, far, is_level, strict=True)
-        interval = [span(a, b, ".1f") if level else span(a / 50, b / 50, ".2f") for a, b, level in ends]
     columns = {
-        "variable": frame["variable"],
+        "variable": map(shown_name, own),
         "silos alike": [probability(same, draws) for same in frame["same"]],
         f"spread{unit}": [Cell(text, note=k) for text, k in zip(spreads, kappa, strict=True)],
         f"{INTERVAL:.0%} interval": interval,
@@ -295,16 +305,17 @@ def drift_table(posterior: Posterior) -> Table:
     return make_table("How much the silos differ in each variable", columns, left=(0, 5))
 
 
-def _spread(points: float, is_level: bool) -> str:
+def _spread(points: float, variable: Variable, *, unit: bool) -> str:
     """Return a spread in percentage points, or of a number in standard deviations."""
-    return f"{points:.1f} points" if is_level else f"{points / 50:.2f} sd"
+    if variable.levels:
+        return f"{points:.1f} points" if unit else f"{points:.1f}"
+    return f"{points / POINTS:.2f} sd"
 
 
 def _largest(line: Mapping[Hashable, Any], variable: Variable) -> str:
     """Return where two silos differ most in a variable, from its line of `Posterior.drift`."""
-    is_level = variable.kind == "categorical"
-    written = percent if is_level else amount
-    if line["difference"] < SMALLEST * (1.0 if is_level else 2 * variable.scale):
+    written = percent if variable.levels else amount
+    if line["difference"] < SMALLEST * (1.0 if variable.levels else 2 * variable.scale):
         return ABSENT
     return (
         f"{line['level_name']} in cluster {line['cluster']}: {written(line['highest'])} in "

@@ -80,7 +80,8 @@ class Poisson:
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return the logs of the rate ratios: (..., parameter)."""
-        return np.asarray(np.log(self.inside(parameters) / self.inside(whole)))
+        rates, overall = (np.maximum(part, SMALLEST_RATE) for part in (parameters, whole))
+        return np.asarray(np.log(rates / overall))
 
     def share(self, silos: int) -> Poisson:
         """Return the family with a silo's share of the prior: all of it."""
