@@ -6,13 +6,11 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from cases.families import categories
 from numpy.testing import assert_allclose
 
 from silomix.errors import SettingsError
 from silomix.model.draws import Correspondence
-from silomix.model.families import make_family
-from silomix.model.prior import Prior
-from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import (
     OVERLAP,
     cluster_map,
@@ -26,11 +24,7 @@ from silomix.posterior.characterise import (
     traits,
 )
 
-
-def family_of(*sizes):
-    """A family of categories with so many levels."""
-    variables = (Variable(f"x{i}", tuple("abcdef"[:size])) for i, size in enumerate(sizes))
-    return make_family(Schema(tuple(variables)), Prior())
+FAMILY = categories((2, 3))
 
 
 def constant(weights, probabilities, draws=4):
@@ -39,11 +33,11 @@ def constant(weights, probabilities, draws=4):
 
 
 def test_the_scaled_difference_is_in_standard_deviations():
-    family = family_of(2)
-    found = family.scaled_difference(np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2]))
+    given = np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2])
+    found = categories([3]).scaled_difference(*given)
     assert_allclose(found, [0.4, 0.0, -0.5])
     weights, probabilities = constant([0.25, 0.75], [[1.0, 0.0], [0.2, 0.8]])
-    assert_allclose(contrast(weights, probabilities, family).whole, [0.4, 0.6])
+    assert_allclose(contrast(weights, probabilities, categories([2])).whole, [0.4, 0.6])
 
 
 def test_a_contrast_counts_draws_and_traits_leave_out_what_is_not_sure():
@@ -52,10 +46,10 @@ def test_a_contrast_counts_draws_and_traits_leave_out_what_is_not_sure():
         weights = np.full((draws, 2), 0.5)
         probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (draws, 1, 1))
         probabilities[0] = probabilities[0, ::-1]
-        found = contrast(weights, probabilities, family_of(2))
+        found = contrast(weights, probabilities, categories([2]))
         assert_allclose(found.above, [[1 - sure, sure], [sure, 1 - sure]])
         assert_allclose(found.high, found.above)
-        high, low = traits(found, family_of(2))[0]
+        high, low = traits(found, categories([2]))[0]
         assert (high.tolist(), low.tolist()) == ([1] if sure > 0.95 else [], [])
 
 
@@ -63,8 +57,7 @@ def test_traits_are_what_differs_clearest_first():
     weights, probabilities = constant(
         [0.5, 0.5], [[0.1, 0.9, 0.60, 0.35, 0.05], [0.9, 0.1, 0.30, 0.35, 0.35]]
     )
-    family = family_of(2, 3)
-    (high, low), _ = traits(contrast(weights, probabilities, family), family)
+    (high, low), _ = traits(contrast(weights, probabilities, FAMILY), FAMILY)
     assert (high.tolist(), low.tolist()) == ([1, 2], [4])
 
 
@@ -166,7 +159,7 @@ class TestNearlySame:
         return np.stack([apart[0], apart[1], np.array([0.5, 0.5, 0.2, 0.2, 0.6])])[None]
 
     def test_by_the_sampled_groupings(self):
-        pairs = nearly_same(correspondence(), self.profiles(), OFFSETS)
+        pairs = nearly_same(correspondence(), self.profiles(), FAMILY)
         # clusters 0 and 2: only the south's own two clusters ever shared a group
         assert [pair[:2] for pair in pairs] == [(1, 2)]
         assert pairs[0][2] == pytest.approx(0.3)
@@ -174,19 +167,19 @@ class TestNearlySame:
     def test_by_profiles_that_nearly_coincide(self):
         profiles = self.profiles()
         profiles[0, 2] = profiles[0, 0]
-        pairs = nearly_same(None, profiles, OFFSETS)
+        pairs = nearly_same(None, profiles, FAMILY)
         assert [pair[:2] for pair in pairs] == [(0, 2)]
         assert np.isnan(pairs[0][2])
         assert pairs[0][3] == pytest.approx(1.0)
-        both = nearly_same(correspondence(), profiles, OFFSETS)
+        both = nearly_same(correspondence(), profiles, FAMILY)
         assert [pair[:2] for pair in both] == [(1, 2), (0, 2)]
 
     def test_many_small_differences_are_a_difference(self):
         """Each of 100 conditions is rare and differs by 0.05: together they tell rows apart."""
         rare, rarer = np.tile([0.93, 0.07], 100), np.tile([0.98, 0.02], 100)
-        overlap = profile_overlap(np.stack([rare, rarer]), np.arange(0, 201, 2))
+        overlap = profile_overlap(np.stack([rare, rarer]), categories([2] * 100))
         assert overlap[0, 1] < 0.5
-        twenty = profile_overlap(np.stack([rare, rarer])[:, :20], np.arange(0, 21, 2))
+        twenty = profile_overlap(np.stack([rare, rarer])[:, :20], categories([2] * 10))
         assert twenty[0, 1] > OVERLAP
 
 
@@ -220,7 +213,7 @@ def test_the_overlap_is_a_sum_over_all_rows(seed):
     for cells in product(*(range(start, stop) for start, stop in pairwise(offsets))):
         root = np.sqrt(profiles[:, cells].prod(axis=1))
         expected += np.outer(root, root)
-    assert_allclose(profile_overlap(profiles, offsets), expected, rtol=1e-12)
+    assert_allclose(profile_overlap(profiles, categories(np.diff(offsets))), expected, rtol=1e-12)
 
 
 def test_the_spread_is_the_sd_between_silos(seed):

@@ -15,7 +15,7 @@ import silomix
 from silomix.cli.one_table import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Schema, Shard, Variable
 from silomix.posterior.membership import ELSEWHERE, encoded_membership
 from silomix.posterior.outside_estimates import (
     Target,
@@ -210,8 +210,8 @@ def overlapping(rng, rows):
 
 
 def compare_overlapping(posterior, codes, values):
-    places = np.full(len(codes), ELSEWHERE)
-    made = [encoded_membership(posterior, codes, places, 1, draw).membership for draw in range(20)]
+    rows = Shard(posterior.study.table_schema, codes), np.full(len(codes), ELSEWHERE), 1
+    made = [encoded_membership(posterior, *rows, draw).membership for draw in range(20)]
     targets = [
         Target(str(place), "yes" if set(y) == {0, 1} else None, y) for place, y in enumerate(values)
     ]

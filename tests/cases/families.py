@@ -1,0 +1,27 @@
+"""Families, models and rows of variables that have nothing but sizes."""
+
+from __future__ import annotations
+
+from silomix.model.families.categorical import Categorical
+from silomix.model.families.product import Product
+from silomix.model.prior import PooledModel, Prior
+from silomix.model.schema import Schema, Shard, Variable
+
+
+def variables_of(sizes):
+    return tuple(Variable(f"v{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes))
+
+
+def categories(sizes, beta=0.5):
+    """Variables with so many levels each, under Dirichlets of this concentration."""
+    return Product((Categorical(variables_of(sizes), beta),))
+
+
+def model_of(sizes, seed, prior=None):
+    """The pooled model of categories."""
+    prior = prior or Prior()
+    return PooledModel(prior, categories(sizes, prior.beta), seed)
+
+
+def shard_of(codes, sizes):
+    return Shard(Schema(variables_of(sizes)), codes)
