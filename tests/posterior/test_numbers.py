@@ -164,7 +164,6 @@ class TestContrast:
         assert difference_map(found[1], alike, found[2]) is None
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("schema", [NUMBERS, MIXED], ids=["numbers", "mixed"])
 def test_a_fit_finds_the_clusters_and_those_of_new_rows(schema, seed, encoding):
     rng = np.random.default_rng(seed)
@@ -204,6 +203,18 @@ def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed, encodi
     assert_allclose(made.log_predictive_density(table), np.log(density), rtol=1e-4)
     expected = (joint / joint.sum(axis=2, keepdims=True)).mean(axis=1)
     assert_allclose(made.membership(table), expected, atol=1e-4)
+
+
+def test_a_level_without_any_probability_beside_numbers(seed, encoding):
+    """Of draws in single precision some are exactly zero."""
+    rng = np.random.default_rng(seed)
+    made, table = numbers_posterior(rng), numbers.make_table(rng, 20)[0].drop(columns="silo")
+    made.profile_draws[:, 0, :2] = [1.0, 0.0]
+    found = made.membership(table)
+    assert_allclose(found.sum(axis=1), 1.0)
+    smokers = (table["smoker"] == "yes").to_numpy()
+    assert_allclose(found[smokers, 0], 0.0, atol=1e-12)
+    assert found[~smokers, 0].max() > 0.01
 
 
 def test_clusters_that_nearly_coincide_are_named(seed):

@@ -80,8 +80,8 @@ class Array:
         if array.ndim != len(self.axes):
             raise ValueError(f"has {array.ndim} axes instead of {', '.join(self.axes)}")
         least, most = (0.0, 1.0 + NORMALISED) if self.sums else (self.least, self.most)
-        # not-a-number is in no range
-        if array.size and not (array.min() >= least and array.max() <= most):
+        # not-a-number is in no range; float: no bound is rounded to infinity in single precision
+        if array.size and not (float(array.min()) >= least and float(array.max()) <= most):
             raise ValueError(
                 f"has values from {array.min():g} to {array.max():g}, outside of {least:g} to "
                 f"{most:g}"

@@ -110,7 +110,9 @@ class Categorical:
 
     def natural(self, parameters: Reals) -> Floats:
         """Return ln p: (..., level)."""
-        return np.log(np.maximum(parameters, SMALLEST_PROBABILITY))
+        # in single precision the smallest would be zero itself, and 0 · ln 0 not a number
+        least = max(SMALLEST_PROBABILITY, float(np.finfo(parameters.dtype).smallest_subnormal))
+        return np.log(np.maximum(parameters, least))
 
     def moments(self, parameters: Reals) -> Reals:
         """Return the probabilities: they are the expected counts of a row."""
