@@ -12,6 +12,7 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 import pytest
+from cases.numbers import MIXED, NUMBERS, numbers_posterior
 from cases.posteriors import make_posterior, with_drift
 from cases.report_cases import large_posterior
 
@@ -120,6 +121,25 @@ def column(page, place):
     """The numbers in a column of the heat map, top to bottom."""
     cells = page.locator(f"#heat tbody tr:not([hidden]) > :nth-child({place})").all_inner_texts()
     return np.array([float(text.replace("−", "-")) for text in cells])
+
+
+@pytest.mark.parametrize("schema", [NUMBERS, MIXED], ids=["numbers", "mixed"])
+def test_numbers_fit_a_phone_and_can_be_read(browser, tmp_path, seed, schema):
+    made = numbers_posterior(np.random.default_rng(seed), schema, clusters=9, drifts=True)
+    written, complaints = write_report(made, tmp_path / "numbers.html"), []
+    for theme in ("light", "dark"):
+        context = browser.new_context(
+            viewport={"width": PHONE, "height": 900}, color_scheme=theme, offline=True
+        )
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(written.as_uri())
+        assert page.evaluate(OVER) <= 0
+        assert page.evaluate(CONTRASTS) == []
+        assert page.locator(".curve").first.bounding_box()["height"] > 10
+        context.close()
+    assert complaints == []
 
 
 def test_a_large_study_fits_a_phone(browser, tmp_path, seed):

@@ -70,7 +70,7 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
         "study": study,
         "weights": by_silo.mean(axis=1).astype(np.float32),
         "weights_by_silo": by_silo.astype(np.float32),
-        "probabilities": probabilities.astype(np.float32),
+        "profile_draws": probabilities.astype(np.float32),
         "correspondence": Correspondence(
             silos=SILOS,
             groups=groups,

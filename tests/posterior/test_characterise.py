@@ -19,13 +19,11 @@ from silomix.posterior.characterise import (
     nearly_same,
     number_of_clusters,
     profile_overlap,
-    scaled_difference,
     single_silo_clusters,
     spread,
     traits,
 )
 
-OFFSETS = np.array([0, 2, 5])
 FAMILY = categories((2, 3))
 
 
@@ -35,10 +33,11 @@ def constant(weights, probabilities, draws=4):
 
 
 def test_the_scaled_difference_is_in_standard_deviations():
-    found = scaled_difference(np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2]))
+    given = np.array([0.7, 1.0, 0.0]), np.array([0.5, 1.0, 0.2])
+    found = categories([3]).scaled_difference(*given)
     assert_allclose(found, [0.4, 0.0, -0.5])
     weights, probabilities = constant([0.25, 0.75], [[1.0, 0.0], [0.2, 0.8]])
-    assert_allclose(contrast(weights, probabilities).whole, [0.4, 0.6])
+    assert_allclose(contrast(weights, probabilities, categories([2])).whole, [0.4, 0.6])
 
 
 def test_a_contrast_counts_draws_and_traits_leave_out_what_is_not_sure():
@@ -47,10 +46,10 @@ def test_a_contrast_counts_draws_and_traits_leave_out_what_is_not_sure():
         weights = np.full((draws, 2), 0.5)
         probabilities = np.tile([[0.1, 0.9], [0.9, 0.1]], (draws, 1, 1))
         probabilities[0] = probabilities[0, ::-1]
-        found = contrast(weights, probabilities)
+        found = contrast(weights, probabilities, categories([2]))
         assert_allclose(found.above, [[1 - sure, sure], [sure, 1 - sure]])
         assert_allclose(found.high, found.above)
-        high, low = traits(found, np.array([0, 2]))[0]
+        high, low = traits(found, categories([2]))[0]
         assert (high.tolist(), low.tolist()) == ([1] if sure > 0.95 else [], [])
 
 
@@ -58,7 +57,7 @@ def test_traits_are_what_differs_clearest_first():
     weights, probabilities = constant(
         [0.5, 0.5], [[0.1, 0.9, 0.60, 0.35, 0.05], [0.9, 0.1, 0.30, 0.35, 0.35]]
     )
-    (high, low), _ = traits(contrast(weights, probabilities), OFFSETS)
+    (high, low), _ = traits(contrast(weights, probabilities, FAMILY), FAMILY)
     assert (high.tolist(), low.tolist()) == ([1, 2], [4])
 
 

@@ -95,7 +95,7 @@ class TestRoundTrip:
         bare = replace(
             posterior,
             weights=posterior.weights[::-1],
-            probabilities=np.asfortranarray(posterior.probabilities),
+            profile_draws=np.asfortranarray(posterior.probabilities),
             correspondence=None,
             silo_weights=None,
             assignment=None,

@@ -204,7 +204,7 @@ def overlapping(rng, rows):
         schema=OVERLAPPING,
         weights=weights,
         weights_by_silo=np.stack([weights, weights], axis=1),
-        probabilities=np.stack([1 - draws, draws], axis=3).reshape(20, 3, 16),
+        profile_draws=np.stack([1 - draws, draws], axis=3).reshape(20, 3, 16),
     )
     return posterior, labels, codes
 

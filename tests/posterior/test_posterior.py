@@ -67,7 +67,7 @@ class TestFrames:
         probabilities = made.probabilities.astype(np.float64)
         probabilities[:, 1, :2] = np.stack([1 - smoker, smoker], axis=1)
         weights = np.stack([first, 1 - first], axis=1)
-        frame = replace(made, weights=weights, probabilities=probabilities).summary(level=0.5)
+        frame = replace(made, weights=weights, profile_draws=probabilities).summary(level=0.5)
         assert list(frame.columns) == [
             *("cluster", "quantity", "variable", "level_name"),
             *("mean", "sd", "lower", "upper", "interval"),
@@ -99,7 +99,8 @@ class TestFrames:
 
     def test_profiles_of_a_silo_are_its_own(self, posterior, seed):
         drifting = with_drift(posterior, np.random.default_rng(seed))
-        as_if_shared = replace(posterior, probabilities=drifting.silo_profiles.probabilities[:, 1])
+        own = drifting.silo_profiles.probabilities[:, 1]
+        as_if_shared = replace(posterior, profile_draws=own)
         for layout in ("tidy", "wide"):
             found = drifting.profiles(0.8, silo="south", layout=layout)
             pd.testing.assert_frame_equal(found, as_if_shared.profiles(0.8, layout=layout))

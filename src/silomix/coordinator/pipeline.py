@@ -62,7 +62,7 @@ def run_study(
     notes = cluster_notes(parts, releases, model.family, sizes)
     return Posterior(
         study=study,
-        **vars(parts),
+        **parts.fields(),
         diagnostics=replace(diagnostics, notes=(*diagnostics.notes, *notes)),
         provenance=make_provenance(study, releases, asked.sent, asked.answered),
     )

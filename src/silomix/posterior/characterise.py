@@ -32,15 +32,16 @@ SMALL = 0.01
 
 
 class Contrast(NamedTuple):
-    """How each cluster differs from the whole population, level by level.
+    """How each cluster differs from the whole population, parameter by parameter.
 
     Attributes
     ----------
-    whole : (level,), posterior mean of each level's probability over all rows.
-    scaled : (cluster, level), posterior mean of the scaled difference.
-    above : (cluster, level), posterior probability that the difference is positive.
-    high, low : (cluster, level), posterior probability that it is more than the margin, and less
-        than minus the margin.
+    whole : (parameter,), posterior means over all rows, in the units of the table: of a level its
+        probability, of a number its mean and its standard deviation within clusters.
+    scaled : (cluster, parameter), posterior mean of the scaled difference.
+    above : (cluster, parameter), posterior probability that the difference is positive.
+    high, low : (cluster, parameter), posterior probability that it is more than the margin, and
+        less than minus the margin.
     """
 
     whole: Floats
@@ -49,15 +50,21 @@ class Contrast(NamedTuple):
     high: Floats
     low: Floats
 
+    def of(self, columns: Bools | slice) -> Contrast:
+        """Return the contrast in some of the parameters."""
+        return Contrast(*(part[..., columns] for part in self))
+
 
 class ClusterMap(NamedTuple):
-    """Clusters in the plane of the first two axes of a multiple correspondence analysis.
+    """Clusters in the plane of two axes, of `cluster_map` or `difference_map`.
 
     Attributes
     ----------
     centres : (cluster, axis), posterior means.
-    columns : (level, axis), standard coordinates: a row lies at the mean of its levels'.
-    shares : (axis,), of the association between variables, by Benzécri's correction.
+    columns : (level, axis), standard coordinates: a row lies at the mean of its levels'. Of
+        principal components, (shown parameter, axis), the loadings.
+    shares : (axis,), of the association between variables, by Benzécri's correction; or of the
+        variance between clusters.
     """
 
     centres: Floats
@@ -65,64 +72,44 @@ class ClusterMap(NamedTuple):
     shares: Floats
 
 
-def scaled_difference(probabilities: NDArray[np.floating], whole: NDArray[np.floating]) -> Floats:
-    """Return (p − w)/√(w(1 − w)): a level's difference in standard deviations of having it.
-
-    Fendler et al. (2026), section 6, show a scaled difference between the proportions in a cluster
-    and in the full data, and do not print its formula. This reading makes rare and common levels
-    comparable. A level that all rows have, or none, differs by 0.
-
-    Parameters
-    ----------
-    probabilities : (…, level), p, in a cluster.
-    whole : (…, level), w, in the whole population.
-    """
-    spread = np.sqrt(np.clip(whole * (1.0 - whole), 0.0, None))
-    difference = np.asarray(probabilities, dtype=np.float64) - whole
-    return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
-
-
-def contrast(weights: NDArray[np.floating], probabilities: NDArray[np.floating]) -> Contrast:
+def contrast(
+    weights: NDArray[np.floating], parameters: NDArray[np.floating], family: Product
+) -> Contrast:
     """Return how the clusters differ from the whole population, over the draws.
+
+    Each family's `scaled_difference` has its formula.
 
     Parameters
     ----------
     weights : (draw, cluster)
-    probabilities : (draw, cluster, level)
+    parameters : (draw, cluster, parameter), in the units of the study.
     """
-    whole = np.einsum("tc,tcl->tl", weights, probabilities, dtype=np.float64)
+    whole = family.whole(parameters, weights)
     found = []
-    for cluster in range(probabilities.shape[1]):  # all draws of all clusters may be gigabytes
-        differs = scaled_difference(probabilities[:, cluster], whole)
+    for cluster in range(parameters.shape[1]):  # all draws of all clusters may be gigabytes
+        differs = family.scaled_difference(parameters[:, cluster], whole)
         sides = (differs, differs > 0, differs > MARGIN, differs < -MARGIN)
         found.append([side.mean(axis=0) for side in sides])
-    return Contrast(whole.mean(axis=0), *np.array(found).swapaxes(0, 1))
+    described = np.asarray(family.describe(whole.mean(axis=0)), dtype=np.float64)
+    return Contrast(described, *np.array(found).swapaxes(0, 1))
 
 
-def shown_columns(offsets: Ints) -> Bools:
-    """Return which levels to show: all but the first of two, which mirrors the second.
+def shown_columns(family: Product) -> Bools:
+    """Return which parameters set clusters apart: (parameter,).
 
-    Parameters
-    ----------
-    offsets : (variable + 1,), where each variable's levels start.
-
-    Returns
-    -------
-    (level,)
+    All but the first of two levels, which mirrors the second, and the spread of a number.
     """
-    shown = np.ones(int(offsets[-1]), dtype=bool)
-    shown[offsets[:-1][np.diff(offsets) == 2]] = False
+    shown = np.ones(int(family.offsets[-1]), dtype=bool)
+    places = zip(family.variables, family.offsets[:-1], family.parameters, strict=True)
+    for variable, start, count in places:
+        if count == 2:
+            shown[start if variable.kind == "categorical" else start + 1] = False
     return shown
 
 
-def traits(found: Contrast, offsets: Ints) -> list[tuple[Ints, Ints]]:
-    """Return for each cluster the columns of the levels that are high and low, clearest first.
-
-    Parameters
-    ----------
-    offsets : (variable + 1,), where each variable's levels start.
-    """
-    shown = shown_columns(offsets)
+def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
+    """Return for each cluster the columns that are high and low in it, clearest first."""
+    shown = shown_columns(family)
     clearest = np.argsort(-np.abs(found.scaled), axis=1, kind="stable")
     high, low = (shown & (probability >= PROBABILITY) for probability in (found.high, found.low))
     both = zip(clearest, high, low, strict=True)
@@ -189,6 +176,34 @@ def cluster_map(
     return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
 
 
+def difference_map(
+    weights: NDArray[np.floating], found: Contrast, family: Product
+) -> ClusterMap | None:
+    """Return the clusters on the first two principal components of their scaled differences.
+
+    It takes variables of every kind. A cluster counts as much as its share of the rows.
+
+    Parameters
+    ----------
+    weights : (draw, cluster)
+    found : how these clusters differ from the whole population.
+
+    Returns
+    -------
+    None where no two clusters differ. With one component, the second has a share of 0.
+    """
+    sizes = weights.mean(axis=0, dtype=np.float64)
+    scaled = found.scaled[:, shown_columns(family)]
+    apart = scaled - sizes @ scaled / sizes.sum()
+    _, values, axes = np.linalg.svd(np.sqrt(sizes)[:, None] * apart, full_matrices=False)
+    strength = np.pad(values**2, (0, 1))
+    if len(sizes) < 2 or strength[0] <= 0:
+        return None
+    loadings = np.pad(axes, ((0, 1), (0, 0)))[:2].T
+    loadings = loadings * np.where(loadings[np.abs(loadings).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    return ClusterMap(apart @ loadings, loadings, strength[:2] / strength.sum())
+
+
 def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:
     """Return the Burt table that a mixture implies, divided by Q² to sum to one: (level, level)."""
     table = profiles.T @ (sizes[:, None] * profiles)
@@ -212,7 +227,9 @@ OVERLAP = 0.9
 def spread(kappa: Floats) -> Floats:
     """Return how much silos differ under κ: the sd between them of a probability of one half.
 
-    The variance of a Dirichlet(κm) coordinate is m(1 − m)/(κ + 1), which is largest at m = ½.
+    The variance of a Dirichlet(κm) coordinate is m(1 − m)/(κ + 1), which is largest at m = ½. In
+    standard deviations of a cell within a cluster it is twice that, 1/√(κ + 1), for every kind of
+    variable: the variance of a silo's mean is σ²/(κ + 1), that of its rate r/(κ + 1).
     """
     return np.sqrt(0.25 / (kappa + 1))
 

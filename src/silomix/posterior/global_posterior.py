@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
+    from silomix.model.families.product import Product
     from silomix.model.reading import Table
     from silomix.posterior.outside_variables import Outside
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
+# The attribute of `Posterior` that other records and the saved file call "probabilities".
+PROFILE_DRAWS = "profile_draws"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,10 @@ class Parts:
     correspondence: Correspondence | None
     silo_weights: SiloWeights | None
     silo_profiles: SiloProfiles | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the parts by their names in `Posterior`."""
+        return {PROFILE_DRAWS if k == "probabilities" else k: v for k, v in vars(self).items()}
 
 
 def ordered(parts: Parts) -> Parts:
@@ -92,8 +99,8 @@ class Posterior:
     study : the settings it was made under.
     weights : (draw, cluster), each cluster's share of the rows of all silos.
     weights_by_silo : (draw, silo, cluster), its share of each silo's rows.
-    probabilities : (draw, cluster, level), the profiles that the silos share, columns as in
-        `levels`.
+    profile_draws : (draw, cluster, parameter), the profiles that the silos share, numbers in
+        the units of the study. `parameters` has those of the table.
     correspondence : which local clusters make up each cluster; None if none were matched.
     silo_weights : how much each silo counts; None if the draws are not weighted means.
     diagnostics : whether to trust it.
@@ -116,7 +123,7 @@ class Posterior:
     study: Study
     weights: NDArray[np.floating]
     weights_by_silo: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
+    profile_draws: NDArray[np.floating]
     correspondence: Correspondence | None
     silo_weights: SiloWeights | None
     diagnostics: PosteriorDiagnostics
@@ -137,8 +144,59 @@ class Posterior:
 
     @property
     def levels(self) -> list[tuple[str, str]]:
-        """What the last axis of `probabilities` stands for: (variable, level)."""
+        """What the last axis of `probabilities` stands for: (variable, level).
+
+        Beside numbers, the levels of the categorical variables, the first of the parameters.
+        """
         return self.study.table_schema.levels
+
+    @property
+    def probabilities(self) -> NDArray[np.floating]:
+        """The profiles that the silos share, where all variables are categories.
+
+        Their axes are (draw, cluster, level), the columns those of `levels`.
+
+        Raises
+        ------
+        SilomixError
+            When some variables are numbers, which have no levels.
+        """
+        if numbers := self.study.table_schema.numbers:
+            names = listing([repr(variable.name) for variable in numbers])
+            raise SilomixError(
+                f"this posterior has numbers ({names}), whose profiles are no probabilities: "
+                "posterior.parameters has the draws of all variables, "
+                "posterior.parameter_names says which they are, and posterior.profiles() sums "
+                "them up"
+            )
+        return self.profile_draws
+
+    @property
+    def parameters(self) -> NDArray[np.floating]:
+        """The profiles that the silos share, in the units of the table.
+
+        Their axes are (draw, cluster, parameter), the columns those of `parameter_names`.
+
+        Examples
+        --------
+        >>> posterior.parameters.shape, posterior.parameter_names[0]
+        ((2048, 5, 26), ('x1', '1'))
+        """
+        return self.family.describe(self.profile_draws)
+
+    @property
+    def parameter_names(self) -> list[tuple[str, str]]:
+        """What the last axis of `parameters` stands for: the variable and a word.
+
+        The word is a level, whose probability it is; "mean" and "sd" of a number, of its logarithm
+        where the variable's transform is "log"; or "rate", the mean of a count.
+        """
+        return self.family.names()
+
+    @property
+    def family(self) -> Product:
+        """What the variables are like within a cluster."""
+        return self.study.pooled_model.family
 
     @property
     def silos(self) -> tuple[str, ...]:
@@ -193,7 +251,7 @@ class Posterior:
         return table_membership(self, table, silo, threads).log_density
 
     def summary(self, level: float = 0.95, *, frame_like: object = None) -> Any:
-        """Return a frame of all cluster sizes and level probabilities.
+        """Return a frame of all cluster sizes and profiles.
 
         Parameters
         ----------
@@ -204,8 +262,9 @@ class Posterior:
         Returns
         -------
         frame
-            Columns cluster, quantity ("size" or "probability"), variable, level_name, mean,
-            sd, lower, upper, interval (such as "95% HDI").
+            Columns cluster, quantity ("size", "probability" or, of numbers, "parameter"),
+            variable, level_name (of numbers the parameter: "mean", "sd" or "rate", in the units of
+            the table), mean, sd, lower, upper, interval (such as "95% HDI").
 
         Examples
         --------
@@ -213,9 +272,11 @@ class Posterior:
         >>> len(frame), frame["interval"][0]
         (135, '90% HDI')
         """
-        both = np.concatenate([self.weights[:, :, None], self.probabilities], axis=2)
-        columns = _by_cluster(self, [(None, None), *self.levels]) | estimates(both, level)
-        quantity = ["size", *["probability"] * len(self.levels)] * self.n_clusters
+        both = np.concatenate([self.weights[:, :, None], self.parameters], axis=2)
+        names, levels = self.parameter_names, len(self.levels)
+        columns = _by_cluster(self, [(None, None), *names]) | estimates(both, level)
+        words = ["probability"] * levels + ["parameter"] * (len(names) - levels)
+        quantity = ["size", *words] * self.n_clusters
         first = {"cluster": columns["cluster"], "quantity": quantity}
         return make_frame(first | columns, frame_like, self)
 
@@ -238,15 +299,19 @@ class Posterior:
         layout: Layout = "tidy",
         frame_like: object = None,
     ) -> Any:
-        """Return a frame of level probabilities.
+        """Return a frame of the clusters' profiles.
+
+        Of a category it has the probabilities of the levels; of a number the "mean" and "sd", of a
+        count the "rate", in the column `level_name`, in the units of the table, or of its logarithm
+        where the variable's transform is "log".
 
         Parameters
         ----------
         level, frame_like : as for `summary`.
         silo : the silo whose own profiles these are; left out, the profiles that the silos
             share. Where a cluster has one profile everywhere, the two are the same.
-        layout : "tidy" has a line per cluster and level, "wide" a line per level and the mean in
-            a column per cluster.
+        layout : "tidy" has a line per cluster and level or parameter, "wide" a line per level or
+            parameter and the mean in a column per cluster.
 
         Examples
         --------
@@ -256,15 +321,16 @@ class Posterior:
         (130, 8)
         """
         one_of("layout", layout, get_args(Layout))
-        draws = self.probabilities
+        draws, named = self.profile_draws, self.parameter_names
         if silo is not None:
             one_of("silo", str(silo), self.silos)
             if self.silo_profiles is not None:
                 draws = self.silo_profiles.probabilities[:, self.silos.index(str(silo))]
+        draws = self.family.describe(draws)
         if layout == "tidy":
-            columns = _by_cluster(self, self.levels) | estimates(draws, level)
+            columns = _by_cluster(self, named) | estimates(draws, level)
         else:
-            variables, names = map(list, zip(*self.levels, strict=True))
+            variables, names = map(list, zip(*named, strict=True))
             means = enumerate(draws.mean(axis=0, dtype=np.float64))
             columns = {"variable": variables, "level_name": names}
             columns |= {f"cluster {cluster}": mean for cluster, mean in means}
@@ -275,6 +341,8 @@ class Posterior:
 
         A silo's profile of a cluster is Dirichlet(κ m) around the shared one, m, with one κ for
         each variable: the larger κ, the more alike the silos are; at infinity they are the same.
+        A silo's mean of a number is N(m, σ²/(κ + 1)), its rate of a count r has the variance
+        r/(κ + 1).
 
         Parameters
         ----------
@@ -288,13 +356,15 @@ class Posterior:
             - variable: its name.
             - same: the posterior probability that the silos are alike in it, κ = ∞.
             - spread: the standard deviation between silos of a probability of one half, at the
-              median of κ: √(0.25/(κ + 1)), 0 where the silos are alike.
+              median of κ: √(0.25/(κ + 1)), 0 where the silos are alike. Of numbers and counts,
+              that of their mean, in standard deviations within a cluster: 1/√(κ + 1).
             - kappa, lower, upper: the median of κ and an interval; infinity is a value.
             - interval: such as "95% equal-tailed"; "point value" where no polish sampled κ, and
               `same`, `lower` and `upper` are nan.
             - cluster, level_name: where two silos differ most in this variable.
             - highest_silo, highest, lowest_silo, lowest: these two silos, and the posterior mean
-              of the level's probability in each; no names where all silos are the same.
+              of the level's probability, or of the number's "mean" or "rate", in each; no names
+              where all silos are the same.
             - difference: between the two.
 
         Raises
@@ -402,14 +472,15 @@ class Posterior:
 
     def __repr__(self) -> str:
         """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
-        study, made = self.study, self.provenance
+        study, made, numbers = self.study, self.provenance, self.study.table_schema.numbers
         means = self.weights.mean(axis=0, dtype=np.float64)
         sized = zip(means, *highest_density_interval(self.weights, 0.95), strict=True)
         sizes = [f"{mean:.1%} ({low:.1%} to {high:.1%})" for mean, low, high in sized]
         counts = (
             f"Posterior of {plural(self.n_clusters, 'cluster')} in "
             f"{plural(len(self.silos), 'silo')}: {plural(self.n_draws, 'draw')}, "
-            f"{plural(len(study.variables), 'variable')}, {plural(len(self.levels), 'level')}"
+            f"{plural(len(study.variables), 'variable')}, "
+            f"{plural(len(self.parameter_names), 'parameter' if numbers else 'level')}"
         )
         origin = (
             f"made by silomix {made.version}, {study.strategy}, {study.matching.method} matching, "
@@ -445,13 +516,13 @@ def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> An
         ) from None
 
 
-def _by_cluster(posterior: Posterior, levels: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
-    """Return columns that name lines: all of these levels in each cluster."""
+def _by_cluster(posterior: Posterior, names: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    """Return columns that name lines: all of these parameters in each cluster."""
     clusters = posterior.n_clusters
     return {
-        "cluster": np.repeat(np.arange(clusters), len(levels)),
-        "variable": [variable for variable, _ in levels] * clusters,
-        "level_name": [name for _, name in levels] * clusters,
+        "cluster": np.repeat(np.arange(clusters), len(names)),
+        "variable": [variable for variable, _ in names] * clusters,
+        "level_name": [name for _, name in names] * clusters,
     }
 
 
@@ -469,7 +540,7 @@ def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Any]:
 
 def drift_columns(posterior: Posterior, level: float) -> Columns:
     """Return one line per variable: how much the silos differ in it, and where most."""
-    own, schema = posterior.silo_profiles, posterior.study.table_schema
+    own, family = posterior.silo_profiles, posterior.family
     if own is None:
         raise SilomixError(f"this posterior has no drift: {no_drift(posterior)}")
     # quantiles that are draws: between a finite one and infinity there is nothing to interpolate
@@ -480,9 +551,14 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
     means = own.probabilities.mean(axis=0, dtype=np.float64)
-    cluster, column = np.transpose([_most_apart(means, *ends) for ends in pairwise(schema.offsets)])
-    # (silo, variable): the probabilities of the level in which two silos differ most
-    apart = means[:, cluster, column]
+    is_level = np.array([variable.kind == "categorical" for variable in family.variables])
+    places = zip(pairwise(family.offsets), is_level, strict=True)
+    found = [_most_apart(means, *ends, levels=levels) for ends, levels in places]
+    cluster, column = np.transpose(found)
+    # in the units of the study, in which numbers can be compared with each other
+    gap = np.ptp(means[:, cluster, column], axis=0)
+    # (silo, variable): the probabilities of the level in which two silos differ most, or means
+    apart = family.describe(means)[:, cluster, column]
     difference = np.ptp(apart, axis=0)
     # of silos that do not differ at all there are no two to name
     names = np.array([*posterior.silos, None], dtype=object)
@@ -491,17 +567,17 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
         for place in (apart.argmax(axis=0), apart.argmin(axis=0))
     )
     # point values are often the same for all variables; nan sorts last, and is then everywhere
-    order = np.lexsort([-difference, same, kappa])
+    order = np.lexsort([-gap, same, kappa])
     columns = {
-        "variable": np.array([variable.name for variable in schema.variables], dtype=object),
+        "variable": np.array([variable.name for variable in family.variables], dtype=object),
         "same": same,
-        "spread": spread(kappa),
+        "spread": np.where(is_level, 1, 2) * spread(kappa),
         "kappa": kappa,
         "lower": lower,
         "upper": upper,
         "interval": np.full(len(kappa), interval),
         "cluster": cluster,
-        "level_name": np.array([posterior.levels[place][1] for place in column], dtype=object),
+        "level_name": np.array([family.names()[place][1] for place in column], dtype=object),
         "highest_silo": highest,
         "highest": apart.max(axis=0),
         "lowest_silo": lowest,
@@ -511,16 +587,19 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     return {name: values[order] for name, values in columns.items()}
 
 
-def _most_apart(means: Floats, start: int, stop: int) -> tuple[int, int]:
-    """Return the cluster and level column of a variable in which two silos differ most.
+def _most_apart(means: Floats, start: int, stop: int, *, levels: bool) -> tuple[int, int]:
+    """Return the cluster and column of a variable in which two silos differ most.
 
     A silo without rows in a cluster needs no exception: its profile is then the shared one.
 
     Parameters
     ----------
-    means : (silo, cluster, level), mean probabilities.
+    means : (silo, cluster, parameter), posterior means.
     start, stop : the variable's columns.
+    levels : whether they are levels; of a number the first column counts, its mean.
     """
+    if not levels:
+        return int(np.ptp(means[:, :, start], axis=0).argmax()), start
     # the first of two levels mirrors the second
     first = start + 1 if stop - start == 2 else start
     gaps = np.ptp(means[:, :, first:stop], axis=0)

@@ -86,7 +86,7 @@ def encoded_membership(
     threads : cores to use.
     draw : the only one to use. The silos' own profiles, of the last draws alone, are then left out.
     """
-    family = posterior.study.pooled_model.family
+    family = posterior.family
     own = posterior.silo_profiles if draw is None else None
     used = slice(draw, None if draw is None else draw + 1)
     overall, by_silo = posterior.weights[used], posterior.weights_by_silo[used]
@@ -94,7 +94,7 @@ def encoded_membership(
     for place in np.unique(places):
         rows = np.flatnonzero(places == place)
         weights = overall if place == ELSEWHERE else by_silo[:, place]
-        parameters = posterior.probabilities[used]
+        parameters = posterior.profile_draws[used]
         if own is not None and place != ELSEWHERE:
             parameters = own.probabilities[:, place]
             weights = weights[-len(parameters) :]

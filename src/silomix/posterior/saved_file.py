@@ -77,7 +77,7 @@ LARGEST = 1e300
 ARRAYS = {
     "weights": Array("<f4", ("draw", "cluster"), 0, TOP),
     "weights_by_silo": Array("<f4", ("draw", "silo", "cluster"), 0, TOP),
-    "probabilities": Array("<f4", ("draw", "cluster", "level"), 0, TOP),
+    "probabilities": Array("<f4", ("draw", "cluster", "parameter"), 0, TOP),
     "correspondence.counts": Array("<i8", ("silo",), 1, 2**31),
     "correspondence.groups": Array("<i8", ("local cluster",), 0, "cluster"),
     "correspondence.sizes": Array("<i8", ("local cluster",)),
@@ -85,7 +85,9 @@ ARRAYS = {
     "silo_weights.weights": Array("<f8", ("silo",), 0, TOP),
     "silo_weights.profiles": Array("<f8", ("silo", "cluster"), 0, TOP),
     "silo_profiles.kappa": Array("<f8", ("kappa draw", "variable"), np.finfo(np.float64).tiny),
-    "silo_profiles.probabilities": Array("<f4", ("silo draw", "silo", "cluster", "level"), 0, TOP),
+    "silo_profiles.probabilities": Array(
+        "<f4", ("silo draw", "silo", "cluster", "parameter"), 0, TOP
+    ),
     "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
     "diagnostics.elbo": Array("<f8", ("step",), -LARGEST, LARGEST),
@@ -96,6 +98,9 @@ ARRAYS = {
 SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
 # The polish's traces: name of the array, and of the trace.
 TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
+# The attribute of the posterior that has another name in the file, and the way back.
+FILE_NAMES = {global_posterior.PROFILE_DRAWS: "probabilities"}
+ATTRIBUTES = {name: attribute for attribute, name in FILE_NAMES.items()}
 # What a document and arrays raise that were not written together.
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
@@ -116,7 +121,8 @@ Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(var
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
-    document = to_json(HEAD | vars(posterior), inf_nan_mode="strings", fallback=_without_arrays)
+    parts = {FILE_NAMES.get(name, name): part for name, part in vars(posterior).items()}
+    document = to_json(HEAD | parts, inf_nan_mode="strings", fallback=_without_arrays)
     metadata = {DOCUMENT: document.decode()}
     content = zlib.compress(save_arrays(_arrays(posterior), metadata=metadata), wbits=GZIP)
     with writing(target, FileError):
@@ -132,7 +138,7 @@ def _arrays(posterior: Posterior) -> Arrays:
     arrays: Arrays = {}
     for name in ARRAYS.keys() - TRACES.keys():
         value: Any = posterior
-        for attribute in name.replace("counts", "groups").split("."):
+        for attribute in ATTRIBUTES.get(name, name.replace("counts", "groups")).split("."):
             value = value and getattr(value, attribute)
         if value is None:
             continue
@@ -214,8 +220,9 @@ def _unpack(content: bytes) -> tuple[dict[str, Any], Arrays]:
 
 def _check_arrays(arrays: Arrays, study: Study) -> None:
     """Refuse arrays that do not fit the study or each other, and impossible values."""
-    levels, variables = len(study.table_schema.levels), len(study.variables)
-    sizes = {"silo": len(study.silos), "level": levels, "variable": variables, "finding": 4}
+    family = study.pooled_model.family
+    parameters, variables = int(family.offsets[-1]), len(family.variables)
+    sizes = {"silo": len(study.silos), "parameter": parameters, "variable": variables, "finding": 4}
     # in the order of `ARRAYS`, which refuses what is not in it
     for name in sorted(arrays, key=list(ARRAYS).index):
         array, (dtype, axes, low, high) = arrays[name], ARRAYS[name]
@@ -225,6 +232,11 @@ def _check_arrays(arrays: Arrays, study: Study) -> None:
                 f"its array {name!r} is {array.dtype.str} of shape {array.shape}, and {dtype} "
                 f"({', '.join(axes)}) would fit the rest: {sizes}"
             )
+        if "parameter" in axes and not family.is_categorical:
+            low, known = None, np.isfinite(array).all()
+            problem = family.problems(array, together=False) if known else "has gaps or infinities"
+            if problem:
+                raise FileError(f"its array {name!r} {problem}")
         top = sizes[high] - 1 if isinstance(high, str) else high
         # nan fails both comparisons
         if low is not None and array.size and not (low <= array.min() and array.max() <= top):
@@ -244,6 +256,8 @@ def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
     for name in arrays.keys() - TRACES.keys():
         record, _, attribute = name.rpartition(".")
         (document[record] if record else document)[attribute] = arrays[name]
+    for name, attribute in ATTRIBUTES.items():
+        document[attribute] = document.pop(name)
     if match := document["correspondence"]:
         ends = np.cumsum(match.pop("counts"))[:-1]
         for name in ("groups", "sizes"):  # from `arrays`: the document may say anything
@@ -274,6 +288,8 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
       order in time.
     - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
       the coordinate ``draw`` says which of the posterior's.
+    - Where some variables are numbers, parameters and parameters_by_silo stand in their place, in
+      the units of the table.
     - ``traces``: such as the objective along the aggregation's steps.
     - ``constant_data``: how much each silo counts, and kappa where it is a point value.
 
@@ -291,16 +307,17 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         "trusted": int(posterior.diagnostics.trusted),
         "verdict": posterior.diagnostics.verdict,
     }
-    levels, schema = posterior.levels, posterior.study.table_schema
+    names, (_, axis) = posterior.parameter_names, _profiles(posterior)
+    levels = len(posterior.levels)
     coords = {
         "chain": ("chain", [0]),
         "cluster": ("cluster", np.arange(posterior.n_clusters)),
         "silo": ("silo", list(posterior.silos)),
-        "level": ("level", [f"{variable}={name}" for variable, name in levels]),
-        "variable": ("level", [variable for variable, _ in levels]),
-        "level_name": ("level", [name for _, name in levels]),
+        axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
+        "variable": (axis, [variable for variable, _ in names]),
+        "level_name": (axis, [name for _, name in names]),
         # the name "variable" is taken: it says whose a level is
-        "variable_name": ("variable_name", [variable.name for variable in schema.variables]),
+        "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
     }
     groups: dict[str, dict[str, Any]] = {}
     for group, name, axes, values in _variables(posterior):
@@ -316,15 +333,23 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     return xr.DataTree.from_dict(datasets)
 
 
+def _profiles(posterior: Posterior) -> tuple[str, str]:
+    """Return what the tree calls the profiles, and their last axis."""
+    if posterior.family.is_categorical:
+        return "probabilities", "level"
+    return "parameters", "parameter"
+
+
 def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the one chain."""
     draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
-    yield "posterior", "probabilities", [*draw, "cluster", "level"], posterior.probabilities
+    profiles, axis = _profiles(posterior)
+    yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
     if own is not None:
-        axes = [*draw, "silo", "cluster", "level"]
-        yield "last_draws", "probabilities_by_silo", axes, own.probabilities
+        axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe
+        yield "last_draws", f"{profiles}_by_silo", axes, described(own.probabilities)
         if len(own.kappa) == posterior.n_draws:
             yield "posterior", "kappa", [*draw, "variable_name"], own.kappa
         else:

@@ -9,10 +9,18 @@ import numpy as np
 
 from silomix.errors import SettingsError
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import number, percent, probability
+from silomix.model.sentences import amount, number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, texts, value
-from silomix.report.display import Picture, Table, bar, heat_class, make_table, map_chart
+from silomix.report.display import (
+    Picture,
+    Table,
+    bar,
+    heat_class,
+    make_table,
+    map_chart,
+    shown_name,
+)
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
@@ -58,22 +66,36 @@ def sizes_table(posterior: Posterior) -> Table:
     return make_table("Each cluster's share of the rows of all silos", columns)
 
 
+def profile_means(posterior: Posterior) -> Floats:
+    """Return the posterior means of the shared profiles, in the table's units.
+
+    They are (cluster, parameter).
+    """
+    means = posterior.profile_draws.mean(axis=0, dtype=np.float64)
+    return np.asarray(posterior.family.describe(means))
+
+
 def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
-    """Return which levels are high and low in each cluster.
+    """Return which levels and numbers are high and low in each cluster.
 
     Parameters
     ----------
     contrast : how the clusters differ from the whole population.
     """
-    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
-    found = characterise.traits(contrast, posterior.study.table_schema.offsets)
+    means = profile_means(posterior)
+    found = characterise.traits(contrast, posterior.family)
+    names, family = posterior.parameter_names, posterior.family
+    variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
+
+    def trait(cluster: int, column: int) -> str:
+        variable, word = variables[column], names[column][1]
+        mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
+        if variable.levels:
+            return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
+        return f"{shown_name(variable)} ({word} {amount(mean)}, {scaled})"
 
     def listed(cluster: int, columns: Ints) -> str:
-        lines = [
-            f"{' = '.join(posterior.levels[column])} ({percent(means[cluster, column])}, "
-            f"{number(contrast.scaled[cluster, column], '+.2f')})"
-            for column in columns[:MOST_TRAITS]
-        ]
+        lines = [trait(cluster, column) for column in columns[:MOST_TRAITS]]
         if len(columns) > MOST_TRAITS:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
@@ -87,18 +109,20 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
 
 
 def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
-    """Return the profiles as lines of a heat map, and their numbers for the script that sorts them.
+    """Return the levels as lines of a heat map, and their numbers for the script that sorts them.
 
     Parameters are those of `traits_table`.
     """
+    levels = slice(len(posterior.levels))
+    contrast, draws = contrast.of(levels), posterior.profile_draws[:, :, levels]
     strength = np.abs(contrast.scaled).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
     # of two levels, the first mirrors the second, and is shown when asked for
-    first = ~characterise.shown_columns(posterior.study.table_schema.offsets)
+    first = ~characterise.shown_columns(posterior.family)[levels]
     sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
-    means = posterior.probabilities.mean(axis=0, dtype=np.float64)
-    lower, upper = highest_density_interval(posterior.probabilities[:, :, shown], INTERVAL)
+    means = draws.mean(axis=0, dtype=np.float64)
+    lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
     parts = {"whole": contrast.whole[shown], "lower": lower.T, "upper": upper.T}
     parts |= {"mean": means[:, shown].T, "above": contrast.above[:, shown].T}
@@ -148,17 +172,22 @@ def number_table(posterior: Posterior) -> Table:
     return make_table(caption, columns)
 
 
-def map_picture(posterior: Posterior) -> Picture | None:
+def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
     """Return the clusters in the plane; None if there is no such map."""
-    offsets = posterior.study.table_schema.offsets
-    found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
+    weights, family = posterior.weights, posterior.family
+    if family.is_categorical:
+        found = characterise.cluster_map(weights, posterior.profile_draws, family.offsets)
+        method, what = "multiple correspondence analysis", "the association between variables"
+    else:
+        found = characterise.difference_map(weights, contrast, family)
+        method = "principal components of their scaled differences from the whole"
+        what = "the variance between clusters"
     if found is None:
         return None
-    shares = posterior.weights.mean(axis=0, dtype=np.float64)
+    shares = weights.mean(axis=0, dtype=np.float64)
     caption = (
-        f"Clusters by multiple correspondence analysis. Axis 1 carries {percent(found.shares[0])} "
-        f"of the association between variables, axis 2 {percent(found.shares[1])}. A disc grows "
-        "with its cluster's share of the rows."
+        f"Clusters by {method}. Axis 1 carries {percent(found.shares[0])} of {what}, axis 2 "
+        f"{percent(found.shares[1])}. A disc grows with its cluster's share of the rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from silomix.kernels.arrays import Floats
+    from silomix.model.schema import Variable
     from silomix.posterior.characterise import ClusterMap
 
 # Characters in a line of text.
@@ -95,6 +96,11 @@ class Picture(NamedTuple):
     drawing: Markup
     caption: str
     table: Table
+
+
+def shown_name(variable: Variable) -> str:
+    """Return what a variable's parameters are of: itself, or its logarithm."""
+    return f"log {variable.name}" if variable.transform == "log" else variable.name
 
 
 def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
@@ -188,6 +194,20 @@ def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
         parts.append(_element("rect", "bar-interval", x=100 * lower, y=4, width=width, height=2))
     hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
     return _element("svg", "bar", parts, viewBox="0 0 100 10", **hidden)
+
+
+def curve(places: Floats, density: Floats, behind: Floats) -> Markup:
+    """Return a small curve of a density before another, as tall: all of them (place,)."""
+    x = 100 * (places - places[0]) / (places[-1] - places[0])
+
+    def area(kind: str, heights: Floats) -> Markup:
+        y = 30 - 28 * heights / heights.max()
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+        return _element("polygon", kind, points=f"0,30 {points} 100,30")
+
+    parts = [area("bar-all", behind), area("bar-mean", density)]
+    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
+    return _element("svg", "curve", parts, viewBox="0 0 100 30", **hidden)
 
 
 def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup:

@@ -78,6 +78,9 @@ def number_of_clusters(
 def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None = None) -> Axes:
     """Draw the clusters on the first two axes of a multiple correspondence analysis.
 
+    Where some variables are numbers, the axes are the principal components of the clusters' scaled
+    differences from the whole population, and no rows are drawn.
+
     Parameters
     ----------
     table : rows to draw beneath, where they are: those of one's own silo. Each lies at the mean of
@@ -88,11 +91,19 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     >>> silomix.plots.mca_map(posterior, table=table).get_title()
     'Clusters by correspondence analysis'
     """
-    offsets = posterior.study.table_schema.offsets
-    found = characterise.cluster_map(posterior.weights, posterior.probabilities, offsets)
+    offsets, family = posterior.study.table_schema.offsets, posterior.family
+    if family.is_categorical:
+        found = characterise.cluster_map(posterior.weights, posterior.profile_draws, offsets)
+    elif table is not None:
+        raise SilomixError(
+            "rows are drawn on the map of a correspondence analysis, which takes categories alone, "
+            "and this posterior has numbers; leave out the table"
+        )
+    else:
+        found = characterise.difference_map(posterior.weights, _contrast(posterior), family)
     if found is None:
         raise SilomixError(
-            f"there is no map of {posterior.n_clusters} cluster(s) and {len(offsets) - 1} "
+            f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
             "variable(s): it takes two clusters that differ, and two variables"
         )
     ax = _axis(ax, (5.5, 5.0))
@@ -111,7 +122,8 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
     names = [f"axis {axis + 1} ({share:.0%})" for axis, share in enumerate(found.shares)]
-    ax.set(xlabel=names[0], ylabel=names[1], title="Clusters by correspondence analysis")
+    method = "correspondence analysis" if family.is_categorical else "principal components"
+    ax.set(xlabel=names[0], ylabel=names[1], title=f"Clusters by {method}")
     return ax
 
 
@@ -121,16 +133,25 @@ def profile_heat_map(
     """Draw the probability of each level in each cluster; levels down, clusters across.
 
     `both_levels` shows the first level of two-level variables too, which the second mirrors.
+    Numbers have no levels, and are left out; `scaled_difference` draws them too.
 
     Examples
     --------
     >>> silomix.plots.profile_heat_map(posterior).get_title()
     'Probability of each level'
     """
-    shown, names = _levels(posterior, both_levels=both_levels)
-    means = posterior.probabilities.mean(axis=0, dtype=np.float64)[:, shown].T
+    if not posterior.levels:
+        raise SilomixError(
+            "all variables of this posterior are numbers, which have no levels to draw; "
+            "plots.scaled_difference draws how the clusters differ in them, and "
+            "posterior.profiles() has their means"
+        )
+    shown, names = _shown(posterior, both_levels=both_levels)
+    shown = shown[shown < len(posterior.levels)]
+    means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
     title = "Probability of each level"
-    return _heat(ax, means, names, range(posterior.n_clusters), ("probability", title))
+    lines = names[: len(shown)]
+    return _heat(ax, means, lines, range(posterior.n_clusters), ("probability", title))
 
 
 def scaled_difference(
@@ -138,24 +159,32 @@ def scaled_difference(
 ) -> Axes:
     """Draw the scaled difference of each level from the whole population, cluster by cluster.
 
-    Fendler et al. (2026), section 6; `characterise.scaled_difference` has the formula.
+    Fendler et al. (2026), section 6; `Categorical.scaled_difference` has the formula. Of numbers it
+    is the difference of means in standard deviations within clusters, of counts the logarithm of
+    the ratio of rates.
 
     Examples
     --------
     >>> silomix.plots.scaled_difference(posterior).get_title()
     'Scaled difference from the whole population'
     """
-    shown, names = _levels(posterior, both_levels=both_levels)
-    scaled = characterise.contrast(posterior.weights, posterior.probabilities).scaled[:, shown].T
+    shown, names = _shown(posterior, both_levels=both_levels)
+    scaled = _contrast(posterior).scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
     return _heat(ax, scaled, names, range(posterior.n_clusters), words)
 
 
-def _levels(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
-    """Return the columns of the levels to show, and the levels' names."""
-    kept = characterise.shown_columns(posterior.study.table_schema.offsets)
-    shown = np.flatnonzero(kept | both_levels)
-    return shown, [" = ".join(posterior.levels[column]) for column in shown]
+def _contrast(posterior: Posterior) -> characterise.Contrast:
+    return characterise.contrast(posterior.weights, posterior.profile_draws, posterior.family)
+
+
+def _shown(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
+    """Return the columns of the levels and numbers to show, and their names."""
+    kept, names = characterise.shown_columns(posterior.family), posterior.parameter_names
+    levels = len(posterior.levels)
+    kept[:levels] |= both_levels
+    shown = np.flatnonzero(kept)
+    return shown, [" = ".join(names[i]) if i < levels else " ".join(names[i]) for i in shown]
 
 
 def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
@@ -201,6 +230,8 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     A dot is the spread: the standard deviation between silos of a probability of one half, in
     percentage points, at the posterior median of κ; a line is its interval. The colour is the
     probability that the silos are alike. Point values, of a run without polish, have neither.
+    Where some variables are numbers, the spread of each variable is in standard deviations within a
+    cluster.
 
     Examples
     --------
@@ -211,7 +242,10 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
     ax = _axis(ax, (6.4, max(2.4, _height(len(frame)))))
     lines, title = np.arange(len(frame)), "In which variables the silos differ"
     # the larger κ, the smaller the spread
-    middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
+    unit, words, least = 100, "a probability of one half between silos, percentage points", 1.0
+    if not posterior.family.is_categorical:
+        unit, words, least = 2, "the mean between silos, standard deviations within a cluster", 0.02
+    middle, near, far = (unit * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     if frame["same"].notna().all():
         title += f", {level:.0%} intervals"
         ax.hlines(lines, near, far, color="0.6", linewidth=1.5, zorder=1)
@@ -223,9 +257,9 @@ def drift(posterior: Posterior, ax: Axes | None = None, *, level: float = 0.95) 
         ax.scatter(middle, lines, color=COLOURS[0])
     ax.set_yticks(lines, frame["variable"], fontsize=8, parse_math=False)
     # silos that are all alike need a scale too, and dots at zero some room
-    edge = 1.05 * max(np.nanmax([middle, far]), 1.0)
+    edge = 1.05 * max(np.nanmax([middle, far]), least)
     ax.set(title=title, xlim=(-0.02 * edge, edge), ylim=(len(frame) - 0.5, -0.5))
-    ax.set_xlabel("spread of a probability of one half between silos, percentage points")
+    ax.set_xlabel(f"spread of {words}")
     return ax
 
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"
 SIZES, PROFILES, LABELS = "cluster_sizes.csv", "profiles.csv", "labels.csv"
 DRAWS = "draws.npz"
-# Arrays in the file of the draws, beside `levels`, (level, 2): variable and level.
+# Arrays in the file of the draws, beside `levels`, (parameter, 2): variable and level, or what the
+# parameter of a number is called. The "probabilities" of numbers are in the table's units.
 DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
 TABLES = (SIZES, PROFILES, LABELS, "correspondence.csv", "silo_weights.csv", "drift.csv")
 # Files in the way that a message names; the others are only counted.
@@ -172,8 +173,9 @@ def write_silo(
         write_text(as_text(silo_view(name, posterior)), folder / SUMMARY)
         if keep_draws:
             arrays = {array: getattr(draws, array) for array in DRAWN}
+            arrays["probabilities"] = draws.family.describe(draws.probabilities)
             with whole_file(folder / DRAWS, private=True) as file:
-                np.savez(file, levels=np.array(draws.levels, dtype=np.str_), **arrays)
+                np.savez(file, levels=np.array(draws.family.names(), dtype=np.str_), **arrays)
     return silo_files(folder, keep_draws=keep_draws)
 
 

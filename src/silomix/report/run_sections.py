@@ -27,15 +27,25 @@ from silomix.model.sentences import (
 )
 from silomix.posterior.characterise import spread
 from silomix.posterior.global_posterior import no_drift
-from silomix.report.display import Cell, Picture, Table, bar, heat_class, line_chart, make_table
+from silomix.report.display import (
+    Cell,
+    Picture,
+    Table,
+    bar,
+    heat_class,
+    line_chart,
+    make_table,
+    shown_name,
+)
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from silomix.model.draws import SiloWeights
+    from silomix.model.schema import Variable
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
@@ -62,14 +72,17 @@ REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
-# A difference between two silos' probabilities below this rounds to no percentage point.
+# A difference between two silos' probabilities below this rounds to no percentage point. It is a
+# hundredth of the standard deviation of a level that half of the rows have.
 SMALLEST = 0.005
+# Percentage points in the standard deviation of that level.
+POINTS = 50
 
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     """Yield what was done, in order: a name, a sentence, and what its words mean."""
     study, rounds = posterior.study, posterior.diagnostics.rounds
-    schedule = study.schedule
+    schedule, sums = study.schedule, "sums" if study.table_schema.numbers else "counts"
     dropped = "half" if 2 * schedule.burn_in == schedule.iterations else f"{schedule.burn_in:,}"
     sampled = (
         f"{study.model.components} components, {plural(schedule.chains, 'chain')} of "
@@ -77,7 +90,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         f"first {dropped} dropped"
     )
     if study.strategy == "exact":
-        yield "Sample", f"Sampled over all silos at once: {sampled}; only counts travelled.", ""
+        yield "Sample", f"Sampled over all silos at once: {sampled}; only {sums} travelled.", ""
     else:
         matching, method = study.matching.method, study.aggregation.method
         how = f"The silos' draws were combined by {method}"
@@ -89,7 +102,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
-            yield "Polish", f"{gibbs} over the silos, in which only counts travelled.", ""
+            yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:
@@ -267,25 +280,44 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
 def drift_table(posterior: Posterior) -> Table:
     """Return how much the silos differ in each variable, and where most."""
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
+    variables = {variable.name: variable for variable in posterior.family.variables}
+    own = [variables[name] for name in frame["variable"]]
     draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
     middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
     scale = max(np.nanmax([middle, far]), 1e-9)
     kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
-    largest = [
-        f"{line['level_name']} in cluster {line['cluster']}: {percent(line['highest'])} in "
-        f"{line['highest_silo']}, {percent(line['lowest'])} in {line['lowest_silo']}"
-        if line["difference"] >= SMALLEST
-        else ABSENT
-        for line in frame.to_dict("records")
+    unit = "" if posterior.study.table_schema.numbers else ", points"
+    spreads = [_spread(*pair, unit=not unit) for pair in zip(middle, own, strict=True)]
+    interval = [
+        span(low, high, ".1f") if variable.levels else span(low / POINTS, high / POINTS, ".2f")
+        for low, high, variable in zip(near, far, own, strict=True)
     ]
-    interval = [span(*ends, ".1f") for ends in zip(near, far, strict=True)]
+    lines = zip(frame.to_dict("records"), own, strict=True)
     columns = {
-        "variable": frame["variable"],
+        "variable": map(shown_name, own),
         "silos alike": [probability(same, draws) for same in frame["same"]],
-        "spread, points": [Cell(f"{m:.1f}", note=k) for m, k in zip(middle, kappa, strict=True)],
+        f"spread{unit}": [Cell(text, note=k) for text, k in zip(spreads, kappa, strict=True)],
         f"{INTERVAL:.0%} interval": interval,
         "": map(bar, middle / scale, near / scale, far / scale),
-        "largest difference between two silos": largest,
+        "largest difference between two silos": [_largest(*pair) for pair in lines],
     }
     return make_table("How much the silos differ in each variable", columns, left=(0, 5))
+
+
+def _spread(points: float, variable: Variable, *, unit: bool) -> str:
+    """Return a spread in percentage points, or of a number in standard deviations."""
+    if variable.levels:
+        return f"{points:.1f} points" if unit else f"{points:.1f}"
+    return f"{points / POINTS:.2f} sd"
+
+
+def _largest(line: Mapping[Hashable, Any], variable: Variable) -> str:
+    """Return where two silos differ most in a variable, from its line of `Posterior.drift`."""
+    written = percent if variable.levels else amount
+    if line["difference"] < SMALLEST * (1.0 if variable.levels else 2 * variable.scale):
+        return ABSENT
+    return (
+        f"{line['level_name']} in cluster {line['cluster']}: {written(line['highest'])} in "
+        f"{line['highest_silo']}, {written(line['lowest'])} in {line['lowest_silo']}"
+    )

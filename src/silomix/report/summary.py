@@ -162,14 +162,17 @@ def silo_sizes(posterior: LocalPosterior) -> pd.DataFrame:
 
 
 def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
-    """Return one line per cluster and level: its probability with an interval."""
-    clusters = range(len(posterior.sizes))
-    lines = [(cluster, *level) for cluster in clusters for level in posterior.levels]
+    """Return one line per cluster and level: its probability with an interval.
+
+    Of a number the lines are its "mean" and "sd", of a count its "rate", in the table's units.
+    """
+    clusters, family = range(len(posterior.sizes)), posterior.draws.family
+    lines = [(cluster, *name) for cluster in clusters for name in family.names()]
     names = pd.DataFrame(lines, columns=["cluster", "variable", "level"])
-    return names.assign(**_estimate("mean", posterior.probabilities))
+    return names.assign(**_estimate("mean", family.describe(posterior.probabilities)))
 
 
-def _estimate(name: str, draws: NDArray[np.float32]) -> dict[str, Floats]:
+def _estimate(name: str, draws: NDArray[np.floating]) -> dict[str, Floats]:
     found = estimates(draws, INTERVAL)
     return {name: found["mean"], LOWER: found["lower"], UPPER: found["upper"]}
 

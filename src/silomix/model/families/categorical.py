@@ -77,6 +77,25 @@ class Categorical:
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
 
+    def describe(self, parameters: Reals) -> Reals:
+        """Return the probabilities, which have no units."""
+        return parameters
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return the levels' probabilities over all rows: (draw, level)."""
+        return np.einsum("tc,tcl->tl", weights, parameters, dtype=np.float64)
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.
+
+        Fendler et al. (2026), section 6, show a scaled difference between the proportions in a
+        cluster and in the full data, and do not print its formula. This reading makes rare and
+        common levels comparable. A level that all rows have, or none, differs by 0.
+        """
+        spread = np.sqrt(np.clip(whole * (1.0 - whole), 0.0, None))
+        difference = np.asarray(parameters, dtype=np.float64) - whole
+        return np.divide(difference, spread, out=np.zeros_like(difference), where=spread > 0)
+
     def share(self, silos: int) -> Categorical:
         """Return the family with the prior to the power 1/S: Fendler et al. (2026), section 4.2."""
         return Categorical(self.variables, (self.beta - 1) / silos + 1)

@@ -105,6 +105,30 @@ class Family(Protocol):
         """Return the variable and what it is called of each parameter."""
         ...
 
+    def describe(self, parameters: Reals) -> Reals:
+        """Return the parameters in the units of the table, or of its logarithms: as they came."""
+        ...
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return what clusters are compared with: each parameter over all rows.
+
+        Parameters
+        ----------
+        parameters : (draw, cluster, parameter); weights : (draw, cluster)
+
+        Returns
+        -------
+        (draw, parameter)
+        """
+        ...
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return how far a cluster is from the whole, comparable between variables.
+
+        Both are (..., parameter), and so is the result.
+        """
+        ...
+
     def share(self, silos: int) -> Self:
         """Return the family with the share of the prior that one of several silos takes."""
         ...

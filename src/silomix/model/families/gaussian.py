@@ -78,6 +78,23 @@ class Gaussian:
         """Return the variable and what it is called of each parameter."""
         return [(variable.name, word) for variable in self.variables for word in ("mean", "sd")]
 
+    def describe(self, parameters: Reals) -> Floats:
+        """Return mean and sd in the units of the table, or of its logarithms."""
+        m, s = by_variable(parameters, 2)
+        scales = np.array([variable.scale for variable in self.variables])
+        return flat(m * scales + [variable.location for variable in self.variables], s * scales)
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
+        m, s = by_variable(parameters.astype(np.float64), 2)
+        mean, variance = (np.einsum("tc,tcq->tq", weights, part) for part in (m, s * s))
+        return flat(mean, np.sqrt(variance))
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return the difference of means in sds within clusters, and the log ratio of sds."""
+        (m, s), (mean, within) = by_variable(parameters, 2), by_variable(whole, 2)
+        return flat((m - mean) / within, np.log(s / within))
+
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable); nan is a missing one."""
         known = ~np.isnan(cells)

@@ -69,6 +69,19 @@ class Poisson:
         """Return the variable and what it is called of each parameter."""
         return [(variable.name, "rate") for variable in self.variables]
 
+    def describe(self, parameters: Reals) -> Reals:
+        """Return the rates: counts are not standardised."""
+        return parameters
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return the mean counts of all rows: (draw, parameter)."""
+        return np.einsum("tc,tcq->tq", weights, parameters, dtype=np.float64)
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return the logs of the rate ratios: (..., parameter)."""
+        rates, overall = (np.maximum(part, SMALLEST_RATE) for part in (parameters, whole))
+        return np.asarray(np.log(rates / overall))
+
     def share(self, silos: int) -> Poisson:
         """Return the family with a silo's share of the prior: all of it."""
         return self

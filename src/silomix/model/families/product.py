@@ -92,6 +92,29 @@ class Product:
         """Return the variable and what it is called of each parameter."""
         return [name for block in self.blocks for name in block.names()]
 
+    @cached_property
+    def offsets(self) -> Ints:
+        """Where each variable's parameters start: (variable + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.parameters)]).astype(np.int64)
+
+    def describe(self, parameters: Reals) -> Reals:
+        """Return the parameters in the units of the table, or of its logarithms: as they came."""
+        return _joined(self._each("describe", (PARAMETER, parameters)))
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return what clusters are compared with, each parameter over all rows: (draw, parameter).
+
+        Parameters
+        ----------
+        parameters : (draw, cluster, parameter); weights : (draw, cluster)
+        """
+        return _joined(self._each("whole", (PARAMETER, parameters), rest=(weights,)))
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return how far a cluster is from the whole, comparable: (..., parameter)."""
+        given = (PARAMETER, parameters), (PARAMETER, whole)
+        return _joined(self._each("scaled_difference", *given))
+
     def share(self, silos: int) -> Product:
         """Return the family with the share of the prior that one of several silos takes."""
         return Product(tuple(block.share(silos) for block in self.blocks))

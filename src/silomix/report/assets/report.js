@@ -148,5 +148,5 @@
   }
 
   startTheme();
-  startHeatMap();
+  if (byId("heat")) startHeatMap();
 })();
