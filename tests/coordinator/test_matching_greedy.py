@@ -67,7 +67,10 @@ def naive_greedy(counts, silo):
             if {silo[k] for k in groups[a]} & {silo[k] for k in groups[b]}:
                 continue
             one, other = counts[groups[a]].sum(axis=0), counts[groups[b]].sum(axis=0)
-            gain = sum(sign * PROFILE.evidence(of).sum() for sign, of in ((1, one + other), (-1, one), (-1, other)))
+            gain = sum(
+                sign * PROFILE.evidence(of).sum()
+                for sign, of in ((1, one + other), (-1, one), (-1, other))
+            )
             ways = lgamma(len(groups[a]) + len(groups[b]))
             gain += ways - lgamma(len(groups[a])) - lgamma(len(groups[b]))
             if gain > best:
