@@ -30,6 +30,7 @@ from silomix.model.families.rounded import (
     least_units,
     stand_in_deeds,
     step_deed,
+    worth_in_doubt,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
 # Sweeps of `draw_behind` that are dropped, more of them for each silo, and sweeps between draws.
 BURN_IN, BURN_IN_BY_SILO, THIN = 300, 100, 2
-# Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
-# simulated silos and not derived.
-DOUBT_POWER = 3.0
 
 
 def whole_counts(codes: Codes, offsets: Ints, member: Floats) -> Floats:
@@ -73,8 +71,7 @@ def without_rare(
     least = least_units(rules) * rules.round_to
     rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
     shown = np.where(rare, np.nan, concentration / np.maximum(known, 1.0))
-    doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
-    worth = (1 + doubt) ** -DOUBT_POWER
+    worth = worth_in_doubt(member)
     some = ~rare.all(axis=1)
     worth[some] = np.nanmedian(shown[some], axis=1)
     certain = certain_members(member)

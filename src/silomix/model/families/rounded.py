@@ -27,6 +27,9 @@ CERTAIN = 1e-9
 SAME = 1e-6
 # And a profile from the pool that it stands for.
 NEAR = 1e-9
+# Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
+# simulated silos and not derived.
+DOUBT_POWER = 3.0
 
 
 class Rules(Protocol):
@@ -127,6 +130,12 @@ def coarse_concentration(concentration: Floats, full: Floats) -> Floats:
 def certain_members(member: Floats) -> Bools:
     """Tell for which clusters no draw doubts who belongs: (cluster,) from (row, cluster)."""
     return np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
+
+
+def worth_in_doubt(member: Floats) -> Floats:
+    """Return what a row of each cluster is worth, by the doubt about who belongs: (cluster,)."""
+    doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
+    return np.asarray((1 + doubt) ** -DOUBT_POWER)
 
 
 def stand_in_deeds(basis: Ints, where: str, least: int) -> list[Deed]:

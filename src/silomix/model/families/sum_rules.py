@@ -10,6 +10,9 @@ Values leave as sums, Σx and for normal variables Σx², after three rules:
   missing and where sizes were rounded.
 - No released variance is below a floor, so a constant column does not show as one.
 
+How many rows a mean is worth goes by the doubt about who belongs to the cluster, never by values,
+and leaves in steps of half octaves.
+
 A cluster with fewer known cells than the minimum has the pool of the others' means instead, or the
 prior's, and concentration 0, by which everyone can tell.
 
@@ -34,10 +37,10 @@ from silomix.model.families.rounded import (
     UNIFORM,
     Deed,
     Rounded,
-    certain_members,
     coarse_concentration,
     stand_in_deeds,
     step_deed,
+    worth_in_doubt,
 )
 
 if TYPE_CHECKING:
@@ -82,13 +85,14 @@ def disclose(
     Parameters
     ----------
     cells : (row, variable); member : (row, cluster), over the draws of who belongs.
-    concentration : (cluster, variable), how many rows the draws are worth, without the prior.
+    concentration : (cluster, variable), how many rows the draws are worth, for comparison.
     sizes : (cluster,), rows, as released.
     """
     near = block.winsorise(cells)
     sums = _split(block, member.T @ block.features(near))
     known = sums[..., 0]
-    worth = np.where(certain_members(member)[:, None], known, np.minimum(concentration, known))
+    # moments of the draws would tell of single values: one that comes and goes moves them
+    worth = worth_in_doubt(member)[:, None] * known
     full = np.broadcast_to(sizes[:, None], known.shape).astype(np.float64)
     steps = steps_of(block, rules.round_to)
     few = full > known * np.maximum(MARGIN, rules.round_to / 4)
