@@ -193,9 +193,9 @@ def behind(rng, mean, sd, policy, silos=4, rows=200):
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_intervals_allow_for_rounding():
-    """200 sets: a coverage of .95 is outside of .90 to .98 once in 100; rounded taken for exact is.
+    """200 sets: coverage .95 is seen below .90 once in 500, above .98 once in 40; seeds are fixed.
 
-    The sums themselves, with the same width, cover less: steps of 10 and 20 at 53 rows.
+    Rounded sums taken for exact fail it.
     """
     for mean, sd, rows in ((0.0, 1.0, 200), (0.7, 0.6, 200), (1.0, 0.8, 53)):
         hits, naive = [], []
@@ -207,9 +207,9 @@ def test_intervals_allow_for_rounding():
                 low, high = np.quantile(family.draw_behind(given, 400, rng), [0.025, 0.975], axis=0)
                 kept.append((low <= [mean, sd]) & ([mean, sd] <= high))
         cover = np.mean(hits, axis=0)
-        assert ((cover >= 0.90) & (cover <= 0.985)).all(), (mean, sd, rows, cover)
+        assert ((cover >= 0.90) & (cover <= 0.98)).all(), (mean, sd, rows, cover)
         if rows == 53:
-            assert np.mean(naive, axis=0)[1] < cover[1]
+            assert np.mean(naive, axis=0)[1] < 0.90
 
 
 def test_exact_sums_behind_are_the_posterior(seed):

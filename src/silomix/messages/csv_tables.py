@@ -162,7 +162,8 @@ def _profile_rows(
     variable, statistic = _lines(family)
     basis = family.basis(release.sizes, release.concentration, policy)
     of = np.where(basis == CLUSTER, release.sizes[:, None], release.sizes @ (basis == CLUSTER))
-    basis, of, concentration = (part[:, variable] for part in (basis, of, release.concentration))
+    basis, of = basis[:, variable], of[:, variable]
+    concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
     in_units = _in_data_units(release.mean, family)
     for at in np.ndindex(*mean.shape):
@@ -228,7 +229,8 @@ def _read_schema(lines: list[list[str]]) -> Schema:
         raise MessageError("profile.csv does not name the variables and levels of a study")
     variables = []
     for name, run in runs:
-        kind, location, scale, transform, *_ = [*run[0][len(KEYS + NUMBERS) :], *("",) * 5]
+        units_of = run[0][len(KEYS + NUMBERS) :] + [""] * len(UNITS)
+        kind, location, scale, transform = units_of[:4]
         if kind in {"", "categorical"}:
             variables.append(Variable(name, tuple(row[2] for row in run)))
             continue

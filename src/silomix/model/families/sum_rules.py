@@ -44,7 +44,7 @@ from silomix.model.families.rounded import (
 )
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
+    from silomix.kernels.arrays import Bools, Floats, Ints, Rng
     from silomix.model.families.rounded import Rules, Said
 
 # How many times its share of a sum a row may count, where cells are missing or sizes rounded.
@@ -120,12 +120,12 @@ def disclose(
     return Rounded(_join(np.ones(known.shape), released), coarse, deeds)
 
 
-def _stand_in(block: Any, means: Floats, own: Array, sizes: Ints) -> Floats:
+def _stand_in(block: Any, means: Floats, own: Bools, sizes: Ints) -> Floats:
     """Return means (cluster, variable, sum), those that are not `own` replaced by a stand-in."""
     nothing = _split(block, block.means(np.zeros(int(block.statistics.sum())))[0])[:, 1:]
     rows = sizes[:, None] * own
     pooled = np.einsum("cv,cvs->vs", rows, means) / np.maximum(rows.sum(axis=0), 1)[:, None]
-    other = np.where(own.any(axis=0)[:, None], pooled, nothing)
+    other = np.where(np.asarray(own.any(axis=0))[:, None], pooled, nothing)
     return np.where(own[..., None], means, other)
 
 
