@@ -19,7 +19,8 @@ from silomix.messages.rounding import (
     round_counts,
     round_profile,
 )
-from silomix.model.families.dirichlet import fit_dirichlet, shares_of, without_prior
+from silomix.model.families import level_rules
+from silomix.model.families.dirichlet import fit_dirichlet, without_prior
 from silomix.silo.disclosure import (
     disclose,
     fold_groups,
@@ -28,7 +29,6 @@ from silomix.silo.disclosure import (
     release_row_counts,
     withhold_small,
 )
-from silomix.silo.release import whole_counts
 from silomix.study.policy import OPEN, PRESETS, Policy
 
 DEFAULT = PRESETS["default"]
@@ -167,10 +167,7 @@ def released(local, policy):
     offsets = local.draws.shard.schema.offsets
     beta = local.draws.prior.share(local.draws.silos)[1]
     _, concentration = without_prior(*fit_dirichlet(local.probabilities, offsets), offsets, beta)
-    counts = whole_counts(local, offsets)
-    known = np.add.reduceat(counts, offsets[:-1], axis=1)
-    mean = shares_of(counts, offsets)
-    return Disclosed(*disclose(local.sizes, mean, concentration, known, offsets, policy=policy))
+    return Disclosed(*disclose(local, concentration, policy))
 
 
 class TestDisclose:
@@ -210,7 +207,9 @@ class TestDisclose:
         left = set()
         for few in (0.0, 0.1, 0.5, 1.0):
             mean = np.array([large, [few, 1 - few, few, 0.0, 1 - few]])
-            found = Disclosed(*disclose(sizes, mean, known, known, offsets, policy=policy))
+            found = level_rules.disclose(
+                round_counts(sizes, policy), mean, known, known, offsets, policy
+            )
             left.add(found.mean.tobytes())
         assert len(left) == 1
 
@@ -219,8 +218,8 @@ class TestDisclose:
         offsets, mean = np.array([0, 2]), np.array([[0.0, 1.0]])
         for known, says in ((0, 0), (1, 0), (9, 0), (10, 10), (100, 100)):
             cells = np.array([[float(known)]])
-            told = disclose(np.array([100]), mean, cells, cells, offsets, policy=DEFAULT)
-            found = Disclosed(*told)
+            sizes = np.array([100])
+            found = level_rules.disclose(sizes, mean, cells, cells, offsets, DEFAULT)
             assert found.mean.tolist() == ([[0.1, 0.9]] if says else [[0.5, 0.5]])
             assert found.concentration[0, 0] == pytest.approx(says, rel=2**0.25 - 1)
 

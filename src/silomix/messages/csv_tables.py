@@ -10,6 +10,12 @@ cluster and level, where `basis` says what the profile is of, and `count` of `of
 mean stands for, under a policy that has rules; `checks.csv`, what each rule did; and in tier
 "draws" `weights.csv` and `probabilities.csv`.
 
+A number has a line for each of its parameters in the place of levels: `mean` and `sd`, or the
+`rate` of counts. The column `mean` of a line `sd` is the mean of the squares. These are in the
+study's units, (x − location)/scale; where a study has numbers, further
+columns have the variable's kind, location, scale and transform, and `in_data_units` the mean or the
+standard deviation that the line comes to.
+
 A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
 read back the same, and texts as `model.spreadsheet` has them. Reading is lenient: whoever reads
 writes the tables again, and compares.
@@ -25,19 +31,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import chain, count, groupby
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silomix.errors import MessageError
+from silomix.kernels.arrays import Floats, Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import Arrays, declared_arrays
-from silomix.messages.rounding import CLUSTER, SILO, UNIFORM, profile_basis, profile_rows
-from silomix.model.families.dirichlet import effective_counts
+from silomix.messages.rounding import CLUSTER, SILO, UNIFORM
+from silomix.model.families import make_family
+from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet
 from silomix.study.policy import Policy
+
+if TYPE_CHECKING:
+    from silomix.model.families.product import Product
 
 Files = Mapping[str, bytes]
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -48,8 +59,12 @@ LARGEST_FILE = 16_000_000
 
 PLACE_IN_LIST = re.compile(r"\.([0-9]+)")
 BASES = {CLUSTER: "cluster", SILO: "silo", UNIFORM: "uniform"}
+NUMBER_BASES = BASES | {UNIFORM: "prior"}
 KEYS = ["cluster", "variable", "level"]
 NUMBERS = ["basis", "count", "of", "mean", "concentration", "median"]
+UNITS = ["kind", "location", "scale", "transform", "in_data_units"]
+# Of a column's location and scale: what is beyond is no study's, and would overflow.
+LARGEST_UNIT = 1e100
 CHECKS = [field.name for field in fields(Check) if field.name != "inside"]
 
 
@@ -115,61 +130,115 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
     checks = ([getattr(check, word) for word in CHECKS] for check in release.checks)
     files = csv_files("cluster_sizes", ["cluster", "rows"], enumerate(release.sizes.tolist()))
     files |= csv_files("checks", CHECKS, checks)
-    files |= csv_files("profile", KEYS + NUMBERS, _profile_rows(release, schema))
+    family = make_family(schema, Prior())
+    heading = KEYS + NUMBERS + (UNITS if schema.numbers else [])
+    files |= csv_files("profile", heading, _profile_rows(release, schema, family))
     if release.weights is not None and release.probabilities is not None:
         names = [f"cluster {cluster}" for cluster in range(release.clusters)]
         rows = _array_rows([], release.weights, len(names))
         files |= csv_files("weights", ["draw", *names], rows)
-        names = [f"{variable}={level}" for variable, level in schema.levels]
+        names = [f"{variable}={level}" for variable, level in family.names()]
         rows = _array_rows([], release.probabilities, len(names))
         files |= csv_files("probabilities", ["draw", "cluster", *names], rows)
     return files
 
 
-def _profile_rows(release: Release, schema: Schema) -> Iterator[tuple[object, ...]]:
-    policy, sizes = Policy(**release.policy), schema.sizes
-    basis, of, concentration = (
-        np.repeat(values, sizes, axis=1)
-        for values in (
-            profile_basis(release.sizes, sizes, policy),
-            profile_rows(release.sizes, sizes, policy),
-            release.concentration,
-        )
-    )
-    for at in np.ndindex(*release.mean.shape):
-        uniform = basis[at] == UNIFORM
-        counted = policy.has_rules and not uniform
+def _lines(family: Product) -> tuple[Ints, Ints]:
+    """Return the variable, and the statistic, of each line of a cluster's profile: (line,).
+
+    Lines are parameters. Numbers have one statistic more than parameters, how many rows there are,
+    which is 1 in a mean.
+    """
+    variable = np.repeat(np.arange(len(family.variables)), family.parameters)
+    ends = np.cumsum(family.statistics)
+    places = [np.arange(end - size, end) for end, size in zip(ends, family.parameters, strict=True)]
+    return variable, np.concatenate(places)
+
+
+def _profile_rows(
+    release: Release, schema: Schema, family: Product
+) -> Iterator[tuple[object, ...]]:
+    policy = Policy(**release.policy)
+    variable, statistic = _lines(family)
+    basis = family.basis(release.sizes, release.concentration, policy)
+    of = np.where(basis == CLUSTER, release.sizes[:, None], release.sizes @ (basis == CLUSTER))
+    basis, of = basis[:, variable], of[:, variable]
+    concentration = release.concentration[:, variable]
+    mean, names = release.mean[:, statistic], family.names()
+    in_units = _in_data_units(release.mean, family)
+    for at in np.ndindex(*mean.shape):
+        own = family.variables[variable[at[1]]]
+        nothing = basis[at] == UNIFORM
+        counted = policy.has_rules and not nothing and own.levels
+        units: tuple[object, ...] = ("categorical", "", "", "", "")
+        if not own.levels:
+            units = own.kind, own.location, own.scale, own.transform, float(in_units[at])
         yield (
-            *(at[0], *schema.levels[at[1]], BASES[int(basis[at])]),
-            round(float(release.mean[at] * of[at])) if counted else "",
-            "" if uniform else int(of[at]),
-            *(float(part[at]) for part in (release.mean, concentration, release.medians)),
+            *(at[0], *names[at[1]], (BASES if own.levels else NUMBER_BASES)[int(basis[at])]),
+            round(float(mean[at] * of[at])) if counted else "",
+            "" if nothing else int(of[at]),
+            *(float(part[at]) for part in (mean, concentration, release.medians)),
+            *(units if schema.numbers else ()),
         )
+
+
+def _in_data_units(mean: Floats, family: Product) -> Floats:
+    """Return what means come to in the units of the data: (cluster, line), for people."""
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
+        found = np.array(family.from_moments(mean))
+        for line, (variable, (_, word)) in enumerate(
+            zip(_lines(family)[0], family.names(), strict=True)
+        ):
+            own = family.variables[variable]
+            if own.kind == "gaussian":  # others are in the data's units as they are
+                found[:, line] *= own.scale
+                found[:, line] += own.location if word == "mean" else 0.0
+    return found
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:
     """Return the arrays of a release, and the variables and levels that its profile names."""
     sizes = _read_numbers(files, "cluster_sizes", 1, whole=True)[:, 0]
     profile = [row for part in _read_parts(files, "profile") for row in part]
-    levels = [(row[1], row[2]) for row in profile[: len(profile) // max(1, len(sizes))]]
-    runs = [(name, [level for _, level in run]) for name, run in groupby(levels, lambda at: at[0])]
-    printable = all(text.isprintable() for names in levels for text in names)
-    if not levels or len(dict(runs)) < len(runs) or not printable:
-        raise MessageError("profile.csv does not name the variables and levels of a study")
-    schema = Schema(tuple(Variable(name, tuple(names)) for name, names in runs))
-    numbers = np.array([[float(cell) for cell in row[6:]] for row in profile])
-    mean, concentration, medians = numbers.T.reshape(3, len(sizes), len(levels))
-    concentration = concentration[:, schema.offsets[:-1]]
+    schema = _read_schema(profile[: len(profile) // max(1, len(sizes))])
+    family = make_family(schema, Prior())
+    variable, statistic = _lines(family)
+    last = len(KEYS + NUMBERS)
+    numbers = np.array([[float(cell) for cell in row[6:last]] for row in profile])
+    means, concentration, medians = numbers.T.reshape(3, len(sizes), len(variable))
+    concentration = concentration[:, np.flatnonzero(np.diff(variable, prepend=-1))]
+    mean = np.ones((len(sizes), int(family.statistics.sum())))
+    mean[:, statistic] = means
     arrays = {"sizes": sizes, "mean": mean, "concentration": concentration, "medians": medians}
     # nothing has been held against its bounds yet: what overflows here is refused there
     with np.errstate(over="ignore", invalid="ignore"):
-        arrays["effective_counts"] = effective_counts(mean, concentration, schema.offsets)
+        arrays["effective_counts"] = mean * family.repeat(concentration)
         if "weights.csv" in files:
             weights = _read_numbers(files, "weights", 1).astype(np.float32)
             drawn = _read_numbers(files, "probabilities", 2).astype(np.float32)
-            shape = len(weights), len(sizes), len(levels)
+            shape = len(weights), len(sizes), len(variable)
             arrays |= {"weights": weights, "probabilities": drawn.reshape(shape)}
     return arrays, schema
+
+
+def _read_schema(lines: list[list[str]]) -> Schema:
+    """Return the variables that the lines of one cluster's profile name."""
+    runs = [(name, list(run)) for name, run in groupby(lines, lambda row: row[1])]
+    printable = all(text.isprintable() for row in lines for text in row[1:3])
+    if not lines or len(dict(runs)) < len(runs) or not printable:
+        raise MessageError("profile.csv does not name the variables and levels of a study")
+    variables = []
+    for name, run in runs:
+        units_of = run[0][len(KEYS + NUMBERS) :] + [""] * len(UNITS)
+        kind, location, scale, transform = units_of[:4]
+        if kind in {"", "categorical"}:
+            variables.append(Variable(name, tuple(row[2] for row in run)))
+            continue
+        units = float(location), float(scale)
+        if not (np.abs(units) <= LARGEST_UNIT).all() or units[1] <= 0:
+            raise MessageError("profile.csv has a location or scale that no study has")
+        variables.append(Variable(name, (), kind, *units, transform))
+    return Schema(tuple(variables))
 
 
 def csv_files(

@@ -147,7 +147,7 @@ def read(folder: str | Path, *, study: Study) -> tuple[Envelope, Any]:
         When a file is changed, missing, foreign, too large or damaged, naming the file.
     """
     envelope, record, schema = _read(Path(folder))
-    if schema is not None and schema.levels != study.table_schema.levels:
+    if schema is not None and schema.variables != study.table_schema.variables:
         raise MessageError(
             f"{folder} is a release of other variables or levels than the study's; release again "
             "with this study file"

@@ -8,7 +8,6 @@ Each check yields what is wrong, as the end of a sentence, and may rely on those
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,14 +15,13 @@ import numpy as np
 from silomix import messages
 from silomix.errors import MessageError
 from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, odd_sums, shorten
-from silomix.messages.rounding import least_units, pool
+from silomix.messages.rounding import least_units
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
     from silomix.messages.container import Envelope
     from silomix.model.families.product import Product
@@ -38,8 +36,6 @@ MOST_LABELS = 255
 MOST_MATCHED = 2**30
 # How far a count may be from a whole number, floating point being what it is.
 SAME = 1e-6
-# And a probability from the pool that it stands for.
-NEAR = 1e-9
 
 
 class Terms(NamedTuple):
@@ -350,20 +346,9 @@ def _broken_rules(release: Release, policy: Policy, family: Product) -> Problems
     base, least, sizes = policy.round_to, least_units(policy) * policy.round_to, release.sizes
     for size in sizes[(sizes < least) | (sizes % base > 0)]:
         yield f"has a cluster of {size:,} rows, under {least:,} or no multiple of {base:,}"
-    for variable, (start, end) in enumerate(pairwise(family.categories.offsets)):
-        if not _could_leave(release.mean[:, start:end], sizes, policy):
-            yield f"has a profile of variable {variable + 1} that is no rounded count of rows"
-
-
-def _could_leave(mean: Floats, sizes: Ints, policy: Policy) -> bool:
-    """Tell whether the profiles of a variable, (cluster, level), are such as leave a silo."""
-    counts = mean * sizes[:, None]
-    units = counts / policy.round_to
-    whole = (np.abs(units - np.rint(units)) <= SAME) & (units >= least_units(policy) - SAME)
-    own = whole.all(axis=1)
-    stand_ins = pool(mean[own], sizes[own]), np.full(mean.shape[1], 1.0 / mean.shape[1])
-    near = [np.abs(mean - other).max(axis=1) <= NEAR for other in stand_ins]
-    return bool((own | near[0] | near[1]).all())
+    problem = family.breach(release.mean, release.concentration, sizes, policy)
+    if problem:
+        yield problem
 
 
 def _divergence_reply(

@@ -72,7 +72,10 @@ def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
     return {
         "What this is": _what(release, schema, policy),
         "What the policy did": what_rules_did(release),
-        "What a recipient could infer": inferences(policy, release.tier),
+        "What a recipient could infer": [
+            *(number_inferences(schema, policy, release.tier) if schema.numbers else []),
+            *inferences(policy, release.tier),
+        ],
         "What may still be asked": further_questions(policy),
     }
 
@@ -148,6 +151,22 @@ def inferences(policy: Policy, tier: str) -> list[str]:
     ]
 
 
+def number_inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
+    """Return what someone who holds the folder could work out of the variables that are numbers."""
+    names = ", ".join(variable.name for variable in schema.numbers)
+    exact = (
+        f"The sum of {names} over the rows of each cluster, and of the squares, nearly exactly. "
+        "One value far from the others shows in them, and so does a column without any spread."
+    )
+    rounded = (
+        f"Of {names}, the mean in each cluster, and the spread but for counts. They are sums of "
+        "values that were first moved to within bounds that the study knows, rounded so coarsely "
+        "that a single row moves none by more than one step, whatever its value. No spread leaves "
+        "that is too small to tell from none."
+    )
+    return [exact if tier == "draws" or not policy.has_rules else rounded]
+
+
 def further_questions(policy: Policy) -> list[str]:
     """Return what the policy lets a coordinator ask next."""
     asked = []
@@ -173,18 +192,19 @@ QUESTIONS: Mapping[str, str] = {
 
 
 def draw_profiles(mean: Floats, sizes: Ints, schema: Schema) -> bytes | None:
-    """Return a PNG of the profiles, or None without matplotlib.
+    """Return a PNG of the categories' profiles, or None without any, or without matplotlib.
 
     It shows released numbers alone, and the same ones make the same bytes.
 
     Parameters
     ----------
-    mean : (cluster, level); sizes : (cluster,)
+    mean : (cluster, statistic); sizes : (cluster,)
     """
-    if find_spec("matplotlib") is None:
+    if find_spec("matplotlib") is None or not schema.categories:
         return None
     from matplotlib.figure import Figure
 
+    mean = mean[:, : len(schema.levels)]  # of categories, which come first
     clusters, levels = mean.shape
     width, height = min(4 + 0.18 * levels, 16), min(2.5 + 0.3 * clusters, 12)
     figure = Figure(figsize=(width, height), dpi=80, layout="constrained")

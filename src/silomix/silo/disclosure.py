@@ -11,13 +11,13 @@ silo may know.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.errors import PolicyRefusal
 from silomix.messages import Check, rounding
+from silomix.model.families.rounded import applied
 from silomix.silo.partition import largest_first
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from silomix.model.draws import LocalPosterior
     from silomix.model.families.product import Product
     from silomix.study.policy import Policy
-
-    # a silo's cluster sizes, mean profiles and concentrations
-    Numbers = tuple[Ints, Floats, Floats]
 
 
 def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -117,41 +114,25 @@ def fold_groups(sizes: Ints, mean: Reals, minimum: int, family: Product) -> Ints
 
 
 def disclose(
-    sizes: Ints, mean: Floats, concentration: Floats, known: Floats, offsets: Ints, policy: Policy
+    local: LocalPosterior, concentration: Floats, policy: Policy
 ) -> tuple[Ints, Floats, Floats, tuple[Check, ...]]:
     """Apply the policy to one silo's sizes and profiles, small clusters folded already.
 
     Parameters
     ----------
-    sizes : (cluster,), rows.
-    mean : (cluster, level), shares of whole counts, without the prior.
     concentration : (cluster, variable), how many rows the draws are worth, without the prior.
-    known : (cluster, variable), how many rows the shares are of: those with a level, on average
-        over the draws of who belongs. Fewer than the minimum say nothing.
-    offsets : (variable + 1,), where each variable's levels start.
 
     Returns
     -------
     sizes, mean, concentration : as they may leave.
     checks : what the rules did, with the details that only the silo may see.
     """
+    sizes, draws = local.sizes, local.draws
     released = np.maximum(rounding.round_counts(sizes, policy), policy.round_to)
-    levels = np.diff(offsets)
-    basis = rounding.profile_basis(released, levels, policy)
-    profile = np.empty_like(mean)
-    for variable, (start, end) in enumerate(pairwise(offsets)):
-        own = basis[:, variable] == rounding.CLUSTER
-        for cluster in np.flatnonzero(own):
-            profile[cluster, start:end] = rounding.round_profile(
-                mean[cluster, start:end], known[cluster, variable], int(released[cluster]), policy
-            )
-        profile[~own, start:end] = rounding.pool(profile[own, start:end], released[own])
-    full = np.broadcast_to(released[:, None], concentration.shape).astype(np.float64)
-    coarse = np.where(basis == rounding.SILO, np.float64(policy.minimum_count), 0.0)
-    own = (basis == rounding.CLUSTER) & (known >= policy.minimum_count)
-    coarse[own] = rounding.coarse_concentration(concentration, full)[own]
-    left = released, profile, coarse
-    return *left, tuple(_checks((sizes, mean, concentration), left, basis, known, levels, policy))
+    given = draws.shard, local.memberships, concentration, released, policy
+    mean, coarse, deeds = draws.silo_family.disclose(*given)
+    checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in deeds)
+    return released, mean, coarse, checks
 
 
 def withhold_small(counts: Ints, policy: Policy) -> Ints:
@@ -211,36 +192,13 @@ def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:
     folded, least = len(before) - len(after), policy.minimum_count
     small = ", ".join(map(str, before[before < least]))
     inside = f"clusters of {small} rows went into their nearest ones" if folded else ""
-    return Check(rounding.FOLDED, "clusters", least, len(after), folded, _applied(folded), inside)
+    return Check(rounding.FOLDED, "clusters", least, len(after), folded, applied(folded), inside)
 
 
-def _checks(
-    before: Numbers, left: Numbers, basis: Ints, known: Floats, levels: Ints, policy: Policy
-) -> Iterator[Check]:
-    """Say what the rules did to sizes, profiles and concentrations."""
-    (sizes, mean, concentration), (released, profile, coarse) = before, left
+def size_checks(sizes: Ints, released: Ints, policy: Policy) -> Iterator[Check]:
+    """Say what the rules did to cluster sizes, (cluster,)."""
     base, least = policy.round_to, policy.minimum_count
     inside = ", ".join(f"{old} to {new}" for old, new in zip(sizes, released, strict=True))
     where, cells, changed = "cluster sizes", len(sizes), int((sizes != released).sum())
-    yield Check("counts rounded", where, base, cells, changed, _applied(base > 1), inside)
+    yield Check("counts rounded", where, base, cells, changed, applied(base > 1), inside)
     yield Check("minimum count", where, least, cells, 0, "passed")
-    own = np.repeat(basis == rounding.CLUSTER, levels, axis=1)
-    counts = np.rint(mean * np.repeat(known, levels, axis=1))
-    low = int((own & (counts < rounding.least_units(policy) * base)).sum())
-    moved = np.abs(profile - mean)[own].max(initial=0.0)
-    where, cells, changed = "profiles", int(own.sum()), int((own & (profile != mean)).sum())
-    inside = f"no probability moved by more than {moved:.3f}"
-    yield Check("counts rounded", where, base, cells, changed, "applied", inside)
-    inside = f"{low} levels were under it and were raised to it"
-    yield Check("minimum count", where, least, cells, low, _applied(least), inside)
-    for rule, kind in zip(rounding.STAND_INS, (rounding.SILO, rounding.UNIFORM), strict=True):
-        used = int((basis == kind).sum())
-        yield Check(rule, where, least, basis.size, used, _applied(used))
-    ratio, cells = coarse / np.maximum(concentration, 1.0), concentration.size
-    where, changed = "concentrations", int((coarse != concentration).sum())
-    inside = f"multiplied by {ratio.min():.2f} to {ratio.max():.2f}"
-    yield Check("steps of half octaves", where, base, cells, changed, "applied", inside)
-
-
-def _applied(number: int) -> str:
-    return "applied" if number else "not needed"

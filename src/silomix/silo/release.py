@@ -15,21 +15,13 @@ import numpy as np
 from silomix.errors import PolicyRefusal
 from silomix.messages import Check, Release, ReleasedDiagnostics, Tier
 from silomix.messages.released_draws import release_medians
-from silomix.messages.rounding import least_units
 from silomix.model import diagnostics as limits
-from silomix.model.families import dirichlet
 from silomix.silo.disclosure import check_tier, disclose, fold_small, folding_check, outgoing
 from silomix.study.policy import OPEN, Policy, echo
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats
     from silomix.model.draws import LocalPosterior
-
-# How far a share may be from none or all, floating point being what it is.
-CERTAIN = 1e-9
-# Labels in doubt move together, and cost more than each by itself would: a rule of thumb, seen on
-# simulated silos and not derived.
-DOUBT_POWER = 3.0
 
 
 def make_release(
@@ -73,18 +65,7 @@ def make_release(
     sizes = folded.sizes
     checks: tuple[Check, ...] = ()
     if policy.has_rules:
-        if not family.is_categorical:
-            raise PolicyRefusal(
-                f"{silo}: its policy {policy.name!r} has rules for counts, and the study has "
-                "variables that are numbers; use a policy without rules, or bands of the numbers"
-            )
-        offsets = local.draws.shard.schema.offsets
-        counts = whole_counts(folded, offsets)
-        known = np.add.reduceat(counts, offsets[:-1], axis=1)
-        mean = dirichlet.shares_of(counts, offsets)
-        concentration = without_rare(folded, concentration, counts, offsets, policy)
-        shown = disclose(sizes, mean, concentration, known, offsets, policy)
-        sizes, mean, concentration, checks = shown
+        sizes, mean, concentration, checks = disclose(folded, concentration, policy)
     if policy.minimum_count:
         checks = (folding_check(local.sizes, folded.sizes, policy), *checks)
     some = slice(None, None, -(-len(folded.weights) // (most_draws or len(folded.weights))))
@@ -120,44 +101,6 @@ def _diagnostics(local: LocalPosterior, folded: LocalPosterior) -> ReleasedDiagn
         full=float((occupied.values == local.draws.components).mean()) if occupied else 0.0,
         sweeps=local.draws.schedule.iterations,
     )
-
-
-def whole_counts(local: LocalPosterior, offsets: Ints) -> Floats:
-    """Return how often each level occurs in each cluster, in whole numbers: (cluster, level).
-
-    The counts are means over the draws of who belongs, not those of the one partition, which are
-    biased where clusters overlap.
-    """
-    return np.rint(dirichlet.sum_cells(local.draws.shard.codes, offsets, local.memberships))
-
-
-def without_rare(
-    local: LocalPosterior, concentration: Floats, counts: Floats, offsets: Ints, policy: Policy
-) -> Floats:
-    """Return concentrations to which counts under the policy's minimum did not contribute.
-
-    Draws of a rare level spread the more the more rows that are in doubt have it, so moments tell
-    those whom nobody has from the others. A variable with such a level takes what a row is worth
-    from the cluster's other variables, the median of them; where all have one, from the doubt
-    about its rows. Where no draw doubts who belongs, rows are worth what they are: moments would
-    say the same but for noise, which with few draws or a strong prior comes to more than a step.
-
-    Parameters
-    ----------
-    concentration : (cluster, variable); counts : (cluster, level), of `whole_counts`.
-    """
-    member, shard = local.memberships, local.draws.shard
-    known = np.rint(member.T @ (shard.codes < shard.schema.sizes))
-    least = least_units(policy) * policy.round_to
-    rare = np.logical_or.reduceat(counts < least, offsets[:-1], axis=1)
-    shown = np.where(rare, np.nan, concentration / np.maximum(known, 1.0))
-    doubt = (member * (1 - member)).sum(axis=0) / np.maximum(member.sum(axis=0), 1.0)
-    worth = (1 + doubt) ** -DOUBT_POWER
-    some = ~rare.all(axis=1)
-    worth[some] = np.nanmedian(shown[some], axis=1)
-    certain = np.asarray((np.abs(member - np.rint(member)) < CERTAIN).all(axis=0))
-    worth[certain] = 1.0
-    return np.where(rare | certain[:, None], worth[:, None] * known, concentration)
 
 
 MIXED = "Trust it: its traces mixed."

@@ -17,7 +17,7 @@ from silomix.coordinator.aggregation.simplex import hypercube, join
 from silomix.coordinator.aggregation.solvers import Solution, few_rounds, lbfgs, psgd
 from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
-from silomix.messages.rounding import draw_profile, has_rules, join_sources, read_sources
+from silomix.messages.rounding import has_rules, join_said, read_said
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
 from silomix.model.families.mixing import SMALLEST, mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
@@ -132,10 +132,9 @@ def _draw_product(
     weights = rng.dirichlet(product.weights, size=count)
     profiles = model.family.draw(product.profiles, rng, count)
     if any(has_rules(release) for release in given):
-        beta, offsets = model.prior.beta, model.offsets
-        sources = join_sources([read_sources(release, offsets) for release in given])
+        said = join_said([read_said(release) for release in given])
         behind = [
-            draw_profile(sources.of(np.flatnonzero(groups == c)), beta, offsets, count, rng)
+            model.family.draw_behind(said.of(np.flatnonzero(groups == c)), count, rng)
             for c in range(len(product.profiles))
         ]
         profiles = np.stack(behind, axis=1)

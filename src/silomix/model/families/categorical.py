@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betaincinv, digamma, gammaln
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, drift
+from silomix.model.families import dirichlet, drift, level_rules
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
 
 # stands for zero under a logarithm
@@ -274,6 +276,31 @@ class Categorical:
             statistics, parameters, np.repeat(kappa, self.statistics, axis=-1)
         )
         return self.known(terms)
+
+    def disclose(
+        self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what may leave of the levels' counts: see `silomix.model.families.level_rules`."""
+        counts = level_rules.whole_counts(cells, self.offsets, member)
+        given = concentration, counts, self.offsets, rules
+        worth = level_rules.without_rare(cells, member, *given)
+        shares, known = dirichlet.shares_of(counts, self.offsets), self.known(counts)
+        return level_rules.disclose(sizes, shares, worth, known, self.offsets, rules)
+
+    def basis(self, sizes: Ints, _: Floats, rules: Rules) -> Ints:
+        """Say what each released profile is of: (cluster, variable)."""
+        return level_rules.profile_basis(sizes, self.statistics, rules)
+
+    def breach(self, mean: Floats, _: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say which released shares no rule lets out; nothing where all is well."""
+        for variable, (start, end) in enumerate(pairwise(self.offsets)):
+            if not level_rules.could_leave(mean[:, start:end], sizes, rules):
+                return f"has a profile of variable {variable + 1} that is no rounded count of rows"
+        return ""
+
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw a profile given what was released of it: (draw, level)."""
+        return level_rules.draw_profile(said, self.beta, self.offsets, draws, rng)
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:

@@ -28,6 +28,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
 
 
@@ -295,4 +296,22 @@ class Family(Protocol):
 
     def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | shared parameters, κ) up to a function of their number."""
+        ...
+
+    def disclose(
+        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what a policy lets out of a silo's clusters: see `Product.disclose`."""
+        ...
+
+    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released profile is of: (cluster, variable)."""
+        ...
+
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
+        ...
+
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw parameters that all sources share, given what they released: (draw, parameter)."""
         ...

@@ -21,16 +21,19 @@ and four numbers of the posterior, (m, λ, a, b).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
 from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.model.families import sum_rules
 from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
+from silomix.model.families.rounded import SAME
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
@@ -41,6 +44,8 @@ SMALLEST_GAMMA = 1e-12
 LOG_2PI = float(np.log(2 * np.pi))
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
+# values leave as if none were farther from the location, and no spread as if it were smaller
+BOUND, SMALLEST_SPREAD = 4.0, 0.05
 # grid of the prior sizes of mean and spread of unrelated clusters, see `unrelated`
 MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
@@ -53,6 +58,7 @@ class Gaussian:
     """A block of normal variables: see `silomix.model.families.family.Family`."""
 
     variables: tuple[Variable, ...]
+    word: ClassVar[str] = "numbers"
 
     @property
     def parameters(self) -> Ints:
@@ -181,8 +187,11 @@ class Gaussian:
         return np.asarray(self.known(statistics).sum(axis=-1))
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return the sums as they are."""
-        return statistics
+        """Return sums that rows can have: differences of such sums need not be."""
+        n, total, square = by_variable(statistics, 3)
+        rows, some = np.where(n > 0, n, 1.0), n > 0
+        least = total * total / rows
+        return flat(*(np.where(some, part, 0.0) for part in (n, total, np.maximum(square, least))))
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
@@ -361,3 +370,46 @@ class Gaussian:
         centre = (k * m + total) / (k + n)
         own = centre + s / np.sqrt(k + n) * rng.standard_normal(n.shape)
         return flat(np.where(drifts, own, m), s)
+
+    def winsorise(self, cells: Floats) -> Floats:
+        """Return the cells, (row, variable), none farther than `BOUND` from the location."""
+        return np.clip(cells, -BOUND, BOUND)
+
+    def reach(self) -> Floats:
+        """Return how far one row can move Σx and Σx² of winsorised cells: (variable, sum)."""
+        return np.tile([2.0 * BOUND, BOUND * BOUND], (len(self.variables), 1))
+
+    def least_units(self, units: Floats, per_step: Floats) -> Floats:
+        """Return Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
+        x = units[..., 0] / per_step[..., 0]
+        least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
+        return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
+
+    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
+        """Tell which sums in steps winsorised cells can have: (..., variable, sum)."""
+        most = np.rint(np.array([BOUND, BOUND * BOUND]) * per_step)
+        return np.abs(units) <= self.least_units(most, per_step)
+
+    def log_sums(self, means: Floats, rows: Floats) -> Floats:
+        """Return the log density of rows with these means of x and x², but for T · η."""
+        variance = means[..., 1] - means[..., 0] ** 2
+        logs = np.log(np.where(variance > 0, variance, 1.0))
+        return np.where(variance > 0, 0.5 * np.maximum(rows - 3.0, 0.0) * logs, -np.inf)
+
+    def disclose(
+        self, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what may leave of the sums: see `silomix.model.families.sum_rules`."""
+        return sum_rules.disclose(self, cells, member, concentration, sizes, rules)
+
+    def basis(self, _: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released mean is of: (cluster, variable)."""
+        return sum_rules.basis_of(concentration, rules)
+
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say which released means no rule lets out; nothing where all is well."""
+        return sum_rules.breach(self, mean, concentration, sizes, rules)
+
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw parameters given what was released of them: (draw, parameter)."""
+        return sum_rules.draw_behind(self, said, draws, rng)

@@ -18,22 +18,26 @@ posterior, shape and rate of the gamma distribution.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
 from silomix.kernels.dirichlet_multinomial import GRID, draw_all_tables
+from silomix.model.families import sum_rules
 from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
 
 SHAPE = 0.5
 SMALLEST_MEAN = 0.01
 SMALLEST_RATE = 1e-30
 MOST_ROWS = 1e9
+# counts leave as if none were more deviations of a Poisson variable above the location
+BOUND = 8.0
 # grid of the prior sizes of the rates of unrelated clusters, in rows, see `unrelated`
 SIZES = np.geomspace(1e-2, 1e3, 11)
 SIZE_SD = 3.0
@@ -44,6 +48,7 @@ class Poisson:
     """A block of counts: see `silomix.model.families.family.Family`."""
 
     variables: tuple[Variable, ...]
+    word: ClassVar[str] = "counts"
 
     @property
     def parameters(self) -> Ints:
@@ -153,8 +158,8 @@ class Poisson:
         return np.asarray(self.known(statistics).sum(axis=-1))
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return the sums as they are."""
-        return statistics
+        """Return sums that rows can have: differences of such sums need not be."""
+        return np.maximum(statistics, 0.0)
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
@@ -291,3 +296,48 @@ class Poisson:
         k = np.where(drifts, np.broadcast_to(kappa[:, None, :], n.shape), 0.0) + 1.0
         own = rng.standard_gamma(np.maximum(k * parameters + total, SMALLEST_RATE)) / (k + n)
         return np.where(drifts, np.maximum(own, SMALLEST_RATE), parameters)
+
+    def _most(self) -> Floats:
+        """Return the counts above which all leave as if they were these: (variable,)."""
+        means = np.array([variable.location for variable in self.variables])
+        return means + BOUND * np.sqrt(np.maximum(means, 1.0))
+
+    def winsorise(self, cells: Floats) -> Floats:
+        """Return the counts, (row, variable), none larger than `BOUND` deviations allow."""
+        return np.minimum(cells, self._most())
+
+    def reach(self) -> Floats:
+        """Return how far one row can move Σx of winsorised counts: (variable, sum)."""
+        return self._most()[:, None]
+
+    def least_units(self, units: Floats, _: Floats) -> Floats:
+        """Return Σx in steps, (..., variable, sum), as it is: a rate has no spread of its own."""
+        return units
+
+    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
+        """Tell which sums in steps winsorised counts can have: (..., variable, sum)."""
+        return (units >= 0) & (units <= np.rint(self._most()[:, None] * per_step))
+
+    def log_sums(self, means: Floats, rows: Floats) -> Floats:
+        """Return the log probability of Σx over rows with this mean, but for T · η."""
+        total = rows * means[..., 0]
+        logs = total * np.log(np.maximum(rows, 1e-300)) - gammaln(np.maximum(total, 0.0) + 1.0)
+        return np.where(total >= 0, logs, -np.inf)
+
+    def disclose(
+        self, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what may leave of the sums: see `silomix.model.families.sum_rules`."""
+        return sum_rules.disclose(self, cells, member, concentration, sizes, rules)
+
+    def basis(self, _: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released mean is of: (cluster, variable)."""
+        return sum_rules.basis_of(concentration, rules)
+
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say which released means no rule lets out; nothing where all is well."""
+        return sum_rules.breach(self, mean, concentration, sizes, rules)
+
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw parameters given what was released of them: (draw, parameter)."""
+        return sum_rules.draw_behind(self, said, draws, rng)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.model.families.categorical import Categorical
+from silomix.model.families.rounded import Rounded
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
     from silomix.model.families.family import Family
+    from silomix.model.families.rounded import Rules, Said
     from silomix.model.schema import Shard, Variable
 
 VARIABLE, PARAMETER, STATISTIC, NUMBER = range(4)
@@ -294,6 +296,45 @@ class Product:
         """Return log p(rows | shared parameters, κ): (..., variable)."""
         given = (STATISTIC, statistics), (PARAMETER, parameters), (VARIABLE, kappa)
         return _joined(self._each("log_marginal", *given))
+
+    def disclose(
+        self, shard: Shard, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what a policy lets out of a silo's clusters.
+
+        Parameters
+        ----------
+        member : (row, cluster); concentration : (cluster, variable)
+        sizes : (cluster,), as released.
+        """
+        found = [
+            block.disclose(cells, member, concentration[:, spans[VARIABLE]], sizes, rules)
+            for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True)
+        ]
+        mean, worth, deeds = zip(*found, strict=True)
+        return Rounded(_joined(mean), _joined(worth), tuple(chain(*deeds)))
+
+    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released profile is of: (cluster, variable), see `rounded`."""
+        given = [(concentration[:, spans[VARIABLE]], rules) for spans in self._spans]
+        found = [b.basis(sizes, *rest) for b, rest in zip(self.blocks, given, strict=True)]
+        return np.asarray(_joined(found))
+
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
+        given = (STATISTIC, mean), (VARIABLE, concentration)
+        return next(filter(None, self._each("breach", *given, rest=(sizes, rules))), "")
+
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw parameters that all sources share, given what they released: (draw, parameter)."""
+        found = []
+        for block, spans in zip(self.blocks, self._spans, strict=True):
+            own = said._replace(
+                mean=said.mean[:, spans[STATISTIC]],
+                concentration=said.concentration[:, spans[VARIABLE]],
+            )
+            found.append(block.draw_behind(own, draws, rng))
+        return np.asarray(_joined(found))
 
 
 def _joined(parts: Any) -> Any:

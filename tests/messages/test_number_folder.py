@@ -1,0 +1,76 @@
+"""Release folders of studies with numbers."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from cases.number_cases import MIXED, number_study, release_of, two_clusters
+
+from silomix.errors import MessageError
+from silomix.messages.csv_tables import read_release_arrays, release_tables
+from silomix.messages.folder import read, read_release, write_release
+from silomix.study.policy import PRESETS
+
+ARRAYS = ("sizes", "mean", "concentration", "medians", "effective_counts")
+
+
+@pytest.fixture(scope="module")
+def shard():
+    return two_clusters(np.random.default_rng(4), 300)[0]
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
+
+
+@pytest.mark.parametrize(("policy", "tier"), [("default", "summary"), ("open", "draws")])
+def test_every_array_reads_back_bit_for_bit(shard, tmp_path, policy, tier):
+    release = release_of(shard, PRESETS[policy], tier, components=2)
+    write_release(release, tmp_path / "out", MIXED)
+    again, schema = read_release(tmp_path / "out")
+    assert schema.variables == MIXED.variables
+    for name in ARRAYS + (("weights", "probabilities") if tier == "draws" else ()):
+        found = getattr(again, name)
+        np.testing.assert_array_equal(found, getattr(release, name))
+        assert found.dtype == getattr(release, name).dtype
+
+
+def test_a_data_officer_reads_means_and_spreads_in_the_units_of_the_data(shard):
+    release = release_of(shard, components=2)
+    text = release_tables(release, MIXED)["profile.csv"].decode()
+    lines = list(csv.DictReader(text.splitlines()))
+    assert [line["level"] for line in lines[:5]] == ["no", "yes", "mean", "sd", "rate"]
+    mean, sd, rate = lines[2:5]
+    _, x, square = release.mean[0, 2:5]
+    assert float(mean["in_data_units"]) == pytest.approx(54 + 9 * x)
+    assert float(sd["in_data_units"]) == pytest.approx(9 * np.sqrt(square - x * x))
+    assert float(rate["in_data_units"]) == float(rate["mean"]) == release.mean[0, 6]
+    assert (mean["kind"], mean["location"], mean["scale"]) == ("gaussian", "54.0", "9.0")
+    assert mean["count"] == ""
+    assert mean["basis"] == "cluster"
+
+
+def test_the_page_for_people_says_what_numbers_leave(shard, tmp_path):
+    for policy, word in (("default", "whatever its value"), ("open", "nearly exactly")):
+        write_release(release_of(shard, PRESETS[policy]), tmp_path / policy, MIXED)
+        page = " ".join((tmp_path / policy / "README.txt").read_text().split())
+        assert word in page
+
+
+def test_another_location_is_another_study(shard, tmp_path):
+    release = release_of(shard, components=2)
+    files = release_tables(release, MIXED)
+    moved = {name: content.replace(b",54.0,", b",55.0,") for name, content in files.items()}
+    assert read_release_arrays(moved)[1].variables != MIXED.variables
+    write_release(release, tmp_path / "out", MIXED)
+    read(tmp_path / "out", study=number_study(["north"]))
+
+
+@pytest.mark.parametrize("wrong", [b",nan,", b",1e300,", b",-inf,"])
+def test_units_that_no_study_has_are_refused(shard, wrong):
+    files = release_tables(release_of(shard), MIXED)
+    with pytest.raises(MessageError, match="location"):
+        read_release_arrays({k: v.replace(b",54.0,", wrong) for k, v in files.items()})

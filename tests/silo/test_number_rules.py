@@ -1,0 +1,242 @@
+"""What a policy lets out of numbers: attacks on it, and whether intervals stay honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases.number_cases import (
+    AGE,
+    DEFAULT,
+    NUMBERS,
+    ByFolder,
+    number_study,
+    release_of,
+    shard_of,
+    silos_of,
+    two_clusters,
+)
+
+from silomix.coordinator.pipeline import run_study
+from silomix.messages.message_checks import breaches, release_problems
+from silomix.messages.rounding import join_said, read_said
+from silomix.model.families import make_family, sum_rules
+from silomix.model.families.rounded import Said, round_counts
+from silomix.model.metrics import adjusted_rand_index
+from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard
+from silomix.study.policy import PRESETS, Policy
+from silomix.transports.in_process import InProcess
+
+FAMILY = make_family(NUMBERS, Prior())
+ROWS = 203
+RULED = [one for one in PRESETS.values() if one.has_rules and one.name != "ukllc"]
+every_policy = pytest.mark.parametrize("policy", RULED, ids=lambda policy: policy.name)
+
+
+def ordinary(seed, rows=ROWS):
+    rng = np.random.default_rng(seed)
+    return np.c_[rng.normal(0.3, 0.8, rows), rng.poisson(3, rows)]
+
+
+def units(release):
+    """Released sums in steps: (cluster, sum)."""
+    policy = Policy(**release.policy)
+    sums, place, found = release.effective_counts, 0, []
+    for block in FAMILY.blocks:
+        size = int(block.statistics.sum())
+        own = sums[:, place : place + size].reshape(len(sums), len(block.variables), -1)[..., 1:]
+        found.append((own / sum_rules.steps_of(block, policy.round_to)).reshape(len(sums), -1))
+        place += size
+    return np.concatenate(found, axis=1)
+
+
+@every_policy
+@pytest.mark.parametrize("extreme", [[1e9, 10**9], [-1e9, 0], [10.0, 60]], ids=str)
+def test_a_known_outlier_moves_no_sum_by_more_than_one_step(seed, policy, extreme):
+    """The attacker knows all rows but one, and the seed, and runs the silo's sampler both ways."""
+    rows = ordinary(seed)
+    rows[0] = [0.2, 3]
+    other = rows.copy()
+    other[0] = extreme
+    one, two = (release_of(shard_of(NUMBERS, each), policy) for each in (rows, other))
+    assert np.abs(units(one) - units(two)).max() <= 1 + 1e-9
+    np.testing.assert_array_equal(one.concentration, two.concentration)
+    np.testing.assert_array_equal(one.sizes, two.sizes)
+
+
+def test_without_rules_the_same_attack_succeeds(seed):
+    rows = ordinary(seed)
+    rows[0] = [10.0, 60]
+    open_ = release_of(shard_of(NUMBERS, rows), PRESETS["open"])
+    rows[0] = [0.2, 3]
+    other = release_of(shard_of(NUMBERS, rows), PRESETS["open"])
+    assert abs(open_.mean[0, 2] - other.mean[0, 2]) > 50 / ROWS
+
+
+@every_policy
+def test_an_outlier_is_hidden_where_cells_are_missing_too(seed, policy):
+    """Fewer known cells stand behind a sum: each must not count for more."""
+    rng = np.random.default_rng(seed)
+    for share in (0.1, 0.3, 0.5, 0.8, 0.94):
+        rows = ordinary(seed)
+        rows[1:][rng.random((ROWS - 1, 2)) < share] = np.nan
+        found = []
+        for first in ([-4.0, 0], [1e9, 1e9]):
+            rows[0] = first
+            member, sizes = np.ones((ROWS, 1)), round_counts(np.array([ROWS]), policy)
+            given = shard_of(NUMBERS, rows), member, np.full((1, 2), ROWS), sizes, policy
+            found.append(FAMILY.disclose(*given))
+        one, two = found
+        np.testing.assert_array_equal(one.concentration, two.concentration)
+        for place, reach in ((1, 8.0), (2, 16.0)):
+            step = reach * max(1.25, policy.round_to / 4)
+            moved = np.abs(one.mean - two.mean)[0, place] * one.concentration[0, 0]
+            assert moved <= step * (1 + 1e-9)
+        assert FAMILY.breach(one.mean, one.concentration, sizes, policy) == ""
+
+
+@every_policy
+def test_a_sum_cannot_be_had_back(seed, policy):
+    rows = ordinary(seed)
+    release = release_of(shard_of(NUMBERS, rows), policy)
+    found = units(release)
+    np.testing.assert_allclose(found, np.rint(found), atol=1e-9)
+    assert np.abs(release.mean[0, 1] * ROWS - rows[:, 0].sum()) > 1e-6
+
+
+@every_policy
+@pytest.mark.parametrize("value", [0.0, 0.31, -2.0, 1e9])
+def test_a_constant_column_has_spread(seed, policy, value):
+    rows = ordinary(seed)
+    rows[:, 0] = value
+    release = release_of(shard_of(NUMBERS, rows), policy)
+    _, mean, square = release.mean[0, :3]
+    assert square - mean**2 >= 0.05**2 - 1e-12
+    spread = ordinary(seed)
+    spread[:, 0] = np.clip(value, -4, 4) + 0.04 * np.where(np.arange(ROWS) % 2, 1, -1)
+    other = release_of(shard_of(NUMBERS, spread), policy)
+    assert np.abs(units(release) - units(other)).max() <= 1 + 1e-9
+
+
+def test_too_few_cells_leave_the_pool_of_the_others_and_say_so(seed):
+    rows, rng = ordinary(seed, 300), np.random.default_rng(seed)
+    member = np.eye(3)[np.repeat([0, 1, 2], 100)]
+    rows[200:291, 0] = np.nan
+    sizes = np.full(3, 100)
+    given = shard_of(NUMBERS, rows), member, np.full((3, 2), 100.0), sizes, DEFAULT
+    found = FAMILY.disclose(*given)
+    assert found.concentration[:, 0].tolist() == [100, 100, 0]
+    np.testing.assert_allclose(found.mean[2, :3], found.mean[:2, :3].mean(axis=0))
+    rows[291:, 0] = rng.normal(3, 1, 9)
+    again = FAMILY.disclose(shard_of(NUMBERS, rows), *given[1:])
+    np.testing.assert_array_equal(found.mean, again.mean)
+    assert FAMILY.breach(found.mean, found.concentration, sizes, DEFAULT) == ""
+    rules = {deed.rule: deed.changed for deed in found.deeds if deed.where == "numbers"}
+    assert rules["pooled profile"] == 1
+
+
+def test_made_up_numbers_are_refused(seed):
+    """Both doors compute the law: a mean off the grid, too sharp, too far, or a wrong stand-in."""
+    release = release_of(shard_of(NUMBERS, ordinary(seed)))
+    assert not list(release_problems(release, FAMILY))
+    assert not list(breaches(release, DEFAULT, FAMILY))
+    wrong = {
+        "mean": [(0, 1, 0.0123), (0, 1, 50.0), (0, 2, 0.0), (0, 4, 0.777), (0, 4, 1e6)],
+        "concentration": [(0, 0, 201.0), (0, 1, 0.0)],
+    }
+    for name, changes in wrong.items():
+        for cluster, place, value in changes:
+            array = getattr(release, name).copy()
+            array[cluster, place] += value or -array[cluster, place]
+            made = replace(release, **{name: array})
+            counts = made.mean * FAMILY.repeat(made.concentration)
+            made = replace(made, effective_counts=counts)
+            assert list(breaches(made, DEFAULT, FAMILY)), (name, place, value)
+
+
+def test_every_rule_says_what_it_did(seed):
+    release = release_of(shard_of(NUMBERS, ordinary(seed)))
+    for where in ("numbers", "counts"):
+        rules = {check.rule for check in release.checks if check.where == where}
+        assert {"values winsorised", "sums rounded", "smallest spread", "minimum count"} <= rules
+    assert all(check.inside == "" for check in release.checks)
+
+
+def test_other_clusters_do_not_show_an_outlier_either(seed):
+    """A row on its own is a cluster that is folded: what leaves is as if its value were a bound."""
+    shard, _ = two_clusters(np.random.default_rng(seed), 400)
+    sums = []
+    for value in (4.5, 1e6):
+        numbers = shard.numbers.copy()
+        numbers[0, 0] = value
+        release = release_of(Shard(shard.schema, shard.codes, numbers), components=4)
+        sums.append(release.mean[:, 3] * release.concentration[:, 1])
+    assert len(sums[0]) == len(sums[1]) == 2
+    assert np.abs(sums[0] - sums[1]).max() <= 10 * (1 + 1e-9)
+
+
+def behind(rng, mean, sd, policy, silos=4, rows=200):
+    """Draws of (mean, sd) given the releases of silos that share one cluster: (draw, 2)."""
+    family, parts = make_family(Schema((AGE,)), Prior()), []
+    for _ in range(silos):
+        shard = shard_of(Schema((AGE,)), rng.normal(mean, sd, (rows, 1)))
+        sizes = round_counts(np.array([rows]), policy)
+        given = np.ones((rows, 1)), np.full((1, 1), float(rows)), sizes, policy
+        found = family.disclose(shard, *given)
+        base, least = np.array([policy.round_to]), np.array([policy.minimum_count])
+        parts.append(Said(found.mean, found.concentration, sizes, base, least))
+    return join_said(parts), family
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_intervals_allow_for_rounding():
+    """200 sets: coverage .95 is seen below .90 once in 500, above .98 once in 40; seeds are fixed.
+
+    Rounded sums taken for exact fail it.
+    """
+    for mean, sd, rows in ((0.0, 1.0, 200), (0.7, 0.6, 200), (1.0, 0.8, 53)):
+        hits, naive = [], []
+        for number in range(200):
+            rng = np.random.default_rng([number, rows])
+            said, family = behind(rng, mean, sd, DEFAULT, rows=rows)
+            exact = said._replace(base=np.zeros(4, dtype=np.int64))
+            for kept, given in ((hits, said), (naive, exact)):
+                low, high = np.quantile(family.draw_behind(given, 400, rng), [0.025, 0.975], axis=0)
+                kept.append((low <= [mean, sd]) & ([mean, sd] <= high))
+        cover = np.mean(hits, axis=0)
+        assert ((cover >= 0.90) & (cover <= 0.98)).all(), (mean, sd, rows, cover)
+        if rows == 53:
+            assert np.mean(naive, axis=0)[1] < 0.90
+
+
+def test_exact_sums_behind_are_the_posterior(seed):
+    """Without rules nothing is behind: draws are those of the conjugate posterior."""
+    release = release_of(shard_of(NUMBERS, ordinary(seed)), PRESETS["open"])
+    drawn = FAMILY.draw_behind(read_said(release), 4000, np.random.default_rng(seed))
+    said = release.mean * FAMILY.repeat(release.concentration)
+    plain = FAMILY.draw(FAMILY.posterior(said), np.random.default_rng(seed + 1), 4000)[:, 0]
+    error = plain.std(axis=0) / np.sqrt(4000)
+    assert (np.abs(drawn.mean(axis=0) - plain.mean(axis=0)) < 8 * error).all()
+
+
+def test_a_study_by_file_under_the_default_policy(tmp_path):
+    """Two clusters in three silos: found, named alike, and bit for bit the same by folder."""
+    rng = np.random.default_rng(5)
+    shards, truth = zip(*(two_clusters(rng, rows) for rows in (300, 260, 220)), strict=True)
+    study = number_study(
+        ["north", "south", "west"], preset="files", iterations=600, seed=2, components=4
+    )
+    silos = silos_of(study, shards)
+    found = run_study(study, InProcess(silos))
+    again = silos_of(study, shards)
+    by_file = run_study(study, ByFolder(InProcess(again), study, tmp_path))
+    np.testing.assert_array_equal(found.probabilities, by_file.probabilities)
+    for silo, old in zip(silos, truth, strict=True):
+        assert adjusted_rand_index(silo.store.membership.argmax(axis=1), old) > 0.8
+    ages = np.sort(found.probabilities[:, :, 2].mean(axis=0))
+    np.testing.assert_allclose(ages, [-0.9, 1.2], atol=0.2)
+    rates = np.sort(found.probabilities[:, :, 4].mean(axis=0))
+    np.testing.assert_allclose(rates, [1.5, 7.0], atol=0.6)
