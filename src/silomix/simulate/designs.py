@@ -158,7 +158,7 @@ def simulate(
     own, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
     by_silo = draw_drift(own, schema, shared, kappa, silos)
     missing = draw_missing(holes, rows, variables)
-    return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing)
+    return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing=missing)
 
 
 def draw_silos(
@@ -168,7 +168,8 @@ def draw_silos(
     weights: Floats,
     probabilities: Floats,
     by_silo: Floats,
-    missing: Bools | bool = False,
+    *,
+    missing: Bools | None = None,
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -178,7 +179,7 @@ def draw_silos(
     weights : (silo, cluster).
     probabilities : (cluster, parameter), what the silos share.
     by_silo : (silo, cluster, parameter), what the rows are drawn from.
-    missing : (row, variable), which cells are empty.
+    missing : (row, variable), which cells are empty; none when left out.
 
     Returns
     -------
@@ -193,7 +194,8 @@ def draw_silos(
     levels, categories = schema.offsets[-1], len(schema.categories)
     codes = _draw_cells(rng, schema, profiles[:, :levels], group)
     numbers = draw_number_cells(rng, schema, profiles[:, levels:], group)
-    missing = np.broadcast_to(missing, (len(silo), len(schema.variables)))
+    if missing is None:
+        missing = np.zeros((len(silo), len(schema.variables)), dtype=np.bool_)
     codes = np.where(missing[:, :categories], -1, codes)
     table = _table(schema, codes, np.repeat(names, sizes))
     for variable, cells, holes in zip(
