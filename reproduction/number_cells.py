@@ -1,12 +1,12 @@
 """Numbers and counts: the paper's six cells with normal variables, and with mixed ones.
 
-    python reproduction/number_cells.py --datasets 20           # runs what is missing, appends, prints
+    python reproduction/number_cells.py --datasets 20  # runs what is missing, prints
     python reproduction/number_cells.py --datasets 2 --variables gaussian --kappas inf
 
 Tables of `silomix.simulate` with variables "gaussian" or "mixed", without drift and at κ = 50. The
 best possible adjusted Rand index is that of labels by the true silo parameters and silo weights.
 Intervals are of highest density: of π; of means, spreads and rates; and of level probabilities
-where the true one is in one of the inner bands. Each data set is one line in results/number_cells.csv;
+where the true one is in one of the inner bands. A data set is a line in results/number_cells.csv;
 seeds start at 40000.
 """
 
