@@ -26,6 +26,7 @@ from running import (
     chosen_cells,
     chosen_words,
     done_cases,
+    keep_apart,
     read_lines,
     run_cases,
 )
@@ -34,6 +35,7 @@ import silomix
 from silomix.model.metrics import adjusted_rand_index, pair_clusters
 
 FIRST_SEED = 40_000
+ITERATIONS, ROWS = 20_000, 4000
 VARIABLES = ("gaussian", "mixed")
 KAPPAS = {"inf": np.inf, "50": 50.0}
 PARAMETERS = ("mean", "sd", "rate", "p")
@@ -96,7 +98,7 @@ def judge_parameters(posterior, truth, shared, by_silo):
     return line
 
 
-def run_one(design, separability, variables, kappa, seed, rows=4000):
+def run_one(design, separability, variables, kappa, seed, iterations=ITERATIONS, rows=ROWS):
     """Fit one data set: a line of the results."""
     table, truth = silomix.simulate(
         design,
@@ -106,7 +108,8 @@ def run_one(design, separability, variables, kappa, seed, rows=4000):
         seed=seed,
         drift=KAPPAS[kappa],
     )
-    posterior, seconds = timed(partial(fit_numbers, table, truth.kinds, seed=seed, threads=1))
+    common = {"seed": seed, "threads": 1, "iterations": iterations}
+    posterior, seconds = timed(partial(fit_numbers, table, truth.kinds, **common))
     shared, by_silo = study_units(posterior.study, truth)
     shard, family = posterior.study.encoded(table), posterior.study.pooled_model.family
     places = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
@@ -163,8 +166,9 @@ def summarise(lines):
 
 
 def main(words=None):
-    options = {"cells": "", "variables": "", "kappas": ""}
+    options = {"cells": "", "variables": "", "kappas": "", "iterations": ITERATIONS, "rows": ROWS}
     chosen = arguments(__doc__, datasets=20, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
     path = chosen.results / "number_cells.csv"
     done = {(*case[:3], f"{float(case[3]):g}", case[4]) for case in done_cases(path, COLUMNS, KEYS)}
     cases = [
@@ -174,7 +178,7 @@ def main(words=None):
         for variables in chosen_words(chosen.variables, VARIABLES)
         for kappa in chosen_words(chosen.kappas, KAPPAS)
     ]
-    missing = [case for case in cases if case not in done]
+    missing = [(*case, chosen.iterations, chosen.rows) for case in cases if case not in done]
     run_cases(path, COLUMNS, run_one, missing, chosen.jobs, prepare=warm_up)
     lines = read_lines(path, COLUMNS)
     if len(lines):
