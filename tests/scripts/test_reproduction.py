@@ -23,6 +23,7 @@ TINY = {
     "pairing": (4, "--cells=nested/easy --rows=200"),
     "drift": (5, "--cells=nested/easy --kappas=20 --iterations=200 --rows=200"),
     "regimes": (2, "--regimes=ties/of/4 --methods=default,fedmerdel --iterations=100"),
+    "number_cells": (4, "--cells=nested/easy --iterations=200 --rows=200"),
     "fractionation": (4, "--iterations=100 --rows=400 --shards=2"),
     "shards": (6, "--iterations=100 --rows=200 --shards=2"),
     "shares": (6, "--iterations=100 --rows=100 --shares=0.2"),

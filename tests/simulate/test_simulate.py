@@ -259,6 +259,8 @@ def test_a_seed_gives_the_tables_it_always_gave():
     [
         {"design": "cohort"},
         {"separability": "hard"},
+        {"variables": "numbers"},
+        {"variables": "mixed", "design": "appendix-b"},
         {"separability": "easy", "design": "appendix-b"},
         {"rows": 3},
         {"silos": True},
@@ -323,3 +325,67 @@ def test_rows_of_a_table_like_a_schema_come_in_clusters(seed):
 def test_settings_simulate_like_refuses(wrong):
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         simulate_like(SCHEMA, **wrong)
+
+
+def parts(truth, word):
+    """Columns of the truth whose name ends so."""
+    return [place for place, (_, what) in enumerate(truth.levels) if what == word]
+
+
+@pytest.mark.parametrize(
+    ("variables", "kinds"),
+    [
+        ("gaussian", ["gaussian"] * 10),
+        ("mixed", ["categorical"] * 5 + ["gaussian"] * 4 + ["poisson"]),
+    ],
+)
+def test_designs_come_with_numbers_and_counts(variables, kinds):
+    table, truth = simulate("nested", variables=variables, rows=4000, seed=3)
+    assert list(truth.kinds.items()) == list(
+        zip([f"x{q}" for q in range(1, 11)], kinds, strict=True)
+    )
+    assert truth.probabilities.shape == (6, len(truth.levels))
+    assert_allclose(truth.weights_by_silo, TABLE_1["nested"], rtol=1e-15)
+    empty = table.drop(columns="silo").isna().to_numpy()
+    assert stats.binomtest(int(empty.sum()), empty.size, 0.1 * (variables == "mixed")).pvalue > 1e-4
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("drift", [None, 10])
+def test_numbers_follow_the_parameters_of_their_silo(drift, seed):
+    table, truth = simulate("nested", variables="mixed", rows=8000, seed=seed, drift=drift)
+    own = truth.probabilities_by_silo[silo_number(table, truth), truth.labels]
+    means, sds, (rate,) = (parts(truth, word) for word in ("mean", "sd", "rate"))
+    names = [name for name, kind in truth.kinds.items() if kind == "gaussian"]
+    z = (table[names].to_numpy() - own[:, means]) / own[:, sds]
+    assert stats.kstest(z[~np.isnan(z)], "norm").pvalue > FALSE_ALARM
+    counts, rates = table["x10"].dropna(), own[table["x10"].notna(), rate]
+    # a uniform variable in each step of the distribution function makes it continuous
+    step = np.random.default_rng(seed).random(len(counts)) * stats.poisson(rates).pmf(counts)
+    reached = stats.poisson(rates).cdf(counts - 1) + step
+    assert stats.kstest(reached, "uniform").pvalue > FALSE_ALARM
+    others = np.roll(truth.probabilities, 1, axis=0)[truth.labels]
+    wrong = (table[names].to_numpy() - others[:, means]) / others[:, sds]
+    assert stats.kstest(wrong[~np.isnan(wrong)], "norm").pvalue < FALSE_ALARM
+
+
+@pytest.mark.statistical
+def test_means_and_rates_of_silos_drift_around_the_shared_ones(seed):
+    kappa, seeds = 20.0, range(1000 * seed, 1000 * seed + 40)
+    truths = [simulate("nested", variables="mixed", rows=10, seed=s, drift=kappa)[1] for s in seeds]
+    means, sds, rates = (parts(truths[0], word) for word in ("mean", "sd", "rate"))
+    shared = np.array([truth.probabilities for truth in truths])[:, None]
+    own = np.array([truth.probabilities_by_silo for truth in truths])
+    assert_array_equal(own[..., sds], np.broadcast_to(shared, own.shape)[..., sds])
+    z = (own - shared)[..., means] / shared[..., sds]
+    reached = {
+        size: (
+            z * np.sqrt(size),
+            stats.gamma(size * shared[..., rates]).cdf(size * own[..., rates]),
+        )
+        for size in (kappa + 1, 2 * kappa)
+    }
+    for size, (normal, uniform) in reached.items():
+        p = [stats.kstest(normal.ravel(), "norm").pvalue]
+        p.append(stats.kstest(uniform.ravel(), "uniform").pvalue)
+        assert min(p) > FALSE_ALARM if size == kappa + 1 else max(p) < FALSE_ALARM

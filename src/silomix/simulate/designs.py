@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.schema import MISSING_LEVEL, Schema, Variable
+from silomix.model.schema import MISSING_LEVEL, Schema
 from silomix.model.sentences import at_least, one_of
+from silomix.simulate.numbers import (
+    MEAN_SPREADS,
+    draw_missing,
+    draw_number_cells,
+    draw_numbers,
+    drift_numbers,
+    number_names,
+    schema_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
@@ -31,8 +41,9 @@ _PRESENT: Mapping[str, tuple[range, ...]] = {
 }
 DESIGNS = (*_PRESENT, "appendix-b")
 
-_DRIFT_STREAM = 0x647266
-_VARIABLES = Schema(tuple(Variable(f"x{q}", tuple("123")[: 2 + (q > 4)]) for q in range(1, 11)))
+VARIABLES = ("categorical", "gaussian", "mixed")
+
+_DRIFT_STREAM, _MISSING_STREAM = 0x647266, 0x6D6973
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +56,13 @@ class Truth:
     weights : (cluster,), share of each cluster in the population: the mean of
         `weights_by_silo`, weighted by the silos' rows.
     weights_by_silo : (silo, cluster), the probabilities the labels of a silo were drawn from.
-    probabilities : (cluster, level), the profiles that the silos share, columns as in `levels`.
-    levels : what each level column stands for: (variable, level).
+    probabilities : (cluster, parameter), the profiles that the silos share, columns as in `levels`:
+        level probabilities; of numbers, mean and standard deviation, of counts, the rate.
+    levels : what each column stands for: (variable, level), or (variable, "mean"), "sd" or "rate".
     silos : their names, in the order of `weights_by_silo` and of the table.
-    probabilities_by_silo : (silo, cluster, level), each silo's own profiles; without drift, the
-        shared ones.
+    probabilities_by_silo : (silo, cluster, parameter), each silo's own profiles; without drift,
+        the shared ones.
+    kinds : of each variable by name: "categorical", "gaussian" or "poisson".
     """
 
     labels: Ints
@@ -59,12 +72,14 @@ class Truth:
     levels: list[tuple[str, str]]
     silos: tuple[str, ...]
     probabilities_by_silo: Floats
+    kinds: Mapping[str, str]
 
 
 def simulate(
     design: str,
     *,
     separability: str | None = None,
+    variables: str = "categorical",
     rows: int | None = None,
     silos: int | None = None,
     seed: int = 0,
@@ -89,12 +104,16 @@ def simulate(
     design : "homogeneous", "nested", "non-nested" or "appendix-b".
     separability : "easy" (Dirichlet(0.3), the default) or "poor" (Dirichlet(1)); "appendix-b"
         has its own and takes none.
+    variables : "categorical"; "gaussian", ten normal variables; or "mixed": five categories, four
+        normal variables and a count, with a tenth of the cells empty. Means and spreads are such
+        that rows are as hard to tell apart as those of categories.
     rows : rows in all, split as equally as possible; 4,000, or 50,000 in "appendix-b".
     silos : number of silos; 4, or 10 in "appendix-b".
     seed : the same seed gives the same table.
     drift : κ, for silos whose profiles of a cluster differ: Dirichlet(κ p) around the shared p, so
-        the smaller, the less alike; for all variables, or one for each of the ten. Infinity, or
-        None, is no drift. Clusters and labels are those of the same seed without drift.
+        the smaller, the less alike; means N(m, σ²/(κ + 1)), rates Gamma((κ + 1) r, κ + 1). For
+        all variables, or one for each of the ten. Infinity, or None, is no drift. Clusters and
+        labels are those of the same seed without drift.
 
     Returns
     -------
@@ -118,27 +137,39 @@ def simulate(
         text = "{separability}: the design 'appendix-b' has its own; leave it out"
         raise SettingsError(text, separability=separability)
     one_of("separability", word, SEPARABILITIES)
+    one_of("variables", variables, VARIABLES)
+    if appendix and variables != "categorical":
+        raise SettingsError(f"variables={variables!r}: the design 'appendix-b' has categories only")
     rows = (50_000 if appendix else 4_000) if rows is None else rows
     silos = (10 if appendix else 4) if silos is None else silos
     at_least("silos", silos, 1)
     sizes = _balanced(rows, _silo_names(silos, rows))
-    kappa = _check_drift(drift)
+    schema, kappa = schema_of(variables), _check_drift(drift)
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     if appendix:
         weights = np.tile(rng.dirichlet(np.full(20, 0.5)), (silos, 1))
     else:
         weights = _weights_of_table_1(_PRESENT[design], silos)
-    concentration = 0.1 if appendix else SEPARABILITIES[word]
-    probabilities = _draw_profiles(rng, _VARIABLES, weights.shape[1], concentration)
-    # a stream of its own: drift changes no cluster and no label
-    own = np.random.default_rng([seed, _DRIFT_STREAM])
-    by_silo = draw_drift(own, _VARIABLES, probabilities, kappa, silos)
-    return draw_silos(rng, _VARIABLES, sizes, weights, probabilities, by_silo)
+    clusters, concentration = weights.shape[1], 0.1 if appendix else SEPARABILITIES[word]
+    categories = _draw_profiles(rng, schema, clusters, concentration)
+    shared = np.hstack([categories, draw_numbers(rng, schema, clusters, MEAN_SPREADS[word])])
+    # streams of their own: neither drift nor empty cells change a cluster or a label
+    own, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
+    by_silo = draw_drift(own, schema, shared, kappa, silos)
+    missing = draw_missing(holes, rows, variables)
+    return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing=missing)
 
 
 def draw_silos(
-    rng: Rng, schema: Schema, sizes: Ints, weights: Floats, probabilities: Floats, by_silo: Floats
+    rng: Rng,
+    schema: Schema,
+    sizes: Ints,
+    weights: Floats,
+    probabilities: Floats,
+    by_silo: Floats,
+    *,
+    missing: Bools | None = None,
 ) -> tuple[pd.DataFrame, Truth]:
     """Draw a table from known parameters.
 
@@ -146,8 +177,9 @@ def draw_silos(
     ----------
     sizes : (silo,), rows of each.
     weights : (silo, cluster).
-    probabilities : (cluster, level), what the silos share.
-    by_silo : (silo, cluster, level), what the rows are drawn from.
+    probabilities : (cluster, parameter), what the silos share.
+    by_silo : (silo, cluster, parameter), what the rows are drawn from.
+    missing : (row, variable), which cells are empty; none when left out.
 
     Returns
     -------
@@ -155,34 +187,54 @@ def draw_silos(
     truth : what it was drawn from.
     """
     names = _silo_names(len(sizes), int(sizes.sum()))
-    silos, clusters, levels = by_silo.shape
+    silos, clusters, columns = by_silo.shape
     silo = np.repeat(np.arange(silos), sizes)
     labels = draw_categories(rng, weights, silo)
-    profiles = by_silo.reshape(silos * clusters, levels)
-    cells = _draw_cells(rng, schema, profiles, silo * clusters + labels)
-    overall, names_of_levels = sizes @ weights / sizes.sum(), list(schema.levels)
-    truth = Truth(labels, overall, weights, probabilities, names_of_levels, names, by_silo)
-    return _table(schema, cells, np.repeat(names, sizes)), truth
+    profiles, group = by_silo.reshape(silos * clusters, columns), silo * clusters + labels
+    levels, categories = schema.offsets[-1], len(schema.categories)
+    codes = _draw_cells(rng, schema, profiles[:, :levels], group)
+    numbers = draw_number_cells(rng, schema, profiles[:, levels:], group)
+    if missing is None:
+        missing = np.zeros((len(silo), len(schema.variables)), dtype=np.bool_)
+    codes = np.where(missing[:, :categories], -1, codes)
+    table = _table(schema, codes, np.repeat(names, sizes))
+    for variable, cells, holes in zip(
+        schema.numbers, numbers.T, missing[:, categories:].T, strict=True
+    ):
+        table[variable.name] = np.where(holes, np.nan, cells)
+    return table, Truth(
+        labels=labels,
+        weights=sizes @ weights / sizes.sum(),
+        weights_by_silo=weights,
+        probabilities=probabilities,
+        levels=[*schema.levels, *number_names(schema)],
+        silos=names,
+        probabilities_by_silo=by_silo,
+        kinds={variable.name: variable.kind for variable in schema.variables},
+    )
 
 
 def draw_drift(
     rng: Rng, schema: Schema, probabilities: Floats, kappa: Floats, silos: int
 ) -> Floats:
-    """Draw each silo's own profiles from Dirichlet(κ_q p) around shared ones.
+    """Draw each silo's own profiles around shared ones, of categories from Dirichlet(κ_q p).
 
     Parameters
     ----------
-    probabilities : (cluster, level).
+    probabilities : (cluster, parameter).
     kappa : (variable,); at infinity the silos are alike.
 
     Returns
     -------
-    (silo, cluster, level)
+    (silo, cluster, parameter)
     """
     by_silo = np.tile(probabilities, (silos, 1, 1))
-    for q in np.flatnonzero(np.isfinite(kappa)):
+    categories, first = len(schema.categories), schema.offsets[-1]
+    for q in np.flatnonzero(np.isfinite(kappa[:categories])):
         levels = slice(schema.offsets[q], schema.offsets[q + 1])
         by_silo[:, :, levels] = _draw_dirichlets(rng, kappa[q] * by_silo[:, :, levels])
+    numbers = probabilities[:, first:]
+    by_silo[:, :, first:] = drift_numbers(rng, schema, numbers, kappa[categories:], silos)
     return by_silo
 
 
@@ -199,7 +251,7 @@ def _draw_dirichlets(rng: Rng, shapes: Floats) -> Floats:
 
 def _check_drift(drift: float | Sequence[float] | None) -> Floats:
     """Return κ of each variable: (variable,)."""
-    variables = (len(_VARIABLES.variables),)
+    variables = (10,)
     kappa = np.asarray(np.inf if drift is None else drift, dtype=np.float64)
     if kappa.shape not in ((), variables) or not (kappa > 0).all():
         raise SettingsError(f"drift={drift!r}: give a number above 0, or one for each variable")
@@ -268,7 +320,7 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
 def _draw_profiles(rng: Rng, schema: Schema, clusters: int, concentration: float) -> Floats:
     """Draw level probabilities: (cluster, level)."""
     drawn = [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes]
-    return np.concatenate(drawn, axis=1)
+    return np.concatenate(drawn, axis=1) if drawn else np.empty((clusters, 0))
 
 
 def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
@@ -285,8 +337,10 @@ def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
 
 def _draw_cells(rng: Rng, schema: Schema, probabilities: Floats, labels: Ints) -> Ints:
     """Draw each row's levels given its cluster: (row, variable)."""
-    columns = np.split(probabilities, schema.offsets[1:-1], axis=1)
-    return np.stack([draw_categories(rng, of_variable, labels) for of_variable in columns], axis=1)
+    cells = np.empty((len(labels), len(schema.categories)), dtype=np.int64)
+    for q, (first, last) in enumerate(pairwise(schema.offsets)):
+        cells[:, q] = draw_categories(rng, probabilities[:, first:last], labels)
+    return cells
 
 
 def _balanced(rows: int, silos: Sequence[str]) -> Ints:
@@ -301,7 +355,7 @@ def _table(schema: Schema, cells: Ints, silo: Array | None = None) -> pd.DataFra
     table = pd.DataFrame(index=range(len(cells)))
     if silo is not None:
         table[SILO_COLUMN] = pd.Series(silo, dtype="str")
-    for variable, codes in zip(schema.variables, cells.T, strict=True):
+    for variable, codes in zip(schema.categories, cells.T, strict=True):
         words = pd.Index(variable.levels, dtype="str")
         column = pd.Categorical.from_codes(codes, categories=words)
         table[variable.name] = column.set_categories(words[words != MISSING_LEVEL])

@@ -13,7 +13,12 @@ import numpy as np
 from silomix.coordinator.matching import paper_matchings
 from silomix.coordinator.matching.confidence import MOST_LOCAL_CLUSTERS, co_occurrence
 from silomix.coordinator.matching.evidence import Profile, group_under_drift, local_clusters
-from silomix.coordinator.matching.greedy import absorb_groups, evidence_groups, folding_limit
+from silomix.coordinator.matching.greedy import (
+    STRAY_ROWS,
+    absorb_groups,
+    evidence_groups,
+    folding_limit,
+)
 from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
@@ -58,8 +63,12 @@ def match(
     elif isinstance(settings, Divergence):
         groups = paper_matchings.divergence_groups(releases, settings, silos, for_matching)
 
+    # a row of categories cannot be far from all others
+    folds = settings.absorb and not model.family.is_categorical
+    strays = min(STRAY_ROWS, folding_limit(settings.absorb)) if folds else 0.0
+
     def find(evidence: Profile) -> Ints:
-        return evidence_groups(clusters, evidence) if groups is None else groups
+        return evidence_groups(clusters, evidence, strays) if groups is None else groups
 
     if drift and len(releases) > 1:
         found, profile = group_under_drift(clusters, profile, find)

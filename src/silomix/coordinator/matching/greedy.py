@@ -33,6 +33,8 @@ SMALLEST_GAIN = 1e-6
 OUTDATED = -1
 # groups that share a silo stay apart if the evidence tells them apart by more than n to this power
 SEARCH = 1.5
+# a silo's cluster of numbers with fewer rows may be rows that are far from all others by chance
+STRAY_ROWS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class Groups:
     by_silo: list[dict[int, Floats]]
 
 
-def evidence_groups(clusters: LocalClusters, profile: Profile) -> Ints:
+def evidence_groups(clusters: LocalClusters, profile: Profile, strays: float = 0.0) -> Ints:
     """Join the two groups whose Dirichlet–multinomial evidence rises most: (local,).
 
     The rise is g(n_a + n_b) − g(n_a) − g(n_b) on effective counts, without a term for the
@@ -70,8 +72,15 @@ def evidence_groups(clusters: LocalClusters, profile: Profile) -> Ints:
     odds of the number of its members, or opens one with odds 1. Were all groupings equally
     likely, the ways to split a group would double with each member, and among a hundred silos
     chance alone would keep copies of one cluster apart.
+
+    Clusters of fewer than `strays` rows first join one of their own silo, if they do not differ
+    (`absorb_groups`). Stray rows of two silos say too little against being one cluster, and once
+    they are one, it fits nowhere.
     """
-    return join_groups(clusters, np.arange(len(clusters.silo)), profile, apart_gain)
+    alone = np.arange(len(clusters.silo))
+    if strays:
+        alone = absorb_groups(clusters, alone, profile, limit=strays)
+    return join_groups(clusters, alone, profile, apart_gain)
 
 
 def join_groups(clusters: LocalClusters, groups: Ints, profile: Profile, gain: Gain) -> Ints:

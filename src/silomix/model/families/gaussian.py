@@ -325,8 +325,7 @@ class Gaussian:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
         n, total, square = by_variable(statistics, 3)
         m, s = by_variable(parameters, 2)
-        rows = np.maximum(n, 1e-300)
-        mean = total / rows
+        mean = _mean(n, total)
         drifts = np.isfinite(kappa)
         k = np.where(drifts, kappa, 0.0) + 1.0
         shrunk = np.where(drifts, k / (n + k), 1.0)
@@ -352,7 +351,7 @@ class Gaussian:
         drifts = np.isfinite(kappa)[:, None, :]
         k = np.where(drifts, kappa[:, None, :], 0.0) + 1.0
         shrunk = np.where(drifts, k / (n + k), 1.0)
-        mean = total / np.maximum(n, 1e-300)
+        mean = _mean(n, total)
         weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
         m0, l0, a0, b0 = by_variable(self.prior(), 4)
@@ -413,3 +412,8 @@ class Gaussian:
     def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
         """Draw parameters given what was released of them: (draw, parameter)."""
         return sum_rules.draw_behind(self, said, draws, rng)
+
+
+def _mean(n: Floats, total: Floats) -> Floats:
+    """Return the mean of rows, 0 of none: sums that were sent in few digits are not quite zero."""
+    return np.divide(total, n, out=np.zeros(n.shape), where=n > 0)

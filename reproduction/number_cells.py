@@ -1,0 +1,196 @@
+"""Numbers and counts: the paper's six cells with normal variables, and with mixed ones.
+
+    python reproduction/number_cells.py --datasets 20  # runs what is missing, prints
+    python reproduction/number_cells.py --datasets 2 --variables gaussian --kappas inf
+
+Tables of `silomix.simulate` with variables "gaussian" or "mixed", without drift and at κ = 50. The
+best possible adjusted Rand index is that of labels by the true silo parameters and silo weights.
+Intervals are of highest density: of π; of means, spreads and rates; and of level probabilities
+where the true one is in one of the inner bands. A data set is a line in results/number_cells.csv;
+seeds start at 40000.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from judging import Found, covers, inner, judge_partition, mean_error, share, short, timed, verdict
+from number_fit import fit_numbers, study_units
+from running import (
+    CELL_KEYS,
+    DESIGNS,
+    SEPARABILITIES,
+    arguments,
+    chosen_cells,
+    chosen_words,
+    done_cases,
+    keep_apart,
+    read_lines,
+    run_cases,
+)
+
+import silomix
+from silomix.model.metrics import adjusted_rand_index, pair_clusters
+
+FIRST_SEED = 40_000
+ITERATIONS, ROWS = 20_000, 4000
+VARIABLES = ("gaussian", "mixed")
+KAPPAS = {"inf": np.inf, "50": 50.0}
+PARAMETERS = ("mean", "sd", "rate", "p")
+JUDGED = ("pi", *PARAMETERS, "own")
+KEYS = [*CELL_KEYS, "variables", "kappa", "seed"]
+COLUMNS = [
+    *KEYS, "planted", "clusters", "ari", "vi", "best_ari", "right", "local", "matched",
+    *[f"{what}_{part}" for what in JUDGED for part in ("covered", "total")],
+    "drifting", "level", "confidence", "agreement", "rounds", "still_moving", "bytes", "seconds",
+]  # fmt: skip
+# least share of data sets with the right K, and the most that the index may be below the best
+TARGETS = {"easy": (0.95, 0.01), "poor": (0.85, 0.03)}
+COVERAGE = (0.92, 0.97)
+
+
+def kinds_of_columns(truth):
+    """Return what each column of the parameters is, one of `PARAMETERS`: (parameter,)."""
+    return np.array([word if word in PARAMETERS else "p" for _, word in truth.levels])
+
+
+def best_labels(shard, family, truth, by_silo, places):
+    """Return the labels that the silos' true parameters and weights give: (row,).
+
+    Parameters
+    ----------
+    by_silo : (silo, cluster, parameter), in the units of the study; places : (row,), of its silo.
+    """
+    features = family.features(shard)
+    with np.errstate(divide="ignore"):
+        weights = np.log(truth.weights_by_silo)
+        # no level of probability zero was drawn
+        natural = np.maximum(family.natural(by_silo), -1e300)
+    total = np.empty((len(places), weights.shape[1]))
+    for silo in range(len(weights)):
+        own = places == silo
+        total[own] = features[own] @ natural[silo].T + weights[silo]
+    return total.argmax(axis=1)
+
+
+def judge_parameters(posterior, truth, shared, by_silo):
+    """Count the true values inside 95 % intervals, by what they are."""
+    clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
+    pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
+    kinds = kinds_of_columns(truth)
+    inside = covers(shared, posterior.probabilities, pairs)
+    counted = np.where(kinds == "p", inner(shared), True)
+    judged = {what: (inside[:, kinds == what], counted[:, kinds == what]) for what in PARAMETERS}
+    judged["pi"] = covers(truth.weights, posterior.weights, pairs), np.ones(len(pairs), bool)
+    own = posterior.silo_profiles
+    if own is not None:
+        drawn = [own.probabilities[:, posterior.silos.index(name)] for name in truth.silos]
+        parts = zip(by_silo, drawn, strict=True)
+        inside = np.stack([covers(true, draws, pairs) for true, draws in parts])
+        counted = (truth.weights_by_silo > 0)[:, :, None] & (kinds != "sd")
+        judged["own"] = inside, counted & np.where(kinds == "p", inner(by_silo), True)
+    line = {}
+    for what, (covered, held) in judged.items():
+        line[f"{what}_covered"] = int(covered[held].sum())
+        line[f"{what}_total"] = int(held.sum())
+    return line
+
+
+def run_one(design, separability, variables, kappa, seed, iterations=ITERATIONS, rows=ROWS):
+    """Fit one data set: a line of the results."""
+    table, truth = silomix.simulate(
+        design,
+        separability=separability,
+        variables=variables,
+        rows=rows,
+        seed=seed,
+        drift=KAPPAS[kappa],
+    )
+    common = {"seed": seed, "threads": 1, "iterations": iterations}
+    posterior, seconds = timed(partial(fit_numbers, table, truth.kinds, **common))
+    shared, by_silo = study_units(posterior.study, truth)
+    shard, family = posterior.study.encoded(table), posterior.study.pooled_model.family
+    places = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
+    best = best_labels(shard, family, truth, by_silo, places)
+    line = judge_partition(Found.of(posterior), truth) | verdict(posterior)
+    own = posterior.silo_profiles
+    matched = posterior.correspondence
+    return [
+        dict(zip(KEYS, (design, separability, variables, kappa, seed), strict=True))
+        | line
+        | judge_parameters(posterior, truth, shared, by_silo)
+        | {
+            "right": int(line["clusters"] == line["planted"]),
+            "best_ari": round(adjusted_rand_index(truth.labels, best), 5),
+            "local": " ".join(str(len(groups)) for groups in matched.groups),
+            "matched": matched.clusters,
+            "drifting": "" if own is None else short(np.isfinite(own.kappa).mean()),
+            "bytes": sum(sum(sent.values()) for sent in posterior.provenance.sent.values()),
+            "seconds": round(seconds, 2),
+        }
+    ]
+
+
+def warm_up():
+    """Compile every kernel, so that no time has it."""
+    for variables in VARIABLES:
+        run_one("nested", "easy", variables, "50", 0, rows=400)
+
+
+def summarise(lines):
+    """One line for each cell, kind of variables and κ, with standard errors."""
+    by = {"design": DESIGNS, "separability": SEPARABILITIES}
+    by |= {"variables": VARIABLES, "kappa": list(KAPPAS)}
+    lines = lines.assign(**{name: pd.Categorical(lines[name], by[name]) for name in by})
+    rows = []
+    for group, part in lines.groupby(list(by), observed=True):
+        least, most = TARGETS[group[1]]
+        right, right_error = mean_error(part["right"])
+        gap, gap_error = mean_error(part["best_ari"] - part["ari"])
+        row = dict(zip(by, group, strict=True)) | {
+            "sets": len(part),
+            "right K": right,
+            "K se": right_error,
+            "best": part["best_ari"].mean(),
+            "below": gap,
+            "gap se": gap_error,
+            "met": "yes" if right >= least and gap <= most else "no",
+        }
+        for what in JUDGED:
+            row[what], row[f"{what} se"] = share(part, what)
+        usual = {"CPU s": part["seconds"].mean(), "MB": part["bytes"].mean() / 1e6}
+        rows.append(row | usual)
+    return pd.DataFrame(rows)
+
+
+def main(words=None):
+    options = {"cells": "", "variables": "", "kappas": "", "iterations": ITERATIONS, "rows": ROWS}
+    chosen = arguments(__doc__, datasets=20, **options).parse_args(words)
+    keep_apart(chosen, iterations=ITERATIONS, rows=ROWS)
+    path = chosen.results / "number_cells.csv"
+    done = {(*case[:3], f"{float(case[3]):g}", case[4]) for case in done_cases(path, COLUMNS, KEYS)}
+    cases = [
+        (*cell, variables, kappa, seed)
+        for seed in range(FIRST_SEED, FIRST_SEED + chosen.datasets)
+        for cell in chosen_cells(chosen.cells)
+        for variables in chosen_words(chosen.variables, VARIABLES)
+        for kappa in chosen_words(chosen.kappas, KAPPAS)
+    ]
+    missing = [(*case, chosen.iterations, chosen.rows) for case in cases if case not in done]
+    run_cases(path, COLUMNS, run_one, missing, chosen.jobs, prepare=warm_up)
+    lines = read_lines(path, COLUMNS)
+    if len(lines):
+        lines["kappa"] = lines["kappa"].map(lambda kappa: f"{float(kappa):g}")
+        with pd.option_context("display.width", 250, "display.max_columns", 40):
+            print(summarise(lines).round(3).to_string(index=False))
+        print(
+            f"targets: right K at least {TARGETS['easy'][0]} (easy), {TARGETS['poor'][0]} (poor);"
+        )
+        print(f"at most {TARGETS['easy'][1]}, {TARGETS['poor'][1]} below the best index;", end=" ")
+        print(f"coverage {COVERAGE[0]} to {COVERAGE[1]}")
+
+
+if __name__ == "__main__":
+    main()
