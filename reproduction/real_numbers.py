@@ -3,7 +3,7 @@
     SILOMIX_DATA=folder python reproduction/real_numbers.py
 
 faithful, iris, wine and galaxies have the best known log-likelihood of a diagonal normal mixture in
-the .md file beside them. With K components, EM that begins at the most probable draw of our sampler
+the .md file beside them. With K components, EM that begins at the best draw of our sampler
 should reach it, to two decimals, whatever the seed. A solution with a variance at the floor, or
 with fewer rows in a component than it has columns and one more, does not count: the likelihood has
 no upper bound there. heart_disease_mixed and nmes1988_mixed are fitted by default, over their
