@@ -233,10 +233,10 @@ def test_a_study_by_file_under_the_default_policy(tmp_path):
     found = run_study(study, InProcess(silos))
     again = silos_of(study, shards)
     by_file = run_study(study, ByFolder(InProcess(again), study, tmp_path))
-    np.testing.assert_array_equal(found.probabilities, by_file.probabilities)
+    np.testing.assert_array_equal(found.profile_draws, by_file.profile_draws)
     for silo, old in zip(silos, truth, strict=True):
         assert adjusted_rand_index(silo.store.membership.argmax(axis=1), old) > 0.8
-    ages = np.sort(found.probabilities[:, :, 2].mean(axis=0))
+    ages = np.sort(found.profile_draws[:, :, 2].mean(axis=0))
     np.testing.assert_allclose(ages, [-0.9, 1.2], atol=0.2)
-    rates = np.sort(found.probabilities[:, :, 4].mean(axis=0))
+    rates = np.sort(found.profile_draws[:, :, 4].mean(axis=0))
     np.testing.assert_allclose(rates, [1.5, 7.0], atol=0.6)

@@ -167,6 +167,7 @@ def test_one_sweep_leaves_the_posterior_invariant(name, replicates, seed):
     assert invariance_p_value(tiny, masses(tiny), sweep, replicates, seed) > FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "tiny"), BUGS)
 def test_a_planted_bug_is_caught(plant, tiny, seed, monkeypatch):
     plant(monkeypatch)
@@ -174,6 +175,7 @@ def test_a_planted_bug_is_caught(plant, tiny, seed, monkeypatch):
     assert invariance_p_value(tiny, masses(tiny), sweep, 2_000, seed, 10) < FALSE_ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_the_chain_forgets_its_start(name, seed):
     tiny = TABLES[name]
