@@ -1,7 +1,4 @@
-"""Tables, studies and posteriors with numbers.
-
-`study_of`, `load` and `fit` stand in for `make_study`, `load` and `silomix.fit(table, kinds=...)`.
-"""
+"""Tables and posteriors with numbers."""
 
 from __future__ import annotations
 
@@ -11,15 +8,11 @@ import numpy as np
 import pandas as pd
 from cases.posteriors import SILOS, make_posterior
 
-from silomix.coordinator.pipeline import run_study
 from silomix.model.draws import SiloProfiles
-from silomix.model.schema import Schema, Shard, Variable
-from silomix.posterior.global_posterior import Assignment
-from silomix.posterior.membership import to_four_decimals
+from silomix.model.schema import Schema, Variable
+from silomix.model.table import encode
 from silomix.posterior.verdict import make_provenance
-from silomix.silo.local import Silo
-from silomix.study import Study, make_study
-from silomix.transports.in_process import InProcess
+from silomix.study import make_study
 
 AGE = Variable("age", kind="gaussian", location=50.0, scale=10.0)
 DOSE = Variable("dose", kind="gaussian", location=2.0, scale=0.5, transform="log")
@@ -28,40 +21,6 @@ NUMBERS = Schema((AGE, DOSE, VISITS))
 MIXED = Schema(
     (Variable("smoker", ("no", "yes")), Variable("stage", ("I", "II", "III")), AGE, VISITS)
 )
-
-
-def study_of(schema, silos=SILOS, **settings):
-    """Return a study of these variables."""
-
-    class NumbersStudy(Study):
-        @property
-        def table_schema(self):
-            return schema
-
-    named = Schema(tuple(Variable(v.name, v.levels or ("a", "b")) for v in schema.variables))
-    return NumbersStudy(**dict(make_study(named, silos, **{"seed": 7} | settings)))
-
-
-def load(table, schema):
-    """Return the rows of a table."""
-    codes = [
-        pd.Categorical(table[v.name], v.levels).codes % (len(v.levels) + 1)
-        for v in schema.categories
-    ]
-    numbers = [
-        (np.log(table[v.name]) if v.transform == "log" else table[v.name]) - v.location
-        for v in schema.numbers
-    ]
-    numbers = [
-        table[v.name] if v.kind == "poisson" else column / v.scale
-        for v, column in zip(schema.numbers, numbers, strict=True)
-    ]
-    shape = (len(codes), len(table))
-    return Shard(
-        schema,
-        np.ascontiguousarray(np.reshape(codes, shape).T, np.uint8),
-        np.ascontiguousarray(np.transpose(numbers), np.float64),
-    )
 
 
 def make_table(rng, rows=300):
@@ -79,25 +38,12 @@ def make_table(rng, rows=300):
     return pd.DataFrame(columns), labels
 
 
-def fit(table, schema, **settings):
-    """Return the posterior of a table whose column "silo" names the silos."""
-    study, shard = study_of(schema, **settings), load(table, schema)
-    places = np.array([SILOS.index(name) for name in table["silo"]])
-    silos = [Silo(name, i, shard.some(places == i), study) for i, name in enumerate(SILOS)]
-    found = run_study(study, InProcess(silos, threads=1), threads=1)
-    membership = np.empty((len(table), found.n_clusters))
-    for silo in silos:
-        membership[places == silo.place] = silo.store.membership
-    kept = to_four_decimals(membership)
-    return replace(found, assignment=Assignment(kept.argmax(axis=1), kept, places))
-
-
 def numbers_posterior(rng, schema=MIXED, *, draws=50, clusters=3, drifts=False, **changes):
     """Return a posterior of random numbers; with `drifts`, silos have means of their own."""
-    study = study_of(schema)
+    study = make_study(schema, SILOS, seed=7)
     family = study.pooled_model.family
     sums = [
-        family.features(load(make_table(rng, 20)[0], schema)).sum(axis=0) for _ in range(clusters)
+        family.features(encode(make_table(rng, 20)[0], schema)).sum(axis=0) for _ in range(clusters)
     ]
     parameters = family.draw(family.posterior(np.array(sums)), rng, draws)
     made = make_posterior(
