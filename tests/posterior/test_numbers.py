@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.numbers import MIXED, NUMBERS, make_table, numbers_posterior
-from cases.posteriors import pack, unpack
+from cases.posteriors import MIXED, NUMBERS, make_table, numbers_posterior, pack, unpack
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm, poisson
 

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from cases.numbers import MIXED, NUMBERS, make_table, numbers_posterior
-from cases.posteriors import SILOS
+from cases.posteriors import MIXED, NUMBERS, SILOS, make_table, numbers_posterior
 
 from silomix.errors import SilomixError
 from silomix.model.schema import Variable
