@@ -163,8 +163,7 @@ class TestContrast:
 def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, seed):
     rng = np.random.default_rng(seed)
     table, truth = make_table(rng)
-    about = {"variables": variables, "kinds": kinds, "iterations": 300}
-    found = silomix.fit(table, silo="silo", threads=1, **about)
+    found = silomix.fit(table, silo="silo", threads=1, variables=variables, kinds=kinds)
     assert adjusted_rand_index(found.labels, truth) > 0.9
     wide = found.profiles(layout="wide").set_index(["variable", "level_name"])
     older = found.labels[truth == 1][0]
