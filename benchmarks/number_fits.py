@@ -15,10 +15,8 @@ import os
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
-import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,16 +25,13 @@ from sklearn.mixture import BayesianGaussianMixture
 import silomix
 from silomix.model.metrics import adjusted_rand_index
 
-sys.path.append(str(Path(__file__).parents[1] / "reproduction"))
-from number_fit import fit_numbers
-
 FEWEST_ROWS = 0.01
 """A component with a smaller share of the rows is none of the clusters found."""
 
 
 def ours(table, truth, seed):
     """Fit over the silos, by default."""
-    found = fit_numbers(table, truth.kinds, seed=seed, threads=1)
+    found = silomix.fit(table, silo="silo", kinds=truth.kinds, seed=seed, threads=1)
     return found.labels, found.n_clusters
 
 

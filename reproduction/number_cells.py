@@ -12,12 +12,12 @@ seeds start at 40000.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 from judging import Found, covers, inner, judge_partition, mean_error, share, short, timed, verdict
-from number_fit import fit_numbers, study_units
 from running import (
     CELL_KEYS,
     DESIGNS,
@@ -32,7 +32,10 @@ from running import (
 )
 
 import silomix
+from silomix.model.families import make_family
 from silomix.model.metrics import adjusted_rand_index, pair_clusters
+from silomix.model.schema import Schema
+from silomix.model.table import encode
 
 FIRST_SEED = 40_000
 ITERATIONS, ROWS = 20_000, 4000
@@ -56,18 +59,18 @@ def kinds_of_columns(truth):
     return np.array([word if word in PARAMETERS else "p" for _, word in truth.levels])
 
 
-def best_labels(shard, family, truth, by_silo, places):
-    """Return the labels that the silos' true parameters and weights give: (row,).
-
-    Parameters
-    ----------
-    by_silo : (silo, cluster, parameter), in the units of the study; places : (row,), of its silo.
-    """
-    features = family.features(shard)
+def best_labels(table, study, truth):
+    """Return the labels that the silos' true parameters and weights give: (row,)."""
+    # true parameters are in the units of the table
+    variables = study.table_schema.variables
+    schema = Schema(tuple(replace(v, location=0.0, scale=1.0) for v in variables))
+    family = make_family(schema, study.prior)
+    features = family.features(encode(table, schema))
+    places = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
     with np.errstate(divide="ignore"):
         weights = np.log(truth.weights_by_silo)
         # no level of probability zero was drawn
-        natural = np.maximum(family.natural(by_silo), -1e300)
+        natural = np.maximum(family.natural(truth.probabilities_by_silo), -1e300)
     total = np.empty((len(places), weights.shape[1]))
     for silo in range(len(weights)):
         own = places == silo
@@ -75,18 +78,20 @@ def best_labels(shard, family, truth, by_silo, places):
     return total.argmax(axis=1)
 
 
-def judge_parameters(posterior, truth, shared, by_silo):
+def judge_parameters(posterior, truth):
     """Count the true values inside 95 % intervals, by what they are."""
     clusters = {"true_clusters": len(truth.weights), "clusters": posterior.n_clusters}
     pairs = pair_clusters(truth.labels, posterior.labels, **clusters)
+    shared, by_silo = truth.probabilities, truth.probabilities_by_silo
     kinds = kinds_of_columns(truth)
-    inside = covers(shared, posterior.probabilities, pairs)
+    inside = covers(shared, posterior.parameters, pairs)
     counted = np.where(kinds == "p", inner(shared), True)
     judged = {what: (inside[:, kinds == what], counted[:, kinds == what]) for what in PARAMETERS}
     judged["pi"] = covers(truth.weights, posterior.weights, pairs), np.ones(len(pairs), bool)
     own = posterior.silo_profiles
     if own is not None:
-        drawn = [own.probabilities[:, posterior.silos.index(name)] for name in truth.silos]
+        described = posterior.family.describe(own.probabilities)
+        drawn = [described[:, posterior.silos.index(name)] for name in truth.silos]
         parts = zip(by_silo, drawn, strict=True)
         inside = np.stack([covers(true, draws, pairs) for true, draws in parts])
         counted = (truth.weights_by_silo > 0)[:, :, None] & (kinds != "sd")
@@ -108,19 +113,18 @@ def run_one(design, separability, variables, kappa, seed, iterations=ITERATIONS,
         seed=seed,
         drift=KAPPAS[kappa],
     )
-    common = {"seed": seed, "threads": 1, "iterations": iterations}
-    posterior, seconds = timed(partial(fit_numbers, table, truth.kinds, **common))
-    shared, by_silo = study_units(posterior.study, truth)
-    shard, family = posterior.study.encoded(table), posterior.study.pooled_model.family
-    places = table["silo"].map({name: s for s, name in enumerate(truth.silos)}).to_numpy()
-    best = best_labels(shard, family, truth, by_silo, places)
-    line = judge_partition(Found.of(posterior), truth) | verdict(posterior)
+    common = {"kinds": truth.kinds, "seed": seed, "threads": 1, "iterations": iterations}
+    posterior, seconds = timed(partial(silomix.fit, table, silo="silo", **common))
+    best = best_labels(table, posterior.study, truth)
+    drawn = posterior.weights, posterior.parameters
+    found = Found(posterior.labels, *drawn, posterior.n_clusters)
+    line = judge_partition(found, truth) | verdict(posterior)
     own = posterior.silo_profiles
     matched = posterior.correspondence
     return [
         dict(zip(KEYS, (design, separability, variables, kappa, seed), strict=True))
         | line
-        | judge_parameters(posterior, truth, shared, by_silo)
+        | judge_parameters(posterior, truth)
         | {
             "right": int(line["clusters"] == line["planted"]),
             "best_ari": round(adjusted_rand_index(truth.labels, best), 5),

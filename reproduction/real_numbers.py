@@ -20,13 +20,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from judging import timed
-from number_fit import encode, fit_numbers, schema_of
 from scipy.special import logsumexp
 
-from silomix.model.draws import Schedule
+import silomix
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.prior import Prior
-from silomix.silo.sampler import Job, sample_shard
 
 TABLES = ("faithful", "iris", "wine", "galaxies")
 MIXED = {
@@ -80,15 +77,14 @@ def starting_draws(table, components, seed):
 
     The first is the draw of the highest likelihood, the others are evenly spread over the draws.
     """
-    schema = schema_of(table, dict.fromkeys(table, "gaussian"))
-    job = Job(components, Prior(), Schedule(2000, 1000, chains=4, thin=1), seed=seed)
-    draws = sample_shard(encode(table, schema), job)
+    kinds = dict.fromkeys(table, "gaussian")
+    schedule = {"iterations": 2000, "burn_in": 1000, "chains": 4, "thin": 1}
+    draws = silomix.sample(table, components, seed=seed, threads=1, kinds=kinds, **schedule)
     best = int(np.argmax(draws.log_likelihood))
     some = [best, *range(0, len(draws.log_likelihood), len(draws.log_likelihood) // OTHERS)]
-    location, scale = np.array([(v.location, v.scale) for v in schema.variables]).T
-    mean, sd = (draws.probabilities[some][:, :, part::2].astype(np.float64) for part in (0, 1))
+    found = draws.family.describe(draws.probabilities[some].astype(np.float64))
     weights = np.maximum(draws.weights[some].astype(np.float64), 1e-12)
-    return weights, location + scale * mean, (scale * sd) ** 2
+    return weights, found[:, :, ::2], found[:, :, 1::2] ** 2
 
 
 def stated_optimum(path, components):
@@ -125,10 +121,13 @@ def fit_mixed(folder, name, seed=0):
         table[column] = pd.to_numeric(table[column])
     names = table.columns.drop("silo")
     kinds = {column: numbers.get(column, "categorical") for column in names}
-    found, seconds = timed(partial(fit_numbers, table, kinds, seed=seed))
-    words = found.study.pooled_model.family.names()
+    found, seconds = timed(
+        partial(silomix.fit, table, silo="silo", kinds=kinds, seed=seed, threads=1)
+    )
+    words = found.family.names()
     spreads = [place for place, (column, word) in enumerate(words) if word == "sd"]
-    sds = found.probabilities.mean(axis=0)[:, spreads]
+    # in the units of the study, in which a spread far below one is suspicious
+    sds = found.profile_draws.mean(axis=0)[:, spreads]
     cluster, place = np.unravel_index(sds.argmin(), sds.shape)
     return {
         "table": name,

@@ -12,8 +12,7 @@ from importlib.resources import files
 import numpy as np
 import pandas as pd
 import pytest
-from cases.numbers import MIXED, NUMBERS, numbers_posterior
-from cases.posteriors import make_posterior, with_drift
+from cases.posteriors import MIXED, NUMBERS, make_posterior, numbers_posterior, with_drift
 from cases.report_cases import large_posterior
 
 from silomix.model.schema import Schema, Variable

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from federation.exchange_cases import STUDIES, assert_same, in_process, make_case
+from federation.exchange_cases import DEFAULT, STUDIES, Case, assert_same, in_process, make_case
 from federation.mutations import time_limit
 from typer.testing import CliRunner
 
 import silomix
 from silomix import cli
 from silomix.messages import REPLIES
+from silomix.model.metrics import adjusted_rand_index
+from silomix.model.table import encode
 from silomix.report.run_sections import REPLY_NAMES
-from silomix.study import digest, make_study, write_study
+from silomix.study import digest, make_study, read_study, write_study
 from silomix.study.policy import Exchanges, find_policy, write_policy
 
 USAGE, WRONG, SETTING, FOREIGN, REFUSED, OPEN = 2, 3, 4, 5, 6, 7
@@ -92,6 +94,53 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
     found = silomix.load("results/posterior.silomix")
     assert_same(in_process(desk), found)
     assert not list((tmp_path / "exchange").rglob("*labels*"))
+
+
+def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkeypatch):
+    """Young smokers who seldom visit, and old others who often do, in three silos."""
+    monkeypatch.chdir(tmp_path)
+    rng, names = np.random.default_rng(seed), ["silo 1", "silo 2", "silo 3"]
+    old = rng.random(780) < 0.4
+    columns = {
+        "silo": np.repeat(names, [300, 260, 220]),
+        "smoker": np.where(rng.random(780) < np.where(old, 0.2, 0.8), "yes", "no"),
+        "age": rng.normal(np.where(old, 65.0, 46.0), 4.5).round(1),
+        "dose": np.exp(rng.normal(np.where(old, 1.0, 2.0), 0.5)),
+        "visits": rng.poisson(np.where(old, 7, 1.5)),
+    }
+    table = pd.DataFrame(columns)
+    table.loc[rng.random(780) < 0.1, ["age", "smoker"]] = None
+    table.to_csv("all.csv", index=False)
+    kinds = ["--kind", "dose=log-gaussian", "--kind", "visits=poisson"]
+    short = ["--preset", "files", "--iterations", 600, "--components", 4, "--seed", 2]
+    result = run("study", "all.csv", "--silo", "silo", *kinds, *short, "--out", "study.toml")
+    assert result.exit_code == 0, result.output
+
+    parts = {name: table[table["silo"] == name] for name in names}
+    for place, rows in enumerate(parts.values(), start=1):
+        Path(f"site{place}").mkdir()
+        rows.drop(columns="silo").to_csv(f"site{place}/table.csv", index=False)
+    found = []
+    for _ in range(2):
+        assert coordinate().exit_code == OPEN
+        results = [answer(place, "--json") for place in (1, 2, 3)]
+        assert [result.exit_code for result in results] == [0, 0, 0], results[0].output
+        found = [json.loads(result.stdout).get("labels") for result in results]
+    result = coordinate()
+    assert result.exit_code == 0, result.output
+
+    posterior = silomix.load("results/posterior.silomix")
+    study = read_study("study.toml")
+    shards = {name: encode(rows, study.table_schema) for name, rows in parts.items()}
+    assert_same(in_process(Case(study, shards, DEFAULT, table)), posterior)
+    labels = np.concatenate([pd.read_csv(path)["cluster"] for path in found])
+    assert adjusted_rand_index(labels, old) > 0.8
+    means = dict(zip(posterior.parameter_names, posterior.parameters.mean(axis=0).T, strict=True))
+    assert np.sort(means["age", "mean"]) == pytest.approx([46.0, 65.0], abs=2.0)
+    assert np.sort(means["dose", "mean"]) == pytest.approx([1.0, 2.0], abs=0.2)
+    assert np.sort(means["visits", "rate"]) == pytest.approx([1.5, 7.0], abs=0.6)
+    profiles = pd.read_csv("results/profiles.csv").set_index(["variable", "level_name"])
+    assert profiles.loc[("age", "mean"), "mean"].between(44, 67).all()
 
 
 def test_labels_have_the_row_numbers_of_a_table_of_all_silos(desk, tmp_path):

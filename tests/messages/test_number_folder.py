@@ -6,11 +6,12 @@ import csv
 
 import numpy as np
 import pytest
-from cases.number_cases import MIXED, number_study, release_of, two_clusters
+from cases.number_cases import MIXED, release_of, two_clusters
 
 from silomix.errors import MessageError
 from silomix.messages.csv_tables import read_release_arrays, release_tables
 from silomix.messages.folder import read, read_release, write_release
+from silomix.study import make_study
 from silomix.study.policy import PRESETS
 
 ARRAYS = ("sizes", "mean", "concentration", "medians", "effective_counts")
@@ -66,7 +67,7 @@ def test_another_location_is_another_study(shard, tmp_path):
     moved = {name: content.replace(b",54.0,", b",55.0,") for name, content in files.items()}
     assert read_release_arrays(moved)[1].variables != MIXED.variables
     write_release(release, tmp_path / "out", MIXED)
-    read(tmp_path / "out", study=number_study(["north"]))
+    read(tmp_path / "out", study=make_study(MIXED, ["north"]))
 
 
 @pytest.mark.parametrize("wrong", [b",nan,", b",1e300,", b",-inf,"])

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import narwhals as nw
 import numpy as np
 import pytest
-from cases import numbers
-from cases.numbers import MIXED, NUMBERS, numbers_posterior
-from cases.posteriors import pack, unpack
+from cases.posteriors import MIXED, NUMBERS, make_table, numbers_posterior, pack, unpack
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm, poisson
 
 import silomix
 from silomix.errors import FileError, SilomixError
+from silomix.model.families import make_family
 from silomix.model.metrics import adjusted_rand_index
-from silomix.posterior import membership, outside_variables, saved_file
+from silomix.model.prior import Prior
 from silomix.posterior.characterise import contrast, difference_map, nearly_same, traits
 
 NAMES = {
@@ -35,15 +33,6 @@ NAMES = {
 @pytest.fixture(params=[NUMBERS, MIXED], ids=["numbers", "mixed"])
 def posterior(request, seed):
     return numbers_posterior(np.random.default_rng(seed), request.param, drifts=True)
-
-
-@pytest.fixture
-def encoding(monkeypatch):
-    """Rows are encoded as the case has them."""
-    for module in (membership, outside_variables):
-        monkeypatch.setattr(
-            module, "encode", lambda frame, schema: numbers.load(nw.to_native(frame), schema)
-        )
 
 
 class TestParameters:
@@ -106,8 +95,7 @@ class TestFrames:
 
 class TestFile:
     @pytest.fixture
-    def saved(self, posterior, tmp_path, monkeypatch):
-        monkeypatch.setattr(saved_file, "Study", type(posterior.study))
+    def saved(self, posterior, tmp_path):
         return posterior.save(tmp_path / "posterior.silomix")
 
     def test_there_and_back(self, posterior, saved):
@@ -135,7 +123,7 @@ class TestContrast:
 
     @pytest.fixture
     def found(self):
-        family = numbers.study_of(NUMBERS).pooled_model.family
+        family = make_family(NUMBERS, Prior())
         # age, log dose, visits: mean, sd, mean, sd, rate
         clusters = [[2.0, 1.0, 0.1, 1.0, 4.0], [0.0, 3.0, 0.1, 1.0, 0.5]]
         weights, parameters = np.tile([0.25, 0.75], (4, 1)), np.tile(clusters, (4, 1, 1))
@@ -164,17 +152,24 @@ class TestContrast:
         assert difference_map(found[1], alike, found[2]) is None
 
 
-@pytest.mark.parametrize("schema", [NUMBERS, MIXED], ids=["numbers", "mixed"])
-def test_a_fit_finds_the_clusters_and_those_of_new_rows(schema, seed, encoding):
+@pytest.mark.parametrize(
+    ("variables", "kinds"),
+    [
+        (["age", "dose", "visits"], {"dose": "log-gaussian", "visits": "poisson"}),
+        (["smoker", "stage", "age", "visits"], {"visits": "poisson"}),
+    ],
+    ids=["numbers", "mixed"],
+)
+def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, seed):
     rng = np.random.default_rng(seed)
-    table, truth = numbers.make_table(rng)
-    found = numbers.fit(table, schema, iterations=300)
+    table, truth = make_table(rng)
+    found = silomix.fit(table, silo="silo", threads=1, variables=variables, kinds=kinds)
     assert adjusted_rand_index(found.labels, truth) > 0.9
     wide = found.profiles(layout="wide").set_index(["variable", "level_name"])
     older = found.labels[truth == 1][0]
     assert wide.loc[("age", "mean"), f"cluster {older}"] == pytest.approx(66.0, abs=2.0)
     assert wide.loc[("age", "sd"), f"cluster {older}"] == pytest.approx(5.0, abs=1.0)
-    new, labels = numbers.make_table(rng, 100)
+    new, labels = make_table(rng, 100)
     new.loc[0, ["age", "visits"]] = np.nan
     shares = found.membership(new, silo="silo")
     assert_allclose(shares.sum(axis=1), 1.0)
@@ -186,12 +181,12 @@ def test_a_fit_finds_the_clusters_and_those_of_new_rows(schema, seed, encoding):
     assert_allclose(np.sort(shares), [0.0, 1.0], atol=0.1)
 
 
-def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed, encoding):
+def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed):
     """Of the logarithm of a dose, the density is that of the logarithm."""
     rng = np.random.default_rng(seed)
     made, table = (
         numbers_posterior(rng, NUMBERS),
-        numbers.make_table(rng, 6)[0].drop(columns="silo"),
+        make_table(rng, 6)[0].drop(columns="silo"),
     )
     table.loc[0, "age"] = np.nan
     columns = [table["age"], np.log(table["dose"]), table["visits"]]
@@ -205,10 +200,10 @@ def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed, encodi
     assert_allclose(made.membership(table), expected, atol=1e-4)
 
 
-def test_a_level_without_any_probability_beside_numbers(seed, encoding):
+def test_a_level_without_any_probability_beside_numbers(seed):
     """Of draws in single precision some are exactly zero."""
     rng = np.random.default_rng(seed)
-    made, table = numbers_posterior(rng), numbers.make_table(rng, 20)[0].drop(columns="silo")
+    made, table = numbers_posterior(rng), make_table(rng, 20)[0].drop(columns="silo")
     made.profile_draws[:, 0, :2] = [1.0, 0.0]
     found = made.membership(table)
     assert_allclose(found.sum(axis=1), 1.0)

@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from cases import numbers
-from cases.numbers import MIXED, NUMBERS, numbers_posterior
+from cases.posteriors import MIXED, NUMBERS, SILOS, make_table, numbers_posterior
 
 from silomix.errors import SilomixError
 from silomix.model.schema import Variable
+from silomix.model.table import encode
 from silomix.posterior.characterise import contrast
 from silomix.report import make_report, number_sections, plots
 from silomix.report import results_folder as files
@@ -19,6 +19,7 @@ from silomix.report.cluster_sections import traits_table
 from silomix.report.number_sections import Number, curves_table, numbers_table
 from silomix.report.run_sections import drift_table
 from silomix.silo.local import Silo, sample_locally
+from silomix.study import make_study
 
 
 @pytest.fixture(params=[NUMBERS, MIXED], ids=["numbers", "mixed"])
@@ -119,9 +120,9 @@ def test_the_folder_of_the_whole_result(posterior, tmp_path):
 
 
 def test_the_folder_of_one_silo(seed, tmp_path):
-    table, _ = numbers.make_table(np.random.default_rng(seed), 120)
-    study = numbers.study_of(MIXED, iterations=300)
-    local = sample_locally(Silo("north", 0, numbers.load(table, MIXED), study))
+    table, _ = make_table(np.random.default_rng(seed), 120)
+    study = make_study(MIXED, SILOS, seed=7, iterations=300)
+    local = sample_locally(Silo("north", 0, encode(table, MIXED), study))
     files.write_silo(tmp_path / "out", "north", local, keep_draws=True)
     profiles = pd.read_csv(tmp_path / "out/profiles.csv").set_index(["variable", "level"])
     ages = profiles.loc[("age", "mean"), "mean"].to_numpy()

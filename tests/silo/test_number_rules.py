@@ -10,24 +10,18 @@ from cases.number_cases import (
     AGE,
     DEFAULT,
     NUMBERS,
-    ByFolder,
-    number_study,
     release_of,
     shard_of,
-    silos_of,
     two_clusters,
 )
 
-from silomix.coordinator.pipeline import run_study
 from silomix.messages.message_checks import breaches, release_problems
 from silomix.messages.rounding import join_said, read_said
 from silomix.model.families import make_family, sum_rules
 from silomix.model.families.rounded import Said, round_counts
-from silomix.model.metrics import adjusted_rand_index
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Shard
 from silomix.study.policy import PRESETS, Policy
-from silomix.transports.in_process import InProcess
 
 FAMILY = make_family(NUMBERS, Prior())
 ROWS = 203
@@ -220,23 +214,3 @@ def test_exact_sums_behind_are_the_posterior(seed):
     plain = FAMILY.draw(FAMILY.posterior(said), np.random.default_rng(seed + 1), 4000)[:, 0]
     error = plain.std(axis=0) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - plain.mean(axis=0)) < 8 * error).all()
-
-
-def test_a_study_by_file_under_the_default_policy(tmp_path):
-    """Two clusters in three silos: found, named alike, and bit for bit the same by folder."""
-    rng = np.random.default_rng(5)
-    shards, truth = zip(*(two_clusters(rng, rows) for rows in (300, 260, 220)), strict=True)
-    study = number_study(
-        ["north", "south", "west"], preset="files", iterations=600, seed=2, components=4
-    )
-    silos = silos_of(study, shards)
-    found = run_study(study, InProcess(silos))
-    again = silos_of(study, shards)
-    by_file = run_study(study, ByFolder(InProcess(again), study, tmp_path))
-    np.testing.assert_array_equal(found.profile_draws, by_file.profile_draws)
-    for silo, old in zip(silos, truth, strict=True):
-        assert adjusted_rand_index(silo.store.membership.argmax(axis=1), old) > 0.8
-    ages = np.sort(found.profile_draws[:, :, 2].mean(axis=0))
-    np.testing.assert_allclose(ages, [-0.9, 1.2], atol=0.2)
-    rates = np.sort(found.profile_draws[:, :, 4].mean(axis=0))
-    np.testing.assert_allclose(rates, [1.5, 7.0], atol=0.6)

@@ -29,10 +29,10 @@ FILES = {
     "README.txt": "this page",
     "message.json": "whose this is, what the silo says of its run, and checksums",
     "cluster_sizes.csv": "rows of each cluster",
-    "profile.csv": "for each cluster, how common each level of each variable is",
+    "profile.csv": "for each cluster, how common each level is; mean and spread of numbers",
     "checks.csv": "the rules of the policy, and what they did",
     "not_included.txt": "what is kept in the silo",
-    "profile.png": "profile.csv as a picture",
+    "profile.png": "the levels of profile.csv as a picture",
     "weights.csv": "posterior draws of the clusters' shares",
     "probabilities.csv": "posterior draws of profile.csv",
 }

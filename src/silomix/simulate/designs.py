@@ -11,7 +11,7 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.schema import MISSING_LEVEL, Schema
 from silomix.model.sentences import at_least, one_of
-from silomix.simulate.numbers import (
+from silomix.simulate.number_designs import (
     MEAN_SPREADS,
     draw_missing,
     draw_number_cells,
