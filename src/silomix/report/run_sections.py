@@ -69,6 +69,7 @@ REPLIES = {
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
+SUMS = ("sums", "of cells by cluster: counts of levels, and of numbers their sum and that of squares")
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
@@ -234,6 +235,13 @@ def sent_kinds(posterior: Posterior) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(posterior.provenance.sent.values())))
 
 
+def reply(kind: str, study: Study) -> tuple[str, str]:
+    """Return what people call a kind of reply in a study, and what it is."""
+    if kind == "PolishReply" and study.table_schema.numbers:
+        return SUMS
+    return REPLIES.get(kind, (kind, kind))
+
+
 def sent_table(posterior: Posterior) -> Table:
     """Return what left each silo, in bytes, by kind of reply."""
     silos, made = posterior.silos, posterior.provenance
@@ -245,7 +253,7 @@ def sent_table(posterior: Posterior) -> Table:
 
     columns: dict[str, Any] = {"silo": silos}
     for kind in sent_kinds(posterior):
-        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, kind) for silo in silos]
+        columns[reply(kind, posterior.study)[0]] = [cell(silo, kind) for silo in silos]
     columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
     return make_table("Bytes that left each silo, by kind of reply", columns)
 
