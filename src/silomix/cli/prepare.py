@@ -264,9 +264,10 @@ def study_command(
         "files": [out],
     }
     lines = [(one.name, _in_short(one)) for one in study.variables]
+    head = "levels, or kind and units" if study.table_schema.numbers else "levels"
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
-        frame_view(pd.DataFrame(lines, columns=["variable", "levels"])),
+        frame_view(pd.DataFrame(lines, columns=["variable", head])),
         *map(Text, tell_guess(study, settings.get("kind"))),
         Text(f"Digest: {digest(study)}"),
     )

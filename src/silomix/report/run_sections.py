@@ -69,7 +69,10 @@ REPLIES = {
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
-SUMS = ("sums", "of cells by cluster: counts of levels, and of numbers their sum and that of squares")
+SUMS = (
+    "sums",
+    "of cells by cluster: counts of levels, and of numbers their sum and that of squares",
+)
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
@@ -233,8 +236,10 @@ def influence_table(found: SiloWeights) -> Table:
 
 
 def sent_kinds(posterior: Posterior) -> list[str]:
-    """Return the kinds of replies that were sent, in the order of the method."""
-    return list(dict.fromkeys(chain.from_iterable(posterior.provenance.sent.values())))
+    """Return the kinds of replies that were sent, in the order of the method; none is empty."""
+    sent = posterior.provenance.sent.values()
+    kinds = dict.fromkeys(chain.from_iterable(sent))
+    return [kind for kind in kinds if any(silo.get(kind) for silo in sent)]
 
 
 def reply(kind: str, study: Study) -> tuple[str, str]:
