@@ -616,6 +616,21 @@ def test_demo_tells_and_writes(demo):
         assert found.record["verdict"] in told
 
 
+def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(tmp_path):
+    result = run("demo", "--mixed", "--out", tmp_path, "--quiet")
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in tmp_path.iterdir()} == RESULTS | {"table.csv", "comparison.txt"}
+    told = " ".join(result.stdout.split())
+    assert "and found 6 clusters" in told
+    both = re.search(r"clusters: (0\.\d+); the true parameters would give (0\.\d+)", told)
+    agreement, best = both.groups()
+    assert abs(float(agreement) - float(best)) < 0.01
+    # 54 intervals of 95 %, of which fewer than 45 cover once in 1,000 tables
+    true, inside = re.search(r"Of (\d+) true means, [a-z ]+, (\d+) are in", told).groups()
+    assert true == "54"
+    assert int(inside) >= 45
+
+
 def test_demo_as_json_with_a_cluster_that_was_not_found(demo, monkeypatch):
     folder, _, _ = demo
     table = pd.read_csv(folder / "table.csv", dtype=str)
@@ -625,7 +640,7 @@ def test_demo_as_json_with_a_cluster_that_was_not_found(demo, monkeypatch):
     merged = dataclasses.replace(assignment, labels=np.minimum(assignment.labels, 4))
     fewer = compare(dataclasses.replace(whole_fit, assignment=merged), table, truth, folder)
     assert [planted["found"] for planted in fewer.record["planted"]].count(None) == 1
-    monkeypatch.setattr(prepare, "run_demo", lambda out, progress: fewer)
+    monkeypatch.setattr(prepare, "run_demo", lambda out, **_: fewer)
     assert "not found" in run("demo", "--out", folder).stdout
     record = json.loads(run("demo", "--out", folder, "--json").stdout, parse_constant=pytest.fail)
     assert None in [planted["share"] for planted in record["planted"]]

@@ -11,6 +11,7 @@ from cases.number_cases import MIXED, release_of, two_clusters
 from silomix.errors import MessageError
 from silomix.messages.csv_tables import read_release_arrays, release_tables
 from silomix.messages.folder import read, read_release, write_release
+from silomix.model.schema import Schema, Shard
 from silomix.study import make_study
 from silomix.study.policy import PRESETS
 
@@ -59,6 +60,17 @@ def test_the_page_for_people_says_what_numbers_leave(shard, tmp_path):
         write_release(release_of(shard, PRESETS[policy]), tmp_path / policy, MIXED)
         page = " ".join((tmp_path / policy / "README.txt").read_text().split())
         assert word in page
+
+
+def test_the_page_of_numbers_alone_does_not_speak_of_levels(shard, tmp_path):
+    schema = Schema(MIXED.numbers)
+    alone = Shard(schema, shard.codes[:, :0], shard.numbers)
+    for policy, tier in (("default", "summary"), ("open", "draws")):
+        release = release_of(alone, PRESETS[policy], tier, components=2)
+        write_release(release, tmp_path / policy, schema)
+        page = (tmp_path / policy / "README.txt").read_text()
+        assert "level" not in page
+        assert "How many rows each cluster has" in page
 
 
 def test_another_location_is_another_study(shard, tmp_path):

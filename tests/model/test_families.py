@@ -10,6 +10,7 @@ from scipy import stats
 
 from silomix.model.families import make_family
 from silomix.model.prior import Prior
+from silomix.model.schema import Schema, Shard, Variable
 
 nan = np.nan
 LEVELS = np.array([0, 1, 1, nan, 0, 1, 1])
@@ -81,6 +82,22 @@ def test_the_density_is_that_of_the_data_in_their_own_units(case, seed):
         known = ~np.isnan(cells)
         expected[known] += [kind.log_cell(x, own) for x in cells[known]]
     assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_the_density_of_a_logarithm_is_that_of_the_number_itself():
+    """Beside a number that is as it is, and in rows with a missing one."""
+    variables = (
+        Variable("x", kind="gaussian", location=2.0, scale=0.7, transform="log"),
+        Variable("y", kind="gaussian", location=54.0, scale=9.0),
+    )
+    cells = np.column_stack([VALUES, VALUES[::-1]])
+    shard = Shard(Schema(variables), np.empty((len(cells), 0), np.uint8), cells)
+    family, (m, s, other, spread) = make_family(shard.schema, Prior()), np.array([0.3, 0.5, -1, 2])
+    x, y = np.exp(2 + 0.7 * cells[:, 0]), 54 + 9 * cells[:, 1]
+    logs = stats.lognorm(0.7 * s, scale=np.exp(2 + 0.7 * m)).logpdf(x)
+    expected = np.nan_to_num(logs) + np.nan_to_num(stats.norm(54 + 9 * other, 9 * spread).logpdf(y))
+    found = family.features(shard) @ family.natural(np.array([m, s, other, spread]))
+    assert_allclose(found + family.log_base(shard), expected, rtol=1e-12)
 
 
 def test_draws_in_single_precision_have_the_density_of_their_rounded_values(case, seed):

@@ -114,7 +114,7 @@ def test_a_value_of_many_rows_is_modelled_apart(missing, caplog):
     )
     twin, income, _ = shard.schema.variables
     levels = ("no", "yes") + (MISSING_LEVEL,) * (missing == "level")
-    assert twin == Variable("income = 0", levels, spike=0.0, source="income")
+    assert twin == Variable("income is 0", levels, spike=0.0, source="income")
     assert (income.name, income.location, income.spike) == ("income", 600.0, 0.0)
     assert_array_equal(shard.codes[:, 0], [1, 1, 1, 2, *[0] * 11])
     assert_array_equal(np.isnan(shard.numbers[:, 0]), [True] * 4 + [False] * 11)

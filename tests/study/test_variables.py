@@ -18,7 +18,7 @@ from silomix.study.roster import own_rows
 VARIABLES = (
     Variable("sex", ("f", "m")),
     Variable("age group", ("below 54", "54 or more"), edges=(54.0,)),
-    Variable("income = 0", ("no", "yes"), spike=0.0, source="income"),
+    Variable("income is 0", ("no", "yes"), spike=0.0, source="income"),
     Variable("income", kind="gaussian", location=23300.0, scale=25900.0, spike=0.0),
     Variable("crp", kind="gaussian", location=-0.13, scale=0.97, transform="log"),
     Variable("visits", kind="poisson", location=1.9),
@@ -43,7 +43,7 @@ levels = ["below 54", "54 or more"]
 edges = [54.0]
 
 [[variables]]
-name = "income = 0"
+name = "income is 0"
 levels = ["no", "yes"]
 spike = 0.0
 source = "income"
@@ -147,7 +147,7 @@ def test_a_silo_reads_its_rows_in_the_units_of_the_study(tmp_path):
     schema = read_study(write_study(study, tmp_path / "study.toml")).table_schema
     rows = own_rows(pd.DataFrame({"income": [0, 700.5], "sex": "m"}), None, "north", study)
     shard = encode(rows, schema)
-    twin = [v.name for v in schema.categories].index("income = 0")
+    twin = [v.name for v in schema.categories].index("income is 0")
     (income,) = schema.numbers
     assert shard.codes[:, twin].tolist() == [1, 0]
     assert shard.numbers[1, 0] == (700.5 - income.location) / income.scale

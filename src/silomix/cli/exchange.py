@@ -24,7 +24,7 @@ from silomix.model.files import private_file
 from silomix.model.sentences import listing
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
-from silomix.report.run_sections import REPLY_NAMES
+from silomix.report.run_sections import reply
 from silomix.report.summary import json_lines, posterior_record, posterior_view
 from silomix.silo.local import Silo, open_site, place_in
 from silomix.study import Study, digest, read_study
@@ -234,7 +234,11 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         return Group(Text(rules), Text("No question is open."))
     lines = []
     for item in done:
-        leaves = f"refused: {REFUSALS[item.refused]}" if item.refused else REPLY_NAMES[item.reply]
+        leaves = (
+            f"refused: {REFUSALS[item.refused]}"
+            if item.refused
+            else reply(item.reply, silo.study)[0]
+        )
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
     table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes"])
     return Group(Text(rules), frame_view(table, left=["asked", "leaves"]))

@@ -18,9 +18,10 @@ from silomix.messages.progress import showing
 from silomix.model.families import make_family
 from silomix.model.families.rows import Rows
 from silomix.model.files import writing
-from silomix.model.metrics import adjusted_rand_index, pair_clusters
+from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.prior import Prior
 from silomix.model.reading import read_table
+from silomix.model.schema import Schema, Variable
 from silomix.model.sentences import listing, one_of
 from silomix.model.table import load
 from silomix.posterior import Posterior
@@ -45,33 +46,36 @@ WORDS["design"] = (*DESIGNS, COHORT)
 
 
 @command()
-def demo_command(*, out: Path, quiet: bool = False) -> Shown:
+def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Shown:
     """Cluster four simulated hospitals without pooling them; compare with the truth.
 
     Parameters
     ----------
     out : Folder for reports and tables; replaced.
+    mixed : Categories, numbers and a count, with missing cells; else categories.
 
     Examples
     --------
     silomix demo --out demo-output
     """
     with showing(quiet=quiet) as report:
-        return run_demo(out, progress=report or False)
+        return run_demo(out, mixed=mixed, progress=report or False)
 
 
-def run_demo(folder: Path, **settings: Any) -> Shown:
+def run_demo(folder: Path, *, mixed: bool = False, **settings: Any) -> Shown:
     """Simulate the hospitals, fit, compare, and write everything to `folder`.
 
     `settings` go to `silomix.fit`.
     """
-    table, truth = draw_table(DESIGN, separability=SEPARABILITY, seed=SEED)
+    variables = "mixed" if mixed else "categorical"
+    table, truth = draw_table(DESIGN, separability=SEPARABILITY, variables=variables, seed=SEED)
     table = table.rename(columns={SILO_COLUMN: COLUMN})
     table[COLUMN] = table[COLUMN].str.replace("silo", COLUMN)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_table(table, folder / "table.csv")
-    posterior = fit(table, COLUMN, seed=SEED, title="The silomix demonstration", **settings)
+    settings |= {"title": "The silomix demonstration", "kinds": truth.kinds if mixed else None}
+    posterior = fit(table, COLUMN, seed=SEED, **settings)
     write_posterior(folder, posterior)
     found = compare(posterior, table, truth, folder)
     write_text(as_text(found.view), found.record["comparison"])
@@ -84,9 +88,10 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     # of the labels found, and of those that the true parameters would give
     agreement = adjusted_rand_index(truth.labels, posterior.labels)
     best = adjusted_rand_index(truth.labels, best_labels(table, truth))
+    drawn = f"{DESIGN}, {SEPARABILITY}{', mixed' if posterior.study.table_schema.numbers else ''}"
     view = Group(
         Text(
-            f"Four simulated hospitals ({DESIGN}, {SEPARABILITY}, seed {SEED}) and {len(planted)} "
+            f"Four simulated hospitals ({drawn}, seed {SEED}) and {len(planted)} "
             "clusters; no hospital has them all. Each sampled its own rows; the coordinator "
             f"matched and combined what they released, and found {posterior.n_clusters} clusters."
         ),
@@ -94,6 +99,7 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
             f"Adjusted Rand index with the planted clusters: {agreement:.3f}; the true parameters "
             f"would give {best:.3f} (1 is equal, 0 is chance)."
         ),
+        *_numbers_view(posterior, truth, planted),
         _planted_view(planted),
         posterior_view(posterior),
     )
@@ -126,13 +132,40 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
 
 def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     """Return the most probable cluster of each row under the true parameters: (row,)."""
-    shard, places = load(table.drop(columns=COLUMN)), pd.factorize(table[COLUMN])[0]
+    shard, places = load(table, schema=_schema_of(truth)), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
     for place, weights in enumerate(truth.weights_by_silo):
         own = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
         known = own.membership(weights[None], truth.probabilities[None])
         labels[places == place] = known.membership.argmax(axis=1)
     return labels
+
+
+def _schema_of(truth: Truth) -> Schema:
+    """Return the variables in the units of the truth's parameters, which are the table's own."""
+    words = {name: tuple(word for of, word in truth.levels if of == name) for name in truth.kinds}
+    return Schema(
+        tuple(
+            Variable(name, words[name] if kind == "categorical" else (), kind)
+            for name, kind in truth.kinds.items()
+        )
+    )
+
+
+def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> list[Text]:
+    """Say how many true means, spreads and rates of the clusters found are in their intervals."""
+    pairs, levels = planted["found"].dropna().astype(int), len(posterior.levels)
+    if levels == len(truth.levels) or not len(pairs):
+        return []
+    lower, upper = highest_density_interval(posterior.parameters[:, pairs, levels:])
+    true = truth.probabilities[pairs.index, levels:]
+    inside = ((lower <= true) & (true <= upper)).sum()
+    return [
+        Text(
+            f"Of {true.size} true means, standard deviations and rates of these clusters, {inside} "
+            "are in their 95% intervals."
+        )
+    ]
 
 
 def _planted_view(planted: pd.DataFrame) -> RenderableType:
@@ -231,9 +264,10 @@ def study_command(
         "files": [out],
     }
     lines = [(one.name, _in_short(one)) for one in study.variables]
+    head = "levels, or kind and units" if study.table_schema.numbers else "levels"
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
-        frame_view(pd.DataFrame(lines, columns=["variable", "levels"])),
+        frame_view(pd.DataFrame(lines, columns=["variable", head])),
         *map(Text, tell_guess(study, settings.get("kind"))),
         Text(f"Digest: {digest(study)}"),
     )

@@ -15,7 +15,7 @@ from silomix.model.sentences import plural
 from silomix.study.policy import GIVES_AWAY, UNLIMITED, Policy, policy_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.messages import Release
@@ -36,6 +36,8 @@ FILES = {
     "weights.csv": "posterior draws of the clusters' shares",
     "probabilities.csv": "posterior draws of profile.csv",
 }
+
+PROFILE_OF_NUMBERS = "for each cluster, what each variable is like: means, spreads, shares"
 
 NOT_INCLUDED_TEXT = """\
 These never leave the silo in a release:
@@ -74,9 +76,9 @@ def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
         "What the policy did": what_rules_did(release),
         "What a recipient could infer": [
             *(number_inferences(schema, policy, release.tier) if schema.numbers else []),
-            *inferences(policy, release.tier),
+            *inferences(schema, policy, release.tier),
         ],
-        "What may still be asked": further_questions(policy),
+        "What may still be asked": further_questions(schema, policy),
     }
 
 
@@ -89,7 +91,10 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
         heading: [bullet(sentence) for sentence in sentences]
         for heading, sentences in explain(release, schema).items()
     }
-    sections["Files"] = [f"  {name:<20} {what}" for name, what in FILES.items() if name in there]
+    files_told = FILES | ({"profile.csv": PROFILE_OF_NUMBERS} if schema.numbers else {})
+    sections["Files"] = [
+        f"  {name:<20} {what}" for name, what in files_told.items() if name in there
+    ]
     parts = [title, "=" * len(title), ""]
     for heading, lines in sections.items():
         parts += [heading, "-" * len(heading), *lines, ""]
@@ -124,8 +129,8 @@ def what_rules_did(release: Release) -> list[str]:
     ]
 
 
-def inferences(policy: Policy, tier: str) -> list[str]:
-    """Return what someone who holds the folder could work out from it."""
+def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
+    """Return what someone who holds the folder could work out from it, of numbers apart."""
     base, least = policy.round_to, least_units(policy) * policy.round_to
     width = f"to the nearest {base}" if base > 1 else "exactly"
     counts = (
@@ -142,9 +147,10 @@ def inferences(policy: Policy, tier: str) -> list[str]:
         "That a level shown with the smallest possible count has few rows in the cluster: anything "
         f"from none to about {least + base // 2}. Which of these, the folder does not say."
     )
+    of_levels = [counts, *([smallest] if tier == "summary" and least else [])]
+    sizes = f"How many rows each cluster has, {width}."
     return [
-        counts,
-        *([smallest] if tier == "summary" and least else []),
+        *(of_levels if schema.categories else [sizes]),
         "Which values go together: what each cluster is like, and which are common in the silo.",
         PERSONS,
         COMPARING,
@@ -167,27 +173,38 @@ def number_inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     return [exact if tier == "draws" or not policy.has_rules else rounded]
 
 
-def further_questions(policy: Policy) -> list[str]:
+def further_questions(schema: Schema, policy: Policy) -> list[str]:
     """Return what the policy lets a coordinator ask next."""
-    asked = []
-    for kind, what in QUESTIONS.items():
+    asked, of_numbers = [], bool(schema.numbers)
+    gives_away = GIVES_AWAY | (NUMBERS_GIVE_AWAY if of_numbers else {})
+    for kind, what in (QUESTIONS | (NUMBER_QUESTIONS if of_numbers else {})).items():
         limit: int = getattr(policy.exchanges, kind)
         times = plural(limit, "point" if kind == "gradients" else "time")
         often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
         asked.append(f"{what}: {often if limit else 'never'}.")
-        if limit and kind in GIVES_AWAY:
-            asked.append(f"That gives away {GIVES_AWAY[kind]}.")
+        if limit and kind in gives_away:
+            asked.append(f"That gives away {gives_away[kind]}.")
     shown = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
     return [*asked, f"This release {shown} be shown to other silos of the study."]
 
 
-QUESTIONS: Mapping[str, str] = {
+QUESTIONS: dict[str, str] = {
     "divergence": "How well other clusters fit the rows (divergence)",
     "sharing": "All silos' releases shown to this one, for gradients at them (sharing)",
     "gradients": "The rows' log-likelihood and its gradient (gradients)",
     "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
     "polish": "Sampled counts of each level in each cluster (polish)",
     "assign": "How many rows go to each of the clusters that are asked about (assign)",
+}
+
+# the same where a study has numbers, and maybe no levels
+NUMBER_QUESTIONS = {"polish": "Sampled sums over the rows of each cluster (polish)"}
+NUMBERS_GIVE_AWAY = {
+    "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
+    "can tell the exact sums of every variable, whatever minimum_count and round_to say; and the "
+    "silo's release to the silos that are asked later",
+    "polish": "sums of every variable in each cluster, sampled anew for every chain: their mean is "
+    "the exact sum, whatever minimum_count and round_to say",
 }
 
 

@@ -268,7 +268,7 @@ def _infer_variables(
     spike = find_spike(values) if is_guess else None
     if spike is None:
         return [number_variable(values, name, word, label)]
-    twin = Variable(f"{name} = {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
+    twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
     others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
     return [_with_missing(twin, cells, missing), replace(others, spike=spike)]
 

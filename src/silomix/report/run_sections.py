@@ -69,6 +69,10 @@ REPLIES = {
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
+SUMS = (
+    "sums",
+    "of cells by cluster: counts of levels, and of numbers their sum and that of squares",
+)
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
@@ -95,7 +99,9 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         matching, method = study.matching.method, study.aggregation.method
         how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
-            how += f", with the oracle {study.aggregation.oracle!r}"
+            # distinct rows of numbers would be the rows
+            oracle = "federated" if study.table_schema.numbers else study.aggregation.oracle
+            how += f", with the oracle {oracle!r}"
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
         yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
@@ -230,8 +236,17 @@ def influence_table(found: SiloWeights) -> Table:
 
 
 def sent_kinds(posterior: Posterior) -> list[str]:
-    """Return the kinds of replies that were sent, in the order of the method."""
-    return list(dict.fromkeys(chain.from_iterable(posterior.provenance.sent.values())))
+    """Return the kinds of replies that were sent, in the order of the method; none is empty."""
+    sent = posterior.provenance.sent.values()
+    kinds = dict.fromkeys(chain.from_iterable(sent))
+    return [kind for kind in kinds if any(silo.get(kind) for silo in sent)]
+
+
+def reply(kind: str, study: Study) -> tuple[str, str]:
+    """Return what people call a kind of reply in a study, and what it is."""
+    if kind == "PolishReply" and study.table_schema.numbers:
+        return SUMS
+    return REPLIES.get(kind, (kind, kind))
 
 
 def sent_table(posterior: Posterior) -> Table:
@@ -245,7 +260,7 @@ def sent_table(posterior: Posterior) -> Table:
 
     columns: dict[str, Any] = {"silo": silos}
     for kind in sent_kinds(posterior):
-        columns[REPLY_NAMES.get(kind, kind)] = [cell(silo, kind) for silo in silos]
+        columns[reply(kind, posterior.study)[0]] = [cell(silo, kind) for silo in silos]
     columns["total"] = [f"{sum(made.sent.get(silo, {}).values()):,}" for silo in silos]
     return make_table("Bytes that left each silo, by kind of reply", columns)
 

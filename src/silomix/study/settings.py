@@ -181,7 +181,7 @@ class Ball(MatchingSettings):
 
 
 class Evidence(MatchingSettings):
-    """Merge groups of clusters while the Dirichlet-multinomial evidence rises.
+    """Merge groups of clusters while the evidence for them rises.
 
     Examples
     --------

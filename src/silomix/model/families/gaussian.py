@@ -108,9 +108,13 @@ class Gaussian:
         return flat(known, x, x * x)
 
     def log_base(self, cells: Floats) -> Floats:
-        """Return what log p(x) has beside T · η: the change of units, (row,)."""
+        """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
         scales = np.array([variable.scale for variable in self.variables])
-        return -(~np.isnan(cells) @ np.log(scales))
+        locations = np.array([variable.location for variable in self.variables])
+        logs = np.array([variable.transform == "log" for variable in self.variables])
+        # p(x) = p(ln x) / x, and ln x is the cell in the table's units
+        jacobian = np.where(logs, cells * scales + locations, 0.0) + np.log(scales)
+        return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
