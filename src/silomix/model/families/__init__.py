@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from silomix.model.families.family import Family
-    from silomix.model.families.number_family import NumberFamily
+    from silomix.model.families.numeric import NumberFamily
     from silomix.model.prior import Prior
     from silomix.model.schema import Schema
 

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
 from silomix.model.families.family import by_variable, flat
-from silomix.model.families.number_family import MOST_ROWS, SIZE_SD, NumberFamily, drifting
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.model.families.rounded import SAME
 
 if TYPE_CHECKING:
@@ -73,12 +73,6 @@ class Gaussian(NumberFamily):
         """Return the difference of means in sds within clusters, and the log ratio of sds."""
         (m, s), (mean, within) = by_variable(parameters, 2), by_variable(whole, 2)
         return flat((m - mean) / within, np.log(s / within))
-
-    def features(self, cells: Floats) -> Floats:
-        """Return T(x), (row, statistic), of cells (row, variable); nan is a missing one."""
-        known = ~np.isnan(cells)
-        x = np.where(known, cells, 0.0)
-        return flat(known, x, x * x)
 
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units, (row,)."""
@@ -252,11 +246,9 @@ class Gaussian(NumberFamily):
         mean = _mean(n, total)
         weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
-        m0, l0, a0, b0 = by_variable(self.prior(), 4)
-        size = l0 + weight
-        centre = (l0 * m0 + weighted) / size
-        b = b0 + 0.5 * (squares + l0 * m0 * m0 - size * centre * centre)
-        return flat(centre, size, a0 + 0.5 * n.sum(axis=0), np.maximum(b, SMALLEST_B))
+        found = self.posterior(flat(weight, weighted, squares))
+        found[..., 2::4] = PRIOR[2] + 0.5 * n.sum(axis=0)
+        return found
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared spreads."""

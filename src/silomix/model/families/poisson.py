@@ -24,13 +24,7 @@ from scipy.special import digamma, gammaincinv, gammaln
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families.family import by_variable, flat
-from silomix.model.families.number_family import (
-    MOST_ROWS,
-    SIZE_SD,
-    SMALLEST,
-    NumberFamily,
-    drifting,
-)
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, SMALLEST, NumberFamily, drifting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,19 +7,23 @@ statistics and the logarithm as coordinate. `docs/explanation/families.md` write
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families import sum_rules
-from silomix.model.families.family import Family, by_variable, draw_on_grid, fewer_rows, flat
+from silomix.model.families.family import (
+    FamilyOfNumbers,
+    by_variable,
+    draw_on_grid,
+    fewer_rows,
+    flat,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules, Said
+    from silomix.model.families.rounded import Rules
     from silomix.model.schema import Variable
 
 # of a parameter that must be above zero
@@ -30,37 +34,8 @@ MOST_ROWS = 1e9
 SIZE_SD = 3.0
 
 
-class Hooks(Family, Protocol):
-    """What `NumberFamily` asks of a family beside the methods of `Family`."""
-
-    def near(self, statistics: Floats) -> Floats:
-        """Return parameters of rows with these sums, sensible ones for few rows or none."""
-        ...
-
-    def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of x, in the units of the cells: (..., variable)."""
-        ...
-
-    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield priors that clusters may come from, (number,), and what speaks against each.
-
-        Parameters
-        ----------
-        statistics : (cluster, statistic)
-        """
-        ...
-
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Return the smallest and largest value that leave as they are, each (variable,)."""
-        ...
-
-    def log_sums(self, means: Floats, rows: Floats) -> Floats:
-        """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
-        ...
-
-
 if TYPE_CHECKING:
-    Base = Hooks
+    Base = FamilyOfNumbers
 else:
     Base = object  # a protocol's properties cannot be fields
 
@@ -89,11 +64,11 @@ class NumberFamily(Base):
 
     def __init_subclass__(cls) -> None:
         """Refuse a family that lacks a method when it is written, not in the middle of a fit."""
-        due = {name for name in vars(Family) | vars(Hooks) if name[0] != "_"} - {"variables"}
+        due = {name for name in dir(FamilyOfNumbers) if name[0] != "_"} - {"variables"}
         missing = sorted(name for name in due if not hasattr(cls, name))
         if missing:
             text = f"the family {cls.__name__} lacks {', '.join(missing)}"
-            raise TypeError(f"{text}; `Family` and `Hooks` say what they return")
+            raise TypeError(f"{text}; `FamilyOfNumbers` says what they return")
 
     @property
     def parameters(self) -> Ints:
@@ -144,9 +119,10 @@ class NumberFamily(Base):
         return self
 
     def features(self, cells: Floats) -> Floats:
-        """Return T(x), (row, statistic), of cells (row, variable); nan is a missing one."""
+        """Return T(x), (row, statistic), 1, x, x² ... of cells (row, variable), nan if missing."""
         known = ~np.isnan(cells)
-        return flat(known, np.where(known, cells, 0.0))
+        x = np.where(known, cells, 0.0)
+        return flat(known, *(x**power for power in range(1, len(self.statistic_words))))
 
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η, nothing: (row,)."""
@@ -258,10 +234,8 @@ class NumberFamily(Base):
         self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
-        values = [
-            self.log_marginal(statistics, parameters, np.full(current.shape[1], kappa))
-            for kappa in GRID
-        ]
+        grid = np.repeat(GRID[:, None], current.shape[1], axis=1)
+        values = [self.log_marginal(statistics, parameters, kappa) for kappa in grid]
         return draw_on_grid(np.array(values).sum(axis=(1, 3)), log_odds, rng)
 
     def winsorise(self, cells: Floats) -> Floats:
@@ -282,23 +256,12 @@ class NumberFamily(Base):
         low, high = (np.rint(bound[:, None] * per_step) for bound in self.bounds())
         return np.asarray((units >= low) & (units <= high))
 
-    def disclose(
-        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
-    ) -> Rounded:
-        """Return what may leave of the sums: see `silomix.model.families.sum_rules`."""
-        return sum_rules.disclose(self, cells, member, concentration, sizes, rules)
-
     def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
         """Say what each released mean is of: (cluster, variable)."""
         return sum_rules.basis_of(concentration, rules)
 
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
-        """Say which released means no rule lets out; nothing where all is well."""
-        return sum_rules.breach(self, mean, concentration, sizes, rules)
-
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw parameters given what was released of them: (draw, parameter)."""
-        return sum_rules.draw_behind(self, said, draws, rng)
+    disclose, breach = sum_rules.disclose, sum_rules.breach
+    draw_behind = sum_rules.draw_behind
 
 
 def drifting(kappa: Floats) -> tuple[Bools, Floats]:
