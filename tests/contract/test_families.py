@@ -252,5 +252,5 @@ def test_the_family_of_the_docs_drifts_as_it_says(page_family):
 
 
 def test_a_family_without_a_method_is_refused_when_it_is_written():
-    with pytest.raises(TypeError, match="the family Half lacks bounds, draw, .*near"):
+    with pytest.raises(TypeError, match=r"the family Half lacks back, bounds, .*near"):
         type("Half", (NumberFamily,), {})

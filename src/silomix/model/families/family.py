@@ -319,7 +319,7 @@ class Family(Protocol):
         ...
 
 
-class FamilyOfNumbers(Family, Protocol):
+class Numbers(Family, Protocol):
     """A family of numbers, with what the defaults of `NumberFamily` ask of it."""
 
     def near(self, statistics: Floats) -> Floats:

@@ -1,7 +1,8 @@
 """What families of numbers have in common: a family extends `NumberFamily` where it differs.
 
 As they stand, the defaults are those of one positive parameter, the mean of x, with (n, Σx) as
-statistics and the logarithm as coordinate. `docs/explanation/families.md` writes such a family.
+statistics. `docs/explanation/families.md` writes such a family. Coordinates have no default: they
+must fit `back` and `variances`, so a family chooses the three together.
 """
 
 from __future__ import annotations
@@ -13,13 +14,7 @@ import numpy as np
 
 from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families import sum_rules
-from silomix.model.families.family import (
-    FamilyOfNumbers,
-    by_variable,
-    draw_on_grid,
-    fewer_rows,
-    flat,
-)
+from silomix.model.families.family import Numbers, by_variable, draw_on_grid, fewer_rows, flat
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
@@ -35,7 +30,7 @@ SIZE_SD = 3.0
 
 
 if TYPE_CHECKING:
-    Base = FamilyOfNumbers
+    Base = Numbers
 else:
     Base = object  # a protocol's properties cannot be fields
 
@@ -64,11 +59,11 @@ class NumberFamily(Base):
 
     def __init_subclass__(cls) -> None:
         """Refuse a family that lacks a method when it is written, not in the middle of a fit."""
-        due = {name for name in dir(FamilyOfNumbers) if name[0] != "_"} - {"variables"}
+        due = {name for name in dir(Numbers) if name[0] != "_"} - {"variables"}
         missing = sorted(name for name in due if not hasattr(cls, name))
         if missing:
             text = f"the family {cls.__name__} lacks {', '.join(missing)}"
-            raise TypeError(f"{text}; `FamilyOfNumbers` says what they return")
+            raise TypeError(f"{text}; `Numbers` says what they return")
 
     @property
     def parameters(self) -> Ints:
@@ -138,7 +133,7 @@ class NumberFamily(Base):
 
     def places(self, moments: Floats) -> Floats:
         """Return where clusters with these moments are, for distances: their coordinates."""
-        return self.coordinates(self.from_moments(moments))
+        return np.asarray(self.coordinates(self.from_moments(moments)), dtype=np.float64)
 
     def inside(self, parameters: Floats) -> Floats:
         """Return parameters none of which is zero."""
@@ -170,26 +165,14 @@ class NumberFamily(Base):
         found = [np.where(n > 0, part / rows, none) for part, none in pairs]
         return flat(np.ones(n.shape), *found), np.asarray(n, dtype=np.float64)
 
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the logs: (..., parameter)."""
-        return 1.0 / (1.0 + concentration)
-
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
         n, total = by_variable(statistics, 2)
         return np.asarray((total - n * parameters) / self.spread(parameters) ** 2)
 
-    def coordinates(self, parameters: Reals) -> Floats:
-        """Return the logs of the parameters."""
-        return np.log(np.maximum(parameters.astype(np.float64), SMALLEST))
-
     def free_coordinates(self, parameters: Reals) -> Reals:
         """Return the coordinates: all of them are free."""
         return self.coordinates(parameters)
-
-    def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at these coordinates."""
-        return np.exp(coordinates)
 
     def problems(self, parameters: Reals, *, together: bool) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
