@@ -7,6 +7,12 @@ from cases.sweep_twin import fold, uniform
 from scipy import stats
 from scipy.special import logsumexp
 
+LOG_DENSITIES = {
+    "gaussian": stats.norm.logpdf,
+    "poisson": stats.poisson.logpmf,
+    "exponential": lambda x, mean: stats.expon.logpdf(x, 0, mean),
+}
+
 
 def draw_labels(key, features, natural, log_weights):
     """Each row's label, by inversion of the cumulative masses: (row,)."""
@@ -48,7 +54,7 @@ def log_density(shard, parameters):
     for q, variable in enumerate(shard.schema.numbers):
         x, normal = shard.numbers[:, [q]], variable.kind == "gaussian"
         own = parameters[:, place : place + 1 + normal].T
-        logs = stats.norm.logpdf(x, *own) if normal else stats.poisson.logpmf(x, *own)
+        logs = LOG_DENSITIES[variable.kind](x, *own)
         logs -= np.log(variable.scale) if normal else 0.0
         total += np.where(np.isnan(x), 0.0, logs)
         place += 1 + normal

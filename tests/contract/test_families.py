@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,18 @@ import pytest
 from cases import feature_twins as twins
 from cases.sampler_cases import mixed_shard, random_shard
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from silomix.kernels import feature_rows
 from silomix.kernels.layout import KeptDraws
 from silomix.model.draws import Schedule
-from silomix.model.families import compiled_sweeps, feature_sweeps, make_family
+from silomix.model.families import KINDS, compiled_sweeps, feature_sweeps, make_family
+from silomix.model.families.numeric import NumberFamily
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
+from silomix.model.schema import Variable
 
 # levels of the variables; twenty are more than the kernels count byte by byte
 SIZES = (2, 3, 20, 1, 4)
@@ -32,6 +37,7 @@ MODELS = {
     "categories by features": (feature_sweeps, SIZES, ()),
     "gaussian": (feature_sweeps, (), NORMAL),
     "poisson": (feature_sweeps, (), COUNTS),
+    "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
     "all three": (feature_sweeps, SIZES, NORMAL + COUNTS),
 }
 
@@ -57,8 +63,18 @@ class Model:
         return rng.dirichlet(np.ones(COMPONENTS), draws), self.family.draw(prior, rng, draws)
 
 
+@pytest.fixture
+def page_family(monkeypatch):
+    """The family that the documentation writes, registered for one test."""
+    monkeypatch.setitem(KINDS, "exponential", None)
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "families.md"
+    code = page.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    exec(compile(code, str(page), "exec"), {"__name__": "page"})
+    return KINDS["exponential"]
+
+
 @pytest.fixture(params=MODELS.values(), ids=MODELS)
-def model(request, seed):
+def model(request, seed, page_family):
     """More than a few blocks of rows, a tenth of the cells missing."""
     sweeps, sizes, numbers = request.param
     known = (seed, 330, sizes)
@@ -213,3 +229,28 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     found = feature_rows.share_features(features, natural, logs)
     assert_allclose(found[0], shares.mean(axis=0), rtol=1e-9, atol=1e-12)
     assert_allclose(found[1], logsumexp(masses, axis=0) - np.log(len(masses)), atol=1e-12)
+
+
+def test_the_family_of_the_docs_drifts_as_it_says(page_family):
+    """A silo's rate is w/μ with w ~ Gamma(κ + 1, κ + 1): integrated out by quadrature."""
+    family, kappa = page_family((Variable("wait", (), "exponential", 3.0),)), np.array([6.0])
+    n, total, mean = 4.0, 17.0, 2.5
+
+    def joint(w):
+        return stats.gamma.pdf(w, 7.0, scale=1 / 7.0) * (w / mean) ** n * np.exp(-w * total / mean)
+
+    found = family.log_marginal(np.array([n, total]), np.array([mean]), kappa)
+    assert_allclose(found, np.log(quad(joint, 0, 40)[0]), rtol=1e-7)
+    far = family.log_marginal(np.array([n, total]), np.array([mean]), np.array([1e9]))
+    same = family.log_marginal(np.array([n, total]), np.array([mean]), np.array([np.inf]))
+    assert_allclose(far, same, rtol=1e-6)
+    rng = np.random.default_rng(1)
+    sums, shared = np.broadcast_to([n, total], (1, 20_000, 1, 2)), np.full((20_000, 1, 1), mean)
+    own = family.draw_own(sums, shared, np.full((20_000, 1), 6.0), rng)
+    due = stats.gamma(7.0 + n, scale=1 / (7.0 * mean + total))
+    assert stats.kstest(1 / own.ravel(), due.cdf).pvalue > 1e-6
+
+
+def test_a_family_without_a_method_is_refused_when_it_is_written():
+    with pytest.raises(TypeError, match=r"the family Half lacks back, bounds, .*near"):
+        type("Half", (NumberFamily,), {})

@@ -69,7 +69,7 @@ def test_means_spreads_and_colours(posterior, monkeypatch):
     ],
 )
 def test_a_curve_shows_all_of_every_cluster(variable, means, spreads, edges):
-    given = np.array(means), np.array(spreads), np.zeros(2)
+    given = np.array(means)[:, None], np.array(means), np.array(spreads), np.zeros(2)
     x, densities = Number(variable, *given, whole=1.0, within=1.0).densities()
     assert (x[0], x[-1]) == pytest.approx(edges)
     assert len(x) <= number_sections.PLACES + 10

@@ -185,15 +185,7 @@ def _profile_rows(
 def _in_data_units(mean: Floats, family: Product) -> Floats:
     """Return what means come to in the units of the data: (cluster, line), for people."""
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
-        found = np.array(family.from_moments(mean))
-        for line, (variable, (_, word)) in enumerate(
-            zip(_lines(family)[0], family.names(), strict=True)
-        ):
-            own = family.variables[variable]
-            if own.kind == "gaussian":  # others are in the data's units as they are
-                found[:, line] *= own.scale
-                found[:, line] += own.location if word == "mean" else 0.0
-    return found
+        return np.array(family.describe(family.from_moments(mean)))
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:

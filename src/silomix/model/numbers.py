@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError
+from silomix.model.families import KINDS, all_kinds
 from silomix.model.reading import Cells, spell
-from silomix.model.schema import KINDS, Variable
+from silomix.model.schema import Variable
 from silomix.model.sentences import listing, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import narwhals as nw
 
     from silomix.kernels.arrays import Bools, Floats
 
-# What a column may be declared as: the kind of its variable, and the transform of its numbers.
-DECLARED = {kind: (kind, "none") for kind in KINDS} | {"log-gaussian": ("gaussian", "log")}
+# Which cells a kind cannot have, and what messages say of them.
+SUPPORTS: dict[str, tuple[Callable[[Floats], Bools], str]] = {
+    "all": (lambda x: np.zeros(x.shape, dtype=bool), ""),
+    "positive": (lambda x: x <= 0, "is not above zero"),
+    "counts": (
+        lambda x: (x < 0) | (x != np.floor(x)) & ~np.isnan(x),
+        "is no count: a whole number, zero or more",
+    ),
+}
 
 # Whole numbers with no more distinct values are taken for names of levels.
 MOST_WHOLE_LEVELS = 10
@@ -40,6 +48,11 @@ NORMAL_RANGE = 1.349
 NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 # A text that is a number where the column is known to have numbers.
 DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+
+
+def declared_words() -> dict[str, tuple[str, str]]:
+    """Return the words for a column, with the kind of its variable and its numbers' transform."""
+    return {kind: (kind, "none") for kind in all_kinds()} | {"log-gaussian": ("gaussian", "log")}
 
 
 def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
@@ -108,7 +121,7 @@ def in_units(values: Floats, variable: Variable, label: str) -> Floats:
     if variable.spike is not None:
         values = np.where(values == variable.spike, np.nan, values)
     values = _transformed(values, variable, label)
-    if variable.kind == "poisson":
+    if KINDS[variable.kind].units == "raw":
         return values
     return (values - variable.location) / variable.scale
 
@@ -117,21 +130,21 @@ def number_variable(values: Floats, name: str, word: str, label: str) -> Variabl
     """Return the variable of a column of numbers, in units that are the column's own.
 
     The location is the median and the scale the interquartile range of the known numbers, as
-    that of a standard deviation; of counts, the location is their mean.
+    that of a standard deviation; of counts and other raw numbers, the location is their mean.
 
     Parameters
     ----------
     values : (row,), nan where a cell is missing.
-    word : one of `DECLARED`.
+    word : one of `declared_words`.
     """
-    kind, transform = DECLARED[word]
+    kind, transform = declared_words()[word]
     variable = Variable(name, kind=kind, transform=transform)
     values = _transformed(values, variable, label)
     known = values[~np.isnan(values)]
     if not len(known):
         found = f"{label} is declared as {word!r} and is missing in every row"
         raise DataError(f"{found}; give a table that has some of its numbers, or leave it out")
-    if kind == "poisson":
+    if KINDS[kind].units == "raw":
         # counts that are all zero still need a mean to be compared with
         mean = _rounded(float(known.mean()), math.inf) if known.any() else 1.0
         return Variable(name, kind=kind, location=mean)
@@ -185,11 +198,10 @@ def level_cells(cells: Cells, variable: Variable, label: str) -> Cells:
 
 def _transformed(values: Floats, variable: Variable, label: str) -> Floats:
     """Return the numbers that are modelled; refuse those that the variable cannot have."""
-    if variable.kind == "poisson":
-        wrong = (values < 0) | (values != np.floor(values)) & ~np.isnan(values)
-        if wrong.any():
-            found = spell(values[np.argmax(wrong)])
-            raise _refused(label, found, wrong, "is no count: a whole number, zero or more")
+    find_wrong, what = SUPPORTS[KINDS[variable.kind].support]
+    wrong = find_wrong(values)
+    if wrong.any():
+        raise _refused(label, spell(values[np.argmax(wrong)]), wrong, what)
     if variable.transform != "log":
         return values
     wrong = values <= 0

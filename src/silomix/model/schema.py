@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Codes, Floats, Ints
 
 Missing = Literal["marginalise", "level"]
-# The kinds of variables, in the order that they have in a schema.
-KINDS = ("categorical", "gaussian", "poisson")
 # Name of the extra level that `missing="level"` gives to a variable with missing cells.
 MISSING_LEVEL = "(missing)"
 
@@ -65,7 +63,7 @@ class Schema:
 
     Attributes
     ----------
-    variables : those of one kind beside each other, in the order of `KINDS`.
+    variables : those of one kind beside each other, in the order of `families.all_kinds`.
     missing : "marginalise" leaves a missing cell out of the likelihood (exact under missing at
         random); "level" makes it one more level, `MISSING_LEVEL`, of the variables that have it.
 

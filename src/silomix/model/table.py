@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.errors import DataError, DataWarning, SettingsError
+from silomix.model.families import all_kinds
 from silomix.model.numbers import (
-    DECLARED,
     NUMBER,
     SPIKE_LEVELS,
     cut_variable,
+    declared_words,
     find_spike,
     guess_kind,
     guess_told,
@@ -32,7 +33,7 @@ from silomix.model.reading import (
     read_table,
     spell,
 )
-from silomix.model.schema import KINDS, MISSING_LEVEL, Missing, Schema, Shard, Variable
+from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
 from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def infer_schema(
     silo : the column that names the silos, if there is one; it is no variable.
     variables : the columns to use; by default all but the silo column.
     kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
-        cluster) or "poisson" (counts); numbers declared so are not split.
+        cluster), "poisson" (counts) or another word of `silomix.model.families.KINDS`; numbers
+        declared so are not split.
     bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
     where : what messages call the table.
@@ -169,7 +171,7 @@ def infer_schema(
             found.append(_with_missing(cut, cells, missing))
         else:
             found += _infer_variables(frame, name, kinds.get(name), missing, label)
-    found.sort(key=lambda variable: KINDS.index(variable.kind))
+    found.sort(key=lambda variable: all_kinds().index(variable.kind))
     told = guess_told(found, kinds, "kinds")
     if told:
         logger.info(told)
@@ -239,7 +241,7 @@ def _check_declared(
                 text = f"{{{setting}}} names {name!r}, which is not among the variables{hint}"
                 raise SettingsError(text, **{setting: None})
     for word in kinds.values():
-        one_of("kinds", word, DECLARED)
+        one_of("kinds", word, declared_words())
     for name, count in bins.items():
         at_least("bins", count, 2)
         if kinds.get(name, "categorical") != "categorical":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln, xlogy
 
+from silomix.model.families import KINDS
 from silomix.model.sentences import amount
 from silomix.report.cluster_sections import LARGEST, profile_means
 from silomix.report.display import Cell, Table, curve, heat_class, make_table, shown_name
@@ -32,11 +33,13 @@ class Number(NamedTuple):
 
     Attributes
     ----------
+    parameters : (cluster, parameter)
     means, spreads, scaled : (cluster,); scaled differences are those of the means.
     whole : mean over all rows; within : standard deviation within clusters.
     """
 
     variable: Variable
+    parameters: Floats
     means: Floats
     spreads: Floats
     scaled: Floats
@@ -47,14 +50,20 @@ class Number(NamedTuple):
         """Return places that hold all clusters, (place,), and densities: (cluster, place)."""
         means, spreads = self.means[:, None], self.spreads[:, None]
         shown = means + spreads * [-REACH, -1.0, 0.0, 1.0, REACH]
-        if self.variable.kind == "poisson":
+        family = KINDS[self.variable.kind]
+        if family.support == "counts":
             top = np.ceil(max(shown.max(), 1.0))
             # of few counts, each of them
             x = np.linspace(0.0, top, int(min(top + 1, PLACES)))
-            return x, np.exp(xlogy(x, means) - means - gammaln(x + 1))
-        # narrow peaks lie between even places
-        x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
-        return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
+        else:
+            # narrow peaks lie between even places
+            x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
+            x = x[x > 0] if family.support == "positive" else x
+        if family.units == "scaled":
+            return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
+        block = family((self.variable,))
+        logs = block.natural(self.parameters) @ block.features(x[:, None]).T
+        return x, np.exp(logs + block.log_base(x[:, None]))
 
 
 def find_numbers(posterior: Posterior, contrast: Contrast, most: int) -> list[Number]:
@@ -66,15 +75,19 @@ def find_numbers(posterior: Posterior, contrast: Contrast, most: int) -> list[Nu
 
 def _numbers(posterior: Posterior, contrast: Contrast) -> Iterator[Number]:
     means, family = profile_means(posterior), posterior.family
-    for variable, start in zip(family.variables, family.offsets[:-1], strict=True):
+    for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True):
         if variable.kind == "categorical":
             continue
-        own, whole, scaled = means[:, start], contrast.whole[start], contrast.scaled[:, start]
-        if variable.kind == "poisson":
-            yield Number(variable, own, np.sqrt(own), scaled, whole, float(np.sqrt(whole)))
-        else:
-            within = contrast.whole[start + 1]
-            yield Number(variable, own, means[:, start + 1], scaled, whole, within)
+        own = np.vstack([contrast.whole, means])[:, start:stop]
+        scaled = contrast.scaled[:, start]
+        block = KINDS[variable.kind]((variable,))
+        # those of scaled numbers are their mean and standard deviation, in the table's units here
+        x, sd = (
+            (own[:, 0], own[:, 1])
+            if block.units == "scaled"
+            else (block.moments(own)[:, 1], block.spread(own)[:, 0])
+        )
+        yield Number(variable, own[1:], x[1:], sd[1:], scaled, float(x[0]), float(sd[0]))
 
 
 def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
@@ -103,8 +116,8 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
 
 
 def _spread(variable: Variable, sd: float) -> str:
-    """Return the small print of a number; that of a count follows from its mean."""
-    return "" if variable.kind == "poisson" else f"sd {amount(sd)}"
+    """Return the small print of a number; that of a raw one follows from its mean."""
+    return "" if KINDS[variable.kind].units == "raw" else f"sd {amount(sd)}"
 
 
 def curves_table(posterior: Posterior, contrast: Contrast) -> Table:

@@ -14,8 +14,9 @@ from pydantic import (
     model_validator,
 )
 
+from silomix.model.families import KINDS, all_kinds
 from silomix.model.numbers import SPIKE_LEVELS
-from silomix.model.schema import KINDS, MISSING_LEVEL
+from silomix.model.schema import MISSING_LEVEL
 from silomix.model.sentences import did_you_mean
 from silomix.study.validation import Record, check_distinct, check_text, quote, rule
 
@@ -28,9 +29,10 @@ OF_CATEGORIES, OF_NUMBERS = ("levels", "source", "edges"), ("location", "scale",
 
 
 def _check_kind(kind: str) -> str:
-    if kind not in KINDS:
-        words = ", ".join(map(repr, KINDS))
-        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, KINDS)}")
+    # a study file comes from elsewhere: it can name a class, and never have one imported
+    if kind not in all_kinds():
+        words = ", ".join(map(repr, all_kinds()))
+        raise rule(f"is {quote(kind)}; it must be one of {words}{did_you_mean(kind, all_kinds())}")
     return kind
 
 
@@ -61,8 +63,8 @@ class VariableSettings(Record):
                 raise rule(f"is not a setting of a {self.kind} variable", key=key)
         if is_category:
             self._check_levels()
-        if self.kind == "poisson":
-            self._check_counts()
+        elif KINDS[self.kind].units == "raw":
+            self._check_raw(KINDS[self.kind].word, KINDS[self.kind].support)
         return self
 
     def _check_levels(self) -> None:
@@ -78,12 +80,12 @@ class VariableSettings(Record):
                 text = "must be one number fewer than there are levels, each above the one before"
                 raise rule(text, key="edges")
 
-    def _check_counts(self) -> None:
-        if not (self.location or 0) > 0:
-            raise rule(f"is {self.location}; the mean of counts must be above 0", key="location")
+    def _check_raw(self, word: str, support: str) -> None:
+        if support != "all" and not (self.location or 0) > 0:
+            raise rule(f"is {self.location}; the mean of {word} must be above 0", key="location")
         if (self.scale, self.transform) != (1, "none"):
             key = "scale" if self.scale != 1 else "transform"
-            raise rule("changes counts; it must be 1.0, and transform 'none'", key=key)
+            raise rule(f"changes {word}; it must be 1.0, and transform 'none'", key=key)
 
     @model_serializer(mode="wrap")
     def _own_keys(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def describe(variable: Variable) -> dict[str, Any]:
 def check_variables(variables: tuple[VariableSettings, ...]) -> tuple[VariableSettings, ...]:
     """Return the variables of a study; refuse two of one name, and kinds that are mixed up."""
     check_distinct(tuple(variable.name for variable in variables))
-    places = [KINDS.index(variable.kind) for variable in variables]
+    places = [all_kinds().index(variable.kind) for variable in variables]
     if places != sorted(places):
-        raise rule(f"must stand in the order of their kinds: {', '.join(KINDS)}")
+        raise rule(f"must stand in the order of their kinds: {', '.join(all_kinds())}")
     return variables

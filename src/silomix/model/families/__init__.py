@@ -12,18 +12,21 @@ from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
     from silomix.model.families.family import Family
+    from silomix.model.families.numeric import NumberFamily
     from silomix.model.prior import Prior
-    from silomix.model.schema import Schema, Variable
+    from silomix.model.schema import Schema
 
-# The family of each kind of variable but categories, by the word that studies have for it.
-KINDS: dict[str, Callable[[tuple[Variable, ...]], Family]] = {
-    "gaussian": Gaussian,
-    "poisson": Poisson,
-}
+# The family of each kind of numbers, by the word that tables and study files have for it. A class
+# that is added here, in every program that reads the study, is a kind like the others.
+KINDS: dict[str, type[NumberFamily]] = {"gaussian": Gaussian, "poisson": Poisson}
+
+
+def all_kinds() -> list[str]:
+    """Return the kinds of variables, in the order that they have in a schema."""
+    return ["categorical", *KINDS]
 
 
 def make_family(schema: Schema, prior: Prior) -> Product:

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
@@ -314,4 +316,33 @@ class Family(Protocol):
 
     def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
         """Draw parameters that all sources share, given what they released: (draw, parameter)."""
+        ...
+
+
+class Numbers(Family, Protocol):
+    """A family of numbers, with what the defaults of `NumberFamily` ask of it."""
+
+    def near(self, statistics: Floats) -> Floats:
+        """Return parameters of rows with these sums, sensible ones for few rows or none."""
+        ...
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviation of x, in the units of the cells: (..., variable)."""
+        ...
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors that clusters may come from, (number,), and what speaks against each.
+
+        Parameters
+        ----------
+        statistics : (cluster, statistic)
+        """
+        ...
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Return the smallest and largest value that leave as they are, each (variable,)."""
+        ...
+
+    def log_sums(self, means: Floats, rows: Floats) -> Floats:
+        """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
         ...

@@ -20,21 +20,20 @@ and four numbers of the posterior, (m, λ, a, b).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
-from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.families import sum_rules
-from silomix.model.families.family import by_variable, draw_on_grid, fewer_rows, flat
+from silomix.model.families.family import by_variable, flat
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 from silomix.model.families.rounded import SAME
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules, Said
-    from silomix.model.schema import Variable
+    from collections.abc import Iterator
+
+    from silomix.kernels.arrays import Bools, Floats, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -42,47 +41,21 @@ SMALLEST_B = 1e-12
 # gamma variables of empty components may be as good as zero
 SMALLEST_GAMMA = 1e-12
 LOG_2PI = float(np.log(2 * np.pi))
-# draws that hardly move say no more than this many rows
-MOST_ROWS = 1e9
 # values leave as if none were farther from the location, and no spread as if it were smaller
 BOUND, SMALLEST_SPREAD = 4.0, 0.05
 # grid of the prior sizes of mean and spread of unrelated clusters, see `unrelated`
 MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
-# the prior of the logs of those is normal around `PRIOR`, as wide as this
-SIZE_SD = 3.0
 
 
-@dataclass(frozen=True)
-class Gaussian:
+class Gaussian(NumberFamily):
     """A block of normal variables: see `silomix.model.families.family.Family`."""
 
-    variables: tuple[Variable, ...]
-    word: ClassVar[str] = "numbers"
-
-    @property
-    def parameters(self) -> Ints:
-        """How many each variable has: mean and standard deviation."""
-        return np.full(len(self.variables), 2)
-
-    @property
-    def statistics(self) -> Ints:
-        """How many each variable has: n, Σx, Σx²."""
-        return np.full(len(self.variables), 3)
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many each variable has: m, λ, a, b."""
-        return np.full(len(self.variables), 4)
-
-    @property
-    def free(self) -> int:
-        """All parameters are free."""
-        return 2 * len(self.variables)
-
-    def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
-        return [(variable.name, word) for variable in self.variables for word in ("mean", "sd")]
+    units = "scaled"
+    support = "all"
+    parameter_words = ("mean", "sd")
+    statistic_words = ("n", "Σx", "Σx²")
+    posterior_words = ("m", "λ", "a", "b")
 
     def describe(self, parameters: Reals) -> Floats:
         """Return mean and sd in the units of the table, or of its logarithms."""
@@ -100,12 +73,6 @@ class Gaussian:
         """Return the difference of means in sds within clusters, and the log ratio of sds."""
         (m, s), (mean, within) = by_variable(parameters, 2), by_variable(whole, 2)
         return flat((m - mean) / within, np.log(s / within))
-
-    def features(self, cells: Floats) -> Floats:
-        """Return T(x), (row, statistic), of cells (row, variable); nan is a missing one."""
-        known = ~np.isnan(cells)
-        x = np.where(known, cells, 0.0)
-        return flat(known, x, x * x)
 
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
@@ -134,17 +101,9 @@ class Gaussian:
         _, mean, square = by_variable(moments, 3)
         return flat(mean, np.sqrt(np.maximum(square - mean * mean, SMALLEST_B)))
 
-    def places(self, moments: Floats) -> Floats:
-        """Return where clusters with these moments are, for distances: mean and ln sd."""
-        return self.coordinates(self.from_moments(moments))
-
     def inside(self, parameters: Floats) -> Floats:
         """Return the parameters: an average of positive spreads is positive."""
         return parameters
-
-    def share(self, silos: int) -> Gaussian:
-        """Return the family with a silo's share of the prior: all of it."""
-        return self
 
     def prior(self) -> Floats:
         """Return the numbers of the prior: (posterior number,)."""
@@ -182,14 +141,6 @@ class Gaussian:
         constant = 0.5 * (log_precision - LOG_2PI - precision * m * m - 1.0 / size)
         return flat(constant, precision * m, -0.5 * precision)
 
-    def known(self, statistics: Floats) -> Floats:
-        """Return how many rows have a cell: (..., variable)."""
-        return by_variable(statistics, 3)[0]
-
-    def cells(self, statistics: Floats) -> Floats:
-        """Return how many cells there are in all: (...,)."""
-        return np.asarray(self.known(statistics).sum(axis=-1))
-
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: differences of such sums need not be."""
         n, total, square = by_variable(statistics, 3)
@@ -211,14 +162,6 @@ class Gaussian:
         x = mean * (l0 + n) / n
         square = (2.0 * (b - b0) + (l0 + n) * mean * mean) / n
         return flat(n, n * x, n * np.maximum(square, x * x + SMALLEST_B))
-
-    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return the mean statistics of a row, those of the prior for none, and of how many."""
-        n, total, square = by_variable(statistics, 3)
-        rows = np.where(n > 0, n, 1.0)
-        none = PRIOR[3] / PRIOR[2]
-        mean = flat(np.ones_like(n), total / rows, np.where(n > 0, square / rows, none))
-        return mean, np.asarray(n, dtype=np.float64)
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the parameters: (..., parameter)."""
@@ -256,10 +199,6 @@ class Gaussian:
         m, s = by_variable(parameters, 2)
         return flat(m, np.log(s))
 
-    def free_coordinates(self, parameters: Reals) -> Floats:
-        """Return the coordinates: all of them are free."""
-        return self.coordinates(parameters)
-
     def back(self, coordinates: Floats) -> Floats:
         """Return the parameters at these coordinates."""
         m, log_s = by_variable(coordinates, 2)
@@ -290,93 +229,72 @@ class Gaussian:
         rows = np.minimum(self.known(one), self.known(other))
         return np.asarray(rows * np.exp(self.log_affinity(*wide)))
 
-    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the sums of fewer rows: spreads of silos that differ in mean may differ too."""
-        return fewer_rows(statistics, self.known(statistics), kappa, 3)
-
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
-        n, total, square = by_variable(statistics, 3)
-        rows = np.maximum(n, 1.0)
-        mean = total / rows
-        s = np.sqrt((np.maximum(square - rows * mean * mean, 0.0) + 2 * PRIOR[3]) / (rows + 3.0))
-        at = flat(mean, s)
-        kept = self.discount(statistics, kappa) * self.natural(at)
-        return self.log_marginal(statistics, at, kappa) - sum(by_variable(kept, 3))
-
-    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
-        """Return the prior that clusters which differ seem to come from: (posterior number,).
-
-        Its centre is the mean of their means, its typical variance the mean of theirs on the scale
-        of logarithms; how much they vary around these is the most probable of a grid of sizes.
-        """
-        m, _, a, b = by_variable(self.posterior(statistics), 4)
-        centre, log_variance = m.mean(axis=0), np.log(b / a).mean(axis=0)
-        best = np.full(len(self.variables), -np.inf)
-        chosen = np.empty((len(self.variables), 4))
-        for size in MEAN_SIZES:
-            for shape in SPREAD_SIZES:
-                numbers = np.broadcast_arrays(centre, size, shape, shape * np.exp(log_variance))
-                tried = np.stack(numbers, axis=-1)
-                value = worth @ self.log_evidence(statistics, tried.ravel())
-                apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
-                value -= 0.5 * (np.square(apart) / SIZE_SD**2).sum()
-                better = value > best
-                best[better], chosen[better] = value[better], tried[better]
-        return chosen.ravel()
-
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
         n, total, square = by_variable(statistics, 3)
         m, s = by_variable(parameters, 2)
         mean = _mean(n, total)
-        drifts = np.isfinite(kappa)
-        k = np.where(drifts, kappa, 0.0) + 1.0
+        drifts, k = drifting(kappa)
         shrunk = np.where(drifts, k / (n + k), 1.0)
         squares = np.maximum(square - total * mean, 0.0) + n * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
         return np.asarray(fixed - 0.5 * squares / (s * s))
-
-    def draw_kappa(
-        self, statistics: Floats, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
-    ) -> Ints:
-        """Draw where κ is on the grid: (chain, variable)."""
-        values = [
-            self.log_marginal(statistics, parameters, np.full(current.shape[1], kappa))
-            for kappa in GRID
-        ]
-        return draw_on_grid(np.array(values).sum(axis=(1, 3)), log_odds, rng)
 
     def shared_posterior(
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
         """Return the posterior numbers of (m, σ), silos' own means integrated out, exactly."""
         n, total, square = by_variable(statistics, 3)
-        drifts = np.isfinite(kappa)[:, None, :]
-        k = np.where(drifts, kappa[:, None, :], 0.0) + 1.0
+        drifts, k = drifting(kappa[:, None, :])
         shrunk = np.where(drifts, k / (n + k), 1.0)
         mean = _mean(n, total)
         weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
-        m0, l0, a0, b0 = by_variable(self.prior(), 4)
-        size = l0 + weight
-        centre = (l0 * m0 + weighted) / size
-        b = b0 + 0.5 * (squares + l0 * m0 * m0 - size * centre * centre)
-        return flat(centre, size, a0 + 0.5 * n.sum(axis=0), np.maximum(b, SMALLEST_B))
+        found = self.posterior(flat(weight, weighted, squares))
+        found[..., 2::4] = PRIOR[2] + 0.5 * n.sum(axis=0)
+        return found
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared spreads."""
         n, total, _ = by_variable(statistics, 3)
         m, s = (np.broadcast_to(part, n.shape) for part in by_variable(parameters, 2))
-        drifts = np.broadcast_to(np.isfinite(kappa)[:, None, :], n.shape)
-        k = np.where(drifts, np.broadcast_to(kappa[:, None, :], n.shape), 0.0) + 1.0
+        drifts, k = drifting(kappa[:, None, :])
         centre = (k * m + total) / (k + n)
         own = centre + s / np.sqrt(k + n) * rng.standard_normal(n.shape)
         return flat(np.where(drifts, own, m), s)
 
-    def winsorise(self, cells: Floats) -> Floats:
-        """Return the cells, (row, variable), none farther than `BOUND` from the location."""
-        return np.clip(cells, -BOUND, BOUND)
+    def near(self, statistics: Floats) -> Floats:
+        """Return mean and spread of rows, the spread drawn towards the prior's."""
+        n, total, square = by_variable(statistics, 3)
+        rows = np.maximum(n, 1.0)
+        mean = total / rows
+        squares = np.maximum(square - rows * mean * mean, 0.0)
+        return flat(mean, np.sqrt((squares + 2 * PRIOR[3]) / (rows + 3.0)))
+
+    def nothing(self) -> Floats:
+        """Return the mean statistics that the prior has: (statistic,)."""
+        return np.tile([1.0, 0.0, PRIOR[3] / PRIOR[2]], len(self.variables))
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviations: (..., variable)."""
+        return by_variable(parameters, 2)[1]
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors that clusters may come from, and what speaks against each.
+
+        Their centre is the mean of the clusters' means, their typical variance the mean of theirs
+        on the scale of logarithms.
+        """
+        m, _, a, b = by_variable(self.posterior(statistics), 4)
+        centre, variance = m.mean(axis=0), np.exp(np.log(b / a).mean(axis=0))
+        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
+            numbers = np.broadcast_arrays(centre, size, shape, shape * variance)
+            apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
+            yield flat(*numbers), 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Return `BOUND` on both sides of the location: each (variable,)."""
+        return np.full(len(self.variables), -BOUND), np.full(len(self.variables), BOUND)
 
     def reach(self) -> Floats:
         """Return how far one row can move Σx and Σx² of winsorised cells: (variable, sum)."""
@@ -398,24 +316,6 @@ class Gaussian:
         variance = means[..., 1] - means[..., 0] ** 2
         logs = np.log(np.where(variance > 0, variance, 1.0))
         return np.where(variance > 0, 0.5 * np.maximum(rows - 3.0, 0.0) * logs, -np.inf)
-
-    def disclose(
-        self, cells: Floats, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
-    ) -> Rounded:
-        """Return what may leave of the sums: see `silomix.model.families.sum_rules`."""
-        return sum_rules.disclose(self, cells, member, concentration, sizes, rules)
-
-    def basis(self, _: Ints, concentration: Floats, rules: Rules) -> Ints:
-        """Say what each released mean is of: (cluster, variable)."""
-        return sum_rules.basis_of(concentration, rules)
-
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
-        """Say which released means no rule lets out; nothing where all is well."""
-        return sum_rules.breach(self, mean, concentration, sizes, rules)
-
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw parameters given what was released of them: (draw, parameter)."""
-        return sum_rules.draw_behind(self, said, draws, rng)
 
 
 def _mean(n: Floats, total: Floats) -> Floats:

@@ -1,0 +1,253 @@
+"""What families of numbers have in common: a family extends `NumberFamily` where it differs.
+
+As they stand, the defaults are those of one positive parameter, the mean of x, with (n, Σx) as
+statistics. `docs/explanation/families.md` writes such a family. Coordinates have no default: they
+must fit `back` and `variances`, so a family chooses the three together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
+
+from silomix.kernels.dirichlet_multinomial import GRID
+from silomix.model.families import sum_rules
+from silomix.model.families.family import Numbers, by_variable, draw_on_grid, fewer_rows, flat
+
+if TYPE_CHECKING:
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+    from silomix.model.families.rounded import Rules
+    from silomix.model.schema import Variable
+
+# of a parameter that must be above zero
+SMALLEST = 1e-30
+# draws that hardly move say no more than this many rows
+MOST_ROWS = 1e9
+# the logs of the sizes of priors of unrelated clusters are normal around the usual, as wide as this
+SIZE_SD = 3.0
+
+
+if TYPE_CHECKING:
+    Base = Numbers
+else:
+    Base = object  # a protocol's properties cannot be fields
+
+
+@dataclass(frozen=True)
+class NumberFamily(Base):
+    """A block of numbers of one kind: see `silomix.model.families.family.Family`.
+
+    Attributes
+    ----------
+    word : what messages call the cells.
+    units : "raw", with the mean of the cells as the study's location; or "scaled" by location and
+        scale, with mean and standard deviation as the parameters.
+    support : which cells there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
+    parameter_words, statistic_words, posterior_words : what each variable has; n comes first among
+        the statistics.
+    """
+
+    variables: tuple[Variable, ...]
+    word: ClassVar[str] = "numbers"
+    units: ClassVar[Literal["scaled", "raw"]] = "raw"
+    support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
+    parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
+    statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
+    posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a family that lacks a method when it is written, not in the middle of a fit."""
+        due = {name for name in dir(Numbers) if name[0] != "_"} - {"variables"}
+        missing = sorted(name for name in due if not hasattr(cls, name))
+        if missing:
+            text = f"the family {cls.__name__} lacks {', '.join(missing)}"
+            raise TypeError(f"{text}; `Numbers` says what they return")
+
+    @property
+    def parameters(self) -> Ints:
+        """How many parameters each variable has."""
+        return np.full(len(self.variables), len(self.parameter_words))
+
+    @property
+    def statistics(self) -> Ints:
+        """How many statistics each variable has."""
+        return np.full(len(self.variables), len(self.statistic_words))
+
+    @property
+    def posterior_numbers(self) -> Ints:
+        """How many posterior numbers each variable has."""
+        return np.full(len(self.variables), len(self.posterior_words))
+
+    @property
+    def free(self) -> int:
+        """All parameters are free."""
+        return len(self.parameter_words) * len(self.variables)
+
+    @property
+    def locations(self) -> Floats:
+        """What the study has as location: (variable,)."""
+        return np.array([variable.location for variable in self.variables])
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return the variable and what it is called of each parameter."""
+        return [
+            (variable.name, word) for variable in self.variables for word in self.parameter_words
+        ]
+
+    def describe(self, parameters: Reals) -> Reals:
+        """Return the parameters: raw numbers are in the units of the table."""
+        return parameters
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return the parameters averaged over all rows: (draw, parameter)."""
+        return np.einsum("tc,tcq->tq", weights, parameters, dtype=np.float64)
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return the logs of the ratios: (..., parameter)."""
+        own, overall = (np.maximum(part, SMALLEST) for part in (parameters, whole))
+        return np.asarray(np.log(own / overall))
+
+    def share(self, silos: int) -> Self:
+        """Return the family with a silo's share of the prior: all of it."""
+        return self
+
+    def features(self, cells: Floats) -> Floats:
+        """Return T(x), (row, statistic), 1, x, x² ... of cells (row, variable), nan if missing."""
+        known = ~np.isnan(cells)
+        x = np.where(known, cells, 0.0)
+        return flat(known, *(x**power for power in range(1, len(self.statistic_words))))
+
+    def log_base(self, cells: Floats) -> Floats:
+        """Return what log p(x) has beside T · η, nothing: (row,)."""
+        return np.zeros(len(cells))
+
+    def moments(self, parameters: Reals) -> Floats:
+        """Return E T(x): (..., statistic)."""
+        return flat(np.ones(parameters.shape), parameters)
+
+    def from_moments(self, moments: Floats) -> Floats:
+        """Return the parameters with these moments: (..., parameter)."""
+        return np.array(by_variable(moments, 2)[1])
+
+    def places(self, moments: Floats) -> Floats:
+        """Return where clusters with these moments are, for distances: their coordinates."""
+        return np.asarray(self.coordinates(self.from_moments(moments)), dtype=np.float64)
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return parameters none of which is zero."""
+        return np.maximum(parameters, SMALLEST)
+
+    def known(self, statistics: Array) -> Floats:
+        """Return how many rows have a cell: (..., variable)."""
+        return by_variable(statistics, len(self.statistic_words))[0]
+
+    def cells(self, statistics: Floats) -> Floats:
+        """Return how many cells there are in all: (...,)."""
+        return np.asarray(self.known(statistics).sum(axis=-1))
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return sums that rows can have: differences of such sums need not be."""
+        return np.maximum(statistics, 0.0)
+
+    def nothing(self) -> Floats:
+        """Return the mean statistics that the prior has: (statistic,)."""
+        return self.moments(self.near(np.zeros(self.statistics.sum())))
+
+    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
+        """Return the mean statistics of a row, those of the prior for none, and of how many."""
+        size = len(self.statistic_words)
+        n, *sums = by_variable(statistics, size)
+        nothing = by_variable(self.nothing(), size)[1:]
+        rows = np.where(n > 0, n, 1.0)
+        pairs = zip(sums, nothing, strict=True)
+        found = [np.where(n > 0, part / rows, none) for part, none in pairs]
+        return flat(np.ones(n.shape), *found), np.asarray(n, dtype=np.float64)
+
+    def score(self, parameters: Floats, statistics: Floats) -> Floats:
+        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        n, total = by_variable(statistics, 2)
+        return np.asarray((total - n * parameters) / self.spread(parameters) ** 2)
+
+    def free_coordinates(self, parameters: Reals) -> Reals:
+        """Return the coordinates: all of them are free."""
+        return self.coordinates(parameters)
+
+    def problems(self, parameters: Reals, *, together: bool) -> str:
+        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        return "" if (parameters >= 0).all() else f"has {self.parameter_words[0]}s below zero"
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        one, x = by_variable(mean, 2)
+        return "" if (one == 1).all() and (x >= 0).all() else f"has means that no {self.word} have"
+
+    def overlap(self, one: Array, other: Array) -> Floats:
+        """Return how many rows of two sums could be one: (..., variable), by Bhattacharyya."""
+        found = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
+        rows = np.minimum(self.known(one), self.known(other))
+        return np.asarray(rows * np.exp(self.log_affinity(*found)))
+
+    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return the sums of the fewer rows that say as much of the shared parameters."""
+        return fewer_rows(statistics, self.known(statistics), kappa, len(self.statistic_words))
+
+    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
+        at = self.near(statistics)
+        kept = self.discount(statistics, kappa) * self.natural(at)
+        apart = by_variable(kept, len(self.statistic_words))
+        return np.asarray(self.log_marginal(statistics, at, kappa) - sum(apart))
+
+    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
+        """Return the prior that clusters which differ seem to come from: (posterior number,).
+
+        It is, for each variable, the most probable of `priors_near`.
+        """
+        best, size = np.full(len(self.variables), -np.inf), len(self.posterior_words)
+        chosen = np.empty((len(self.variables), size))
+        for tried, against in self.priors_near(statistics):
+            value = worth @ self.log_evidence(statistics, tried) - against
+            better = value > best
+            best[better], chosen[better] = value[better], tried.reshape(-1, size)[better]
+        return chosen.ravel()
+
+    def draw_kappa(
+        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
+    ) -> Ints:
+        """Draw where κ is on the grid: (chain, variable)."""
+        grid = np.repeat(GRID[:, None], current.shape[1], axis=1)
+        values = [self.log_marginal(statistics, parameters, kappa) for kappa in grid]
+        return draw_on_grid(np.array(values).sum(axis=(1, 3)), log_odds, rng)
+
+    def winsorise(self, cells: Floats) -> Floats:
+        """Return the cells, (row, variable), none beyond the bounds."""
+        return np.clip(cells, *self.bounds())
+
+    def reach(self) -> Floats:
+        """Return how far one row can move each sum of winsorised cells: (variable, sum)."""
+        low, high = self.bounds()
+        return (high - low)[:, None]
+
+    def least_units(self, units: Floats, per_step: Floats) -> Floats:
+        """Return sums in steps, (..., variable, sum), as they are: no spread of their own."""
+        return units
+
+    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
+        """Tell which sums in steps winsorised cells can have: (..., variable, sum)."""
+        low, high = (np.rint(bound[:, None] * per_step) for bound in self.bounds())
+        return np.asarray((units >= low) & (units <= high))
+
+    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released mean is of: (cluster, variable)."""
+        return sum_rules.basis_of(concentration, rules)
+
+    disclose, breach = sum_rules.disclose, sum_rules.breach
+    draw_behind = sum_rules.draw_behind
+
+
+def drifting(kappa: Floats) -> tuple[Bools, Floats]:
+    """Return where silos differ, and κ + 1, the rows that their spread is worth: as `kappa`."""
+    drifts = np.isfinite(kappa)
+    return drifts, np.where(drifts, kappa, 0.0) + 1.0
