@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from silomix.report import make_report, number_sections, plots
 from silomix.report import results_folder as files
 from silomix.report.cluster_sections import traits_table
 from silomix.report.number_sections import Number, curves_table, numbers_table
-from silomix.report.run_sections import drift_table
+from silomix.report.run_sections import drift_table, sent_table
 from silomix.silo.local import Silo, sample_locally
 from silomix.study import make_study
 
@@ -41,6 +42,14 @@ def test_the_page_has_what_the_kinds_need(posterior):
     assert "principal components of their scaled differences" in page
     assert "only sums travelled" in page
     assert not re.search(r"\bnan\b", page)
+
+
+def test_what_left_are_sums_and_no_empty_replies(posterior):
+    sent = {silo: {"Received": 0, "PolishReply": 9} for silo in posterior.silos}
+    made = replace(posterior.provenance, sent=sent, answered={})
+    told = replace(posterior, provenance=made)
+    assert sent_table(told).heads == ("silo", "sums", "total")
+    assert "<strong>sums</strong>: of cells by cluster" in make_report(told)
 
 
 def test_means_spreads_and_colours(posterior, monkeypatch):

@@ -69,10 +69,6 @@ REPLIES = {
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
 }
 REPLY_NAMES = {kind: name for kind, (name, _) in REPLIES.items()}
-SUMS = (
-    "sums",
-    "of cells by cluster: counts of levels, and of numbers their sum and that of squares",
-)
 
 # Below this probability of being alike, at odds of 4 to 1, silos are said to differ in a variable.
 DIFFERENT = 0.2
@@ -244,9 +240,10 @@ def sent_kinds(posterior: Posterior) -> list[str]:
 
 def reply(kind: str, study: Study) -> tuple[str, str]:
     """Return what people call a kind of reply in a study, and what it is."""
+    name, meaning = REPLIES.get(kind, (kind, kind))
     if kind == "PolishReply" and study.table_schema.numbers:
-        return SUMS
-    return REPLIES.get(kind, (kind, kind))
+        name = "sums"
+    return name, meaning
 
 
 def sent_table(posterior: Posterior) -> Table:
