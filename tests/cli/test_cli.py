@@ -625,7 +625,7 @@ def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(tmp_pa
     both = re.search(r"clusters: (0\.\d+); the true parameters would give (0\.\d+)", told)
     agreement, best = both.groups()
     assert abs(float(agreement) - float(best)) < 0.01
-    # 54 intervals of 95 %: fewer than 45 cover in three of 10,000 tables; this one is always the same
+    # 54 intervals of 95 %: fewer than 45 cover in three of 10,000 tables, and this one is fixed
     true, inside = re.search(r"Of (\d+) true means, [a-z ]+, (\d+) are in", told).groups()
     assert true == "54"
     assert int(inside) >= 45
