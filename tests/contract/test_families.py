@@ -254,3 +254,20 @@ def test_the_family_of_the_docs_drifts_as_it_says(page_family):
 def test_a_family_without_a_method_is_refused_when_it_is_written():
     with pytest.raises(TypeError, match=r"the family Half lacks back, bounds, .*near"):
         type("Half", (NumberFamily,), {})
+
+
+def test_the_family_of_the_docs_draws_what_silos_share(page_family):
+    """A draw given silos' rows leaves the prior as it is; false alarms are one in a million."""
+    family, chains = page_family((Variable("wait", (), "exponential", 3.0),)), 20_000
+    rng = np.random.default_rng(2)
+    mean = 3.0 / rng.standard_gamma(1.0, (chains, 1, 1))
+    rates = rng.standard_gamma(7.0, (4, chains, 1, 1)) / 7.0 / mean
+    total = rng.standard_gamma(5.0, rates.shape) / rates
+    sums = np.concatenate([np.full(total.shape, 5.0), total], axis=-1)
+    p_values = []
+    for kappa in (6.0, np.inf):
+        kappas = np.full((chains, 1), kappa)
+        drawn = family.draw(family.shared_posterior(sums, mean, kappas, rng), rng)
+        p_values.append(stats.kstest(3.0 / drawn.ravel(), stats.expon.cdf).pvalue)
+    # a draw that ignores drift is too close to its own rows
+    assert p_values[0] > 1e-6 > p_values[1]
