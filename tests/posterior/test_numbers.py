@@ -182,7 +182,7 @@ def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, seed):
 
 
 def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed):
-    """Of the logarithm of a dose, the density is that of the logarithm."""
+    """A dose whose logarithm is modelled has the density of the dose: that of ln x, over x."""
     rng = np.random.default_rng(seed)
     made, table = (
         numbers_posterior(rng, NUMBERS),
@@ -192,7 +192,7 @@ def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed):
     columns = [table["age"], np.log(table["dose"]), table["visits"]]
     age, dose, visits = (np.asarray(column)[:, None, None] for column in columns)
     m, s, k, t, rate = np.moveaxis(made.parameters, -1, 0)
-    logs = np.nan_to_num(norm.logpdf(age, m, s)) + norm.logpdf(dose, k, t)
+    logs = np.nan_to_num(norm.logpdf(age, m, s)) + norm.logpdf(dose, k, t) - dose
     joint = made.weights * np.exp(logs + poisson.logpmf(visits, rate))
     density = joint.sum(axis=2).mean(axis=1)
     assert_allclose(made.log_predictive_density(table), np.log(density), rtol=1e-4)
