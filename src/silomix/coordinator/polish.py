@@ -191,6 +191,7 @@ def polish(
         spent = enough and bool((sent * (made + 1) > most_bytes * made).any())
         if made == last or spent or (enough and made % CHECK_EVERY == 0):
             history.check(members.sum(axis=0))
+            history.spent = spent
             if spent or (until and history.at_rest()):
                 break
     return history.finish(family, np.random.default_rng([seed, STREAM, 0]))
@@ -290,6 +291,8 @@ class _History:
         self.own: deque[tuple[Bools, Singles]] = deque(maxlen=most)
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
+        # whether a silo had sent all that it may
+        self.spent = False
 
     def add(self, weights: Floats, shapes: Floats, shared: Shared, own: Floats | None) -> None:
         by_chain = (np.moveaxis(part, 0, 1) for part in (weights, shapes))
@@ -361,7 +364,7 @@ class _History:
             np.concatenate([more_weights, weights[order]]).astype(np.float32),
             np.concatenate([more_profiles, probabilities[order]]).astype(np.float32),
             silo_profiles,
-            PolishTrace(values, len(self.rounds), self.moving()),
+            PolishTrace(values, len(self.rounds), self.moving(), self.spent),
             self.worth,
         )
 

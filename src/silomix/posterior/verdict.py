@@ -56,11 +56,13 @@ class PolishTrace:
         each check of whether they still moved.
     rounds : how many were made.
     still_moving : whether the last check found that the draws had not settled.
+    spent : whether the rounds ended because a silo had sent as many bytes as it may.
     """
 
     values: Mapping[str, NDArray[np.floating]]
     rounds: int
     still_moving: bool
+    spent: bool = False
 
     @property
     def checked(self) -> bool:
@@ -208,7 +210,8 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
     if polish is not None and polish.still_moving:
         yield Cause(
             max("care", judge(polish.moved, MOVED), key=LEVELS.index),
-            f"the draws were still moving after {plural(polish.rounds, 'polish round')}",
+            f"the draws were still moving after {plural(polish.rounds, 'polish round')}"
+            + (", when a silo had sent as many bytes as it may by default" if polish.spent else ""),
             f"Allow more with polish={4 * polish.rounds}, which takes about four times as long to "
             "polish",
         )

@@ -95,9 +95,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         matching, method = study.matching.method, study.aggregation.method
         how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
-            # distinct rows of numbers would be the rows
-            oracle = "federated" if study.table_schema.numbers else study.aggregation.oracle
-            how += f", with the oracle {oracle!r}"
+            how += f", with the oracle {study.aggregation.oracle!r}"
         yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
         yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]

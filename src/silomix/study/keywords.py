@@ -171,6 +171,8 @@ def make_study(
         text = "{thin} and {kept} both say what a silo keeps; give one of them"
         raise SettingsError(text, thin=None, kept=None)
     methods = _state({"matching": Evidence(), "solver": Lbfgs()})
+    if schema.numbers:
+        methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {
         "missing": schema.missing,

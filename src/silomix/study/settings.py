@@ -345,6 +345,13 @@ class Study(Record):
             raise rule(text, key="floor")
         return aggregation
 
+    @model_validator(mode="after")
+    def _count_only_categories(self) -> Self:
+        if self.table_schema.numbers and self.aggregation.oracle == "contingency":
+            text = "is contingency; distinct rows of numbers are the rows: it must be federated"
+            raise rule(text, key="oracle")
+        return self
+
     @property
     def table_schema(self) -> Schema:
         """The variables, their levels, and what a missing cell means."""

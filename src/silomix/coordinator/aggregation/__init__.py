@@ -106,8 +106,7 @@ def aggregate(
         if settings.method == "vcmc" and len(releases) > 1:
             used = objective_draws(settings.draws, int(rows.sum()))
             family = model.family
-            # numbers hardly repeat, so that counts of distinct rows would be the rows
-            here = settings.oracle == "contingency" and family.is_categorical
+            here = settings.oracle == "contingency"
             oracle = contingency(silos, family, threads) if here else federated(silos, share)
             some, reading = some_draws(matched, 0, used), settings.log_determinant
             objective = Objective(some, oracle, model.prior.alpha, family, reading)
