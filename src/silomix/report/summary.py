@@ -71,6 +71,11 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     found = f"{plural(posterior.n_clusters, 'cluster')} in {plural(len(posterior.silos), 'silo')}"
     variables = plural(len(posterior.study.variables), "variable")
     yield Text(f"{found}{counted}, {variables}", style="bold")
+    schema = posterior.study.table_schema
+    if schema.numbers:
+        taken = listing([f"{variable.name} ({variable.kind})" for variable in schema.numbers])
+        others = "; the others as categories" if schema.categories else ""
+        yield Text(f"Taken as numbers: {taken}{others}.")
     yield as_view(sizes_table(posterior))
     yield verdict_view(posterior.diagnostics)
     yield Text()
