@@ -204,8 +204,8 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             judge(sure, UNSURE["confidence"]),
             "it is not sure which clusters of different silos are the same (probability "
             f"{sure:.2f} for the least sure, {UNSURE['confidence'][0]} wanted)",
-            "correspondence.csv, or posterior.correspondence_frame(), shows which; more rows or fewer "
-            "silos would tell, more iterations will not",
+            "correspondence.csv, or posterior.correspondence_frame(), shows which; more rows or "
+            "fewer silos would tell, more iterations will not",
         )
     if polish is not None and polish.still_moving:
         yield Cause(
