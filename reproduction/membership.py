@@ -24,7 +24,8 @@ from scipy.stats import binom, rankdata
 from writing import as_markdown, with_error
 
 import silomix
-from silomix.messages.rounding import CLUSTER, profile_basis, round_profile
+from silomix.model.families.level_rules import profile_basis, round_profile
+from silomix.model.families.rounded import CLUSTER
 from silomix.silo.release import make_release
 from silomix.study.policy import PRESETS, Policy
 

@@ -20,7 +20,6 @@ from silomix.messages import (
 )
 from silomix.messages.released_draws import matched_draws, shared_draws
 from silomix.model.draws import Correspondence
-from silomix.model.families.dirichlet import fit_dirichlet, without_prior
 from silomix.model.families.mixing import some_draws
 from silomix.model.families.rows import Rows
 from silomix.model.prior import Prior
@@ -198,8 +197,8 @@ def conjugate_release(rng, place, codes, labels, sizes, prior, silos, draws):
 
 def release_of(silo, place, counts, members, weights, probabilities, sizes, beta):
     """A release with these draws."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    mean, concentration = without_prior(*fit_dirichlet(probabilities, offsets), offsets, beta)
+    family = categories(sizes, beta)
+    mean, concentration = family.means(family.valid(family.fit(probabilities)))
     return Release(
         silo=silo,
         place=place,

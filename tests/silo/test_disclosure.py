@@ -8,19 +8,16 @@ from cases.families import categories
 from cases.release_cases import clustered
 
 from silomix.errors import PolicyRefusal
-from silomix.messages.rounding import (
+from silomix.messages.rounding import WITHHELD
+from silomix.model.families import level_rules
+from silomix.model.families.level_rules import profile_basis, profile_rows, round_profile
+from silomix.model.families.rounded import (
     CLUSTER,
     SILO,
     UNIFORM,
-    WITHHELD,
     coarse_concentration,
-    profile_basis,
-    profile_rows,
     round_counts,
-    round_profile,
 )
-from silomix.model.families import level_rules
-from silomix.model.families.dirichlet import fit_dirichlet, without_prior
 from silomix.silo.disclosure import (
     disclose,
     fold_groups,
@@ -164,9 +161,8 @@ class Disclosed(NamedTuple):
 
 
 def released(local, policy):
-    offsets = local.draws.shard.schema.offsets
-    beta = local.draws.prior.share(local.draws.silos)[1]
-    _, concentration = without_prior(*fit_dirichlet(local.probabilities, offsets), offsets, beta)
+    family = local.draws.silo_family
+    _, concentration = family.means(family.valid(family.fit(local.probabilities)))
     return Disclosed(*disclose(local, concentration, policy))
 
 

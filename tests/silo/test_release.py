@@ -17,7 +17,6 @@ from silomix.model.families.dirichlet import (
     effective_counts,
     fit_dirichlet,
     shares_of,
-    without_prior,
 )
 from silomix.silo.partition import chain_agreement
 from silomix.silo.release import MIXED, NOT_MIXED, make_release, rounded
@@ -98,19 +97,22 @@ class TestMedians:
 
 class TestWithoutPrior:
     OFFSETS = np.array([0, 2, 5])
+    FAMILY = categories((2, 3))
 
     def test_what_is_left_are_the_counts(self):
         counts = np.array([[3.0, 7.0, 0.0, 4.0, 6.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
         for own in (0.1, 1.0, 16.0):
             totals = np.add.reduceat(counts + own, [0, 2], axis=1)
             posterior = (counts + own) / np.repeat(totals, [2, 3], axis=1)
-            mean, concentration = without_prior(posterior, totals, self.OFFSETS, own)
+            left = posterior * np.repeat(totals, [2, 3], axis=1) - own
+            mean, concentration = self.FAMILY.means(self.FAMILY.valid(left))
             found = effective_counts(mean, concentration, self.OFFSETS)
             np.testing.assert_allclose(found, counts, atol=1e-12)
             np.testing.assert_allclose(concentration, [[10, 10], [0, 1]], atol=1e-12)
         # counts are never negative, and shares of none are equal
         profile, concentration = np.array([[0.01, 0.99, 0.2, 0.4, 0.4]]), np.array([[10.0, 1.0]])
-        mean, concentration = without_prior(profile, concentration, self.OFFSETS, 0.5)
+        left = profile * np.repeat(concentration, [2, 3], axis=1) - 0.5
+        mean, concentration = self.FAMILY.means(self.FAMILY.valid(left))
         np.testing.assert_allclose(mean, [[0.0, 1.0, 1 / 3, 1 / 3, 1 / 3]])
         np.testing.assert_allclose(concentration, [[9.4, 0.0]])
         found = shares_of(np.array([[0.0, 0.0, 1.0, 3.0, 0.0]]), self.OFFSETS)

@@ -40,8 +40,8 @@ from silomix.errors import MessageError
 from silomix.kernels.arrays import Floats, Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import Arrays, declared_arrays
-from silomix.messages.rounding import CLUSTER, SILO, UNIFORM
 from silomix.model.families import make_family
+from silomix.model.families.rounded import CLUSTER, SILO, UNIFORM
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema, Variable
 from silomix.model.spreadsheet import for_spreadsheet, from_spreadsheet

@@ -15,7 +15,7 @@ import numpy as np
 from silomix import messages
 from silomix.errors import MessageError
 from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, odd_sums, shorten
-from silomix.messages.rounding import least_units
+from silomix.model.families.rounded import least_units
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
 

@@ -12,10 +12,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from silomix.messages.rounding import MIDDLE, has_rules, own_draws
+from silomix.messages.rounding import has_rules, own_draws
 from silomix.model.draws import MatchedDraws
 from silomix.model.families import mixing
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
+from silomix.model.families.rounded import MIDDLE
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def weight_shapes(release: Release, alpha: float) -> Floats:
     size; the rows that the weights are worth fall with about the square of that. The square is
     a rule of thumb, seen on simulated silos and not derived. Variables that say nothing, whose
     concentration is 0, say nothing of doubt either. Under rules a full concentration stands for
-    a whole step (`silomix.messages.rounding.coarse_concentration`), and its middle is taken; and
+    a whole step (`model.families.rounded.coarse_concentration`), and its middle is taken; and
     variables with rare levels, which doubt costs most, show what the others are worth
     (`without_rare`), so that the power is a little more than two.
     """

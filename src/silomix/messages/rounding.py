@@ -12,18 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.model.families.level_rules import pool, profile_basis, profile_rows, round_profile
-from silomix.model.families.rounded import (
-    CLUSTER,
-    MIDDLE,
-    SILO,
-    STAND_INS,
-    UNIFORM,
-    Said,
-    coarse_concentration,
-    least_units,
-    round_counts,
-)
+from silomix.model.families.rounded import Said, least_units
 from silomix.study.policy import Policy
 
 if TYPE_CHECKING:
@@ -32,27 +21,6 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.messages import Release
     from silomix.model.prior import PooledModel
-
-__all__ = [
-    "CLUSTER",
-    "MIDDLE",
-    "SILO",
-    "STAND_INS",
-    "UNIFORM",
-    "allow_for_rounding",
-    "coarse_concentration",
-    "has_rules",
-    "join_said",
-    "least_units",
-    "own_draws",
-    "pool",
-    "profile_basis",
-    "profile_rows",
-    "read_said",
-    "round_counts",
-    "round_profile",
-    "with_own_counts",
-]
 
 # Stands for a count that the policy does not let out.
 WITHHELD = -1

@@ -17,7 +17,7 @@ import numpy as np
 
 from silomix.errors import PolicyRefusal
 from silomix.messages import Check, rounding
-from silomix.model.families.rounded import applied
+from silomix.model.families.rounded import STAND_INS, applied, round_counts
 from silomix.silo.partition import largest_first
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def outgoing(checks: Iterable[Check]) -> tuple[Check, ...]:
         replace(
             check,
             inside="",
-            changed=check.changed if check.rule in rounding.STAND_INS else None,
+            changed=check.changed if check.rule in STAND_INS else None,
             result="applied" if check.rule == rounding.FOLDED else check.result,
         )
         for check in checks
@@ -128,7 +128,7 @@ def disclose(
     checks : what the rules did, with the details that only the silo may see.
     """
     sizes, draws = local.sizes, local.draws
-    released = np.maximum(rounding.round_counts(sizes, policy), policy.round_to)
+    released = np.maximum(round_counts(sizes, policy), policy.round_to)
     given = draws.shard, local.memberships, concentration, released, policy
     mean, coarse, deeds = draws.silo_family.disclose(*given)
     checks = *size_checks(sizes, released, policy), *(Check(*deed) for deed in deeds)
@@ -143,7 +143,7 @@ def withhold_small(counts: Ints, policy: Policy) -> Ints:
     the minimum, and the sum is also consistent with the smallest being zero: the others, none
     of them larger than any released, could make it up alone.
     """
-    released = rounding.round_counts(counts, policy)
+    released = round_counts(counts, policy)
     order = np.argsort(counts, kind="stable")
     ascending, sums = counts[order], np.cumsum(counts[order])
     withheld = int((counts < policy.minimum_count).sum())
@@ -184,7 +184,7 @@ def release_row_counts(counts: Ints, policy: Policy, silo: str) -> Ints:
             f"{policy.name!r} does not let the distinct rows out; use the oracle 'federated', or "
             "fewer variables"
         )
-    return rounding.round_counts(counts, policy)
+    return round_counts(counts, policy)
 
 
 def folding_check(before: Ints, after: Ints, policy: Policy) -> Check:

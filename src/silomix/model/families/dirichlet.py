@@ -71,25 +71,6 @@ def fit_dirichlet(probabilities: Reals, offsets: Ints) -> tuple[Floats, Floats]:
     return mean, np.exp(logs / np.diff(offsets))
 
 
-def without_prior(
-    mean: Floats, concentration: Floats, offsets: Ints, beta: float
-) -> tuple[Floats, Floats]:
-    """Take the prior out of fitted Dirichlets: what is left is what the rows said.
-
-    Parameters
-    ----------
-    mean : (cluster, level); concentration : (cluster, variable)
-    beta : the silo's prior concentration of a level.
-
-    Returns
-    -------
-    mean : (cluster, level), uniform where nothing is left; concentration : (cluster, variable)
-    """
-    sizes = np.diff(offsets)
-    counts = np.maximum(mean * np.repeat(concentration, sizes, axis=1) - beta, 0.0)
-    return shares_of(counts, offsets), np.add.reduceat(counts, offsets[:-1], axis=1)
-
-
 def shares_of(counts: Floats, offsets: Ints) -> Floats:
     """Return each level's share of its variable's counts; equal shares of none."""
     totals = level_totals(counts, offsets)
