@@ -125,8 +125,12 @@ def find_consensus(
 
 
 def _bytes_left(study: Study, rows: Ints, silos: CountingSilos) -> Ints:
-    """Return what each silo may still send: (silo,). A cell takes two bytes in a CSV file."""
-    tables = 2 * rows * len(study.variables)
+    """Return what each silo may still send: (silo,).
+
+    A category takes two bytes in a CSV file, a number at least six.
+    """
+    schema = study.table_schema
+    tables = rows * (2 * len(schema.variables) + 4 * len(schema.numbers))
     sent = np.array([sum(silos.sent[name].values()) for name in silos.names])
     return np.maximum(LEAST_BUDGET, TABLES_BUDGET * tables) - sent
 
