@@ -3,11 +3,15 @@
     SILOMIX_DATA=folder python reproduction/real_numbers.py
 
 faithful, iris, wine and galaxies have the best known log-likelihood of a diagonal normal mixture in
-the .md file beside them. With K components, EM that begins at the best draw of our sampler
-should reach it, to two decimals, whatever the seed. A solution with a variance at the floor, or
-with fewer rows in a component than it has columns and one more, does not count: the likelihood has
-no upper bound there. heart_disease_mixed and nmes1988_mixed are fitted by default, over their
-silos.
+the .md file beside them. With K components, the best of twenty EM runs, one from the best draw of
+each chain of our sampler, should reach it, to two decimals, whatever the seed. A solution with a
+variance at the floor, or with fewer rows in a component than it has columns and one more, does not
+count: the likelihood has no upper bound there. heart_disease_mixed and nmes1988_mixed are fitted by
+default, over their silos.
+
+Galaxies with two components have two optima, .19 apart: a wide component around a narrow one, and
+seven slow galaxies beside all others. The better is the second; of 20,000 draws none is near it,
+since our prior does not believe in so narrow a spread on the word of seven rows.
 """
 
 from __future__ import annotations
@@ -41,8 +45,7 @@ SEEDS = range(5)
 FLOOR = 1e-3
 """Of a variance, in units of its column's: below it, solutions do not count."""
 STEPS, ENOUGH = 20_000, 1e-10
-OTHERS = 20
-"""Draws, beside the best, that EM begins at too."""
+CHAINS = 20
 
 
 def expectation_maximisation(x, weights, means, variances):
@@ -73,17 +76,14 @@ def expectation_maximisation(x, weights, means, variances):
 
 
 def starting_draws(table, components, seed):
-    """Return weights, means and variances of some draws, in the table's units, the best first.
-
-    The first is the draw of the highest likelihood, the others are evenly spread over the draws.
-    """
+    """Return weights, means and variances of each chain's most likely draw, in table units."""
     kinds = dict.fromkeys(table, "gaussian")
-    schedule = {"iterations": 2000, "burn_in": 1000, "chains": 4, "thin": 1}
+    schedule = {"iterations": 300, "burn_in": 100, "chains": CHAINS, "thin": 1}
     draws = silomix.sample(table, components, seed=seed, threads=1, kinds=kinds, **schedule)
-    best = int(np.argmax(draws.log_likelihood))
-    some = [best, *range(0, len(draws.log_likelihood), len(draws.log_likelihood) // OTHERS)]
-    found = draws.family.describe(draws.probabilities[some].astype(np.float64))
-    weights = np.maximum(draws.weights[some].astype(np.float64), 1e-12)
+    by_chain = draws.log_likelihood.reshape(CHAINS, -1)
+    best = by_chain.argmax(axis=1) + by_chain.shape[1] * np.arange(CHAINS)
+    found = draws.family.describe(draws.probabilities[best].astype(np.float64))
+    weights = np.maximum(draws.weights[best].astype(np.float64), 1e-12)
     return weights, found[:, :, ::2], found[:, :, 1::2] ** 2
 
 
@@ -100,16 +100,15 @@ def reach_optimum(folder, name, components):
     x = (table.to_numpy() - centre) / sd
     units = -len(x) * np.log(sd).sum()
     stated = stated_optimum(folder / f"{name}.md", components)
-    first, best = [], []
+    above = []
     for seed in SEEDS:
         weights, means, variances = starting_draws(table, components, seed)
         starts = zip(weights, (means - centre) / sd, variances / sd**2, strict=True)
         ends = [expectation_maximisation(x, *start) for start in starts]
-        first.append(f"{ends[0][0] + units - stated:+.2f}" + ("" if ends[0][1] else "*"))
-        counted = [value for value, counts in ends if counts]
-        best.append(f"{max(counted, default=-np.inf) + units - stated:+.2f}")
-    line = {"table": name, "K": components, "stated": stated}
-    return line | {"from the best draw": " ".join(first), "from some more": " ".join(best)}
+        above.append(max((end for end, counts in ends if counts), default=-np.inf) + units - stated)
+    reached = sum(abs(one) < 0.005 for one in above)
+    words = " ".join(f"{one:+.2f}" for one in above)
+    return {"table": name, "K": components, "stated": stated, "above": words, "reached": reached}
 
 
 def fit_mixed(folder, name, seed=0):
@@ -149,8 +148,7 @@ def main():
         raise SystemExit("set SILOMIX_DATA to the folder of published data sets")
     data = Path(folder)
     lines = [reach_optimum(data, name, k) for name in TABLES for k in COMPONENTS]
-    print(pd.DataFrame(lines).to_string(index=False))
-    print("* does not count: a variance at the floor, or a component of too few rows", flush=True)
+    print(pd.DataFrame(lines).to_string(index=False), flush=True)
     lines = [fit_mixed(data, name, seed) for name in MIXED for seed in (0, 1)]
     print(pd.DataFrame(lines).round(3).to_string(index=False))
 
