@@ -1,10 +1,9 @@
 """Rows as sufficient statistics: labels, expected sums and memberships for any exponential family.
 
 A row is its features T(x), a missing cell zeros, and a cluster its natural parameters η: the log
-density of the row is T(x) · η, up to what no cluster changes. Rows are scored a block at a time,
-four of them and all clusters side by side, as vectors. Each score is a sum over the features in
-their order, and sums over rows run in the order of the rows: no result depends on the number of
-threads.
+density of the row is T(x) · η, up to what no cluster changes. Four rows are weighed together, with
+eight clusters side by side in a vector. Each score is a sum over the features in their order, and
+sums over rows run in the order of the rows: no result depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from silomix.kernels.arrays import Array, Bytes, Floats
 from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.gibbs_sweep import LABELS, PARAMETERS, SMALLEST
 from silomix.kernels.random_numbers import draw_gammas, fold_bits, uniform
+from silomix.kernels.vector_instructions import DOUBLE_LANES, add_products, exponentials
 
-# clusters are padded to whole vectors
-LANES = 8
-# rows scored together: their scores stay in the nearest cache
-BLOCK = 64
-# weight of a cluster that pads; and differences of logs below which a mass is nothing to a sum
-NO_WEIGHT, NOTHING = -1e300, -45.0
+# rows weighed together, whose sums fit the registers; and those that are left, one by one
+ROWS = 4
+TOGETHER, ALONE = (0,) * ROWS, (0,)
+# log weight of a cluster that pads
+NO_WEIGHT = -1e300
 
 
 def in_vectors(natural: Floats, log_weights: Floats) -> tuple[Floats, Floats]:
@@ -34,7 +33,7 @@ def in_vectors(natural: Floats, log_weights: Floats) -> tuple[Floats, Floats]:
     natural : (..., feature, cluster); log_weights : (..., cluster)
     """
     clusters = log_weights.shape[-1]
-    width = -(-clusters // LANES) * LANES
+    width = -(-clusters // DOUBLE_LANES) * DOUBLE_LANES
     wide = np.zeros((*natural.shape[:-1], width))
     wide[..., :clusters] = natural
     logs = np.full((*log_weights.shape[:-1], width), NO_WEIGHT)
@@ -43,50 +42,39 @@ def in_vectors(natural: Floats, log_weights: Floats) -> tuple[Floats, Floats]:
 
 
 @kernel
-def _score(
-    features: Floats, first: int, last: int, natural: Floats, log_weights: Floats, scores: Floats
-) -> None:
-    """Write ln(weight) + T · η of rows first … last − 1 into `scores`, (row in block, cluster)."""
-    width = log_weights.size
-    for row in range(last - first):
-        for cluster in range(width):
-            scores[row, cluster] = log_weights[cluster]
-    row = 0
-    while row < last - first:
-        if row + 4 <= last - first:
-            a, b, c, d = scores[row], scores[row + 1], scores[row + 2], scores[row + 3]
-            for feature in range(features.shape[1]):
-                w = features[first + row, feature]
-                x = features[first + row + 1, feature]
-                y = features[first + row + 2, feature]
-                z = features[first + row + 3, feature]
-                for cluster in range(width):
-                    value = natural[feature, cluster]
-                    a[cluster] += w * value
-                    b[cluster] += x * value
-                    c[cluster] += y * value
-                    d[cluster] += z * value
-            row += 4
+def _weigh(
+    features: Floats,
+    first: int,
+    natural: Floats,
+    log_weights: Floats,
+    scores: Floats,
+    masses: Floats,
+    totals: Floats,
+) -> int:
+    """Weigh the clusters of the next rows from `first` on; return how many rows: `ROWS` at most.
+
+    Written are ln(weight) + T · η into `scores`, (row, cluster), its exponential, but for a factor,
+    into `masses`, and the sum of those and ln of the whole sum into `totals`, (row, 2).
+    """
+    rows, width = min(ROWS, len(features) - first), log_weights.size
+    for lane in range(0, width, DOUBLE_LANES):
+        if rows == ROWS:
+            add_products(features, first, natural, log_weights, lane, scores, TOGETHER)
         else:
-            for feature in range(features.shape[1]):
-                w = features[first + row, feature]
-                for cluster in range(width):
-                    scores[row, cluster] += w * natural[feature, cluster]
-            row += 1
-
-
-@kernel
-def _masses(scores: Floats, masses: Floats) -> tuple[float, float]:
-    """Write exp(scores − largest) into `masses`, (cluster,); return their sum, and the largest."""
-    largest = scores[0]
-    for cluster in range(1, scores.size):
-        largest = max(largest, scores[cluster])
-    total = 0.0
-    for cluster in range(scores.size):
-        apart = scores[cluster] - largest
-        masses[cluster] = math.exp(apart) if apart > NOTHING else 0.0
-        total += masses[cluster]
-    return total, largest
+            for row in range(rows):
+                own = scores[row:]
+                add_products(features, first + row, natural, log_weights, lane, own, ALONE)
+    for row in range(rows):
+        largest = scores[row, 0]
+        for cluster in range(1, width):
+            largest = max(largest, scores[row, cluster])
+        for lane in range(0, width, DOUBLE_LANES):
+            exponentials(scores, row * width + lane, largest, masses)
+        total = 0.0
+        for cluster in range(width):
+            total += masses[row, cluster]
+        totals[row, 0], totals[row, 1] = total, largest + math.log(total)
+    return rows
 
 
 @kernel
@@ -100,20 +88,19 @@ def _draw_labels(
     statistics: Floats,
 ) -> float:
     width, clusters = log_weights.size, members.size
-    scores, masses = np.empty((BLOCK, width)), np.empty(width)
+    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
     members[:] = 0.0
     statistics[:] = 0.0
     log_likelihood = 0.0
-    for first in range(0, len(features), BLOCK):
-        last = min(first + BLOCK, len(features))
-        _score(features, first, last, natural, log_weights, scores)
-        for row in range(first, last):
-            total, largest = _masses(scores[row - first], masses)
-            log_likelihood += largest + math.log(total)
-            left = uniform(fold_bits(key, row)) * total
+    for first in range(0, len(features), ROWS):
+        rows = _weigh(features, first, natural, log_weights, scores, masses, totals)
+        for place in range(rows):
+            row = first + place
+            log_likelihood += totals[place, 1]
+            left = uniform(fold_bits(key, row)) * totals[place, 0]
             chosen = 0
-            while chosen < clusters - 1 and masses[chosen] <= left:
-                left -= masses[chosen]
+            while chosen < clusters - 1 and masses[place, chosen] <= left:
+                left -= masses[place, chosen]
                 chosen += 1
             labels[row] = chosen
             members[chosen] += 1.0
@@ -209,20 +196,19 @@ def _expect(
     statistics: Floats,
 ) -> None:
     width = log_weights.shape[1]
-    scores, masses = np.empty((BLOCK, width)), np.empty(width)
+    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
     for draw in range(begin, end):
-        for first in range(0, len(features), BLOCK):
-            last = min(first + BLOCK, len(features))
-            _score(features, first, last, natural[draw], log_weights[draw], scores)
-            for row in range(first, last):
-                total, largest = _masses(scores[row - first], masses)
-                log_likelihood[draw] += largest + math.log(total)
+        given = natural[draw], log_weights[draw], scores, masses, totals
+        for first in range(0, len(features), ROWS):
+            for place in range(_weigh(features, first, *given)):
+                row = features[first + place]
+                log_likelihood[draw] += totals[place, 1]
                 for cluster in range(members.shape[1]):
-                    share = masses[cluster] / total
+                    share = masses[place, cluster] / totals[place, 0]
                     if share > 0.0:
                         members[draw, cluster] += share
-                        for feature in range(features.shape[1]):
-                            statistics[draw, cluster, feature] += share * features[row, feature]
+                        for feature in range(row.size):
+                            statistics[draw, cluster, feature] += share * row[feature]
 
 
 def expected_sums(
@@ -261,21 +247,21 @@ def _share(
     log_density: Floats,
 ) -> None:
     draws, width = log_weights.shape
-    scores, masses = np.empty((BLOCK, width)), np.empty(width)
-    by_draw = np.empty((BLOCK, draws))
-    for first in range(begin, end, BLOCK):
-        last = min(first + BLOCK, end)
+    scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
+    by_draw, some = np.empty((ROWS, draws)), features[:end]
+    for first in range(begin, end, ROWS):
+        rows = min(ROWS, end - first)
         for draw in range(draws):
-            _score(features, first, last, natural[draw], log_weights[draw], scores)
-            for row in range(first, last):
-                total, largest = _masses(scores[row - first], masses)
-                by_draw[row - first, draw] = largest + math.log(total)
+            _weigh(some, first, natural[draw], log_weights[draw], scores, masses, totals)
+            for place in range(rows):
+                by_draw[place, draw] = totals[place, 1]
                 for cluster in range(membership.shape[1]):
-                    membership[row, cluster] += masses[cluster] / (total * draws)
-        for row in range(first, last):
-            logs = by_draw[row - first]
-            largest = logs.max()
-            log_density[row] = largest + math.log(np.exp(logs - largest).mean())
+                    share = masses[place, cluster] / (totals[place, 0] * draws)
+                    membership[first + place, cluster] += share
+        for place in range(rows):
+            largest = by_draw[place].max()
+            mean = np.exp(by_draw[place] - largest).mean()
+            log_density[first + place] = largest + math.log(mean)
 
 
 def share_features(

@@ -1,10 +1,14 @@
-"""Three inner loops of the Gibbs sweep as LLVM vector instructions, which numba would not find.
+"""The inner loops of the Gibbs sweeps as LLVM vector instructions, which numba would not find.
 
-C components are padded to 16·V. Component c lies in lane c div V of vector c mod V, so that lanes,
-and within a lane vectors, run through the components in their natural order.
+For categories (`gibbs_sweep`) C components are padded to 16·V, in single precision. Component c
+lies in lane c div V of vector c mod V, so that lanes, and within a lane vectors, run through the
+components in their natural order. For any family (`feature_rows`) they are padded to whole vectors
+of 8, in double precision; every product is fused with its sum, so that all machines round alike.
 """
 
 from __future__ import annotations
+
+import math
 
 from llvmlite import ir
 from numba import types
@@ -17,6 +21,13 @@ VECTOR = ir.VectorType(ir.FloatType(), LANES)
 BYTES = ir.VectorType(ir.IntType(8), BYTE_LANES)
 I32, I64 = ir.IntType(32), ir.IntType(64)
 ZERO = ir.Constant(I64, 0)
+# components of a vector in double precision
+DOUBLE_LANES = 8
+DOUBLES = ir.VectorType(ir.DoubleType(), DOUBLE_LANES)
+# differences of logs below which a mass is nothing to a sum
+NOTHING = -45.0
+# ln 2 in two parts: a whole number of up to ten digits times the first is exact
+LN2, LN2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 
 def _pointer(context, builder, array_type, array, index=ZERO):
@@ -104,10 +115,7 @@ def lanes_not_above(typingctx, prefix, block, low, high):
         sums = _load(builder, _pointer(context, builder, signature.args[0], prefix, place))
 
         def below(limit):
-            undefined = ir.Constant(VECTOR, ir.Undefined)
-            single = builder.insert_element(undefined, limit, ir.Constant(I32, 0))
-            everywhere = ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
-            limits = builder.shuffle_vector(single, undefined, everywhere)
+            limits = _spread(builder, limit, VECTOR)
             return builder.bitcast(builder.fcmp_ordered("<=", sums, limits), ir.IntType(LANES))
 
         below_low, below_high = below(low), below(high)
@@ -132,6 +140,100 @@ def add_bytes(typingctx, counters, place, onehot, row, width):
             old = _load(builder, target, byte, BYTES, BYTE_LANES)
             new = builder.add(old, _load(builder, source, byte, BYTES, BYTE_LANES))
             _store(builder, new, target, byte, BYTE_LANES)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _everywhere(value):
+    return ir.Constant(DOUBLES, [value] * DOUBLE_LANES)
+
+
+def _spread(builder, scalar, vector=DOUBLES):
+    """Return a vector with the scalar in every lane."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    single = builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
+    first = ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count)
+    return builder.shuffle_vector(single, undefined, first)
+
+
+def _multiply_add(builder, one, other, more):
+    """Return one · other + more, rounded once."""
+    kind = ir.FunctionType(DOUBLES, [DOUBLES] * 3)
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v8f64")
+    return builder.call(function, [one, other, more])
+
+
+@intrinsic
+def add_products(typingctx, features, first, natural, start, lane, scores, rows):
+    """Write start + T · η of 8 components, from `lane` on, for as many data rows as `rows` has.
+
+    `features` (row, feature) begins at row `first`; `natural` is (feature, component), `start`
+    (component,) and `scores` (row, component), out.
+    """
+    signature = types.void(features, types.int64, natural, start, types.int64, scores, rows)
+
+    def generate(context, builder, signature, arguments):
+        features_type, _, natural_type, start_type, _, scores_type, _ = signature.args
+        features, first, natural, start, lane, scores, _ = arguments
+        shape = context.make_array(natural_type)(context, builder, natural).shape
+        n_features, width = cgutils.unpack_tuple(builder, shape, 2)
+        begin = builder.mul(first, n_features)
+        column = _pointer(context, builder, natural_type, natural, lane)
+        values = _pointer(context, builder, features_type, features, begin)
+        at = _pointer(context, builder, start_type, start, lane)
+        out = _pointer(context, builder, scores_type, scores, lane)
+        numbers = [ir.Constant(I64, row) for row in range(rows.count)]
+        lines = [builder.gep(values, [builder.mul(n_features, row)]) for row in numbers]
+        beginning = _load(builder, at, vector=DOUBLES, align=8)
+        sums = [cgutils.alloca_once_value(builder, beginning) for _ in numbers]
+        with cgutils.for_range(builder, n_features) as loop:
+            place = builder.mul(loop.index, width)
+            factors = _load(builder, column, place, DOUBLES, 8)
+            for line, total in zip(lines, sums, strict=True):
+                value = _spread(builder, builder.load(builder.gep(line, [loop.index])))
+                more = _multiply_add(builder, value, factors, builder.load(total))
+                builder.store(more, total)
+        for row, total in zip(numbers, sums, strict=True):
+            _store(builder, builder.load(total), out, builder.mul(width, row), 8)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def exponentials(typingctx, scores, place, largest, masses):
+    """Write exp(scores − largest) of 8 numbers from `place` on into `masses`; 0 where negligible.
+
+    2 to the power of a whole k times exp(r), |r| ≤ ½ ln 2, by its Taylor series: right to the last
+    digit or two.
+    """
+    signature = types.void(scores, types.int64, types.float64, masses)
+
+    def generate(context, builder, signature, arguments):
+        scores_type, _, _, masses_type = signature.args
+        scores, place, largest, masses = arguments
+        bits = ir.VectorType(I64, DOUBLE_LANES)
+        source = _pointer(context, builder, scores_type, scores, place)
+        apart = _load(builder, source, vector=DOUBLES, align=8)
+        apart = builder.fsub(apart, _spread(builder, largest))
+        counts = builder.fcmp_ordered(">", apart, _everywhere(NOTHING))
+        apart = builder.select(counts, apart, _everywhere(NOTHING))
+        # so large that its last binary digit is 1: adding it rounds to a whole number
+        large = _everywhere(1.5 * 2.0**52)
+        whole = _multiply_add(builder, apart, _everywhere(1.0 / math.log(2.0)), large)
+        k = builder.fsub(whole, large)
+        rest = _multiply_add(builder, k, _everywhere(-LN2), apart)
+        rest = _multiply_add(builder, k, _everywhere(-LN2_REST), rest)
+        series = _everywhere(1.0 / math.factorial(12))
+        for term in range(11, -1, -1):
+            series = _multiply_add(builder, series, rest, _everywhere(1 / math.factorial(term)))
+        # k in the place of a float's exponent, which is 1023 for 1
+        exponent = builder.shl(builder.bitcast(whole, bits), ir.Constant(bits, [52] * 8))
+        exponent = builder.add(exponent, ir.Constant(bits, [1023 << 52] * 8))
+        found = builder.fmul(series, builder.bitcast(exponent, DOUBLES))
+        out = _pointer(context, builder, masses_type, masses, place)
+        _store(builder, builder.select(counts, found, _everywhere(0.0)), out, align=8)
         return context.get_dummy_value()
 
     return signature, generate

@@ -7,6 +7,7 @@ calls over all groups at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,9 @@ class _State:
     """
 
     def __init__(self, blocks: Blocks, group: Ints) -> None:
-        self.blocks, self.group = blocks, group
+        self.blocks, self.group, self.silo = blocks, group, blocks.silo.tolist()
+        # the blocks of each group, as many groups as blocks, most of them empty
+        self.sets = [frozenset(np.flatnonzero(group == g).tolist()) for g in range(len(group))]
         self._known: dict[frozenset[int], float] = {frozenset(): 0.0}
 
     def evidence(self, sets: list[frozenset[int]]) -> list[float]:
@@ -100,33 +103,34 @@ class _State:
             self._known |= dict(zip(new, values.tolist(), strict=True))
         return [self._known[each] for each in sets]
 
-    def members(self, group: int, without: int = -1) -> frozenset[int]:
-        """Return the blocks of a group, without one of them."""
-        return frozenset(np.flatnonzero(self.group == group).tolist()) - {without}
-
     def draw_group(self, block: int, rng: Rng) -> None:
         """Draw the group of one block given all others': one without its silo, or its own."""
-        own, silo = frozenset([block]), self.blocks.silo
-        taken = {int(group): self.members(group, block) for group in np.unique(self.group)}
-        open_ = {
-            group: members
-            for group, members in taken.items()
-            if members and not (silo[list(members)] == silo[block]).any()
-        }
-        joint = self.evidence([own, *(members | own for members in open_.values())])
-        apart = self.evidence([frozenset(), *open_.values()])
-        odds = [-self.blocks.log_join_odds, *(np.log(len(m)) for m in open_.values())]
+        own, silo = frozenset([block]), self.silo[block]
+        self.sets[self.group[block]] -= own
+        open_ = [
+            group
+            for group, members in enumerate(self.sets)
+            if members and all(self.silo[other] != silo for other in members)
+        ]
+        joint = self.evidence([own, *(self.sets[group] | own for group in open_)])
+        apart = self.evidence([frozenset(), *(self.sets[group] for group in open_)])
+        odds = [-self.blocks.log_join_odds, *(np.log(len(self.sets[group])) for group in open_)]
         masses = np.array(joint) - apart + odds
         shares = np.cumsum(np.exp(masses - masses.max()))
         place = int((shares <= rng.random() * shares[-1]).sum())
-        free = next(g for g in range(len(self.group)) if not taken.get(g))
-        self.group[block] = free if place == 0 else list(open_)[place - 1]
+        self._put(block, self.sets.index(frozenset()) if place == 0 else open_[place - 1])
 
     def exchange(self, one: int, other: int, rng: Rng) -> None:
         """Draw which of two blocks of one silo is in which of their groups."""
-        here, there = self.members(self.group[one]), self.members(self.group[other])
+        here, there = self.sets[self.group[one]], self.sets[self.group[other]]
         changed = (here - {one}) | {other}, (there - {other}) | {one}
         now, then = sum(self.evidence([here, there])), sum(self.evidence([*changed]))
         if then - now > rng.logistic():
-            group = self.group
-            group[one], group[other] = group[other], group[one]
+            groups = self.group[one], self.group[other]
+            for block, (old, new) in zip((one, other), permutations(groups), strict=True):
+                self.sets[old] -= {block}
+                self._put(block, new)
+
+    def _put(self, block: int, group: int) -> None:
+        self.group[block] = group
+        self.sets[group] |= {block}
