@@ -215,7 +215,7 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
         found, places = linear_sum_assignment(overlap, maximize=True)
         components[t, places] = found
         shared = overlap[found, places]
-        union = family.cells(counts[found]) + family.cells(clusters[places]) - shared
+        union = (family.known(counts[found]) + family.known(clusters[places])).sum(axis=1) - shared
         alike[places] += shared / union
     return components, alike / len(components)
 

@@ -19,7 +19,8 @@ from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
 from silomix.messages.rounding import has_rules, join_said, read_said
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
-from silomix.model.families.mixing import SMALLEST, mix, some_draws
+from silomix.model.families.family import SMALLEST
+from silomix.model.families.mixing import mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:

@@ -154,15 +154,6 @@ def profile_basis(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
-def profile_rows(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
-    """Return how many rows each released profile stands for, (cluster, variable); 0 for none.
-
-    Parameters as in `profile_basis`.
-    """
-    own = profile_basis(sizes, levels, rules) == CLUSTER
-    return np.where(own, sizes[:, None], sizes @ own)
-
-
 def round_profile(mean: Floats, known: float, rows: int, rules: Rules) -> Floats:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
