@@ -80,7 +80,7 @@ class ExactDraws:
     ----------
     weights : (draw, component), of all rows.
     weights_by_silo : (draw, silo, component), the same for all silos without drift.
-    probabilities : (draw, component, level)
+    probabilities : (draw, component, parameter)
     counts : (draw, component, statistic), of the labels drawn given them.
     members : (draw, component), of the same.
     log_likelihood : (draw,), of all rows at those weights and probabilities.

@@ -48,8 +48,8 @@ class Aggregated:
 
     Attributes
     ----------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    silo_weights : λ and μ. Under "cmc", μ is the mean over levels of the elementwise weights;
+    weights : (draw, cluster); probabilities : (draw, cluster, parameter)
+    silo_weights : λ and μ. Under "cmc", μ is the mean over parameters of the elementwise weights;
         under "product", which has none, the silos' shares of the effective rows and cells.
     matched : the silos' draws, in the order in which they were combined.
     elbo_trace : (evaluation,), the objective along the way of the best start; None where nothing

@@ -4,7 +4,7 @@ Fendler et al. (2026), section 3: within a cluster the variables are independent
 probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
 them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
 the shapes of the Dirichlets: all of them have a column for each level. Drift is that of
-`silomix.model.families.drift`.
+`silomix.model.families.level_drift`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from scipy.special import betaincinv, digamma, gammaln
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, drift, level_rules
+from silomix.model.families import dirichlet, level_drift, level_rules
 from silomix.model.families.family import SMALLEST, Family
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules, Said
+    from silomix.model.families.rounded import Rounded, Rules
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
@@ -34,6 +34,8 @@ SMALLEST_SHAPE = 1e-6
 NORMALISED = 1e-4
 # values of τ_q that are compared, see `priors_near`
 SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
+# finite points of the grid that one draw of κ_q compares
+TRIED = 3
 # the prior of ln τ_q is normal around that of Dirichlet(β), as wide as this
 SPREAD_SD = 3.0
 
@@ -58,11 +60,6 @@ class Categorical(Family):
     def offsets(self) -> Ints:
         """Where each variable's levels start: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.statistics)]).astype(np.int64)
-
-    @property
-    def free(self) -> int:
-        """All probabilities but one of each variable are free."""
-        return int(self.statistics.sum()) - len(self.variables)
 
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and the level of each parameter."""
@@ -196,29 +193,27 @@ class Categorical(Family):
         odd = together & (np.abs(sums - 1.0) > NORMALISED)
         return "has probabilities of a variable that do not sum to one" if odd.any() else ""
 
-    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the counts that say of m, without drift, what these say of it under drift."""
-        return drift.discount(statistics, kappa, self.offsets, self.beta)
+    discount, log_remainder = level_drift.discount, level_drift.log_remainder
+    draw_own, log_marginal = level_drift.draw_own, level_drift.log_marginal
 
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability: (..., variable)."""
-        return drift.log_remainder(statistics, kappa, self.offsets, self.beta)
+    def near(self, statistics: Floats) -> Floats:
+        """Return the posterior means of the probabilities: (..., level)."""
+        totals = dirichlet.level_totals(statistics, self.offsets)
+        sizes = np.repeat(self.statistics, self.statistics)
+        return np.asarray((statistics + self.beta) / (totals + self.beta * sizes))
 
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
         """Yield shapes τ ḡ, ḡ the mean of the clusters' profiles, and what speaks against τ."""
-        sizes, beta = self.statistics, self.beta
-        totals = dirichlet.level_totals(statistics, self.offsets)
-        smoothed = (statistics + beta) / (totals + beta * np.repeat(sizes, sizes))
-        centre = smoothed.mean(axis=0)
+        centre, usual = self.near(statistics).mean(axis=0), np.log(self.beta * self.statistics)
         for tau in SPREADS:
-            yield tau * centre, 0.5 * ((np.log(tau) - np.log(beta * sizes)) / SPREAD_SD) ** 2
+            yield tau * centre, 0.5 * ((np.log(tau) - usual) / SPREAD_SD) ** 2
 
     def draw_kappa(
         self, statistics: Ints, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
         given = statistics, parameters, current, log_odds, self.offsets
-        return draw_from_grid(*given, drift.TRIED, rng)
+        return draw_from_grid(*given, TRIED, rng)
 
     def shared_posterior(
         self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng
@@ -229,17 +224,6 @@ class Categorical(Family):
         """
         tables = sum_tables(statistics, parameters, kappa, self.offsets, rng)
         return tables + np.float64(self.beta)
-
-    def draw_own(self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
-        """Draw p_sc ~ Dirichlet(κ m_c + counts): (silo, chain, cluster, level)."""
-        return drift.draw_silo_profiles(statistics, parameters, kappa, self.offsets, rng)
-
-    def log_marginal(self, statistics: Ints, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(counts | m, κ) up to a function of their number: (..., variable)."""
-        terms = drift.log_level_terms(
-            statistics, parameters, np.repeat(kappa, self.statistics, axis=-1)
-        )
-        return self.known(terms)
 
     def disclose(
         self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
@@ -262,9 +246,7 @@ class Categorical(Family):
                 return f"has a profile of variable {variable + 1} that is no rounded count of rows"
         return ""
 
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw a profile given what was released of it: (draw, level)."""
-        return level_rules.draw_profile(said, self.beta, self.offsets, draws, rng)
+    draw_behind = level_rules.draw_behind
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:

@@ -81,11 +81,6 @@ class Family(ABC):
         """How many posterior numbers each variable has, as many as statistics: (variable,)."""
         return self.statistics
 
-    @property
-    def free(self) -> int:
-        """Free coordinates of a cluster's parameters: all of them."""
-        return int(self.parameters.sum())
-
     @abstractmethod
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""

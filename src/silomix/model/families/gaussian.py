@@ -61,7 +61,7 @@ class Gaussian(NumberFamily):
         """Return mean and sd in the units of the table, or of its logarithms."""
         m, s = by_variable(parameters, 2)
         scales = np.array([variable.scale for variable in self.variables])
-        return flat(m * scales + [variable.location for variable in self.variables], s * scales)
+        return flat(m * scales + self.locations, s * scales)
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
@@ -77,10 +77,9 @@ class Gaussian(NumberFamily):
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
         scales = np.array([variable.scale for variable in self.variables])
-        locations = np.array([variable.location for variable in self.variables])
         logs = np.array([variable.transform == "log" for variable in self.variables])
         # p(x) = p(ln x) / x, and ln x is the cell in the table's units
-        jacobian = np.where(logs, cells * scales + locations, 0.0) + np.log(scales)
+        jacobian = np.where(logs, cells * scales + self.locations, 0.0) + np.log(scales)
         return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:

@@ -105,7 +105,7 @@ class Product:
     @cached_property
     def free(self) -> int:
         """Free coordinates of a cluster's parameters."""
-        return sum(block.free for block in self.blocks)
+        return len(self.free_coordinates(self.medians(self.prior())))
 
     @cached_property
     def offsets(self) -> Ints:
