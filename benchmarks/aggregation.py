@@ -14,14 +14,16 @@ import subprocess
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from silomix.coordinator.aggregation.objective import CountedRows, Objective, evaluate, of_rows
+from silomix.coordinator.aggregation.objective import Objective, evaluate, of_rows
 from silomix.coordinator.aggregation.simplex import blocks_held, hypercube, join
 from silomix.coordinator.aggregation.solvers import lbfgs
 from silomix.kernels.distinct_rows import RowCounts, distinct_rows, row_table
+from silomix.kernels.likelihood import expected_counts
 from silomix.model.draws import MatchedDraws
 from silomix.model.families import make_family
 from silomix.model.prior import Prior
@@ -69,7 +71,8 @@ def objective_on(matched: MatchedDraws, rows: RowCounts, sizes: np.ndarray) -> O
     variables = [Variable(f"x{q}", tuple(map(str, range(k)))) for q, k in enumerate(sizes)]
     family = make_family(Schema(tuple(variables)), Prior())
     table = row_table(rows.codes, rows.counts, sizes)
-    return Objective(matched, of_rows(CountedRows(family, table)), Prior().alpha, family)
+    oracle = of_rows(family, partial(expected_counts, rows=table))
+    return Objective(matched, oracle, Prior().alpha, family)
 
 
 def random_objective(size: Size) -> Objective:

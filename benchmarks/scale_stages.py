@@ -8,23 +8,19 @@ clusters. So each stage has the sizes that were asked for, and does not wait for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from silomix.coordinator.aggregation import aggregate, size_weights
-from silomix.coordinator.aggregation.objective import (
-    CountedRows,
-    Objective,
-    contingency,
-    evaluate,
-    of_rows,
-)
+from silomix.coordinator.aggregation.objective import Objective, contingency, evaluate, of_rows
 from silomix.coordinator.matching import match
 from silomix.coordinator.polish import polish, starting_point
 from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.layout import KeptDraws, lay_out, level_counts
+from silomix.kernels.likelihood import expected_counts
 from silomix.kernels.random_numbers import chain_key
 from silomix.messages import AssignRows
 from silomix.messages.released_draws import matched_draws
@@ -304,7 +300,7 @@ def evaluating(folder: Path, size: Size) -> Work:
     matched = matched_draws(
         planted.releases, planted.correspondence.groups, size.draws, planted.model
     )
-    oracle = of_rows(CountedRows(planted.family, table))
+    oracle = of_rows(planted.family, partial(expected_counts, rows=table))
     objective = Objective(matched, oracle, PRIOR.alpha, planted.family)
     point = size_weights(planted.rows, planted.correspondence)[None]
     return Work(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from cases.families import categories, model_of, shard_of
@@ -63,7 +64,8 @@ class Case:
         return self.oracle(np.concatenate(self.codes), threads)
 
     def oracle(self, codes, threads=1):
-        return of_rows(Rows(shard_of(codes, self.sizes), self.family), threads)
+        rows = Rows(shard_of(codes, self.sizes), self.family)
+        return of_rows(self.family, partial(rows.expected, threads=threads))
 
 
 class FakeSilos:

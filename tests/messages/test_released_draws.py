@@ -23,7 +23,8 @@ from silomix.messages.released_draws import (
     random_order,
 )
 from silomix.model.draws import MatchedDraws
-from silomix.model.families.mixing import SMALLEST, mix, some_draws
+from silomix.model.families.family import SMALLEST
+from silomix.model.families.mixing import mix, some_draws
 from silomix.model.families.rows import Rows
 
 HOLDS = [[1, 1, 0], [0, 1, 1], [1, 1, 1]]

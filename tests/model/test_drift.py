@@ -17,17 +17,11 @@ from statistical.exact import FALSE_ALARM, p_value
 
 from silomix.kernels import dirichlet_multinomial as kernels
 from silomix.kernels.dirichlet_multinomial import GRID
-from silomix.model.families.drift import (
-    TRIED,
-    Shared,
-    discount,
-    draw_kappa,
-    draw_silo_profiles,
-    exchange_clusters,
-    log_remainder,
-)
+from silomix.model.families.categorical import TRIED
+from silomix.model.families.drift import Shared, draw_kappa, exchange_clusters
 
 OFFSETS = np.array([0, 2, 5, 9])
+FAMILY = categories(np.diff(OFFSETS))
 
 
 def random_case(seed, silos=3, chains=5, clusters=2, most=60):
@@ -176,7 +170,7 @@ def test_silo_profiles_are_dirichlet_around_the_shared_ones(seed):
     shared = Shared(shared.mean, np.array([[np.inf, 3.0, 300.0]]))
     everywhere = np.broadcast_to(counts, (3, chains, 2, 9))
     many = Shared(*(np.broadcast_to(part, (chains, *part.shape[1:])) for part in shared[:2]))
-    own = draw_silo_profiles(everywhere, *many[:2], OFFSETS, np.random.default_rng(seed))
+    own = FAMILY.draw_own(everywhere, *many[:2], np.random.default_rng(seed))
     assert_allclose(np.add.reduceat(own, OFFSETS[:-1], axis=-1), 1.0)
     assert_array_equal(own[..., :2], np.broadcast_to(shared.mean[..., :2], (3, chains, 2, 2)))
     smallest = 1.0
@@ -257,7 +251,7 @@ def test_exchanges_leave_the_law_of_labels_and_weights(seed):
 )
 def test_discounted_counts_are_between_none_and_all(counts, kappa):
     counts = np.array(counts, dtype=np.float64)
-    found = discount(counts, np.array([kappa, np.inf, kappa]), OFFSETS)
+    found = FAMILY.discount(counts, np.array([kappa, np.inf, kappa]))
     assert np.all(found >= 0)
     assert np.all(found <= counts)
     assert_array_equal(found[2:5], counts[2:5])
@@ -268,18 +262,18 @@ def test_every_variable_is_discounted_at_its_own_kappa(seed):
     kappa = np.array([20.0, np.inf, 300.0])
     parts = list(pairwise(OFFSETS))
     alone = [
-        (counts[..., first:last], np.array([size]), np.array([0, last - first]))
+        (categories((last - first,)), counts[..., first:last], np.array([size]))
         for size, (first, last) in zip(kappa, parts, strict=True)
     ]
-    apart = np.concatenate([discount(*each) for each in alone], axis=-1)
-    assert_allclose(discount(counts, kappa, OFFSETS), apart, rtol=1e-12)
-    left_out = np.concatenate([log_remainder(*each) for each in alone], axis=-1)
-    assert_allclose(log_remainder(counts, kappa, OFFSETS), left_out, atol=1e-8)
+    apart = np.concatenate([own.discount(*given) for own, *given in alone], axis=-1)
+    assert_allclose(FAMILY.discount(counts, kappa), apart, rtol=1e-12)
+    left_out = np.concatenate([own.log_remainder(*given) for own, *given in alone], axis=-1)
+    assert_allclose(FAMILY.log_remainder(counts, kappa), left_out, atol=1e-8)
 
 
 def discount_errors(seed, discounted, cases=100):
     """Gains of joining two clusters of one m, and single evidence, less the exact integrals."""
-    rng, exact, offsets = np.random.default_rng(seed), twins.TwoLevels(), np.array([0, 2])
+    rng, exact = np.random.default_rng(seed), twins.TwoLevels()
     gains, singles = [], []
     for _ in range(cases):
         kappa = 10 ** rng.uniform(1, 3)
@@ -289,18 +283,18 @@ def discount_errors(seed, discounted, cases=100):
         counts = np.stack([first, rows - first], axis=1).astype(np.float64)
         one, other = (exact.log_likelihood(own, kappa) for own in counts)
         alone = np.array([exact.log_integral(one), exact.log_integral(other)])
-        stand_in = discounted(counts, np.array([kappa]), offsets)
+        stand_in = discounted(counts, np.array([kappa]))
         evidence = categories((2,)).log_evidence(stand_in)
         together = categories((2,)).log_evidence(stand_in.sum(axis=0))[0]
         gain = exact.log_integral(one, other) - alone.sum()
         gains.append(together - evidence.sum() - gain)
         alone = alone[:, None]
-        singles.extend(log_remainder(counts, np.array([kappa]), offsets) + evidence - alone)
+        singles.extend(categories((2,)).log_remainder(counts, np.array([kappa])) + evidence - alone)
     return np.abs(gains), np.abs(singles)
 
 
 def test_joining_discounted_counts_gains_what_the_exact_integral_does(seed):
-    gains, singles = discount_errors(seed, discount)
+    gains, singles = discount_errors(seed, categories((2,)).discount)
     assert np.quantile(gains, 0.95) < 0.25
     assert np.quantile(singles, 0.95) < 0.25
     assert singles.max() < 0.5

@@ -10,7 +10,7 @@ from cases.release_cases import clustered
 from silomix.errors import PolicyRefusal
 from silomix.messages.rounding import WITHHELD
 from silomix.model.families import level_rules
-from silomix.model.families.level_rules import profile_basis, profile_rows, round_profile
+from silomix.model.families.level_rules import profile_basis, round_profile
 from silomix.model.families.rounded import (
     CLUSTER,
     SILO,
@@ -145,11 +145,6 @@ class TestProfiles:
             [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
             [CLUSTER, SILO, SILO, UNIFORM, UNIFORM],
         ]
-        assert profile_rows(sizes, levels, DEFAULT).tolist() == [
-            [30, 30, 30, 0, 0],
-            [15, 30, 30, 0, 0],
-            [10, 30, 30, 0, 0],
-        ]
         assert (profile_basis(sizes, levels, OPEN) == CLUSTER).all()
 
 
@@ -175,8 +170,8 @@ class TestDisclose:
             found = released(local, policy)
             levels = local.draws.shard.schema.sizes
             basis = np.repeat(profile_basis(found.sizes, levels, policy), levels, axis=1)
-            of = np.repeat(profile_rows(found.sizes, levels, policy), levels, axis=1)
-            counts = found.mean * of
+            shown = found.sizes @ (basis == CLUSTER)
+            counts = found.mean * np.where(basis == CLUSTER, found.sizes[:, None], shown)
             units = counts / policy.round_to
             np.testing.assert_allclose(units, np.rint(units), atol=1e-9)
             assert counts[basis != UNIFORM].min(initial=1e9) >= policy.minimum_count - 1e-9

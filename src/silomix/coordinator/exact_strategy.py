@@ -80,7 +80,7 @@ class ExactDraws:
     ----------
     weights : (draw, component), of all rows.
     weights_by_silo : (draw, silo, component), the same for all silos without drift.
-    probabilities : (draw, component, level)
+    probabilities : (draw, component, parameter)
     counts : (draw, component, statistic), of the labels drawn given them.
     members : (draw, component), of the same.
     log_likelihood : (draw,), of all rows at those weights and probabilities.
@@ -215,7 +215,7 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
         found, places = linear_sum_assignment(overlap, maximize=True)
         components[t, places] = found
         shared = overlap[found, places]
-        union = family.cells(counts[found]) + family.cells(clusters[places]) - shared
+        union = (family.known(counts[found]) + family.known(clusters[places])).sum(axis=1) - shared
         alike[places] += shared / union
     return components, alike / len(components)
 

@@ -69,7 +69,7 @@ class Polished:
     Attributes
     ----------
     weights_by_silo : (draw, silo, cluster)
-    probabilities : (draw, cluster, level), what the silos share.
+    probabilities : (draw, cluster, parameter), what the silos share.
     silo_profiles : κ, and the silos' own profiles in the last draws; None without drift.
     trace : "log_likelihood", (round,), of all silos' rows at the start of each round, and
         "movement", (check, 4): round; z of the log-likelihood; of the cluster that moved most, how
@@ -91,8 +91,8 @@ class Start:
 
     Attributes
     ----------
-    weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, level)
-    own : (silo, chain, cluster, level), each silo's profiles; those above when left out.
+    weights : (silo, chain, cluster), positive; probabilities : (chain, cluster, parameter)
+    own : (silo, chain, cluster, parameter), each silo's profiles; those above when left out.
     kappa : (variable,), how alike the silos are; None without drift.
     """
 
@@ -122,7 +122,7 @@ def starting_point(
     Parameters
     ----------
     matched : the silos' draws, as many as there are chains.
-    shared : (chain, cluster, level), the aggregated draws.
+    shared : (chain, cluster, parameter), the aggregated draws.
     rows : (silo,)
     kappa : (variable,), how alike the silos are, from the matching; None without drift.
     """
@@ -137,11 +137,11 @@ def own_profiles(matched: MatchedDraws, shared: Floats, kappa: Floats, family: P
 
     Parameters
     ----------
-    shared : (draw, cluster, level); kappa : (variable,)
+    shared : (draw, cluster, parameter); kappa : (variable,)
 
     Returns
     -------
-    (silo, draw, cluster, level)
+    (silo, draw, cluster, parameter)
     """
     differ = matched.held[:, None, :, None] & np.repeat(np.isfinite(kappa), family.parameters)
     return np.where(differ, matched.probabilities, shared)
@@ -248,7 +248,7 @@ def ask_round(
 
     Parameters
     ----------
-    weights : (silo, chain, cluster); own : (silo, chain, cluster, level)
+    weights : (silo, chain, cluster); own : (silo, chain, cluster, parameter)
     """
     each = zip(silos.names, weights, own, strict=True)
     asked = {name: PolishRound(number, w, p, alpha, inner_sweeps) for name, w, p in each}

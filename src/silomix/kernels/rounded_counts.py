@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from silomix.kernels.arrays import Bools, Floats, Ints, Rng
+from silomix.kernels.arrays import Floats, Ints, Rng
 
 # shares that are whole but for floating point count as whole, and remainders as equal
 ROUNDING = 1e-9
@@ -22,15 +22,14 @@ MOVES = 3
 
 
 class Sources(NamedTuple):
-    """What local clusters say of one profile; of one variable of it, `draw_behind` reads.
+    """What local clusters say of one variable of a profile.
 
     Attributes
     ----------
     released : (source, level), units; start : (source, level), counts that are released so.
     base : (source,), rows of a unit; 0 where the counts are known, and stay as they are.
     least : (source,), units below which none leaves.
-    worth : (source, variable), f, how much of a row a row is worth where members are unsure; 0
-        where a profile stands in. For one variable, (source,).
+    worth : (source,), f, how much of a row a row is worth where members are unsure.
     """
 
     released: Ints
@@ -38,10 +37,6 @@ class Sources(NamedTuple):
     base: Ints
     least: Ints
     worth: Floats
-
-    def of(self, clusters: Ints | Bools) -> Sources:
-        """Return some of the sources."""
-        return Sources._make(part[clusters] for part in self)
 
 
 @njit(cache=True)

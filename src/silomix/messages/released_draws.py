@@ -14,8 +14,8 @@ import numpy as np
 
 from silomix.messages.rounding import has_rules, own_draws
 from silomix.model.draws import MatchedDraws
-from silomix.model.families import mixing
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
+from silomix.model.families.family import SMALLEST
 from silomix.model.families.rounded import MIDDLE
 from silomix.study.policy import Policy
 
@@ -161,7 +161,7 @@ def _mixture(shares: Floats, profiles: Floats, family: Product) -> Floats:
     """Mix profiles (draw, part, parameter) by shares (draw, part): (draw, parameter)."""
     if shares.shape[1] == 1:
         return profiles[:, 0]
-    positive = np.maximum(shares, mixing.SMALLEST)
+    positive = np.maximum(shares, SMALLEST)
     parts = positive / positive.sum(axis=1, keepdims=True)
     return family.from_moments(np.einsum("tk,tkd->td", parts, family.moments(profiles)))
 

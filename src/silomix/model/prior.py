@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Ints
     from silomix.model.families.product import Product
 
 
@@ -56,11 +55,6 @@ class PooledModel(NamedTuple):
     prior: Prior
     family: Product
     seed: int
-
-    @property
-    def offsets(self) -> Ints:
-        """Where each categorical variable's levels start, for what is about categories alone."""
-        return self.family.categories.offsets
 
     def shared_family(self, silos: int) -> Product:
         """Return the family under a silo's share of the prior in a study of `silos` silos."""

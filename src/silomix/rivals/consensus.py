@@ -21,7 +21,7 @@ from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import Release, SampleLocally
 from silomix.messages.released_draws import matched_draws
 from silomix.model.families.dirichlet import level_totals
-from silomix.model.families.mixing import SMALLEST
+from silomix.model.families.family import SMALLEST
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts, ordered
 from silomix.rivals.federation import Federation, RivalResult, open_silos
@@ -158,7 +158,8 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     with federation.stage("combine"):
         if method == "covariance":
             matched = matched_draws(releases, found.groups, count, model)
-            weights, probabilities, notes = consensus_draws(matched, releases, model.offsets)
+            offsets = model.family.categories.offsets
+            weights, probabilities, notes = consensus_draws(matched, releases, offsets)
         else:
             settings = study.aggregation.model_copy(update={"method": method})
             combined = aggregate(

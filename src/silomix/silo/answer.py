@@ -208,7 +208,9 @@ def _log_likelihood(query: messages.LogLikelihood, silo: Silo) -> messages.LogLi
         )
     some = mixing.some_draws(matched, query.first, query.last)
     point = some, query.weights, query.profiles
-    found = mixing.mean_log_likelihood(*point, ready_rows(silo), silo.threads)
+    rows = ready_rows(silo)
+    expected = partial(rows.expected, threads=silo.threads)
+    found = mixing.mean_log_likelihood(*point, rows.family, expected)
     return messages.LogLikelihoodReply(*found)
 
 

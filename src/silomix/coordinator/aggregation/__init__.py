@@ -19,7 +19,8 @@ from silomix.messages import Release, ShareReleases, Silos
 from silomix.messages.released_draws import MATCHED_STREAM, shared_draws
 from silomix.messages.rounding import has_rules, join_said, read_said
 from silomix.model.draws import Correspondence, MatchedDraws, SiloWeights
-from silomix.model.families.mixing import SMALLEST, mix, some_draws
+from silomix.model.families.family import SMALLEST
+from silomix.model.families.mixing import mix, some_draws
 from silomix.study.settings import Lbfgs, Psgd
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Aggregated:
 
     Attributes
     ----------
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
-    silo_weights : λ and μ. Under "cmc", μ is the mean over levels of the elementwise weights;
+    weights : (draw, cluster); probabilities : (draw, cluster, parameter)
+    silo_weights : λ and μ. Under "cmc", μ is the mean over parameters of the elementwise weights;
         under "product", which has none, the silos' shares of the effective rows and cells.
     matched : the silos' draws, in the order in which they were combined.
     elbo_trace : (evaluation,), the objective along the way of the best start; None where nothing

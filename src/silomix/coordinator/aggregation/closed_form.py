@@ -126,7 +126,7 @@ def multiply(matched: MatchedDraws, rows: Ints, model: PooledModel) -> Multiplie
         # the moments of draws near zero are rough: never less than the prior
         profiles=family.posterior(family.valid(excess.sum(axis=0))),
         rows=effective,
-        cells=family.cells(family.valid(excess)),
+        cells=family.known(family.valid(excess)).sum(axis=-1),
     )
 
 

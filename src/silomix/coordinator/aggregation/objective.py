@@ -25,6 +25,7 @@ distinct row occurs, `federated` asks every silo each time and adds up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from scipy.special import gammaln
 
 from silomix.coordinator.aggregation.simplex import blocks_held, join, split
 from silomix.errors import PolicyRefusal
-from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
+from silomix.kernels.distinct_rows import distinct_rows, row_table
 from silomix.kernels.likelihood import expected_counts
 from silomix.messages import CountDistinctRows, LogLikelihood, LogLikelihoodReply
 from silomix.model.families.mixing import mean_log_likelihood, mix, mix_gradient
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Bools, Floats
     from silomix.messages import DistinctRows, ShareReleases, Silos
     from silomix.model.draws import MatchedDraws
-    from silomix.model.families.mixing import ExpectedRows
+    from silomix.model.families.mixing import Expected
     from silomix.model.families.product import Product
 
     # the draws, the place of the first among all, λ (start, silo) and μ (start, silo, cluster)
@@ -135,19 +136,6 @@ def determinant_factors(objective: Objective) -> Floats:
     return np.concatenate([[(clusters - 1) / silos], family.free / holders])
 
 
-class CountedRows(NamedTuple):
-    """Distinct rows of categories that are all here, with what `mean_log_likelihood` asks."""
-
-    family: Product
-    table: RowTable
-
-    def expected(
-        self, weights: Floats, parameters: Floats, threads: int = 1
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return log-likelihood, members and level counts, as `silomix.model.families.rows`."""
-        return expected_counts(weights, parameters, self.table, threads)
-
-
 def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
     """Ask every silo for its distinct rows, once, and return an oracle on all of them."""
     replies: Mapping[str, DistinctRows] = silos.ask(CountDistinctRows())
@@ -155,13 +143,13 @@ def contingency(silos: Silos, family: Product, threads: int = 1) -> Oracle:
     codes = np.concatenate([reply.codes for reply in ordered])
     counts = np.concatenate([reply.counts for reply in ordered])
     table = row_table(*distinct_rows(codes, counts), family.statistics)
-    return of_rows(CountedRows(family, table), threads)
+    return of_rows(family, partial(expected_counts, rows=table, threads=threads))
 
 
-def of_rows(rows: ExpectedRows, threads: int = 1) -> Oracle:
-    """Return an oracle on rows that are all here."""
+def of_rows(family: Product, expected: Expected) -> Oracle:
+    """Return an oracle on rows that are all here, by what they are `expected` to add up to."""
     return lambda matched, _, weights, profiles: LogLikelihoodReply(
-        *mean_log_likelihood(matched, weights, profiles, rows, threads)
+        *mean_log_likelihood(matched, weights, profiles, family, expected)
     )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from silomix.coordinator.matching import any_family
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
-from silomix.kernels import grouping
 from silomix.kernels.arrays import Floats, Ints, Rng
 
 # with more, the confidence is not computed
@@ -41,15 +39,7 @@ def co_occurrence(
     order = clusters.canonical_order()
     found = sum_blocks(clusters, order, by_appearance(groups[order]))
     counts, silo = profile.discount(found.counts), by_appearance(found.silo)
-    how, odds = (found.group, BURN_IN, sweeps, rng), profile.log_join_odds
-    if profile.family.is_categorical:
-        alone = profile.evidence(counts).sum(axis=1)
-        prior = profile.prior, profile.family.categories.offsets
-        blocks = grouping.Blocks(counts, silo, alone, *prior, odds)
-        together = grouping.sample_groupings(blocks, *how) / sweeps
-    else:
-        drawn = any_family.Blocks(counts, silo, profile.evidence, odds)
-        together = any_family.sample_groupings(drawn, *how) / sweeps
+    together = profile.sample_groupings(counts, silo, found.group, BURN_IN, sweeps, rng) / sweeps
     of_local = np.empty(len(order), dtype=np.int64)
     of_local[order] = found.block
     return together[np.ix_(of_local, of_local)]

@@ -1,7 +1,7 @@
 """Local clusters, and the evidence that some of them are the same, with or without drift.
 
 Under drift, counts of one silo say less of the profile that the silos share: they are discounted at
-κ (`model.families.drift.discount`), and add up over silos as counts do without drift. What they
+κ (`Family.discount`), and add up over silos as counts do without drift. What they
 are compared with is how much *unrelated* clusters differ. In a variable in which a silo's own
 clusters hardly differ, two clusters that agree need not be the same: there the prior of a profile
 is Dirichlet(τ_q ḡ_q) with a large τ_q, learned from the differences between clusters of one silo,
@@ -15,15 +15,18 @@ drifts with one κ that all drifting variables share; the polish learns each κ_
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
+from silomix.coordinator.matching import any_family
+from silomix.kernels import grouping
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
     from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.messages import Release
@@ -153,6 +156,35 @@ class Profile:
     def log_join_odds(self) -> float:
         """What each join adds to the log prior of a grouping."""
         return float(np.log(JOIN_ODDS)) if self.drifts.any() else 0.0
+
+    def weigh(self, counts: Floats) -> tuple[ModuleType, Any]:
+        """Return what scores groups, compiled where it can be, and the groups as it takes them.
+
+        Parameters
+        ----------
+        counts : (group, statistic), discounted; joining two changes them in place.
+        """
+        evidence = np.zeros((len(counts), len(self.family.variables)))
+        if not self.family.is_categorical:
+            return any_family, any_family.Weighed(counts, evidence, self.evidence)
+        offsets = self.family.categories.offsets
+        room = np.zeros((len(counts), len(offsets)))
+        return grouping, grouping.Weighed(counts, evidence, room, self.prior, offsets)
+
+    def sample_groupings(self, counts: Floats, silo: Ints, *how: Any) -> Ints:
+        """Count how often two blocks share a group, over sampled groupings: (block, block).
+
+        Parameters
+        ----------
+        counts : (block, statistic), discounted; silo : (block,), numbered without gaps.
+        how : the groups to begin with, sweeps to drop and to count, and the randomness.
+        """
+        given, odds = (counts, silo), self.log_join_odds
+        if not self.family.is_categorical:
+            return any_family.sample_groupings(any_family.Blocks(*given, self.evidence, odds), *how)
+        alone, offsets = self.evidence(counts).sum(axis=1), self.family.categories.offsets
+        blocks = grouping.Blocks(*given, alone, self.prior, offsets, odds)
+        return grouping.sample_groupings(blocks, *how)
 
 
 def drift_profile(clusters: LocalClusters, family: Product, kappa: Floats) -> Profile:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import gammaln
 
-from silomix.coordinator.matching import any_family
 from silomix.coordinator.matching.evidence import LocalClusters, Profile, by_appearance, sum_blocks
-from silomix.kernels import grouping
 from silomix.model.families.dirichlet import sum_by
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class Groups:
     rows : (group,)
     held : (group, byte), a bit for each silo: whether it has a cluster in the group.
     silos : (group,), how many silos have.
-    by_silo : for each group, the effective counts of each of its silos as they are: (level,).
+    by_silo : for each group, the effective counts of each of its silos as they are: (statistic,).
     """
 
     profile: Profile
@@ -114,13 +112,7 @@ def sum_up(clusters: LocalClusters, order: Ints, start: Ints, profile: Profile) 
     for s, g, own in zip(blocks.silo.tolist(), blocks.group.tolist(), blocks.counts, strict=True):
         by_silo[g][s] = own
         held[g, s] = True
-    evidence = np.zeros((len(counts), len(profile.drifts)))
-    kernels: ModuleType = any_family
-    weighed: Any = any_family.Weighed(counts, evidence, profile.evidence)
-    if profile.family.is_categorical:
-        kernels, offsets = grouping, profile.family.categories.offsets
-        room = np.zeros((len(counts), len(offsets)))
-        weighed = grouping.Weighed(counts, evidence, room, profile.prior, offsets)
+    kernels, weighed = profile.weigh(counts)
     kernels.weigh_groups(weighed, 0, len(counts))
     bits, silos = np.packbits(held, axis=1), held.sum(axis=1)
     return Groups(profile, kernels, weighed, rows, bits, silos, by_silo)
@@ -190,7 +182,7 @@ def joint_discount(groups: Groups, one: int, other: int) -> tuple[Floats, float]
 
     Returns
     -------
-    counts : (level,), discounted together less discounted one by one.
+    counts : (statistic,), discounted together less discounted one by one.
     remainder : the same of what discounting leaves out of the log probability.
     """
     mine, others = groups.by_silo[one], groups.by_silo[other]

@@ -21,7 +21,7 @@ from silomix.messages.released_draws import padded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Floats, Ints, Rng
+    from silomix.kernels.arrays import Floats, Ints, Reals, Rng
     from silomix.model.families.product import Product
     from silomix.study.settings import Ball, Divergence
 
@@ -52,7 +52,7 @@ def ball_groups(releases: list[Release], family: Product, settings: Ball) -> Int
     return components(points, np.full(len(points), settings.radius))
 
 
-def components(points: Floats, radii: Floats) -> Ints:
+def components(points: Reals, radii: Floats) -> Ints:
     """Return the component of each point, joined to all points nearer than either's radius.
 
     Parameters

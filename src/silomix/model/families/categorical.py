@@ -4,7 +4,7 @@ Fendler et al. (2026), section 3: within a cluster the variables are independent
 probabilities p^q ~ Dirichlet(β, …, β). Missing cells are left out of the likelihood, which sums
 them out exactly. Statistics are level counts; parameters, level probabilities; posterior numbers,
 the shapes of the Dirichlets: all of them have a column for each level. Drift is that of
-`silomix.model.families.drift`.
+`silomix.model.families.level_drift`.
 """
 
 from __future__ import annotations
@@ -18,28 +18,30 @@ import numpy as np
 from scipy.special import betaincinv, digamma, gammaln
 
 from silomix.kernels.dirichlet_multinomial import draw_from_grid, sum_tables
-from silomix.model.families import dirichlet, drift, level_rules
+from silomix.model.families import dirichlet, level_drift, level_rules
+from silomix.model.families.family import SMALLEST, Family
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rounded, Rules, Said
-    from silomix.model.schema import Variable
+    from silomix.model.families.rounded import Rounded, Rules
 
 # stands for zero under a logarithm
 SMALLEST_PROBABILITY = 1e-300
-# no global probability is smaller: draws kept in float32 may be exactly zero
-SMALLEST = 1e-30
 SMALLEST_SHAPE = 1e-6
 # how far probabilities of a variable may be from a sum of one: draws are kept in single precision
 NORMALISED = 1e-4
-# values of τ that are compared, see `unrelated`
+# values of τ_q that are compared, see `priors_near`
 SPREADS = np.array([0.6, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 200.0, 1e3, 5e3, 3e4])
+# finite points of the grid that one draw of κ_q compares
+TRIED = 3
 # the prior of ln τ_q is normal around that of Dirichlet(β), as wide as this
 SPREAD_SD = 3.0
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Family):
     """A block of categories: see `silomix.model.families.family.Family`.
 
     Attributes
@@ -47,7 +49,6 @@ class Categorical:
     beta : concentration of each level.
     """
 
-    variables: tuple[Variable, ...]
     beta: float = 0.5
 
     @cached_property
@@ -55,37 +56,14 @@ class Categorical:
         """How many each variable has: a count for each level."""
         return np.array([len(variable.levels) for variable in self.variables], dtype=np.int64)
 
-    @property
-    def parameters(self) -> Ints:
-        """How many each variable has: a probability for each level."""
-        return self.statistics
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many each variable has: a shape for each level."""
-        return self.statistics
-
     @cached_property
     def offsets(self) -> Ints:
         """Where each variable's levels start: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.statistics)]).astype(np.int64)
 
-    @property
-    def free(self) -> int:
-        """All probabilities but one of each variable are free."""
-        return int(self.statistics.sum()) - len(self.variables)
-
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
-
-    def describe(self, parameters: Reals) -> Reals:
-        """Return the probabilities, which have no units."""
-        return parameters
-
-    def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return the levels' probabilities over all rows: (draw, level)."""
-        return np.einsum("tc,tcl->tl", weights, parameters, dtype=np.float64)
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.
@@ -106,10 +84,6 @@ class Categorical:
         """Return (row, level), one where the row has the level; a missing cell has none."""
         return one_hot(cells, self.offsets)
 
-    def log_base(self, cells: Codes) -> Floats:
-        """Return zeros: (row,)."""
-        return np.zeros(len(cells))
-
     def natural(self, parameters: Reals) -> Floats:
         """Return ln p: (..., level)."""
         # a float32 has no number so small, and a level that nobody has must not be −inf × 0
@@ -119,17 +93,13 @@ class Categorical:
         """Return the probabilities: they are the expected counts of a row."""
         return parameters
 
-    def from_moments(self, moments: Reals) -> Reals:
+    def from_moments(self, moments: Floats) -> Floats:
         """Return the probabilities."""
         return moments
 
     def places(self, moments: Floats) -> Floats:
         """Return the roots of the shares: their distance is Hellinger's."""
         return np.sqrt(moments)
-
-    def inside(self, parameters: Floats) -> Floats:
-        """Return probabilities none of which is zero."""
-        return np.maximum(parameters, SMALLEST)
 
     def prior(self) -> Floats:
         """Return the shapes of the prior: (level,)."""
@@ -155,16 +125,8 @@ class Categorical:
         return np.asarray(digamma(shapes) - digamma(totals))
 
     def known(self, statistics: Array) -> Floats:
-        """Return how many rows have a cell: (..., variable)."""
+        """Return how many rows have a cell, the levels of a variable added up: (..., variable)."""
         return np.add.reduceat(statistics, self.offsets[:-1], axis=-1)
-
-    def cells(self, statistics: Floats) -> Floats:
-        """Return how many cells there are in all: (...,)."""
-        return np.asarray(statistics.sum(axis=-1))
-
-    def valid(self, statistics: Floats) -> Floats:
-        """Return counts none of which is below zero, as moments of draws near zero may be."""
-        return np.maximum(statistics, 0.0)
 
     def fit(self, draws: Reals) -> Floats:
         """Return the counts that Dirichlets with the draws' moments have beyond the prior."""
@@ -211,7 +173,7 @@ class Categorical:
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with shares from elsewhere; nothing where all is well."""
-        return self.problems(mean, together=True)
+        return self.problems(mean)
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return ln Σ_k √(p_a[k] p_b[k]), Bhattacharyya's: (..., variable)."""
@@ -222,7 +184,7 @@ class Categorical:
         """Return Σ min(counts): (..., variable)."""
         return self.known(np.minimum(one, other))
 
-    def problems(self, parameters: Reals, *, together: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with probabilities from elsewhere; nothing where all is well."""
         low, high = parameters.min(initial=0.0), parameters.max(initial=0.0)
         if not (low >= 0.0 and high <= 1.0 + NORMALISED):
@@ -231,30 +193,27 @@ class Categorical:
         odd = together & (np.abs(sums - 1.0) > NORMALISED)
         return "has probabilities of a variable that do not sum to one" if odd.any() else ""
 
-    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the counts that say of m, without drift, what these say of it under drift."""
-        return drift.discount(statistics, kappa, self.offsets, self.beta)
+    discount, log_remainder = level_drift.discount, level_drift.log_remainder
+    draw_own, log_marginal = level_drift.draw_own, level_drift.log_marginal
 
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability: (..., variable)."""
-        return drift.log_remainder(statistics, kappa, self.offsets, self.beta)
-
-    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
-        """Return shapes τ_q ḡ_q, ḡ the mean of the clusters' profiles, τ_q the most probable."""
-        sizes, beta = self.statistics, self.beta
+    def near(self, statistics: Floats) -> Floats:
+        """Return the posterior means of the probabilities: (..., level)."""
         totals = dirichlet.level_totals(statistics, self.offsets)
-        smoothed = (statistics + beta) / (totals + beta * np.repeat(sizes, sizes))
-        centre = smoothed.mean(axis=0)
-        fits = np.array([worth @ self.log_evidence(statistics, tau * centre) for tau in SPREADS])
-        fits -= 0.5 * ((np.log(SPREADS)[:, None] - np.log(beta * sizes)) / SPREAD_SD) ** 2
-        return np.repeat(SPREADS[fits.argmax(axis=0)], sizes) * centre
+        sizes = np.repeat(self.statistics, self.statistics)
+        return np.asarray((statistics + self.beta) / (totals + self.beta * sizes))
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield shapes τ ḡ, ḡ the mean of the clusters' profiles, and what speaks against τ."""
+        centre, usual = self.near(statistics).mean(axis=0), np.log(self.beta * self.statistics)
+        for tau in SPREADS:
+            yield tau * centre, 0.5 * ((np.log(tau) - usual) / SPREAD_SD) ** 2
 
     def draw_kappa(
         self, statistics: Ints, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
     ) -> Ints:
         """Draw where κ is on the grid: (chain, variable)."""
         given = statistics, parameters, current, log_odds, self.offsets
-        return draw_from_grid(*given, drift.TRIED, rng)
+        return draw_from_grid(*given, TRIED, rng)
 
     def shared_posterior(
         self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng
@@ -265,17 +224,6 @@ class Categorical:
         """
         tables = sum_tables(statistics, parameters, kappa, self.offsets, rng)
         return tables + np.float64(self.beta)
-
-    def draw_own(self, statistics: Ints, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
-        """Draw p_sc ~ Dirichlet(κ m_c + counts): (silo, chain, cluster, level)."""
-        return drift.draw_silo_profiles(statistics, parameters, kappa, self.offsets, rng)
-
-    def log_marginal(self, statistics: Ints, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(counts | m, κ) up to a function of their number: (..., variable)."""
-        terms = drift.log_level_terms(
-            statistics, parameters, np.repeat(kappa, self.statistics, axis=-1)
-        )
-        return self.known(terms)
 
     def disclose(
         self, cells: Codes, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
@@ -298,9 +246,7 @@ class Categorical:
                 return f"has a profile of variable {variable + 1} that is no rounded count of rows"
         return ""
 
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw a profile given what was released of it: (draw, level)."""
-        return level_rules.draw_profile(said, self.beta, self.offsets, draws, rng)
+    draw_behind = level_rules.draw_behind
 
 
 def one_hot(codes: Codes, offsets: Ints) -> Floats:

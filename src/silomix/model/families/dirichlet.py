@@ -78,11 +78,6 @@ def shares_of(counts: Floats, offsets: Ints) -> Floats:
     return np.divide(counts, totals, out=equal, where=totals > 0)
 
 
-def effective_counts(mean: Floats, concentration: Floats, offsets: Ints) -> Floats:
-    """Return mean × concentration: (cluster, level)."""
-    return mean * np.repeat(concentration, np.diff(offsets), axis=1)
-
-
 def log_evidence(counts: Array, offsets: Ints, prior: Floats) -> Floats:
     """Return log p(cells of a cluster), its level probabilities integrated out: (..., variable).
 

@@ -22,9 +22,13 @@ at κ = ∞ they equal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+
+from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
+
+# of a parameter that must be above zero: draws kept in float32 may be exactly zero
+SMALLEST = 1e-30
 
 
 def by_variable(columns: Array, size: int) -> tuple[Array, ...]:
@@ -48,72 +55,42 @@ def flat(*parts: Array) -> Floats:
     return columns
 
 
-def fewer_rows(statistics: Floats, known: Floats, kappa: Floats, size: int) -> Floats:
-    """Return sums of n rows scaled down to the n(κ + 1)/(n + κ + 1) that they say as much as.
+@dataclass(frozen=True)
+class Family(ABC):
+    """A block of variables of one kind; the module's docstring says what its vectors are.
 
-    Parameters
+    Attributes
     ----------
-    statistics : (..., statistic), `size` for each variable; known : (..., variable), n.
-    kappa : (variable,)
+    variables : in the order of the columns.
     """
-    drifts = np.isfinite(kappa)
-    k = np.where(drifts, kappa, 0.0) + 1.0
-    worth = np.where(drifts, k / (known + k), 1.0)
-    return np.asarray(statistics * np.repeat(worth, size, axis=-1))
 
-
-def draw_on_grid(values: Floats, log_odds: Floats, rng: Rng) -> Ints:
-    """Draw a point of a grid whose last point stands apart: (chain, variable).
-
-    Parameters
-    ----------
-    values : (point, chain, variable), log-likelihoods.
-    log_odds : (chain,), prior log odds of all other points together against the last.
-    """
-    values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
-    masses = np.cumsum(np.exp(values - values.max(axis=0)), axis=0)
-    thresholds = rng.random(values.shape[1:]) * masses[-1]
-    return np.asarray((masses <= thresholds).sum(axis=0))
-
-
-class Family(Protocol):
-    """A block of variables of one kind; the module's docstring says what its vectors are."""
+    variables: tuple[Variable, ...]
 
     @property
-    def variables(self) -> tuple[Variable, ...]:
-        """In the order of the columns."""
-        ...
+    @abstractmethod
+    def statistics(self) -> Ints:
+        """How many statistics each variable has: (variable,)."""
 
     @property
     def parameters(self) -> Ints:
-        """How many parameters each variable has: (variable,)."""
-        ...
-
-    @property
-    def statistics(self) -> Ints:
-        """How many statistics each variable has: (variable,)."""
-        ...
+        """How many parameters each variable has, as many as statistics: (variable,)."""
+        return self.statistics
 
     @property
     def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has: (variable,)."""
-        ...
+        """How many posterior numbers each variable has, as many as statistics: (variable,)."""
+        return self.statistics
 
-    @property
-    def free(self) -> int:
-        """Free coordinates of a cluster's parameters."""
-        ...
-
+    @abstractmethod
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
-        ...
 
     def describe(self, parameters: Reals) -> Reals:
         """Return the parameters in the units of the table, or of its logarithms: as they came."""
-        ...
+        return parameters
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return what clusters are compared with: each parameter over all rows.
+        """Return what clusters are compared with: each parameter averaged over all rows.
 
         Parameters
         ----------
@@ -123,79 +100,76 @@ class Family(Protocol):
         -------
         (draw, parameter)
         """
-        ...
+        return np.einsum("tc,tcp->tp", weights, parameters, dtype=np.float64)
 
+    @abstractmethod
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return how far a cluster is from the whole, comparable between variables.
 
         Both are (..., parameter), and so is the result.
         """
-        ...
 
     def share(self, silos: int) -> Self:
-        """Return the family with the share of the prior that one of several silos takes."""
-        ...
+        """Return the family with the share of the prior that one of several silos takes: all."""
+        return self
 
+    @abstractmethod
     def features(self, cells: Array) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable); zeros of a missing cell."""
-        ...
 
     def log_base(self, cells: Array) -> Floats:
-        """Return what log p(x) has beside T · η: (row,)."""
-        ...
+        """Return what log p(x) has beside T · η, nothing: (row,)."""
+        return np.zeros(len(cells))
 
+    @abstractmethod
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic)."""
-        ...
 
+    @abstractmethod
     def moments(self, parameters: Reals) -> Reals:
         """Return E T(x): (..., statistic)."""
-        ...
 
-    def from_moments(self, moments: Floats) -> Reals:
+    @abstractmethod
+    def from_moments(self, moments: Floats) -> Floats:
         """Return the parameters with these moments."""
-        ...
 
     def places(self, moments: Floats) -> Floats:
-        """Return where clusters with these moments are, for distances: (..., parameter)."""
-        ...
+        """Return where clusters with these moments are, for distances: their coordinates."""
+        return np.asarray(self.coordinates(self.from_moments(moments)), dtype=np.float64)
 
     def inside(self, parameters: Floats) -> Floats:
-        """Return parameters that are not at the edge of what they can be."""
-        ...
+        """Return parameters that are not at the edge of what they can be: none is zero."""
+        return np.maximum(parameters, SMALLEST)
 
+    @abstractmethod
     def prior(self) -> Floats:
         """Return the posterior numbers of no rows: (posterior number,)."""
-        ...
 
+    @abstractmethod
     def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return the posterior numbers given rows with these sums, under another prior if given."""
-        ...
 
+    @abstractmethod
     def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
-        ...
 
+    @abstractmethod
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return log p(cells) up to log_base, the parameters integrated out: (..., variable)."""
-        ...
 
+    @abstractmethod
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior given these sums: (..., statistic)."""
-        ...
 
+    @abstractmethod
     def known(self, statistics: Array) -> Floats:
         """Return how many rows have a cell: (..., variable)."""
-        ...
-
-    def cells(self, statistics: Floats) -> Floats:
-        """Return how many cells there are in all: (...,)."""
-        ...
 
     def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have, near those that moments gave."""
-        ...
+        """Return sums that rows can have, near those that moments gave: none is below zero."""
+        return np.maximum(statistics, 0.0)
 
+    @abstractmethod
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
 
@@ -207,129 +181,94 @@ class Family(Protocol):
         -------
         (cluster, statistic), maybe such as no rows have: see `valid`.
         """
-        ...
 
+    @abstractmethod
     def means(self, statistics: Floats) -> tuple[Floats, Floats]:
         """Return the mean statistics of a row, and how many rows have each: (..., variable)."""
-        ...
 
+    @abstractmethod
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the parameters under posterior numbers: (..., parameter)."""
-        ...
 
+    @abstractmethod
     def variances(self, mean: Floats, concentration: Floats) -> Floats:
         """Return the posterior variances of the coordinates, by what `means` gives."""
-        ...
 
+    @abstractmethod
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient, in the parameters, of the log-likelihood of rows with these sums."""
-        ...
 
+    @abstractmethod
     def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
-        """Return the log density of the prior and its gradient, as `Product.log_prior`."""
-        ...
+        """Return the log density of the prior, and its gradient.
 
+        Returns
+        -------
+        constant : for each cluster; value : the rest, added up over all axes.
+        gradient : (..., parameter)
+        """
+
+    @abstractmethod
     def coordinates(self, parameters: Reals) -> Reals:
         """Return the parameters where distances mean something: (..., parameter)."""
-        ...
 
     def free_coordinates(self, parameters: Reals) -> Reals:
-        """Return as many coordinates as are free: (..., coordinate)."""
-        ...
+        """Return as many coordinates as are free, all of them: (..., coordinate)."""
+        return self.coordinates(parameters)
 
+    @abstractmethod
     def back(self, coordinates: Floats) -> Floats:
         """Return the parameters at, or nearest to, these coordinates."""
-        ...
 
     def overlap(self, one: Array, other: Array) -> Floats:
         """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        ...
+        found = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
+        rows = np.minimum(self.known(one), self.known(other))
+        return np.asarray(rows * np.exp(self.log_affinity(*found)))
 
+    @abstractmethod
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
-        ...
 
-    def problems(self, parameters: Reals, *, together: bool) -> str:
-        """Say what is wrong with parameters from elsewhere, as the end of a sentence; or ""."""
-        ...
+    @abstractmethod
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
+        """Say what is wrong with parameters from elsewhere, as the end of a sentence; or "".
 
+        Parameters
+        ----------
+        together : whether the parameters of a variable belong together, as those of a draw do.
+        """
+
+    @abstractmethod
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere, likewise."""
-        ...
 
+    @abstractmethod
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums that say of the shared parameters, without drift, what these say."""
-        ...
 
+    @abstractmethod
     def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return what discounting leaves out of the log probability: (..., variable)."""
-        ...
 
     def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
         """Return the prior, as posterior numbers, that clusters which differ seem to come from.
+
+        It is, for each variable, the most probable of `priors_near`.
 
         Parameters
         ----------
         statistics : (cluster, statistic); worth : (cluster,), how much each counts.
         """
-        ...
+        best, chosen = np.full(len(self.variables), -np.inf), self.prior()
+        for tried, against in self.priors_near(statistics):
+            value = worth @ self.log_evidence(statistics, tried) - against
+            better = value > best
+            best = np.where(better, value, best)
+            chosen = np.where(np.repeat(better, self.posterior_numbers), tried, chosen)
+        return chosen
 
-    def draw_kappa(
-        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
-    ) -> Ints:
-        """Draw where κ is on `drift.GRID`, silos' own parameters integrated out: (chain, variable).
-
-        Parameters
-        ----------
-        statistics : (silo, chain, cluster, statistic); parameters : (chain, cluster, parameter)
-        current : (chain, variable); log_odds : (chain,), of finite κ against ∞ beforehand.
-        """
-        ...
-
-    def shared_posterior(
-        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
-    ) -> Floats:
-        """Return the posterior numbers of the shared parameters: (chain, cluster, number)."""
-        ...
-
-    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
-        """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
-        ...
-
-    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | shared parameters, κ) up to a function of their number."""
-        ...
-
-    def disclose(
-        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
-    ) -> Rounded:
-        """Return what a policy lets out of a silo's clusters: see `Product.disclose`."""
-        ...
-
-    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
-        """Say what each released profile is of: (cluster, variable)."""
-        ...
-
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
-        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
-        ...
-
-    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
-        """Draw parameters that all sources share, given what they released: (draw, parameter)."""
-        ...
-
-
-class Numbers(Family, Protocol):
-    """A family of numbers, with what the defaults of `NumberFamily` ask of it."""
-
-    def near(self, statistics: Floats) -> Floats:
-        """Return parameters of rows with these sums, sensible ones for few rows or none."""
-        ...
-
-    def spread(self, parameters: Floats) -> Floats:
-        """Return the standard deviation of x, in the units of the cells: (..., variable)."""
-        ...
-
+    @abstractmethod
     def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
         """Yield priors that clusters may come from, (number,), and what speaks against each.
 
@@ -337,12 +276,60 @@ class Numbers(Family, Protocol):
         ----------
         statistics : (cluster, statistic)
         """
-        ...
 
-    def bounds(self) -> tuple[Floats, Floats]:
-        """Return the smallest and largest value that leave as they are, each (variable,)."""
-        ...
+    def draw_kappa(
+        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
+    ) -> Ints:
+        """Draw where κ is on `GRID`, silos' own parameters integrated out: (chain, variable).
 
-    def log_sums(self, means: Floats, rows: Floats) -> Floats:
-        """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
-        ...
+        Parameters
+        ----------
+        statistics : (silo, chain, cluster, statistic); parameters : (chain, cluster, parameter)
+        current : (chain, variable); log_odds : (chain,), of finite κ against ∞ beforehand.
+        """
+        grid = np.repeat(GRID[:, None], current.shape[1], axis=1)
+        by_silo = [self.log_marginal(statistics, parameters, kappa) for kappa in grid]
+        values = np.array(by_silo).sum(axis=(1, 3))
+        # the last point, ∞, stands apart
+        values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
+        masses = np.cumsum(np.exp(values - values.max(axis=0)), axis=0)
+        thresholds = rng.random(values.shape[1:]) * masses[-1]
+        return np.asarray((masses <= thresholds).sum(axis=0))
+
+    @abstractmethod
+    def shared_posterior(
+        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the posterior numbers of the shared parameters: (chain, cluster, number)."""
+
+    @abstractmethod
+    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
+
+    @abstractmethod
+    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | shared parameters, κ) up to a function of their number."""
+
+    @abstractmethod
+    def disclose(
+        self, cells: Array, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
+    ) -> Rounded:
+        """Return what a policy lets out of a silo's clusters.
+
+        Parameters
+        ----------
+        cells : (row, variable); member : (row, cluster); concentration : (cluster, variable)
+        sizes : (cluster,), as released.
+        """
+
+    @abstractmethod
+    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
+        """Say what each released profile is of: (cluster, variable), see `rounded`."""
+
+    @abstractmethod
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
+
+    @abstractmethod
+    def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
+        """Draw parameters that all sources share, given what they released: (draw, parameter)."""

@@ -43,7 +43,7 @@ SMALLEST_GAMMA = 1e-12
 LOG_2PI = float(np.log(2 * np.pi))
 # values leave as if none were farther from the location, and no spread as if it were smaller
 BOUND, SMALLEST_SPREAD = 4.0, 0.05
-# grid of the prior sizes of mean and spread of unrelated clusters, see `unrelated`
+# grid of the prior sizes of mean and spread of unrelated clusters, see `priors_near`
 MEAN_SIZES = np.geomspace(1e-3, 1e3, 13)
 SPREAD_SIZES = np.array([1.5, 5.0, 20.0, 100.0])
 
@@ -61,7 +61,7 @@ class Gaussian(NumberFamily):
         """Return mean and sd in the units of the table, or of its logarithms."""
         m, s = by_variable(parameters, 2)
         scales = np.array([variable.scale for variable in self.variables])
-        return flat(m * scales + [variable.location for variable in self.variables], s * scales)
+        return flat(m * scales + self.locations, s * scales)
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
@@ -77,10 +77,9 @@ class Gaussian(NumberFamily):
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
         scales = np.array([variable.scale for variable in self.variables])
-        locations = np.array([variable.location for variable in self.variables])
         logs = np.array([variable.transform == "log" for variable in self.variables])
         # p(x) = p(ln x) / x, and ln x is the cell in the table's units
-        jacobian = np.where(logs, cells * scales + locations, 0.0) + np.log(scales)
+        jacobian = np.where(logs, cells * scales + self.locations, 0.0) + np.log(scales)
         return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
@@ -204,7 +203,7 @@ class Gaussian(NumberFamily):
         m, log_s = by_variable(coordinates, 2)
         return flat(m, np.exp(log_s))
 
-    def problems(self, parameters: Reals, *, together: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         _, s = by_variable(parameters, 2)
         return "" if (s > 0).all() else "has standard deviations that are not positive"
@@ -234,8 +233,7 @@ class Gaussian(NumberFamily):
         n, total, square = by_variable(statistics, 3)
         m, s = by_variable(parameters, 2)
         mean = _mean(n, total)
-        drifts, k = drifting(kappa)
-        shrunk = np.where(drifts, k / (n + k), 1.0)
+        shrunk = self.worth(n, kappa)
         squares = np.maximum(square - total * mean, 0.0) + n * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
         return np.asarray(fixed - 0.5 * squares / (s * s))
@@ -245,8 +243,7 @@ class Gaussian(NumberFamily):
     ) -> Floats:
         """Return the posterior numbers of (m, σ), silos' own means integrated out, exactly."""
         n, total, square = by_variable(statistics, 3)
-        drifts, k = drifting(kappa[:, None, :])
-        shrunk = np.where(drifts, k / (n + k), 1.0)
+        shrunk = self.worth(n, kappa[:, None, :])
         mean = _mean(n, total)
         weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)

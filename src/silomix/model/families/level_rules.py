@@ -10,11 +10,11 @@ of its cluster and is left out.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from silomix.kernels.rounded_counts import Sources, draw_behind, release_units
+from silomix.kernels import rounded_counts
 from silomix.model.families import dirichlet
 from silomix.model.families.rounded import (
     CLUSTER,
@@ -154,15 +154,6 @@ def profile_basis(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
 
-def profile_rows(sizes: Ints, levels: Ints, rules: Rules) -> Ints:
-    """Return how many rows each released profile stands for, (cluster, variable); 0 for none.
-
-    Parameters as in `profile_basis`.
-    """
-    own = profile_basis(sizes, levels, rules) == CLUSTER
-    return np.where(own, sizes[:, None], sizes @ own)
-
-
 def round_profile(mean: Floats, known: float, rows: int, rules: Rules) -> Floats:
     """Return a profile whose levels, times the rows, are rounded counts: (level,).
 
@@ -183,7 +174,7 @@ def round_profile(mean: Floats, known: float, rows: int, rules: Rules) -> Floats
     low = np.rint(mean * known) < least * rules.round_to
     seen = np.ones(len(mean)) if low.all() else np.where(low, 0.0, mean)
     released = np.empty(len(mean), dtype=np.int64)
-    release_units(seen, units, least, released)
+    rounded_counts.release_units(seen, units, least, released)
     return released / units
 
 
@@ -197,34 +188,31 @@ def could_leave(mean: Floats, sizes: Ints, rules: Rules) -> bool:
     return bool((own | near[0] | near[1]).all())
 
 
-def read_sources(said: Said, levels: Ints) -> Sources:
-    """Return what local clusters can stand for; those that no rule changed, for themselves."""
-    ruled = said.base > 0
-    base = np.maximum(said.base, 1)[:, None]
+def draw_behind(block: Any, said: Said, draws: int, rng: Rng) -> Floats:
+    """Draw a profile that all sources share, given what they released: (draw, level).
+
+    Sources that no rule changed stand for themselves.
+    """
+    levels, ruled = block.statistics, (said.base > 0)[:, None]
+    base, sizes, least = (part[:, None] for part in (said.base, said.sizes, said.least))
+    base = np.maximum(base, 1)
+    released = np.rint(said.mean * sizes / base).astype(np.int64) * ruled
     known = said.mean * np.repeat(said.concentration, levels, axis=1)
-    released = np.rint(said.mean * said.sizes[:, None] / base).astype(np.int64) * ruled[:, None]
-    own = said.sizes[:, None] >= levels * said.least[:, None]
-    worth = np.where(own, np.minimum(said.concentration / said.sizes[:, None], 1.0), 0.0)
-    return Sources(
-        released,
-        np.where(ruled[:, None], np.float64(base) * released, known),
-        said.base,
-        np.where(ruled, said.least // base[:, 0], 0),
-        np.where(ruled[:, None], worth, 1.0),
-    )
-
-
-def draw_profile(said: Said, beta: float, offsets: Ints, draws: int, rng: Rng) -> Floats:
-    """Draw a profile that all sources share, given what they released: (draw, level)."""
-    sources = read_sources(said, np.diff(offsets))
-    profile = np.empty((draws, int(offsets[-1])))
-    for variable, (first, last) in enumerate(pairwise(offsets)):
-        known = sources.of(sources.worth[:, variable] > 0)
-        given = known._replace(
-            released=np.ascontiguousarray(known.released[:, first:last]),
-            start=np.ascontiguousarray(known.start[:, first:last]),
-            worth=np.ascontiguousarray(known.worth[:, variable]),
+    start = np.where(ruled, np.float64(base) * released, known)
+    own = sizes >= levels * least
+    worth = np.where(own, np.minimum(said.concentration / sizes, 1.0), 0.0)
+    worth = np.where(ruled, worth, 1.0)
+    units = np.where(ruled, least // base, 0)[:, 0]
+    profile = np.empty((draws, int(block.offsets[-1])))
+    for variable, (first, last) in enumerate(pairwise(block.offsets)):
+        some = worth[:, variable] > 0
+        given = rounded_counts.Sources(
+            np.ascontiguousarray(released[some, first:last]),
+            np.ascontiguousarray(start[some, first:last]),
+            said.base[some],
+            units[some],
+            worth[some, variable],
         )
-        burn_in = BURN_IN + BURN_IN_BY_SILO * len(known.worth)
-        profile[:, first:last], _ = draw_behind(given, beta, burn_in, THIN, draws, rng)
+        how = BURN_IN + BURN_IN_BY_SILO * len(given.worth), THIN, draws
+        profile[:, first:last], _ = rounded_counts.draw_behind(given, block.beta, *how, rng)
     return profile

@@ -7,33 +7,21 @@ average of them is one of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.model.draws import MatchedDraws
+from silomix.model.families.family import SMALLEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from silomix.kernels.arrays import Floats
     from silomix.model.families.product import Product
 
-# no global weight is smaller: draws kept in float32 may be exactly zero
-SMALLEST = 1e-30
-
-
-class ExpectedRows(Protocol):
-    """Rows of a family, as `silomix.model.families.rows.Rows`."""
-
-    @property
-    def family(self) -> Product:
-        """Of their variables."""
-        ...
-
-    def expected(
-        self, weights: Floats, parameters: Floats, threads: int = 1
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return log-likelihood, members and statistics, by draw."""
-        ...
+    # weights and parameters -> log-likelihood, members and statistics of rows, as `Rows.expected`
+    Expected = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]
 
 
 def some_draws(matched: MatchedDraws, first: int, last: int) -> MatchedDraws:
@@ -78,7 +66,7 @@ def mix_gradient(
 
 
 def mean_log_likelihood(
-    matched: MatchedDraws, weights: Floats, profiles: Floats, rows: ExpectedRows, threads: int = 1
+    matched: MatchedDraws, weights: Floats, profiles: Floats, family: Product, expected: Expected
 ) -> tuple[Floats, Floats, Floats]:
     """Return the mean over draws of log p(rows | θ̂_t), and its gradient in (λ, μ).
 
@@ -88,6 +76,7 @@ def mean_log_likelihood(
     Parameters
     ----------
     weights : (start, silo), λ; profiles : (start, silo, cluster), μ.
+    expected : what the rows add up to, draw by draw.
 
     Returns
     -------
@@ -96,9 +85,9 @@ def mean_log_likelihood(
     values, by_weights, by_profiles = [], [], []
     # point by point: the global draws of all of them would fill the memory
     for point in zip(weights, profiles, strict=True):
-        shares, parameters = mix(matched, *point, rows.family)
-        value, members, statistics = rows.expected(shares, parameters, threads)
-        slopes = members / shares, rows.family.score(parameters, statistics)
+        shares, parameters = mix(matched, *point, family)
+        value, members, statistics = expected(shares, parameters)
+        slopes = members / shares, family.score(parameters, statistics)
         gradient = mix_gradient(matched, *slopes)
         values.append(value.mean())
         by_weights.append(gradient[0])

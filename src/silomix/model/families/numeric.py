@@ -7,36 +7,25 @@ must fit `back` and `variances`, so a family chooses the three together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families import sum_rules
-from silomix.model.families.family import Numbers, by_variable, draw_on_grid, fewer_rows, flat
+from silomix.model.families.family import SMALLEST, Family, by_variable, flat
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals
     from silomix.model.families.rounded import Rules
-    from silomix.model.schema import Variable
 
-# of a parameter that must be above zero
-SMALLEST = 1e-30
 # draws that hardly move say no more than this many rows
 MOST_ROWS = 1e9
 # the logs of the sizes of priors of unrelated clusters are normal around the usual, as wide as this
 SIZE_SD = 3.0
 
 
-if TYPE_CHECKING:
-    Base = Numbers
-else:
-    Base = object  # a protocol's properties cannot be fields
-
-
-@dataclass(frozen=True)
-class NumberFamily(Base):
+class NumberFamily(Family):
     """A block of numbers of one kind: see `silomix.model.families.family.Family`.
 
     Attributes
@@ -49,21 +38,12 @@ class NumberFamily(Base):
         the statistics.
     """
 
-    variables: tuple[Variable, ...]
     word: ClassVar[str] = "numbers"
     units: ClassVar[Literal["scaled", "raw"]] = "raw"
     support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
     parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
     posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
-
-    def __init_subclass__(cls) -> None:
-        """Refuse a family that lacks a method when it is written, not in the middle of a fit."""
-        due = {name for name in dir(Numbers) if name[0] != "_"} - {"variables"}
-        missing = sorted(name for name in due if not hasattr(cls, name))
-        if missing:
-            text = f"the family {cls.__name__} lacks {', '.join(missing)}"
-            raise TypeError(f"{text}; `Numbers` says what they return")
 
     @property
     def parameters(self) -> Ints:
@@ -81,11 +61,6 @@ class NumberFamily(Base):
         return np.full(len(self.variables), len(self.posterior_words))
 
     @property
-    def free(self) -> int:
-        """All parameters are free."""
-        return len(self.parameter_words) * len(self.variables)
-
-    @property
     def locations(self) -> Floats:
         """What the study has as location: (variable,)."""
         return np.array([variable.location for variable in self.variables])
@@ -96,32 +71,16 @@ class NumberFamily(Base):
             (variable.name, word) for variable in self.variables for word in self.parameter_words
         ]
 
-    def describe(self, parameters: Reals) -> Reals:
-        """Return the parameters: raw numbers are in the units of the table."""
-        return parameters
-
-    def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return the parameters averaged over all rows: (draw, parameter)."""
-        return np.einsum("tc,tcq->tq", weights, parameters, dtype=np.float64)
-
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return the logs of the ratios: (..., parameter)."""
         own, overall = (np.maximum(part, SMALLEST) for part in (parameters, whole))
         return np.asarray(np.log(own / overall))
-
-    def share(self, silos: int) -> Self:
-        """Return the family with a silo's share of the prior: all of it."""
-        return self
 
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), 1, x, x² ... of cells (row, variable), nan if missing."""
         known = ~np.isnan(cells)
         x = np.where(known, cells, 0.0)
         return flat(known, *(x**power for power in range(1, len(self.statistic_words))))
-
-    def log_base(self, cells: Floats) -> Floats:
-        """Return what log p(x) has beside T · η, nothing: (row,)."""
-        return np.zeros(len(cells))
 
     def moments(self, parameters: Reals) -> Floats:
         """Return E T(x): (..., statistic)."""
@@ -131,25 +90,9 @@ class NumberFamily(Base):
         """Return the parameters with these moments: (..., parameter)."""
         return np.array(by_variable(moments, 2)[1])
 
-    def places(self, moments: Floats) -> Floats:
-        """Return where clusters with these moments are, for distances: their coordinates."""
-        return np.asarray(self.coordinates(self.from_moments(moments)), dtype=np.float64)
-
-    def inside(self, parameters: Floats) -> Floats:
-        """Return parameters none of which is zero."""
-        return np.maximum(parameters, SMALLEST)
-
     def known(self, statistics: Array) -> Floats:
         """Return how many rows have a cell: (..., variable)."""
         return by_variable(statistics, len(self.statistic_words))[0]
-
-    def cells(self, statistics: Floats) -> Floats:
-        """Return how many cells there are in all: (...,)."""
-        return np.asarray(self.known(statistics).sum(axis=-1))
-
-    def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have: differences of such sums need not be."""
-        return np.maximum(statistics, 0.0)
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
@@ -170,11 +113,7 @@ class NumberFamily(Base):
         n, total = by_variable(statistics, 2)
         return np.asarray((total - n * parameters) / self.spread(parameters) ** 2)
 
-    def free_coordinates(self, parameters: Reals) -> Reals:
-        """Return the coordinates: all of them are free."""
-        return self.coordinates(parameters)
-
-    def problems(self, parameters: Reals, *, together: bool) -> str:
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         return "" if (parameters >= 0).all() else f"has {self.parameter_words[0]}s below zero"
 
@@ -183,15 +122,15 @@ class NumberFamily(Base):
         one, x = by_variable(mean, 2)
         return "" if (one == 1).all() and (x >= 0).all() else f"has means that no {self.word} have"
 
-    def overlap(self, one: Array, other: Array) -> Floats:
-        """Return how many rows of two sums could be one: (..., variable), by Bhattacharyya."""
-        found = [self.from_moments(self.means(sums)[0]) for sums in (one, other)]
-        rows = np.minimum(self.known(one), self.known(other))
-        return np.asarray(rows * np.exp(self.log_affinity(*found)))
+    def worth(self, rows: Floats, kappa: Floats) -> Floats:
+        """Return what part of a row each of a silo's n is worth, (κ + 1)/(n + κ + 1): as `rows`."""
+        drifts, k = drifting(kappa)
+        return np.where(drifts, k / (rows + k), 1.0)
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums of the fewer rows that say as much of the shared parameters."""
-        return fewer_rows(statistics, self.known(statistics), kappa, len(self.statistic_words))
+        worth = self.worth(self.known(statistics), kappa)
+        return np.asarray(statistics * np.repeat(worth, self.statistics, axis=-1))
 
     def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
@@ -199,31 +138,6 @@ class NumberFamily(Base):
         kept = self.discount(statistics, kappa) * self.natural(at)
         apart = by_variable(kept, len(self.statistic_words))
         return np.asarray(self.log_marginal(statistics, at, kappa) - sum(apart))
-
-    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
-        """Return the prior that clusters which differ seem to come from: (posterior number,).
-
-        It is, for each variable, the most probable of `priors_near`.
-        """
-        best, size = np.full(len(self.variables), -np.inf), len(self.posterior_words)
-        chosen = np.empty((len(self.variables), size))
-        for tried, against in self.priors_near(statistics):
-            value = worth @ self.log_evidence(statistics, tried) - against
-            better = value > best
-            best[better], chosen[better] = value[better], tried.reshape(-1, size)[better]
-        return chosen.ravel()
-
-    def draw_kappa(
-        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
-    ) -> Ints:
-        """Draw where κ is on the grid: (chain, variable)."""
-        grid = np.repeat(GRID[:, None], current.shape[1], axis=1)
-        values = [self.log_marginal(statistics, parameters, kappa) for kappa in grid]
-        return draw_on_grid(np.array(values).sum(axis=(1, 3)), log_odds, rng)
-
-    def winsorise(self, cells: Floats) -> Floats:
-        """Return the cells, (row, variable), none beyond the bounds."""
-        return np.clip(cells, *self.bounds())
 
     def reach(self) -> Floats:
         """Return how far one row can move each sum of winsorised cells: (variable, sum)."""
@@ -245,6 +159,22 @@ class NumberFamily(Base):
 
     disclose, breach = sum_rules.disclose, sum_rules.breach
     draw_behind = sum_rules.draw_behind
+
+    @abstractmethod
+    def near(self, statistics: Floats) -> Floats:
+        """Return parameters of rows with these sums, sensible ones for few rows or none."""
+
+    @abstractmethod
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviation of x, in the units of the cells: (..., variable)."""
+
+    @abstractmethod
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Return the smallest and largest value that leave as they are, each (variable,)."""
+
+    @abstractmethod
+    def log_sums(self, means: Floats, rows: Floats) -> Floats:
+        """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
 
 
 def drifting(kappa: Floats) -> tuple[Bools, Floats]:

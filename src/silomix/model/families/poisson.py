@@ -23,8 +23,8 @@ import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families.family import by_variable, flat
-from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, SMALLEST, NumberFamily, drifting
+from silomix.model.families.family import SMALLEST, by_variable, flat
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, NumberFamily, drifting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ SHAPE = 0.5
 SMALLEST_MEAN = 0.01
 # counts leave as if none were more deviations of a Poisson variable above the location
 BOUND = 8.0
-# grid of the prior sizes of the rates of unrelated clusters, in rows, see `unrelated`
+# grid of the prior sizes of the rates of unrelated clusters, in rows, see `priors_near`
 SIZES = np.geomspace(1e-2, 1e3, 11)
 
 

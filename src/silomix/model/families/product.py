@@ -9,20 +9,60 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from silomix.model.families.categorical import Categorical
+from silomix.model.families.family import Family
 from silomix.model.families.rounded import Rounded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
-    from silomix.model.families.family import Family
     from silomix.model.families.rounded import Rules, Said
     from silomix.model.schema import Shard, Variable
 
-VARIABLE, PARAMETER, STATISTIC, NUMBER = range(4)
+# what the last axis of an argument is; and one that every block gets as it is
+VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS = range(5)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def side_by_side(parts: Sequence[Any]) -> Any:
+    """Return the blocks' columns side by side; those of a single block as they are."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def each_side_by_side(parts: Sequence[tuple[Any, ...]]) -> Any:
+    """Return several arrays, each of them side by side."""
+    return tuple(side_by_side(arrays) for arrays in zip(*parts, strict=True))
+
+
+def first_problem(parts: Sequence[str]) -> Any:
+    """Return what the first block that says something says; or ""."""
+    return next(filter(None, parts), "")
+
+
+def of_blocks(
+    method: Callable[Concatenate[Any, P], R],
+    *axes: int,
+    join: Callable[[Sequence[Any]], Any] = side_by_side,
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that calls a family's for every block, and joins what the blocks return.
+
+    Parameters
+    ----------
+    axes : of the arguments in turn; those beyond, and those with a name, are as they are.
+    """
+
+    def call(product: Product, /, *given: Any, **named: Any) -> Any:
+        return join(product.ask_blocks(method.__name__, axes, *given, **named))
+
+    call.__doc__ = method.__doc__
+    return call
 
 
 @dataclass(frozen=True)
@@ -65,57 +105,36 @@ class Product:
     @cached_property
     def free(self) -> int:
         """Free coordinates of a cluster's parameters."""
-        return sum(block.free for block in self.blocks)
-
-    @cached_property
-    def _spans(self) -> tuple[tuple[slice, ...], ...]:
-        """For each block, where its variables, parameters, statistics and numbers are."""
-        sizes = [
-            (len(b.variables), b.parameters.sum(), b.statistics.sum(), b.posterior_numbers.sum())
-            for b in self.blocks
-        ]
-        ends = np.cumsum([(0, 0, 0, 0), *sizes], axis=0)
-        return tuple(
-            tuple(slice(*span) for span in zip(first, last, strict=True))
-            for first, last in pairwise(ends.tolist())
-        )
-
-    def _each(
-        self, method: str, *given: tuple[int, Array | None], rest: Any = (), **same: Any
-    ) -> list[Any]:
-        """Call a method of every block with its columns of each array, and what is the same."""
-        found = []
-        for block, spans in zip(self.blocks, self._spans, strict=True):
-            own = [None if array is None else array[..., spans[kind]] for kind, array in given]
-            found.append(getattr(block, method)(*own, *rest, **same))
-        return found
-
-    def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
-        return [name for block in self.blocks for name in block.names()]
+        return len(self.free_coordinates(self.medians(self.prior())))
 
     @cached_property
     def offsets(self) -> Ints:
         """Where each variable's parameters start: (variable + 1,)."""
         return np.concatenate([[0], np.cumsum(self.parameters)]).astype(np.int64)
 
-    def describe(self, parameters: Reals) -> Reals:
-        """Return the parameters in the units of the table, or of its logarithms: as they came."""
-        return _joined(self._each("describe", (PARAMETER, parameters)))
+    @cached_property
+    def _spans(self) -> list[tuple[slice, ...]]:
+        """For each block, where its variables, parameters, statistics and numbers are."""
+        sizes = [
+            (len(b.variables), b.parameters.sum(), b.statistics.sum(), b.posterior_numbers.sum())
+            for b in self.blocks
+        ]
+        ends = np.cumsum([(0, 0, 0, 0), *sizes], axis=0)
+        return [(*map(slice, first, last), slice(None)) for first, last in pairwise(ends.tolist())]
 
-    def whole(self, parameters: Reals, weights: Reals) -> Floats:
-        """Return what clusters are compared with, each parameter over all rows: (draw, parameter).
+    def ask_blocks(self, method: str, axes: Sequence[int], *given: Any, **named: Any) -> list[Any]:
+        """Call a method of every block with its columns of each array: see `of_blocks`."""
+        found = []
+        for block, spans in zip(self.blocks, self._spans, strict=True):
+            own = list(given)
+            for place, (axis, array) in enumerate(zip(axes, given, strict=False)):
+                own[place] = None if array is None else array[..., spans[axis]]
+            found.append(getattr(block, method)(*own, **named))
+        return found
 
-        Parameters
-        ----------
-        parameters : (draw, cluster, parameter); weights : (draw, cluster)
-        """
-        return _joined(self._each("whole", (PARAMETER, parameters), rest=(weights,)))
-
-    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return how far a cluster is from the whole, comparable: (..., parameter)."""
-        given = (PARAMETER, parameters), (PARAMETER, whole)
-        return _joined(self._each("scaled_difference", *given))
+    def names(self) -> list[tuple[str, str]]:
+        """Return the variable and what it is called of each parameter."""
+        return [name for block in self.blocks for name in block.names()]
 
     def share(self, silos: int) -> Product:
         """Return the family with the share of the prior that one of several silos takes."""
@@ -125,205 +144,75 @@ class Product:
         """Return a value for each statistic, of a value for each variable: (..., statistic)."""
         return np.repeat(by_variable, self.statistics, axis=-1)
 
-    def features(self, shard: Shard) -> Floats:
-        """Return T(x): (row, statistic)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return _joined([block.features(part) for block, part in cells])
-
-    def log_base(self, shard: Shard) -> Floats:
-        """Return what log p(x) has beside T · η: (row,)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return np.asarray(sum(block.log_base(part) for block, part in cells))
-
-    def natural(self, parameters: Reals) -> Floats:
-        """Return η: (..., statistic)."""
-        return _joined(self._each("natural", (PARAMETER, parameters)))
-
-    def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x): (..., statistic)."""
-        return _joined(self._each("moments", (PARAMETER, parameters)))
-
-    def from_moments(self, moments: Floats) -> Floats:
-        """Return the parameters with these moments: (..., parameter)."""
-        return _joined(self._each("from_moments", (STATISTIC, moments)))
-
     def columns(self, parameters: Reals) -> Floats:
         """Return η with the clusters side by side: (draw, statistic, cluster)."""
         # in double precision the smallest probability is not zero
         natural = self.natural(parameters.astype(np.float64))
         return np.ascontiguousarray(np.swapaxes(natural, 1, 2))
 
-    def places(self, moments: Floats) -> Floats:
-        """Return where clusters with these moments are, for distances: (..., parameter)."""
-        return _joined(self._each("places", (STATISTIC, moments)))
+    def features(self, shard: Shard) -> Floats:
+        """Return T(x): (row, statistic)."""
+        cells = zip(self.blocks, shard.cells, strict=True)
+        return side_by_side([block.features(part) for block, part in cells])
 
-    def inside(self, parameters: Floats) -> Floats:
-        """Return parameters that are not at the edge of what they can be."""
-        return _joined(self._each("inside", (PARAMETER, parameters)))
+    def log_base(self, shard: Shard) -> Floats:
+        """Return what log p(x) has beside T · η: (row,)."""
+        cells = zip(self.blocks, shard.cells, strict=True)
+        return np.asarray(sum(block.log_base(part) for block, part in cells))
 
-    def prior(self) -> Floats:
-        """Return the posterior numbers of no rows: (number,)."""
-        return _joined(self._each("prior"))
-
-    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return the posterior numbers given rows with these sums: (..., number)."""
-        return _joined(self._each("posterior", (STATISTIC, statistics), (NUMBER, prior)))
-
-    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
-        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
-        return _joined(self._each("draw", (NUMBER, posterior), rest=(rng, draws)))
-
-    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
-        """Return log p(cells) up to log_base, parameters integrated out: (..., variable)."""
-        return _joined(self._each("log_evidence", (STATISTIC, statistics), (NUMBER, prior)))
-
-    def expected_natural(self, statistics: Floats) -> Floats:
-        """Return E η under the posterior given these sums: (..., statistic)."""
-        return _joined(self._each("expected_natural", (STATISTIC, statistics)))
-
-    def known(self, statistics: Array) -> Floats:
-        """Return how many rows have a cell: (..., variable)."""
-        return _joined(self._each("known", (STATISTIC, statistics)))
-
-    def cells(self, statistics: Floats) -> Floats:
-        """Return how many cells there are in all: (...,)."""
-        return np.asarray(sum(self._each("cells", (STATISTIC, statistics))))
-
-    def valid(self, statistics: Floats) -> Floats:
-        """Return sums that rows can have, near those that moments gave."""
-        return _joined(self._each("valid", (STATISTIC, statistics)))
-
-    def fit(self, draws: Reals) -> Floats:
-        """Return the sums of the rows that a posterior with such draws must have seen."""
-        return _joined(self._each("fit", (PARAMETER, draws)))
-
-    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return the mean statistics of a row, and how many rows have each: (..., variable)."""
-        pairs = self._each("means", (STATISTIC, statistics))
-        mean, known = zip(*pairs, strict=True)
-        return _joined(mean), _joined(known)
-
-    def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the parameters: (..., parameter)."""
-        return _joined(self._each("medians", (NUMBER, posterior)))
-
-    def variances(self, mean: Floats, concentration: Floats) -> Floats:
-        """Return the posterior variances of the coordinates: (..., parameter)."""
-        return _joined(self._each("variances", (STATISTIC, mean), (VARIABLE, concentration)))
-
-    def score(self, parameters: Floats, statistics: Floats) -> Floats:
-        """Return the gradient of the log-likelihood of rows with these sums: (..., parameter)."""
-        return _joined(self._each("score", (PARAMETER, parameters), (STATISTIC, statistics)))
+    describe = of_blocks(Family.describe, PARAMETER)
+    whole = of_blocks(Family.whole, PARAMETER)
+    scaled_difference = of_blocks(Family.scaled_difference, PARAMETER, PARAMETER)
+    natural = of_blocks(Family.natural, PARAMETER)
+    moments = of_blocks(Family.moments, PARAMETER)
+    from_moments = of_blocks(Family.from_moments, STATISTIC)
+    places = of_blocks(Family.places, STATISTIC)
+    inside = of_blocks(Family.inside, PARAMETER)
+    prior = of_blocks(Family.prior)
+    posterior = of_blocks(Family.posterior, STATISTIC, NUMBER)
+    draw = of_blocks(Family.draw, NUMBER)
+    log_evidence = of_blocks(Family.log_evidence, STATISTIC, NUMBER)
+    expected_natural = of_blocks(Family.expected_natural, STATISTIC)
+    known = of_blocks(Family.known, STATISTIC)
+    valid = of_blocks(Family.valid, STATISTIC)
+    fit = of_blocks(Family.fit, PARAMETER)
+    means = of_blocks(Family.means, STATISTIC, join=each_side_by_side)
+    medians = of_blocks(Family.medians, NUMBER)
+    variances = of_blocks(Family.variances, STATISTIC, VARIABLE)
+    score = of_blocks(Family.score, PARAMETER, STATISTIC)
+    coordinates = of_blocks(Family.coordinates, PARAMETER)
+    free_coordinates = of_blocks(Family.free_coordinates, PARAMETER)
+    back = of_blocks(Family.back, PARAMETER)
+    log_affinity = of_blocks(Family.log_affinity, PARAMETER, PARAMETER)
+    overlap = of_blocks(Family.overlap, STATISTIC, STATISTIC)
+    problems = of_blocks(Family.problems, PARAMETER, join=first_problem)
+    mean_problems = of_blocks(Family.mean_problems, STATISTIC, join=first_problem)
+    discount = of_blocks(Family.discount, STATISTIC, VARIABLE)
+    log_remainder = of_blocks(Family.log_remainder, STATISTIC, VARIABLE)
+    unrelated = of_blocks(Family.unrelated, STATISTIC)
+    draw_kappa = of_blocks(Family.draw_kappa, STATISTIC, PARAMETER, VARIABLE)
+    shared_posterior = of_blocks(Family.shared_posterior, STATISTIC, PARAMETER, VARIABLE)
+    draw_own = of_blocks(Family.draw_own, STATISTIC, PARAMETER, VARIABLE)
+    log_marginal = of_blocks(Family.log_marginal, STATISTIC, PARAMETER, VARIABLE)
+    basis = of_blocks(Family.basis, AS_IT_IS, VARIABLE)
+    breach = of_blocks(Family.breach, STATISTIC, VARIABLE, join=first_problem)
 
     def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
-        """Return the log density of the prior, and its gradient.
-
-        Returns
-        -------
-        constant : for each cluster; value : the rest, added up over all axes.
-        gradient : (..., parameter)
-        """
-        parts = self._each("log_prior", (PARAMETER, parameters))
+        """Return the log density of the prior, and its gradient, as a block does."""
+        parts = self.ask_blocks("log_prior", [PARAMETER], parameters)
         constant, value, slopes = zip(*parts, strict=True)
-        return sum(constant), sum(value), _joined(slopes)
-
-    def coordinates(self, parameters: Reals) -> Floats:
-        """Return the parameters where distances mean something: (..., parameter)."""
-        return _joined(self._each("coordinates", (PARAMETER, parameters)))
-
-    def free_coordinates(self, parameters: Reals) -> Floats:
-        """Return as many coordinates as are free: (..., coordinate)."""
-        return _joined(self._each("free_coordinates", (PARAMETER, parameters)))
-
-    def back(self, coordinates: Floats) -> Floats:
-        """Return the parameters at, or nearest to, these coordinates."""
-        return _joined(self._each("back", (PARAMETER, coordinates)))
-
-    def log_affinity(self, one: Floats, other: Floats) -> Floats:
-        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
-        return _joined(self._each("log_affinity", (PARAMETER, one), (PARAMETER, other)))
-
-    def overlap(self, one: Array, other: Array) -> Floats:
-        """Return how many cells two clusters of rows may have in common: (..., variable)."""
-        return _joined(self._each("overlap", (STATISTIC, one), (STATISTIC, other)))
-
-    def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with parameters from elsewhere, as the end of a sentence; or "".
-
-        Parameters
-        ----------
-        together : whether the parameters of a variable belong together, as those of a draw do.
-        """
-        found = self._each("problems", (PARAMETER, parameters), together=together)
-        return next(filter(None, found), "")
-
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere, likewise."""
-        return next(filter(None, self._each("mean_problems", (STATISTIC, mean))), "")
-
-    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return the sums that say of the shared parameters, without drift, what these say."""
-        return _joined(self._each("discount", (STATISTIC, statistics), (VARIABLE, kappa)))
-
-    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
-        """Return what discounting leaves out of the log probability: (..., variable)."""
-        return _joined(self._each("log_remainder", (STATISTIC, statistics), (VARIABLE, kappa)))
-
-    def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
-        """Return the prior that clusters which differ seem to come from: (number,)."""
-        return _joined(self._each("unrelated", (STATISTIC, statistics), rest=(worth,)))
-
-    def draw_kappa(
-        self, statistics: Array, parameters: Floats, current: Ints, log_odds: Floats, rng: Rng
-    ) -> Ints:
-        """Draw where κ is on the grid, silos' own parameters integrated out: (chain, variable)."""
-        given = (STATISTIC, statistics), (PARAMETER, parameters), (VARIABLE, current)
-        return _joined(self._each("draw_kappa", *given, rest=(log_odds, rng)))
-
-    def shared_posterior(
-        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
-    ) -> Floats:
-        """Return the posterior numbers of the shared parameters: (chain, cluster, number)."""
-        given = (STATISTIC, statistics), (PARAMETER, parameters), (VARIABLE, kappa)
-        return _joined(self._each("shared_posterior", *given, rest=(rng,)))
-
-    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
-        """Draw each silo's own parameters: (silo, chain, cluster, parameter)."""
-        given = (STATISTIC, statistics), (PARAMETER, parameters), (VARIABLE, kappa)
-        return _joined(self._each("draw_own", *given, rest=(rng,)))
-
-    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
-        """Return log p(rows | shared parameters, κ): (..., variable)."""
-        given = (STATISTIC, statistics), (PARAMETER, parameters), (VARIABLE, kappa)
-        return _joined(self._each("log_marginal", *given))
+        return sum(constant), sum(value), side_by_side(slopes)
 
     def disclose(
         self, shard: Shard, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
     ) -> Rounded:
-        """Return what a policy lets out of a silo's clusters.
-
-        Parameters
-        ----------
-        member : (row, cluster); concentration : (cluster, variable)
-        sizes : (cluster,), as released.
-        """
+        """Return what a policy lets out of a silo's clusters, as a block does of its own."""
         found = [
             block.disclose(cells, member, concentration[:, spans[VARIABLE]], sizes, rules)
             for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True)
         ]
         mean, worth, deeds = zip(*found, strict=True)
-        return Rounded(_joined(mean), _joined(worth), tuple(chain(*deeds)))
-
-    def basis(self, sizes: Ints, concentration: Floats, rules: Rules) -> Ints:
-        """Say what each released profile is of: (cluster, variable), see `rounded`."""
-        given = [(concentration[:, spans[VARIABLE]], rules) for spans in self._spans]
-        found = [b.basis(sizes, *rest) for b, rest in zip(self.blocks, given, strict=True)]
-        return np.asarray(_joined(found))
-
-    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
-        """Say what released numbers have that no rule lets out, as the end of a sentence; or ""."""
-        given = (STATISTIC, mean), (VARIABLE, concentration)
-        return next(filter(None, self._each("breach", *given, rest=(sizes, rules))), "")
+        return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
 
     def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
         """Draw parameters that all sources share, given what they released: (draw, parameter)."""
@@ -334,9 +223,4 @@ class Product:
                 concentration=said.concentration[:, spans[VARIABLE]],
             )
             found.append(block.draw_behind(own, draws, rng))
-        return np.asarray(_joined(found))
-
-
-def _joined(parts: Any) -> Any:
-    """Return the blocks' columns side by side; those of a single block as they are."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        return np.asarray(side_by_side(found))

@@ -38,17 +38,14 @@ class Rules(Protocol):
     @property
     def minimum_count(self) -> int:
         """The fewest rows that a released number may stand for."""
-        ...
 
     @property
     def round_to(self) -> int:
         """What counts leave as multiples of."""
-        ...
 
     @property
     def has_rules(self) -> bool:
         """Whether any number is changed on its way out."""
-        ...
 
 
 class Deed(NamedTuple):

@@ -72,7 +72,7 @@ def _join(ones: Floats, means: Floats) -> Floats:
 
 
 def basis_of(concentration: Floats, rules: Rules) -> Ints:
-    """Say what each mean is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable)."""
+    """Say what each released mean is of: `CLUSTER`, `SILO` or `UNIFORM`, (cluster, variable)."""
     own = (concentration > 0) | (not rules.has_rules)
     return np.where(own, CLUSTER, np.where(own.any(axis=0), SILO, UNIFORM))
 
@@ -88,7 +88,7 @@ def disclose(
     concentration : (cluster, variable), how many rows the draws are worth, for comparison.
     sizes : (cluster,), rows, as released.
     """
-    near = block.winsorise(cells)
+    near = np.clip(cells, *block.bounds())
     sums = _split(block, member.T @ block.features(near))
     known = sums[..., 0]
     # moments of the draws would tell of single values: one that comes and goes moves them
@@ -108,13 +108,13 @@ def disclose(
     moved = np.abs(released - mean)[own].max(initial=0.0)
     inside = f"{int(((near != cells) & ~np.isnan(cells)).sum())} values were beyond the bounds"
     few_rows = f"{int((~own).sum())} have fewer known cells"
-    basis, base, least = basis_of(coarse, rules), rules.round_to, rules.minimum_count
+    base, least = rules.round_to, rules.minimum_count
     deeds = (
         Deed("values winsorised", where, base, rows, 0, "applied", inside),
         Deed("sums rounded", where, base, rows, 0, "applied", f"no mean moved over {moved:.3f}"),
         Deed("smallest spread", where, base, rows, int((units != plain).sum()), "applied"),
         Deed("minimum count", where, least, own.size, 0, "passed", few_rows),
-        *stand_in_deeds(basis, where, least),
+        *stand_in_deeds(basis_of(coarse, rules), where, least),
         step_deed(concentration, coarse, base),
     )
     return Rounded(_join(np.ones(known.shape), released), coarse, deeds)
