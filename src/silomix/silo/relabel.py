@@ -62,10 +62,10 @@ def align_draws(draws: Draws, followed: Partition, relabel: str) -> LocalPosteri
             f"{draws.components} components, and relabel 'match' gives each cluster its own; "
             "sample with more components, join clusters, or choose relabel 'average'"
         )
-    n_draws, components, levels = draws.probabilities.shape
+    n_draws, components, parameters = draws.probabilities.shape
     memberships = np.zeros((draws.shard.rows, followed.clusters))
     weights = np.empty((n_draws, followed.clusters), dtype=np.float32)
-    probabilities = np.empty((n_draws, followed.clusters, levels), dtype=np.float32)
+    probabilities = np.empty((n_draws, followed.clusters, parameters), dtype=np.float32)
     # whether a cluster had to take a component without its rows: (draw, cluster)
     borrowed = np.empty((n_draws, followed.clusters), dtype=np.bool_)
     for start in range(0, n_draws, BYTE):
@@ -114,12 +114,12 @@ def mix_components(
     ----------
     taken : (draw, component, cluster), rows of the component that the cluster takes.
     weights : (draw, component).
-    probabilities : (draw, component, level).
+    probabilities : (draw, component, parameter).
 
     Returns
     -------
     weights : (draw, cluster).
-    probabilities : (draw, cluster, level).
+    probabilities : (draw, cluster, parameter).
     share : (draw, component, cluster), of the component's rows that are the cluster's.
     """
     share = taken / np.maximum(taken.sum(axis=2, keepdims=True), 1)

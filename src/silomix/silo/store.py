@@ -51,7 +51,7 @@ class Kept:
     Attributes
     ----------
     release : what it handed over, or would.
-    weights : (draw, cluster); probabilities : (draw, cluster, level)
+    weights : (draw, cluster); probabilities : (draw, cluster, parameter)
     labels : (row,), each row's local cluster.
     """
 
