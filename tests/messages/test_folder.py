@@ -89,7 +89,7 @@ def uneven_share():
     small = replace(
         first,
         **{name: getattr(first, name)[:1] for name in by_cluster},
-        weights=first.weights[:4, :1],
+        weights=np.ones_like(first.weights[:4, :1]),
         probabilities=first.probabilities[:4, :1],
     )
     return replace(share, releases=(small, *others), groups=(np.array([0]), *share.groups[1:]))
@@ -113,6 +113,7 @@ class TestRoundTrip:
         record = DivergenceReply(wide)
         assert_same(get(put(tmp_path / "wide", record)), record)
         narrow = rng.random((40, 50), np.float32)
+        narrow /= narrow.sum(axis=1, keepdims=True)
         record = AssignRows(narrow, narrow[:, :, None].repeat(2, axis=2))
         assert_same(get(put(tmp_path / "narrow", record)), record)
 

@@ -11,7 +11,7 @@ from silomix.errors import CheckpointError, StudyMismatch
 from silomix.messages import Refused, SampleLocally
 from silomix.model.table import infer_schema
 from silomix.silo.answer import answer_or_refuse
-from silomix.silo.local import load_rows, open_silo
+from silomix.silo.local import open_site
 from silomix.study import make_study
 from silomix.study.policy import Policy, find_policy
 
@@ -28,18 +28,21 @@ def study(table):
 
 
 @pytest.fixture
-def loaded(table, study):
-    return load_rows(table, study, "silo 2", column="silo", frequency=None)
+def opened(table, tmp_path):
+    """Return what opens a silo of the table, with one store and one ledger."""
+    data = tmp_path / "table.csv"
+    table.to_csv(data, index=False)
+    where = {"store": tmp_path / "store", "silo_column": "silo"}
+    return lambda study, name, policy: open_site(data, study, name, policy=policy, **where)
 
 
-def test_labels_stand_next_to_the_numbers_of_their_rows(table, loaded, study, tmp_path):
-    shard, rows, _ = loaded
-    assert (table["silo"].to_numpy()[rows - 1] == "silo 2").all()
+def test_labels_stand_next_to_the_numbers_of_their_rows(table, opened, study):
     with pytest.raises(StudyMismatch, match="no silo 'silo 3'; its roster is 'silo 1', 'silo 2'"):
-        open_silo(shard, study, "silo 3", policy=find_policy("open"), store=tmp_path)
-    silo = open_silo(shard, study, "silo 2", policy=find_policy("default"), store=tmp_path)
+        opened(study, "silo 3", find_policy("open"))
+    silo, rows = opened(study, "silo 2", find_policy("default"))
+    assert (table["silo"].to_numpy()[rows - 1] == "silo 2").all()
     assert silo.store.write_labels(rows) is None
-    membership = np.random.default_rng(0).dirichlet(np.ones(3), shard.rows).astype(np.float32)
+    membership = np.random.default_rng(0).dirichlet(np.ones(3), silo.shard.rows).astype(np.float32)
     silo.store.assign(membership)
     found = pd.read_csv(silo.store.write_labels(rows))
     assert found["row"].tolist() == rows.tolist()
@@ -47,26 +50,24 @@ def test_labels_stand_next_to_the_numbers_of_their_rows(table, loaded, study, tm
     np.testing.assert_array_equal(found["probability"].astype(np.float32), membership.max(axis=1))
 
 
-def test_a_store_is_kept_by_a_policy_that_only_allows_more(loaded, study, tmp_path):
-    shard = loaded.shard
+def test_a_store_is_kept_by_a_policy_that_only_allows_more(opened, study):
     policy = find_policy("default")
-    open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
+    opened(study, "silo 2", policy)
     more = policy.model_copy(
         update={"exchanges": policy.exchanges.model_copy(update={"polish": 9})}
     )
-    open_silo(shard, study, "silo 2", policy=more, store=tmp_path)
+    opened(study, "silo 2", more)
     with pytest.raises(CheckpointError, match="was made for another minimum count or rounding"):
-        open_silo(shard, study, "silo 2", policy=find_policy("omop"), store=tmp_path)
+        opened(study, "silo 2", find_policy("omop"))
 
 
-def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, tmp_path):
+def test_a_store_is_kept_by_a_stricter_policy_that_holds_from_then_on(table, opened):
     study = make_study(
         infer_schema(table, silo="silo"), ["silo 1", "silo 2"], tier="draws", iterations=200
     )
-    shard = load_rows(table, study, "silo 2", column="silo", frequency=None).shard
 
     def release(policy):
-        silo = open_silo(shard, study, "silo 2", policy=policy, store=tmp_path)
+        silo, _ = opened(study, "silo 2", policy)
         return answer_or_refuse(SampleLocally(), silo)
 
     both = Policy(tiers=("summary", "draws"))

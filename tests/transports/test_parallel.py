@@ -70,7 +70,7 @@ class TestWhatTravels:
         """What each question took along, instead of an answer."""
         seen = {}
 
-        def note(bare, schema, kind, *values, **sent):
+        def note(bare, kind, *values, **sent):
             seen[kind] = sent
             return reply_at_once(bare)
 
@@ -80,11 +80,11 @@ class TestWhatTravels:
     @pytest.mark.parametrize(
         ("query", "words"),
         [
-            (SampleLocally(), {"codes"}),
-            (DivergenceCost((), (), 1), {"codes", "kept"}),
-            (POLISH, {"prepared"}),
-            (CountDistinctRows(), {"codes"}),
-            (ASSIGN, {"codes", "kept"}),
+            (SampleLocally(), {"shard"}),
+            (DivergenceCost((), (), 1), {"shard", "kept"}),
+            (POLISH, {"shard", "prepared"}),
+            (CountDistinctRows(), {"shard"}),
+            (ASSIGN, {"shard", "kept"}),
         ],
         ids=lambda value: type(value).__name__,
     )  # fmt: skip
@@ -103,7 +103,7 @@ class TestWhatTravels:
         asked.ask(share)
         asked.ask(LogLikelihood(share.key, 0, 1, np.ones((1, 3)), np.ones((1, 3, 1))))
         assert ShareReleases not in sent
-        assert sent[LogLikelihood].keys() == {"codes", "matched"}
+        assert sent[LogLikelihood].keys() == {"shard", "matched"}
         first, *others = [silo.store.matched for silo in silos]
         assert sent[LogLikelihood]["matched"] is first
         assert all(other is first for other in others)
@@ -121,8 +121,8 @@ class TestWhatTravels:
         asked = Joblib([silo])
         asked.ask(SampleLocally())
         asked.ask(ASSIGN)
-        assert [item is silo.shard.codes for item in scattered] == [True]
-        assert sent[SampleLocally]["codes"] == sent[AssignRows]["codes"] == "future 1"
+        assert [item is silo.shard for item in scattered] == [True]
+        assert sent[SampleLocally]["shard"] == sent[AssignRows]["shard"] == "future 1"
 
 
 def test_arrays_of_others_become_plain_ones_wherever_they_are(tmp_path):

@@ -63,6 +63,9 @@ TEXTS = {
 }
 
 SPELLED = {"as_json": "--json", "id_column": "--id"}
+# Options on the columns of a table, as `about_columns` and `study_of` take them.
+COLUMNS: dict[str, type] = dict.fromkeys(["variables", "exclude", "missing", "frequency"], str)
+COLUMNS |= dict.fromkeys(["kind", "bins"], list[str])
 # Options on where a silo's rows are, and what left is counted, as `silo.local.open_site` has them.
 WHERE = {"silo_column": str, "frequency": str, "ledger": Path, "table_name": str}
 # What a shell offers to complete a value with.
@@ -209,12 +212,6 @@ def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def kinds_and_bins(kind: Sequence[str] | None, bins: Sequence[str] | None) -> dict[str, Any]:
-    """Return the keywords `kinds` and `bins`, those that the options --kind and --bins give."""
-    counts = {name: _number_or_word(text) for name, text in by_column("--bins", bins).items()}
-    return {k: v for k, v in {"kinds": by_column("--kind", kind), "bins": counts}.items() if v}
-
-
 def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
     """Return a line on the columns that were taken as numbers without a --kind, if any were."""
     variables, declared = study.table_schema.variables, by_column("--kind", kind)
@@ -222,39 +219,41 @@ def tell_guess(study: Study, kind: Sequence[str] | None) -> list[str]:
     return [told] if told else []
 
 
-def columns_to_use(
-    table: Table, variables: str | None, exclude: str | None, apart: Sequence[str | None]
-) -> list[str] | None:
-    """Return the variables that --variables names or --exclude leaves; None for all.
+def about_columns(
+    table: Table,
+    silo: str | None,
+    others: Sequence[str] = (),
+    *,
+    variables: str | None = None,
+    exclude: str | None = None,
+    kind: Sequence[str] | None = None,
+    bins: Sequence[str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the options of a command as keywords: what they say of columns as `fit` has it.
 
     Parameters
     ----------
     table : whose columns they are.
-    variables, exclude : names as a,b,c; at most one of the two.
-    apart : columns with another task, which are no variables.
+    silo : the column that names each row's silo, if there is one.
+    others : columns that are left out, as those that --exclude names are.
     """
-    if exclude is None:
-        return split(variables)
-    if variables is not None:
+    used, unwanted = split(variables), split(exclude) or []
+    if used is not None and unwanted:
         raise typer.BadParameter("--variables and --exclude both say which columns; give one")
-    frame, unwanted = read_table(table), split(exclude) or []
-    for name in unwanted:
-        find_column(frame, name, "to exclude")
-    return [name for name in frame.columns if name not in {*unwanted, *apart}]
+    if used is None and (unwanted or others):
+        frame = read_table(table)
+        for name in unwanted:
+            find_column(frame, name, "to exclude")
+        apart = {*unwanted, *others, silo, options.get("frequency")}
+        used = [name for name in frame.columns if name not in apart]
+    counts = {name: _number_or_word(text) for name, text in by_column("--bins", bins).items()}
+    kinds = by_column("--kind", kind)
+    return options | given(variables=used, kinds=kinds or None, bins=counts or None)
 
 
 def study_of(
-    frame: Table,
-    column: str | None,
-    names: Sequence[str] | None,
-    *,
-    frequency: str | None = None,
-    variables: str | None = None,
-    exclude: str | None = None,
-    missing: str | None = None,
-    kind: Sequence[str] | None = None,
-    bins: Sequence[str] | None = None,
-    **settings: Any,
+    frame: Table, column: str | None, names: Sequence[str] | None, **options: Any
 ) -> Study:
     """Return the study of a table that options describe.
 
@@ -262,10 +261,11 @@ def study_of(
     ----------
     column : names each row's silo, if there is one.
     names : of the silos; by default those in the column.
-    settings : those of `make_study`.
+    options : `COLUMNS`, and settings of `make_study`.
     """
-    used = columns_to_use(frame, variables, exclude, apart=[column, frequency])
-    rows = expand(frame, frequency)
-    about = given(missing=missing) | kinds_and_bins(kind, bins)
-    schema = infer_schema(rows, silo=column, variables=used, **about)
+    settings = about_columns(frame, column, **options)
+    rows = expand(frame, settings.pop("frequency", None))
+    words = settings.keys() & {"variables", "kinds", "bins", "missing"}
+    about = {word: settings.pop(word) for word in words}
+    schema = infer_schema(rows, silo=column, **about)
     return make_study(schema, names or read_roster(frame, str(column)).names, **settings)

@@ -234,11 +234,10 @@ def _answers_view(silo: Silo, done: Sequence[Answered], given: str | None) -> Gr
         return Group(Text(rules), Text("No question is open."))
     lines = []
     for item in done:
-        leaves = (
-            f"refused: {REFUSALS[item.refused]}"
-            if item.refused
-            else reply(item.reply, silo.study)[0]
-        )
+        if item.refused:
+            leaves = f"refused: {REFUSALS[item.refused]}"
+        else:
+            leaves = reply(item.reply, silo.study)[0]
         lines.append((item.number, exchange_folder.spelled(item.question), leaves, item.bytes))
     table = pd.DataFrame(lines, columns=["question", "asked", "leaves", "bytes"])
     return Group(Text(rules), frame_view(table, left=["asked", "leaves"]))

@@ -8,10 +8,10 @@ import typer
 
 from silomix.api import fit
 from silomix.cli.command import (
-    columns_to_use,
+    COLUMNS,
+    about_columns,
     command,
     given,
-    kinds_and_bins,
     settings_of,
     split,
     tell_guess,
@@ -31,23 +31,18 @@ OUTSIDE = "outside.csv"
 
 @command(
     settings=settings_of()
-    | {"shards": int, "missing": str, "preset": str}
-    | {"checkpoint": Path, "transport": str, "policy": str}
+    | COLUMNS
+    | {"shards": int, "preset": str, "checkpoint": Path, "transport": str, "policy": str}
+    | {"threads": int}
 )
 def fit_command(
     table: Path,
     *,
     out: Path,
     silo: str | None = None,
-    variables: str | None = None,
-    exclude: str | None = None,
     id_column: str | None = None,
     outside: str | None = None,
     outside_method: str | None = None,
-    frequency: str | None = None,
-    kind: list[str] | None = None,
-    bins: list[str] | None = None,
-    threads: int | None = None,
     force: bool = False,
     quiet: bool = False,
     **settings: Any,
@@ -68,7 +63,8 @@ def fit_command(
     folder.check_free([*folder.posterior_files(out), out / OUTSIDE], force=force)
     others = _outside_columns(outside, outside_method)
     ids = [] if id_column is None else [id_column]
-    taken = [*(split(variables) or []), silo, frequency]
+    frequency = settings.get("frequency")
+    taken = [*(split(settings.get("variables")) or []), silo, frequency]
     for column in (*others, *ids):
         if column in taken:
             option = "--outside" if column in others else "--id"
@@ -78,20 +74,17 @@ def fit_command(
     if others:
         read_outside(read_table(table), others)
     named = None if id_column is None else folder.read_ids(table, id_column, frequency)
-    unwanted = exclude if variables else ",".join([*given(x=exclude).values(), *others, *ids])
-    columns = columns_to_use(table, variables, unwanted or None, apart=[silo, frequency])
-    settings |= given(frequency=frequency, threads=threads, variables=columns)
-    settings |= kinds_and_bins(kind, bins)
+    keywords = about_columns(table, silo, [*others, *ids], **settings)
     with showing(quiet=quiet) as report:
         clock = StageClock(report=report)
-        posterior = fit(table, silo, **settings, progress=clock)
+        posterior = fit(table, silo, **keywords, progress=clock)
         seconds = clock.stop()
     files = folder.write_posterior(out, posterior, named)
     (out / OUTSIDE).unlink(missing_ok=True)  # it would be another's
     record = summary.posterior_record(posterior)
-    last = tell_guess(posterior.study, kind) + tell_seconds(seconds)
+    last = tell_guess(posterior.study, settings.get("kind")) + tell_seconds(seconds)
     if others:
-        how = given(method=outside_method, threads=threads)
+        how = given(method=outside_method, threads=settings.get("threads"))
         if outside_method == "labels":
             how["labels"] = posterior.labels
         compared = compare_outside(posterior, expand(table, frequency), others, silo, **how)

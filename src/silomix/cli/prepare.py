@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silomix.api import fit
-from silomix.cli.command import WORDS, command, settings_of, split, study_of, tell_guess
+from silomix.cli.command import COLUMNS, WORDS, command, settings_of, split, study_of, tell_guess
 from silomix.cli.terminal import Shown
 from silomix.kernels.arrays import Ints
 from silomix.messages.progress import showing
@@ -21,7 +21,7 @@ from silomix.model.files import writing
 from silomix.model.metrics import adjusted_rand_index, highest_density_interval, pair_clusters
 from silomix.model.prior import Prior
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema, Variable
+from silomix.model.schema import Schema
 from silomix.model.sentences import listing, one_of
 from silomix.model.table import load
 from silomix.posterior import Posterior
@@ -32,6 +32,7 @@ from silomix.report.summary import json_lines, posterior_record, posterior_view
 from silomix.simulate import DESIGNS, SILO_COLUMN, Truth
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
+from silomix.simulate.number_designs import schema_of
 from silomix.study import digest, write_study
 from silomix.study.variables import VariableSettings
 
@@ -87,8 +88,10 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     planted = _planted(posterior, truth)
     # of the labels found, and of those that the true parameters would give
     agreement = adjusted_rand_index(truth.labels, posterior.labels)
-    best = adjusted_rand_index(truth.labels, best_labels(table, truth))
-    drawn = f"{DESIGN}, {SEPARABILITY}{', mixed' if posterior.study.table_schema.numbers else ''}"
+    mixed = bool(posterior.study.table_schema.numbers)
+    schema = schema_of("mixed" if mixed else "categorical")
+    best = adjusted_rand_index(truth.labels, best_labels(table, truth, schema))
+    drawn = f"{DESIGN}, {SEPARABILITY}{', mixed' if mixed else ''}"
     view = Group(
         Text(
             f"Four simulated hospitals ({drawn}, seed {SEED}) and {len(planted)} "
@@ -130,9 +133,14 @@ def _planted(posterior: Posterior, truth: Truth) -> pd.DataFrame:
     return planted.join(found, on="found")
 
 
-def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
-    """Return the most probable cluster of each row under the true parameters: (row,)."""
-    shard, places = load(table, schema=_schema_of(truth)), pd.factorize(table[COLUMN])[0]
+def best_labels(table: pd.DataFrame, truth: Truth, schema: Schema) -> Ints:
+    """Return the most probable cluster of each row under the true parameters: (row,).
+
+    Parameters
+    ----------
+    schema : the variables in the units of the truth's parameters, which are the table's own.
+    """
+    shard, places = load(table, schema=schema), pd.factorize(table[COLUMN])[0]
     labels = np.empty(len(table), dtype=np.int64)
     for place, weights in enumerate(truth.weights_by_silo):
         own = Rows(shard.some(places == place), make_family(shard.schema, Prior()))
@@ -141,24 +149,14 @@ def best_labels(table: pd.DataFrame, truth: Truth) -> Ints:
     return labels
 
 
-def _schema_of(truth: Truth) -> Schema:
-    """Return the variables in the units of the truth's parameters, which are the table's own."""
-    words = {name: tuple(word for of, word in truth.levels if of == name) for name in truth.kinds}
-    return Schema(
-        tuple(
-            Variable(name, words[name] if kind == "categorical" else (), kind)
-            for name, kind in truth.kinds.items()
-        )
-    )
-
-
 def _numbers_view(posterior: Posterior, truth: Truth, planted: pd.DataFrame) -> list[Text]:
     """Say how many true means, spreads and rates of the clusters found are in their intervals."""
-    pairs, levels = planted["found"].dropna().astype(int), len(posterior.levels)
-    if levels == len(truth.levels) or not len(pairs):
+    pairs = planted["found"].dropna().astype(int)
+    is_number = np.array([truth.kinds[name] != "categorical" for name, _ in truth.levels])
+    if not is_number.any() or not len(pairs):
         return []
-    lower, upper = highest_density_interval(posterior.parameters[:, pairs, levels:])
-    true = truth.probabilities[pairs.index, levels:]
+    lower, upper = highest_density_interval(posterior.parameters[:, pairs][:, :, is_number])
+    true = truth.probabilities[pairs.index][:, is_number]
     inside = ((lower <= true) & (true <= upper)).sum()
     return [
         Text(
@@ -226,11 +224,7 @@ def simulate_command(
     return Shown(record, Text(text), "\n".join(last))
 
 
-@command(
-    settings=settings_of()
-    | dict.fromkeys(["preset", "variables", "exclude", "missing", "frequency"], str)
-    | {"kind": list[str], "bins": list[str]}
-)
+@command(settings=settings_of() | COLUMNS | {"preset": str})
 def study_command(
     table: Path,
     *,

@@ -11,7 +11,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import command, settings_of, study_of
+from silomix.cli.command import COLUMNS, command, settings_of, study_of
 from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
@@ -19,7 +19,7 @@ from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema, Shard
+from silomix.model.schema import Schema
 from silomix.model.table import load
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, silo_files, write_silo
@@ -27,9 +27,8 @@ from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
 from silomix.silo.disclosure import check_tier, outgoing
-from silomix.silo.local import Silo, load_rows, place_in, sample_locally
-from silomix.silo.release import make_release
-from silomix.study import Study, digest, read_study
+from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
+from silomix.study import digest, read_study
 from silomix.study.policy import check_study, find_policy
 from silomix.study.roster import own_rows
 from silomix.study.validation import cores
@@ -44,11 +43,7 @@ DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
 SHOWN = 16
 
 
-@command(
-    settings={"silos": int, "variables": str, "exclude": str, "missing": str}
-    | {"kind": list[str], "bins": list[str]}
-    | settings_of(*OF_ONE_SILO)
-)
+@command(settings={"silos": int} | COLUMNS | settings_of(*OF_ONE_SILO))
 def sample_command(
     table: Path,
     *,
@@ -56,7 +51,6 @@ def sample_command(
     study: Path | None = None,
     silo_column: str | None = None,
     silo: str | None = None,
-    frequency: str | None = None,
     threads: int | None = None,
     checkpoint: Path | None = None,
     keep_draws: bool = False,
@@ -84,6 +78,7 @@ def sample_command(
         raise typer.BadParameter("--silo needs --silo-column COLUMN, to find its rows, or --study")
     if "silos" in settings and silo_column is not None:
         raise typer.BadParameter("--silo-column says how many silos there are; leave out --silos")
+    frequency = settings.pop("frequency", None)
     if study is not None and settings:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
         raise typer.BadParameter(f"{study} has every setting; leave out {options}")
@@ -101,25 +96,20 @@ def sample_command(
     name = silo or ALL_ROWS
     rows = own_rows(frame, silo_column, name, plan)
     shard = load(rows, schema=plan.table_schema, frequency=frequency, where=name)
-    running = {"threads": threads, "checkpoint": checkpoint}
-    posterior = sample_rows(shard, plan, name, quiet=quiet, **running)
+    own = Silo(name, place_in(plan, name), shard, plan, checkpoint=checkpoint)
+    posterior = sample_rows(own, threads, quiet=quiet)
     files = write_silo(out, name, posterior, keep_draws=keep_draws)
     record = silo_record(name, posterior) | {"files": files}
     return Shown(record, silo_view(name, posterior), f"Results: {out}")
 
 
-def sample_rows(
-    shard: Shard, study: Study, silo: str, *, quiet: bool, **running: Any
-) -> LocalPosterior:
+def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosterior:
     """Return the local posterior of one silo's rows.
 
-    The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel. `running` may
-    have `threads` and `checkpoint`.
+    The apply step of Fendler et al. (2026), section 4.2: sample, partition, relabel.
     """
-    running["threads"] = cores(running.get("threads"))
     with showing(quiet=quiet) as report:
-        place = place_in(study, silo)
-        return sample_locally(Silo(silo, place, shard, study, progress=report, **running))
+        return sample_locally(replace(silo, threads=cores(threads), progress=report))
 
 
 @command(settings={"ledger": Path, "table_name": str})
@@ -167,16 +157,9 @@ def release_command(
         account = ledgers.open_account(
             loaded, plan, silo, rules, table, column=silo_column, **counted
         )
-    running = {"threads": threads, "checkpoint": checkpoint}
-    made = make_release(
-        sample_rows(loaded.shard, plan, silo, quiet=quiet, **running),
-        silo=silo,
-        place=place_in(plan, silo),
-        study=digest(plan),
-        tier=plan.tier,
-        policy=rules,
-        inside=True,
-    )
+    place = place_in(plan, silo)
+    own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
+    made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
     schema = plan.table_schema
     if out is None or account is None:
         last = "Nothing was written. Details above may name counts that must not leave."

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
@@ -86,6 +86,10 @@ class Array:
                 f"has values from {array.min():g} to {array.max():g}, outside of {least:g} to "
                 f"{most:g}"
             )
+        if self.sums:
+            far = np.abs(array.sum(axis=self.axes.index(self.sums), dtype=np.float64) - 1.0)
+            if not (far <= NORMALISED).all():
+                raise ValueError(f"does not sum to one along {self.sums}, by {far.max():.2g}")
         return array
 
 
@@ -136,18 +140,6 @@ def axis_lengths(record: Any) -> dict[str, int]:
                     f"{lengths[axis]:,}"
                 )
     return lengths
-
-
-def odd_sums(record: Any) -> Iterator[str]:
-    """Yield which arrays do not sum to one where they are declared to."""
-    for name, declared in declared_arrays(record.__class__).items():
-        array = getattr(record, name)
-        if declared.sums is None or array is None:
-            continue
-        axis = declared.axes.index(declared.sums)
-        far = np.abs(array.sum(axis=axis, dtype=np.float64) - 1.0)
-        if not (far <= NORMALISED).all():
-            yield f"has {name} that do not sum to one, by {far.max():.2g}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silomix.errors import MessageError
-from silomix.kernels.arrays import Floats, Ints
+from silomix.kernels.arrays import Ints
 from silomix.messages import Check, Release
 from silomix.messages.container import Arrays, declared_arrays
 from silomix.model.families import make_family
@@ -165,27 +165,22 @@ def _profile_rows(
     basis, of = basis[:, variable], of[:, variable]
     concentration = release.concentration[:, variable]
     mean, names = release.mean[:, statistic], family.names()
-    in_units = _in_data_units(release.mean, family)
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
+        in_data_units = np.array(family.describe(family.from_moments(release.mean)))
     for at in np.ndindex(*mean.shape):
-        own = family.variables[variable[at[1]]]
-        nothing = basis[at] == UNIFORM
-        counted = policy.has_rules and not nothing and own.levels
-        units: tuple[object, ...] = ("categorical", "", "", "", "")
-        if not own.levels:
-            units = own.kind, own.location, own.scale, own.transform, float(in_units[at])
+        own, nothing = family.variables[variable[at[1]]], basis[at] == UNIFORM
+        words, counted = BASES, policy.has_rules and not nothing
+        units: list[object] = ["categorical", "", "", "", ""]
+        if own.kind != "categorical":
+            words, counted = NUMBER_BASES, False
+            units = [own.kind, own.location, own.scale, own.transform, float(in_data_units[at])]
         yield (
-            *(at[0], *names[at[1]], (BASES if own.levels else NUMBER_BASES)[int(basis[at])]),
+            *(at[0], *names[at[1]], words[int(basis[at])]),
             round(float(mean[at] * of[at])) if counted else "",
             "" if nothing else int(of[at]),
             *(float(part[at]) for part in (mean, concentration, release.medians)),
             *(units if schema.numbers else ()),
         )
-
-
-def _in_data_units(mean: Floats, family: Product) -> Floats:
-    """Return what means come to in the units of the data: (cluster, line), for people."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that nobody has checked yet
-        return np.array(family.describe(family.from_moments(mean)))
 
 
 def read_release_arrays(files: Files) -> tuple[Arrays, Schema]:

@@ -1,7 +1,7 @@
 """The checks at both doors: what a message's declaration does not say.
 
 Questions are held against the study, in the silo, and answers against question and study, at the
-coordinator. Types, bounds, and lengths within one record were checked when the message was read.
+coordinator. Types, bounds, sums, and lengths within one record were checked when it was read.
 Each check yields what is wrong, as the end of a sentence, and may rely on those before it.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from silomix import messages
 from silomix.errors import MessageError
-from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, odd_sums, shorten
+from silomix.messages.container import MOST_ROWS, axis_lengths, digest_record, shorten
 from silomix.model.families.rounded import least_units
 from silomix.study import Lbfgs, digest
 from silomix.study.policy import Policy
@@ -173,7 +173,7 @@ ASKED_WITH: dict[type, dict[str, str]] = {
 
 
 def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
-    """Yield which axes do not have the lengths they must have, and what does not sum to one.
+    """Yield which axes do not have the lengths they must have, and which parameters cannot be.
 
     Parameters
     ----------
@@ -182,7 +182,6 @@ def _fits(record: Any, terms: Terms, **bounds: tuple[int, int]) -> Problems:
     bounds = terms.bounds | bounds
     for axis, length in axis_lengths(record).items():
         yield from _range(f"{axis}s", length, *bounds.get(axis, (1, MOST_ROWS)))
-    yield from odd_sums(record)
     yield from _odd_parameters(record, terms.family)
 
 
@@ -227,7 +226,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
-        for problem in _release(release, Terms(terms.study, release.silo)):
+        for problem in _release(release, query, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
         yield from _range("groups", group.max(), 0, terms.bounds["cluster"][1] - 1)
@@ -254,13 +253,10 @@ def _log_likelihood_query(query: messages.LogLikelihood, terms: Terms) -> Proble
 
 
 def _polish_query(query: messages.PolishRound, terms: Terms) -> Problems:
-    study, polish = terms.study, terms.study.polish
-    rounds = polish.most if polish.rounds == "until" else polish.rounds
-    sweeps, exact = polish.inner_sweeps, study.strategy == "exact"
-    if exact:
-        rounds, sweeps = study.sampling.iterations, 1
+    study, exact = terms.study, terms.study.strategy == "exact"
     yield from _fits(query, terms, cluster=(1, min(terms.bounds["cluster"][1], MOST_LABELS)))
-    yield from _range("round", query.round, 1, rounds)
+    yield from _range("round", query.round, 1, study.most_rounds)
+    sweeps = 1 if exact else study.polish.inner_sweeps
     yield from _range("inner_sweeps", query.inner_sweeps, 1, sweeps)
     fits = query.alpha is None if exact else 0.0 < (query.alpha or 0.0) <= study.model.alpha
     if not fits:
@@ -280,7 +276,7 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
         yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
 
 
-def _release(reply: Release, terms: Terms) -> Problems:
+def _release(reply: Release, _: Any, terms: Terms) -> Problems:
     study = terms.study
     place = study.silos.index(terms.silo)
     due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
@@ -300,24 +296,14 @@ def _contradictions(release: Release, family: Product) -> Problems:
         yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
     if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
         yield f"has draws that do not go with tier {release.tier!r}"
-
-
-def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
-    yield from _release(reply, terms)
-    yield from _own_breaches(reply, terms.family)
+    for problem in _broken_rules(release, Policy(**release.policy), family):
+        yield f"{problem}, which its own policy does not let out"
 
 
 def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
-    yield from odd_sums(release)
     yield from _odd_parameters(release, family)
     yield from _contradictions(release, family)
-    yield from _own_breaches(release, family)
-
-
-def _own_breaches(release: Release, family: Product) -> Problems:
-    for problem in _broken_rules(release, Policy(**release.policy), family):
-        yield f"{problem}, which its own policy does not let out"
 
 
 def breaches(release: Release, policy: Policy, family: Product) -> Problems:
@@ -398,7 +384,7 @@ def _nothing(*_: Any) -> Problems:
 
 # For each question, what is checked of it and of its answer.
 CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
-    messages.SampleLocally: (_nothing, _release_reply),
+    messages.SampleLocally: (_nothing, _release),
     messages.DivergenceCost: (_divergence_query, _divergence_reply),
     messages.ShareReleases: (_share_query, _nothing),
     messages.LogLikelihood: (_log_likelihood_query, _like_question),

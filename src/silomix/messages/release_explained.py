@@ -29,15 +29,13 @@ FILES = {
     "README.txt": "this page",
     "message.json": "whose this is, what the silo says of its run, and checksums",
     "cluster_sizes.csv": "rows of each cluster",
-    "profile.csv": "for each cluster, how common each level is; mean and spread of numbers",
+    "profile.csv": "for each cluster, what each variable is like: shares, means, spreads",
     "checks.csv": "the rules of the policy, and what they did",
     "not_included.txt": "what is kept in the silo",
     "profile.png": "the levels of profile.csv as a picture",
     "weights.csv": "posterior draws of the clusters' shares",
     "probabilities.csv": "posterior draws of profile.csv",
 }
-
-PROFILE_OF_NUMBERS = "for each cluster, what each variable is like: means, spreads, shares"
 
 NOT_INCLUDED_TEXT = """\
 These never leave the silo in a release:
@@ -74,11 +72,8 @@ def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
     return {
         "What this is": _what(release, schema, policy),
         "What the policy did": what_rules_did(release),
-        "What a recipient could infer": [
-            *(number_inferences(schema, policy, release.tier) if schema.numbers else []),
-            *inferences(schema, policy, release.tier),
-        ],
-        "What may still be asked": further_questions(schema, policy),
+        "What a recipient could infer": inferences(schema, policy, release.tier),
+        "What may still be asked": further_questions(policy),
     }
 
 
@@ -91,10 +86,7 @@ def readme(release: Release, schema: Schema, files: Iterable[str]) -> str:
         heading: [bullet(sentence) for sentence in sentences]
         for heading, sentences in explain(release, schema).items()
     }
-    files_told = FILES | ({"profile.csv": PROFILE_OF_NUMBERS} if schema.numbers else {})
-    sections["Files"] = [
-        f"  {name:<20} {what}" for name, what in files_told.items() if name in there
-    ]
+    sections["Files"] = [f"  {name:<20} {what}" for name, what in FILES.items() if name in there]
     parts = [title, "=" * len(title), ""]
     for heading, lines in sections.items():
         parts += [heading, "-" * len(heading), *lines, ""]
@@ -130,14 +122,28 @@ def what_rules_did(release: Release) -> list[str]:
 
 
 def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
-    """Return what someone who holds the folder could work out from it, of numbers apart."""
+    """Return what someone who holds the folder could work out from it."""
+    is_exact = tier == "draws" or not policy.has_rules
+    names = ", ".join(variable.name for variable in schema.numbers)
+    sums = (
+        f"Of {names}, the mean in each cluster, and the spread but for counts. They are sums of "
+        "values that were first moved to within bounds that the study knows, rounded so coarsely "
+        "that a single row moves none by more than one step, whatever its value. No spread leaves "
+        "that is too small to tell from none."
+    )
+    if is_exact:
+        sums = (
+            f"The sum of {names} over the rows of each cluster, and of the squares, nearly "
+            "exactly. One value far from the others shows in them, and so does a column without "
+            "any spread."
+        )
     base, least = policy.round_to, least_units(policy) * policy.round_to
     width = f"to the nearest {base}" if base > 1 else "exactly"
     counts = (
         f"How many rows of a cluster have each level, {width}: mean times size. The size of each "
         "cluster likewise."
     )
-    if tier == "draws" or not policy.has_rules:
+    if is_exact:
         counts = (
             "The count behind every probability, usually to within one: its mean times the "
             "cluster's size is the number of rows with that level. Small counts can point to "
@@ -150,6 +156,7 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     of_levels = [counts, *([smallest] if tier == "summary" and least else [])]
     sizes = f"How many rows each cluster has, {width}."
     return [
+        *([sums] if schema.numbers else []),
         *(of_levels if schema.categories else [sizes]),
         "Which values go together: what each cluster is like, and which are common in the silo.",
         PERSONS,
@@ -157,33 +164,16 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
     ]
 
 
-def number_inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
-    """Return what someone who holds the folder could work out of the variables that are numbers."""
-    names = ", ".join(variable.name for variable in schema.numbers)
-    exact = (
-        f"The sum of {names} over the rows of each cluster, and of the squares, nearly exactly. "
-        "One value far from the others shows in them, and so does a column without any spread."
-    )
-    rounded = (
-        f"Of {names}, the mean in each cluster, and the spread but for counts. They are sums of "
-        "values that were first moved to within bounds that the study knows, rounded so coarsely "
-        "that a single row moves none by more than one step, whatever its value. No spread leaves "
-        "that is too small to tell from none."
-    )
-    return [exact if tier == "draws" or not policy.has_rules else rounded]
-
-
-def further_questions(schema: Schema, policy: Policy) -> list[str]:
+def further_questions(policy: Policy) -> list[str]:
     """Return what the policy lets a coordinator ask next."""
-    asked, of_numbers = [], bool(schema.numbers)
-    gives_away = GIVES_AWAY | (NUMBERS_GIVE_AWAY if of_numbers else {})
-    for kind, what in (QUESTIONS | (NUMBER_QUESTIONS if of_numbers else {})).items():
+    asked = []
+    for kind, what in QUESTIONS.items():
         limit: int = getattr(policy.exchanges, kind)
         times = plural(limit, "point" if kind == "gradients" else "time")
         often = "without limit" if limit >= UNLIMITED else f"{times} in one study"
         asked.append(f"{what}: {often if limit else 'never'}.")
-        if limit and kind in gives_away:
-            asked.append(f"That gives away {gives_away[kind]}.")
+        if limit and kind in GIVES_AWAY:
+            asked.append(f"That gives away {GIVES_AWAY[kind]}.")
     shown = "may" if policy.exchanges.sharing or policy.exchanges.divergence else "may not"
     return [*asked, f"This release {shown} be shown to other silos of the study."]
 
@@ -193,18 +183,8 @@ QUESTIONS: dict[str, str] = {
     "sharing": "All silos' releases shown to this one, for gradients at them (sharing)",
     "gradients": "The rows' log-likelihood and its gradient (gradients)",
     "distinct_rows": "Distinct rows and their counts, where every count is large (distinct rows)",
-    "polish": "Sampled counts of each level in each cluster (polish)",
+    "polish": "Sampled counts or sums over the rows of each cluster (polish)",
     "assign": "How many rows go to each of the clusters that are asked about (assign)",
-}
-
-# the same where a study has numbers, and maybe no levels
-NUMBER_QUESTIONS = {"polish": "Sampled sums over the rows of each cluster (polish)"}
-NUMBERS_GIVE_AWAY = {
-    "divergence": "exact sums over the rows for clusters that the coordinator chooses: one answer "
-    "can tell the exact sums of every variable, whatever minimum_count and round_to say; and the "
-    "silo's release to the silos that are asked later",
-    "polish": "sums of every variable in each cluster, sampled anew for every chain: their mean is "
-    "the exact sum, whatever minimum_count and round_to say",
 }
 
 

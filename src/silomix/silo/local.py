@@ -18,7 +18,7 @@ from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
 from silomix.silo.release import make_release
 from silomix.silo.sampler import Job, sample_in_blocks
-from silomix.silo.store import Kept, Store, digest_rows, open_store
+from silomix.silo.store import Kept, Store, open_store
 from silomix.study import Study, digest
 from silomix.study.policy import OPEN, Policy
 from silomix.study.roster import own_rows
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import narwhals as nw
 
     from silomix.kernels.arrays import Ints
+    from silomix.messages import Release
     from silomix.messages.progress import Progress
     from silomix.model.draws import Draws, LocalPosterior, Partition
     from silomix.model.schema import Shard
@@ -117,37 +118,6 @@ def digest_cells(frame: nw.DataFrame[Any], without: tuple[str | None, ...] = ())
     return found.hexdigest()
 
 
-def open_silo(
-    shard: Shard,
-    study: Study,
-    name: str,
-    *,
-    policy: Policy,
-    store: Path,
-    account: Account | None = None,
-) -> Silo:
-    """Return a silo with a store that outlives the process.
-
-    A policy that changes only what may be asked, or how often, or the tiers that may leave, keeps
-    the store and what it has counted: these hold from then on.
-
-    Raises
-    ------
-    StudyMismatch
-        When the silo is not in the study's roster.
-    CheckpointError
-        When the store is of another silo, study, table, minimum count or rounding.
-    """
-    identity = {
-        "silo": name,
-        "study": digest(study),
-        "table": digest_rows(shard),
-        "minimum count or rounding": f"{policy.minimum_count}, {policy.round_to}",
-    }
-    place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"
-    return Silo(name, place, shard, study, kept, policy, checkpoint=folder, account=account)
-
-
 def open_site(
     data: Path,
     study: Study,
@@ -161,16 +131,33 @@ def open_site(
 ) -> tuple[Silo, Ints]:
     """Return a silo that answers from its table, and the number that each row has there.
 
+    Its store outlives the process. A policy that changes only what may be asked, or how often, or
+    the tiers that may leave, keeps the store and what it has counted: these hold from then on.
+
     Parameters
     ----------
     data : the table.
     store : folder of what the silo keeps between questions.
     silo_column, frequency : as `column` and `frequency` of `load_rows`.
     counted : `ledger` and `table_name` of `open_account`.
+
+    Raises
+    ------
+    StudyMismatch
+        When the silo is not in the study's roster.
+    CheckpointError
+        When the store is of another silo, study, table, minimum count or rounding.
     """
     loaded = load_rows(data, study, name, column=silo_column, frequency=frequency)
     account = open_account(loaded, study, name, policy, data, column=silo_column, **counted)
-    silo = open_silo(loaded.shard, study, name, policy=policy, store=store, account=account)
+    identity = {
+        "silo": name,
+        "study": account.entry.study,
+        "table": account.entry.rows,
+        "minimum count or rounding": account.entry.rounding,
+    }
+    place, kept, folder = place_in(study, name), open_store(store, identity), store / "checkpoint"
+    silo = Silo(name, place, loaded.shard, study, kept, policy, checkpoint=folder, account=account)
     return silo, loaded.rows
 
 
@@ -230,17 +217,27 @@ def ran_enough(draws: Draws, clusters: Partition, study: Study) -> bool:
     return only_begin or draws.diagnostics.trusted
 
 
+def release_of(silo: Silo, sampled: LocalPosterior, **how: Any) -> Release:
+    """Return what a silo's policy lets out of its posterior; `how` is more of `make_release`."""
+    return make_release(
+        sampled,
+        silo=silo.name,
+        place=silo.place,
+        study=digest(silo.study),
+        tier=silo.study.tier,
+        policy=silo.policy,
+        **how,
+    )
+
+
 def kept_posterior(silo: Silo) -> Kept:
     """Return what the silo's sampling gave, sampling if the store has nothing."""
-    study = silo.study
     with silo.store.lock:
         if silo.store.kept is None:
             sampled = sample_locally(silo)
             local = fold_small(sampled, silo.policy.minimum_count)
-            most = STARTING_DRAWS if study.polish.rounds != 0 else None
-            how: dict[str, Any] = {"study": digest(study), "tier": study.tier, "most_draws": most}
-            own: dict[str, Any] = {"place": silo.place, "policy": silo.policy}
-            release = make_release(sampled, silo=silo.name, **own, **how)
+            most = STARTING_DRAWS if silo.study.polish.rounds != 0 else None
+            release = release_of(silo, sampled, most_draws=most)
             kept = Kept(release, local.weights, local.probabilities, local.partition.labels)
             silo.store.keep(kept)
             return kept

@@ -66,8 +66,8 @@ class Exchanges(Record):
     Attributes
     ----------
     divergence : exact sums over the rows for clusters that the coordinator chooses: one answer can
-        tell the exact count of every level, whatever minimum_count and round_to say; and the silo's
-        release to the silos that are asked later.
+        tell the exact counts or sums of every variable, whatever minimum_count and round_to say;
+        and the silo's release to the silos that are asked later.
     sharing : the silo's release to every silo of the study; and it is what gradients are about, so
         with gradients of 0 it is good for nothing.
     gradients : exact sums over the rows at points that the coordinator chooses: their derivatives
@@ -75,8 +75,8 @@ class Exchanges(Record):
         last one, whatever minimum_count and round_to say.
     distinct_rows : the table but for the order of its rows, counts rounded, where every distinct
         row occurs at least minimum_count times.
-    polish : counts of each level in each cluster, sampled anew for every chain: their mean is the
-        exact count, whatever minimum_count and round_to say.
+    polish : counts or sums of every variable in each cluster, sampled anew for every chain: their
+        means are the exact ones, whatever minimum_count and round_to say.
     assign : rows of each global cluster.
     """
 

@@ -375,6 +375,13 @@ class Study(Record):
         return self.model.drift == "learn" and len(self.silos) > 1
 
     @property
+    def most_rounds(self) -> int:
+        """The most rounds in which silos draw labels for the coordinator."""
+        if self.strategy == "exact":
+            return self.schedule.iterations
+        return self.polish.most if self.polish.rounds == "until" else self.polish.rounds
+
+    @property
     def sampling(self) -> Schedule:
         """How long each silo samples, and what it keeps."""
         return Schedule(**self.schedule.model_dump())

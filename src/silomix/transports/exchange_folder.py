@@ -210,10 +210,6 @@ def expected_questions(study: Study) -> int | None:
 def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
     """Yield what a study asks of a silo, and in how many questions."""
     exact, passes = study.strategy == "exact", 1 + study.matching.refine
-    rounds = study.sampling.iterations if exact else study.polish.rounds
-    most = f"{rounds}"
-    if rounds == "until":
-        rounds, most = study.polish.most, f"at most {study.polish.most}"
     if not exact:
         drawn = "posterior draws of the sizes and profiles"
         held = drawn if study.tier == "draws" else "the size and the profile"
@@ -230,7 +226,8 @@ def _questions(study: Study) -> Iterator[tuple[str, int | None]]:
             known = passes * (1 + solver.rounds) if isinstance(solver, FewRounds) else None
             words = "sums over its rows: a log-likelihood and its gradient"
             yield f"{words}; all silos see its release", known
-    if rounds:
-        words = "counts of each level in each cluster, of labels drawn at random, once a round"
-        yield f"{words}: {most} rounds", rounds
+    if study.most_rounds:
+        most = "at most " if not exact and study.polish.rounds == "until" else ""
+        words = "counts or sums in each cluster, of labels drawn at random, once a round"
+        yield f"{words}: {most}{study.most_rounds} rounds", study.most_rounds
     yield "the sizes of the final clusters", 1

@@ -19,7 +19,6 @@ from joblib.parallel import get_active_backend
 from silomix import messages
 from silomix.errors import SiloError
 from silomix.messages.progress import Progress
-from silomix.model.schema import Schema, Shard
 from silomix.silo.answer import HANDLERS, answer, permit, ready_rows, shown_draws
 from silomix.silo.local import Silo
 from silomix.silo.store import Store
@@ -28,27 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from silomix.messages import Query
+    from silomix.model.schema import Shard
 
 # what joblib raises when a worker died: a process of this machine, or one of Dask's with data
 LOST = (BrokenExecutor, CancelledError)
 CHANCES = 2
 
-# what each question takes along: the rows' cells, and what a store has under that name
-NEEDS: dict[type, tuple[str, ...]] = {
-    messages.SampleLocally: ("codes", "numbers"),
-    messages.DivergenceCost: ("codes", "numbers", "kept"),
-    messages.LogLikelihood: ("codes", "numbers", "matched"),
-    messages.CountDistinctRows: ("codes",),
-    messages.PolishRound: ("codes", "numbers", "prepared"),
-    messages.AssignRows: ("codes", "numbers", "kept"),
-}
-# how the asker comes by it
-TAKE: dict[str, Callable[[Silo], object]] = {
-    "codes": lambda silo: silo.shard.codes,
-    "numbers": lambda silo: silo.shard.numbers,
-    "kept": lambda silo: silo.store.kept,
-    "prepared": lambda silo: ready_rows(silo).prepared,
-    "matched": shown_draws,
+# what a question takes along beside the rows, under its name in a store, and how the asker comes by
+# it
+NEEDS: dict[type, tuple[str, Callable[[Silo], object]]] = {
+    messages.DivergenceCost: ("kept", lambda silo: silo.store.kept),
+    messages.LogLikelihood: ("matched", shown_draws),
+    messages.PolishRound: ("prepared", lambda silo: ready_rows(silo).prepared),
+    messages.AssignRows: ("kept", lambda silo: silo.store.kept),
 }
 # what a worker may add to the asker's store
 ADDED = ("kept", "membership")
@@ -100,10 +91,13 @@ class Joblib:
         checkpoint = silo.checkpoint.absolute() if silo.checkpoint else None
         rules: dict[str, Any] = {"study": silo.study, "policy": silo.policy}
         bare = partial(Silo, name=silo.name, place=silo.place, checkpoint=checkpoint, **rules)
-        sent = {word: self._scatter(TAKE[word](silo)) for word in needs(type(query), silo.shard)}
+        sent = {"shard": self._scatter(silo.shard)}
+        if type(query) in NEEDS:
+            word, take = NEEDS[type(query)]
+            sent[word] = self._scatter(take(silo))
         # field by field, so that what silos are asked alike travels once
         values = [getattr(query, part.name) for part in fields(query)]
-        return delayed(work)(bare, silo.shard.schema, type(query), *values, **sent)
+        return delayed(work)(bare, type(query), *values, **sent)
 
     def _scatter(self, value: object) -> object:
         """Return what to send in the place of something that many questions need.
@@ -158,14 +152,6 @@ class Joblib:
             self._report(Progress("sampling", sweeps * done, sweeps * chains, done, chains))
 
 
-def needs(kind: type, shard: Shard) -> set[str]:
-    """Return what a question takes along: where all are categories, rows once in one form."""
-    words = {*NEEDS[kind]}
-    if shard.numbers is None:
-        words -= {"numbers", "codes"} if "prepared" in words else {"numbers"}
-    return words
-
-
 def workers(jobs: int) -> Any:
     """Return joblib's workers: as many as the caller's `parallel_config` says, or else `jobs`."""
     with parallel_config() as active:
@@ -178,7 +164,7 @@ def workers(jobs: int) -> Any:
 
 
 def work(
-    bare: partial[Silo], schema: Schema, kind: type, *values: object, **sent: Any
+    bare: partial[Silo], kind: type, *values: object, shard: Shard, **sent: Any
 ) -> tuple[str, Any, dict[str, Any]]:
     """Answer a question that was permitted, in a worker, from what was sent along.
 
@@ -186,9 +172,7 @@ def work(
     -------
     The silo's name, its reply, and what the question added to its store, by name.
     """
-    codes = sent.pop("codes", np.empty((0, len(schema.sizes)), dtype=np.uint8))
-    shard = Shard(schema, own(codes), own(sent.pop("numbers", None)))
-    silo = bare(shard=shard, store=Store())
+    silo = bare(shard=own(shard), store=Store())
     store = vars(silo.store)
     store.update({word: own(value) for word, value in sent.items()})
     reply = HANDLERS[kind](kind(*map(own, values)), silo)

@@ -110,15 +110,16 @@ class RemoteSilos:
         for name, answer in self.channel.exchange(questions):
             replies[name] = self._accept(number, name, queries[name], answer)
             received += len(answer)
-        entry = {
-            "number": number,
-            "kind": type(next(iter(queries.values()))).__name__,
-            "seconds": round(time.monotonic() - start, 4),
-            "sent": sum(map(len, questions.values())),
-            "received": received,
-            "replayed": len(queries) - len(questions),
-        }
-        self.log.append(entry)
+        self.log.append(
+            {
+                "number": number,
+                "kind": type(next(iter(queries.values()))).__name__,
+                "seconds": round(time.monotonic() - start, 4),
+                "sent": sum(map(len, questions.values())),
+                "received": received,
+                "replayed": len(queries) - len(questions),
+            }
+        )
         return replies
 
     def find(self, number: int, silo: str, query: Query) -> Any:

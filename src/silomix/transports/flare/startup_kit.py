@@ -53,6 +53,7 @@ LARGEST_REQUEST = 1 << 20
 CONTROLLER = "silomix.transports.flare.controller.StudyController"
 EXECUTOR = "silomix.transports.flare.executor.SiloExecutor"
 SETTINGS_FILE = "silomix.json"
+RESOURCES = "local/resources.json"
 NOBODY_ELSE = 0o077
 # Seconds of silence after which the server takes a site for dead.
 DEAD_AFTER = 20
@@ -379,10 +380,7 @@ def server_command(kit: Path, journals: Path | None = None) -> list[str]:
     ----------
     journals : folder of the silos' answers; in the kit when None.
     """
-    folder = _close(kit_folder(kit, "server"))
-    local = folder / "local"
-    resources = read_json(local / "resources.json.default")
-    resources["class_allow_list"] = [CONTROLLER]
+    folder, resources = _open_kit(kit, "server", CONTROLLER)
     resources["servers"][0]["heart_beat_timeout"] = DEAD_AFTER
     # FLARE's own places for these are outside the kit
     storage = resources["snapshot_persistor"]["args"]["storage"]["args"]
@@ -390,22 +388,20 @@ def server_command(kit: Path, journals: Path | None = None) -> list[str]:
     for component in resources["components"]:
         if component["id"] == "job_manager":
             component["args"]["uri_root"] = str(folder / "jobs")
-    write_json(local / "resources.json", resources)
+    write_json(folder / RESOURCES, resources)
     settings = {"journals": str((journals or folder / "journals").resolve())}
-    write_json(local / SETTINGS_FILE, settings, private=True)
+    write_json(folder / "local" / SETTINGS_FILE, settings, private=True)
     return _command(folder, "server", "server_train")
 
 
 def site_command(kit: Path, settings: SiteSettings) -> list[str]:
     """Write a site's rules and settings into its kit, and return the command that starts it."""
-    folder = _close(kit_folder(kit, "client"))
-    local = folder / "local"
-    resources = read_json(local / "resources.json.default")
-    resources["class_allow_list"] = [EXECUTOR]
+    folder, resources = _open_kit(kit, "client", EXECUTOR)
     resources["allow_log_streaming"] = False
     parts = resources["components"]
     resources["components"] = [part for part in parts if part["id"] != "site_log_streamer"]
-    write_json(local / "resources.json", resources)
+    write_json(folder / RESOURCES, resources)
+    local = folder / "local"
     rules = read_json(local / "authorization.json.default")
     rules["permissions"] = {"project_admin": AT_A_SITE}
     write_json(local / "authorization.json", rules)
@@ -432,14 +428,20 @@ def write_json(path: Path, content: dict[str, Any], *, private: bool = False) ->
     replace_file(path, json.dumps(content, indent=1, default=str).encode(), private=private)
 
 
-def _close(folder: Path) -> Path:
-    """Keep everybody else out of a kit: it has a private key, logs and settings."""
+def _open_kit(kit: Path, kind: str, allowed: str) -> tuple[Path, dict[str, Any]]:
+    """Keep everybody else out of a kit: it has a private key, logs and settings.
+
+    Returns
+    -------
+    The kit's folder, and its resources, with the one class that a job may name.
+    """
+    folder = kit_folder(kit, kind)
     with contextlib.suppress(PermissionError):  # one that is shared stays as its owner made it
         folder.chmod(OWNERS_FOLDER)
     for log in filter(Path.is_file, folder.glob("*log*")):
         private_file(log)
     (folder / "transfer").mkdir(exist_ok=True)
-    return folder
+    return folder, read_json(folder / f"{RESOURCES}.default") | {"class_allow_list": [allowed]}
 
 
 def _command(folder: Path, kind: str, module: str, *more: str) -> list[str]:
