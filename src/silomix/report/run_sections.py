@@ -300,8 +300,8 @@ def drift_table(posterior: Posterior) -> Table:
     units = [(100, ".1f", "points") if variable.levels else (2, ".2f", "sd") for variable in own]
     of_all = "" if posterior.study.table_schema.numbers else ", points"
     spreads, interval = [], []
-    for (size, form, unit), *ends in zip(units, middle, near, far, kappa, strict=True):
-        at, low, high, note = ends
+    found = zip(units, middle, near, far, kappa, strict=True)
+    for (size, form, unit), at, low, high, note in found:
         spreads.append(Cell(f"{size * at:{form}}" + ("" if of_all else f" {unit}"), note=note))
         interval.append(span(size * low, size * high, form))
     lines = zip(frame.to_dict("records"), own, strict=True)
