@@ -25,10 +25,10 @@ except ImportError:
 if TYPE_CHECKING:
     from typing import Self
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
     from sklearn.utils import Tags
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Array, Floats, Ints
 
 
 OWN = {"table", "silo", "components", "seed", "progress", "variables", "frequency", "checkpoint"}
@@ -141,7 +141,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
     def get_feature_names_out(
         self,
         input_features: object = None,  # noqa: ARG002
-    ) -> NDArray[np.object_]:
+    ) -> Array:
         """Return the names of what `transform` returns: (cluster,); the argument is ignored."""
         check_is_fitted(self)
         names = [f"cluster{cluster}" for cluster in range(self.n_clusters_)]

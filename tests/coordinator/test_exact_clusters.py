@@ -38,7 +38,7 @@ def test_switched_and_stray_components():
     assert merged == 0
     assert unmatched == pytest.approx(0.02 / 3)
     for t, own in enumerate([[0, 1], [2, 1], [0, 1]]):
-        np.testing.assert_array_equal(parts.probabilities[t], draws.probabilities[t, own])
+        np.testing.assert_array_equal(parts.profile_draws[t], draws.probabilities[t, own])
         kept = draws.weights[t, own]
         np.testing.assert_allclose(parts.weights[t], kept / kept.sum())
 

@@ -283,7 +283,7 @@ class TestNumbering:
             replace(own, probabilities=own.probabilities[:, :, order]),
         )
         parts = ordered(mixed)
-        for name in ("weights", "weights_by_silo", "probabilities"):
+        for name in ("weights", "weights_by_silo", "profile_draws"):
             assert_array_equal(getattr(parts, name), getattr(posterior, name))
         assert_array_equal(parts.correspondence.groups, match.groups)
         assert_array_equal(parts.silo_weights.profiles, weighed.profiles)

@@ -11,13 +11,13 @@ import pytest
 from cases.posteriors import MIXED, NUMBERS, SILOS, make_table, numbers_posterior
 
 from silomix.errors import SilomixError
+from silomix.model.families import KINDS
 from silomix.model.schema import Variable
 from silomix.model.table import encode
 from silomix.posterior.characterise import contrast
-from silomix.report import make_report, number_sections, plots
+from silomix.report import cluster_sections, make_report, plots
 from silomix.report import results_folder as files
-from silomix.report.cluster_sections import traits_table
-from silomix.report.number_sections import Number, curves_table, numbers_table
+from silomix.report.cluster_sections import curves_table, densities, numbers_table, traits_table
 from silomix.report.run_sections import drift_table, sent_table
 from silomix.silo.local import Silo, sample_locally
 from silomix.study import make_study
@@ -65,7 +65,7 @@ def test_means_spreads_and_colours(posterior, monkeypatch):
     assert float(age.note.removeprefix("sd ")) == pytest.approx(spread, rel=1e-3)
     assert visits.note == ""
     assert re.fullmatch(r"d\d+", age.heat)
-    monkeypatch.setattr(number_sections, "MOST_CURVES", 1)
+    monkeypatch.setattr(cluster_sections, "MOST_CURVES", 1)
     assert len(curves_table(posterior, found).rows) == 1
 
 
@@ -78,13 +78,13 @@ def test_means_spreads_and_colours(posterior, monkeypatch):
     ],
 )
 def test_a_curve_shows_all_of_every_cluster(variable, means, spreads, edges):
-    given = np.array(means)[:, None], np.array(means), np.array(spreads), np.zeros(2)
-    x, densities = Number(variable, *given, whole=1.0, within=1.0).densities()
+    count = len(KINDS[variable.kind].parameter_words)
+    x, heights = densities(variable, np.transpose([means, spreads])[:, :count])
     assert (x[0], x[-1]) == pytest.approx(edges)
-    assert len(x) <= number_sections.PLACES + 10
-    assert np.isfinite(densities).all()
+    assert len(x) <= cluster_sections.PLACES + 10
+    assert np.isfinite(heights).all()
     # however narrow, the peak is there
-    peaks = x[densities.argmax(axis=1)]
+    peaks = x[heights.argmax(axis=1)]
     assert np.abs(peaks - means).max() <= max(spreads)
 
 

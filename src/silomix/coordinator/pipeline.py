@@ -62,7 +62,7 @@ def run_study(
     notes = cluster_notes(parts, releases, model.family, sizes)
     return Posterior(
         study=study,
-        **parts.fields(),
+        **vars(parts),
         diagnostics=replace(diagnostics, notes=(*diagnostics.notes, *notes)),
         provenance=make_provenance(study, releases, asked.sent, asked.answered),
     )
@@ -108,10 +108,10 @@ def find_consensus(
         over_all = np.einsum("tsc,s->tc", by_silo, rows / rows.sum())
         parts = replace(parts, weights=over_all, weights_by_silo=by_silo)
         shared, own = found.probabilities, found.silo_profiles
-        parts = replace(parts, probabilities=shared, silo_profiles=own)
+        parts = replace(parts, profile_draws=shared, silo_profiles=own)
     elif kappa is not None:
         shared, own = draw_under_drift(releases, correspondence, aggregated, kappa, model)
-        parts = replace(parts, probabilities=shared, silo_profiles=own)
+        parts = replace(parts, profile_draws=shared, silo_profiles=own)
     smallest = parts.weights.astype(np.float32).mean(axis=0, dtype=np.float64).min() * rows.sum()
     unknown = correspondence.confidence is None
     return parts, PosteriorDiagnostics(
@@ -179,7 +179,7 @@ def assign_rows(parts: Parts, silos: Silos, groups: Sequence[Ints] | None) -> In
     last = slice(-len(own.probabilities), None) if own else slice(None)
     asked = {}
     for place, name in enumerate(silos.names):
-        profiles = own.probabilities[:, place] if own else parts.probabilities
+        profiles = own.probabilities[:, place] if own else parts.profile_draws
         by_matching = groups[place] if groups is not None else None
         asked[name] = AssignRows(parts.weights_by_silo[last, place], profiles, by_matching)
     replies: Mapping[str, AssignReply] = silos.ask(asked)

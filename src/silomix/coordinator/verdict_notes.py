@@ -84,7 +84,7 @@ def cluster_notes(
             f"Cluster {lone} lives in {silo!r}, which has {share:.0%} of its rows"
             + ("." if np.isnan(apart) else f"{same}.")
         )
-    for a, b, probability, overlap in nearly_same(match, parts.probabilities, family):
+    for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):
         unknown = np.isnan(probability)
         one = "" if unknown else f"the probability that they are one is {probability:.2f}, "
         yield (

@@ -17,9 +17,7 @@ from silomix.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Bools, Floats, Ints
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals
     from silomix.model.draws import Correspondence
     from silomix.model.families.product import Product
 
@@ -50,10 +48,6 @@ class Contrast(NamedTuple):
     high: Floats
     low: Floats
 
-    def of(self, columns: Bools | slice) -> Contrast:
-        """Return the contrast in some of the parameters."""
-        return Contrast(*(part[..., columns] for part in self))
-
 
 class ClusterMap(NamedTuple):
     """Clusters in the plane of two axes, of `cluster_map` or `difference_map`.
@@ -72,9 +66,7 @@ class ClusterMap(NamedTuple):
     shares: Floats
 
 
-def contrast(
-    weights: NDArray[np.floating], parameters: NDArray[np.floating], family: Product
-) -> Contrast:
+def contrast(weights: Reals, parameters: Reals, family: Product) -> Contrast:
     """Return how the clusters differ from the whole population, over the draws.
 
     Each family's `scaled_difference` has its formula.
@@ -97,13 +89,14 @@ def contrast(
 def shown_columns(family: Product) -> Bools:
     """Return which parameters set clusters apart: (parameter,).
 
-    All but the first of two levels, which mirrors the second, and the spread of a number.
+    All levels but the first of two, which mirrors the second; of a number the first, its mean.
     """
     shown = np.ones(int(family.offsets[-1]), dtype=bool)
-    places = zip(family.variables, family.offsets[:-1], family.parameters, strict=True)
-    for variable, start, count in places:
-        if count == 2:
-            shown[start if variable.kind == "categorical" else start + 1] = False
+    for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True):
+        if not variable.levels:
+            shown[start + 1 : stop] = False
+        elif stop - start == 2:
+            shown[start] = False
     return shown
 
 
@@ -116,9 +109,7 @@ def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
-def number_of_clusters(
-    weights: NDArray[np.floating], *, at_least: float = SMALL
-) -> dict[int, float]:
+def number_of_clusters(weights: Reals, *, at_least: float = SMALL) -> dict[int, float]:
     """Return the posterior probability of each number of clusters of some size.
 
     Given the clusters that were found: it says how many of them hold at least a share `at_least` of
@@ -134,9 +125,7 @@ def number_of_clusters(
     return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
 
 
-def cluster_map(
-    weights: NDArray[np.floating], probabilities: NDArray[np.floating], offsets: Ints
-) -> ClusterMap | None:
+def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterMap | None:
     """Return the clusters on the first two axes of a multiple correspondence analysis.
 
     The analysis is of the Burt table that the posterior means imply: the joint probability of two
@@ -169,16 +158,12 @@ def cluster_map(
     strength = np.where(values > 1 / variables + 1e-9, values - 1 / variables, 0.0) ** 2
     if strength[-1] <= 0:
         return None
-    axes = vectors[:, :-3:-1]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
-    columns = axes / roots[:, None]
+    columns = _turned(vectors[:, :-3:-1]) / roots[:, None]
     draws = probabilities.astype(np.float64) @ columns / variables
     return ClusterMap(draws.mean(axis=0), columns, strength[:-3:-1] / strength.sum())
 
 
-def difference_map(
-    weights: NDArray[np.floating], found: Contrast, family: Product
-) -> ClusterMap | None:
+def difference_map(weights: Reals, found: Contrast, family: Product) -> ClusterMap | None:
     """Return the clusters on the first two principal components of their scaled differences.
 
     It takes variables of every kind. A cluster counts as much as its share of the rows.
@@ -199,9 +184,13 @@ def difference_map(
     strength = np.pad(values**2, (0, 1))
     if len(sizes) < 2 or strength[0] <= 0:
         return None
-    loadings = np.pad(axes, ((0, 1), (0, 0)))[:2].T
-    loadings = loadings * np.where(loadings[np.abs(loadings).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
+    loadings = _turned(np.pad(axes, ((0, 1), (0, 0)))[:2].T)
     return ClusterMap(apart @ loadings, loadings, strength[:2] / strength.sum())
+
+
+def _turned(axes: Floats) -> Floats:
+    """Return two axes, (column, axis), turned so that the largest entry of each is positive."""
+    return axes * np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)
 
 
 def _burt(sizes: Floats, profiles: Floats, offsets: Ints) -> Floats:
@@ -235,7 +224,7 @@ def spread(kappa: Floats) -> Floats:
 
 
 def single_silo_clusters(
-    weights_by_silo: NDArray[np.floating], rows: Sequence[int], correspondence: Correspondence
+    weights_by_silo: Reals, rows: Sequence[int], correspondence: Correspondence
 ) -> list[tuple[int, str, float, float]]:
     """Return the clusters that live in one silo, the smallest number first.
 
@@ -272,7 +261,7 @@ def single_silo_clusters(
 
 
 def nearly_same(
-    correspondence: Correspondence | None, probabilities: NDArray[np.floating], family: Product
+    correspondence: Correspondence | None, probabilities: Reals, family: Product
 ) -> list[tuple[int, int, float, float]]:
     """Return the pairs of clusters that may be one, the most probable first.
 

@@ -15,7 +15,7 @@ import numpy as np
 from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import listing, one_of, plural
-from silomix.posterior.characterise import spread
+from silomix.posterior.characterise import shown_columns, spread
 from silomix.posterior.membership import table_membership
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import xarray as xr
-    from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
     from silomix.model.families.product import Product
     from silomix.model.reading import Table
@@ -33,28 +32,22 @@ if TYPE_CHECKING:
     from silomix.posterior.verdict import PosteriorDiagnostics, Provenance
     from silomix.study import Study
 
-    Columns = Mapping[str, NDArray[Any] | list[Any]]
+    Columns = Mapping[str, Array | list[Any]]
 
 Backend = Literal["pandas", "polars", "pyarrow"]
 Layout = Literal["tidy", "wide"]
-# The attribute of `Posterior` that other records and the saved file call "probabilities".
-PROFILE_DRAWS = "profile_draws"
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
     """The parts of a posterior that are numbered by cluster; attributes as in `Posterior`."""
 
-    weights: NDArray[np.floating]
-    weights_by_silo: NDArray[np.floating]
-    probabilities: NDArray[np.floating]
+    weights: Reals
+    weights_by_silo: Reals
+    profile_draws: Reals
     correspondence: Correspondence | None
     silo_weights: SiloWeights | None
     silo_profiles: SiloProfiles | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Return the parts by their names in `Posterior`."""
-        return {PROFILE_DRAWS if k == "probabilities" else k: v for k, v in vars(self).items()}
 
 
 def ordered(parts: Parts) -> Parts:
@@ -65,7 +58,7 @@ def ordered(parts: Parts) -> Parts:
     return Parts(
         weights=np.ascontiguousarray(parts.weights[:, order], np.float32),
         weights_by_silo=np.ascontiguousarray(parts.weights_by_silo[:, :, order], np.float32),
-        probabilities=np.ascontiguousarray(parts.probabilities[:, order], np.float32),
+        profile_draws=np.ascontiguousarray(parts.profile_draws[:, order], np.float32),
         correspondence=match and replace(match, groups=tuple(new[g] for g in match.groups)),
         silo_weights=weighed and replace(weighed, profiles=weighed.profiles[:, order]),
         silo_profiles=own and replace(own, probabilities=own.probabilities[:, :, order]),
@@ -84,7 +77,7 @@ class Assignment:
     """
 
     labels: Ints
-    membership: NDArray[np.float32]
+    membership: Singles
     silos: Ints
 
 
@@ -121,9 +114,9 @@ class Posterior:
     """
 
     study: Study
-    weights: NDArray[np.floating]
-    weights_by_silo: NDArray[np.floating]
-    profile_draws: NDArray[np.floating]
+    weights: Reals
+    weights_by_silo: Reals
+    profile_draws: Reals
     correspondence: Correspondence | None
     silo_weights: SiloWeights | None
     diagnostics: PosteriorDiagnostics
@@ -151,7 +144,7 @@ class Posterior:
         return self.study.table_schema.levels
 
     @property
-    def probabilities(self) -> NDArray[np.floating]:
+    def probabilities(self) -> Reals:
         """The profiles that the silos share, where all variables are categories.
 
         Their axes are (draw, cluster, level), the columns those of `levels`.
@@ -172,7 +165,7 @@ class Posterior:
         return self.profile_draws
 
     @property
-    def parameters(self) -> NDArray[np.floating]:
+    def parameters(self) -> Reals:
         """The profiles that the silos share, in the units of the table.
 
         Their axes are (draw, cluster, parameter), the columns those of `parameter_names`.
@@ -526,7 +519,7 @@ def _by_cluster(posterior: Posterior, names: Sequence[tuple[Any, Any]]) -> dict[
     }
 
 
-def estimates(draws: NDArray[np.floating], level: float) -> dict[str, Any]:
+def estimates(draws: Reals, level: float) -> dict[str, Any]:
     """Return columns that sum up draws (draw, …): mean, sd, and an interval that says its level."""
     lower, upper = highest_density_interval(draws, level)
     return {
@@ -551,10 +544,8 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
     means = own.probabilities.mean(axis=0, dtype=np.float64)
-    is_level = np.array([variable.kind == "categorical" for variable in family.variables])
-    places = zip(pairwise(family.offsets), is_level, strict=True)
-    found = [_most_apart(means, *ends, levels=levels) for ends, levels in places]
-    cluster, column = np.transpose(found)
+    is_level = np.array([bool(variable.levels) for variable in family.variables])
+    cluster, column = _most_apart(means, family)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
     # (silo, variable): the probabilities of the level in which two silos differ most, or means
@@ -587,25 +578,23 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     return {name: values[order] for name, values in columns.items()}
 
 
-def _most_apart(means: Floats, start: int, stop: int, *, levels: bool) -> tuple[int, int]:
-    """Return the cluster and column of a variable in which two silos differ most.
+def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
+    """Return the cluster and the column of each variable in which two silos differ most.
 
     A silo without rows in a cluster needs no exception: its profile is then the shared one.
 
     Parameters
     ----------
     means : (silo, cluster, parameter), posterior means.
-    start, stop : the variable's columns.
-    levels : whether they are levels; of a number the first column counts, its mean.
     """
-    if not levels:
-        return int(np.ptp(means[:, :, start], axis=0).argmax()), start
-    # the first of two levels mirrors the second
-    first = start + 1 if stop - start == 2 else start
-    gaps = np.ptp(means[:, :, first:stop], axis=0)
-    cluster, column = divmod(int(gaps.argmax()), stop - first)
-    # where nothing differs, the last level, as for a variable that differs
-    return cluster, first + column if gaps.any() else stop - 1
+    shown, found = shown_columns(family), []
+    for start, stop in pairwise(family.offsets):
+        columns = start + np.flatnonzero(shown[start:stop])
+        gaps = np.ptp(means[:, :, columns], axis=0)
+        cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)
+        # where nothing differs, the last one
+        found.append((cluster, columns[place if gaps.any() else -1]))
+    return tuple(np.transpose(found))
 
 
 def no_drift(posterior: Posterior) -> str:

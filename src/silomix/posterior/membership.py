@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import NDArray
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Ints, Reals, Singles
     from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
@@ -42,17 +42,17 @@ PARTS = 10_000
 logger = logging.getLogger("silomix")
 
 
-def to_four_decimals(membership: NDArray[np.floating]) -> NDArray[np.float32]:
+def to_four_decimals(membership: Reals) -> Singles:
     """Return probabilities as they are kept: the draws' own error is larger than what is lost."""
     return from_parts(in_parts(membership))
 
 
-def in_parts(membership: NDArray[np.floating]) -> NDArray[np.uint16]:
+def in_parts(membership: Reals) -> NDArray[np.uint16]:
     """Return probabilities in parts of `PARTS`."""
     return np.rint(membership.astype(np.float64) * PARTS).astype(np.uint16)
 
 
-def from_parts(parts: NDArray[np.unsignedinteger]) -> NDArray[np.float32]:
+def from_parts(parts: Array) -> Singles:
     """Return the probabilities that these parts of `PARTS` are."""
     return (parts / PARTS).astype(np.float32)
 

@@ -98,9 +98,8 @@ ARRAYS = {
 SHARED = {"weights_by_silo": "weights", "silo_profiles.probabilities": "probabilities"}
 # The polish's traces: name of the array, and of the trace.
 TRACES = {"polish.0": "log_likelihood", "polish.1": "movement"}
-# The attribute of the posterior that has another name in the file, and the way back.
-FILE_NAMES = {global_posterior.PROFILE_DRAWS: "probabilities"}
-ATTRIBUTES = {name: attribute for attribute, name in FILE_NAMES.items()}
+# The attribute of the posterior that has another name in the file.
+DRAWS, DRAWS_IN_FILE = "profile_draws", "probabilities"
 # What a document and arrays raise that were not written together.
 MISFITS = (AttributeError, LookupError, TypeError, ValueError, SafetensorError, zlib.error)
 
@@ -121,7 +120,7 @@ Document.model_rebuild(_types_namespace=dict(ChainMap({"Study": Study}, *map(var
 def save(posterior: Posterior, path: str | Path) -> Path:
     """Write a posterior to a file of its owner's alone, whole or not at all; return its path."""
     target = Path(path)
-    parts = {FILE_NAMES.get(name, name): part for name, part in vars(posterior).items()}
+    parts = {DRAWS_IN_FILE if n == DRAWS else n: part for n, part in vars(posterior).items()}
     document = to_json(HEAD | parts, inf_nan_mode="strings", fallback=_without_arrays)
     metadata = {DOCUMENT: document.decode()}
     content = zlib.compress(save_arrays(_arrays(posterior), metadata=metadata), wbits=GZIP)
@@ -138,7 +137,8 @@ def _arrays(posterior: Posterior) -> Arrays:
     arrays: Arrays = {}
     for name in ARRAYS.keys() - TRACES.keys():
         value: Any = posterior
-        for attribute in ATTRIBUTES.get(name, name.replace("counts", "groups")).split("."):
+        path = DRAWS if name == DRAWS_IN_FILE else name.replace("counts", "groups")
+        for attribute in path.split("."):
             value = value and getattr(value, attribute)
         if value is None:
             continue
@@ -256,8 +256,7 @@ def _assemble(document: dict[str, Any], arrays: Arrays) -> Posterior:
     for name in arrays.keys() - TRACES.keys():
         record, _, attribute = name.rpartition(".")
         (document[record] if record else document)[attribute] = arrays[name]
-    for name, attribute in ATTRIBUTES.items():
-        document[attribute] = document.pop(name)
+    document[DRAWS] = document.pop(DRAWS_IN_FILE)
     if match := document["correspondence"]:
         ends = np.cumsum(match.pop("counts"))[:-1]
         for name in ("groups", "sizes"):  # from `arrays`: the document may say anything
@@ -307,8 +306,8 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         "trusted": int(posterior.diagnostics.trusted),
         "verdict": posterior.diagnostics.verdict,
     }
-    names, (_, axis) = posterior.parameter_names, _profiles(posterior)
-    levels = len(posterior.levels)
+    names, levels = posterior.parameter_names, len(posterior.levels)
+    axis = "level" if posterior.family.is_categorical else "parameter"
     coords = {
         "chain": ("chain", [0]),
         "cluster": ("cluster", np.arange(posterior.n_clusters)),
@@ -320,7 +319,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
     }
     groups: dict[str, dict[str, Any]] = {}
-    for group, name, axes, values in _variables(posterior):
+    for group, name, axes, values in _variables(posterior, axis):
         groups.setdefault(group, {})[name] = (axes, values[None] if "draw" in axes else values)
     datasets = {"/": xr.Dataset(attrs=attrs)}
     for group, variables in groups.items():
@@ -333,19 +332,14 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     return xr.DataTree.from_dict(datasets)
 
 
-def _profiles(posterior: Posterior) -> tuple[str, str]:
-    """Return what the tree calls the profiles, and their last axis."""
-    if posterior.family.is_categorical:
-        return "probabilities", "level"
-    return "parameters", "parameter"
-
-
-def _variables(posterior: Posterior) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
+def _variables(
+    posterior: Posterior, axis: str
+) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
     """Yield the variables of the tree: group, name, axes, and values without the one chain."""
     draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo
-    profiles, axis = _profiles(posterior)
+    profiles = "probabilities" if axis == "level" else "parameters"
     yield "posterior", profiles, [*draw, "cluster", axis], posterior.parameters
     if own is not None:
         axes, described = [*draw, "silo", "cluster", axis], posterior.family.describe

@@ -25,9 +25,7 @@ from silomix.study import digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Reals
     from silomix.messages import Release, ReleasedDiagnostics
     from silomix.study import Study
 
@@ -59,7 +57,7 @@ class PolishTrace:
     spent : whether the rounds ended because a silo had sent as many bytes as it may.
     """
 
-    values: Mapping[str, NDArray[np.floating]]
+    values: Mapping[str, Reals]
     rounds: int
     still_moving: bool
     spent: bool = False

@@ -1,21 +1,28 @@
-"""The page's sections on clusters: how large, what is typical of each, how many, where they lie."""
+"""The page's sections on clusters.
+
+How large they are, what is typical of each, how many there are, and where they lie.
+"""
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from silomix.errors import SettingsError
+from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, number, percent, probability
 from silomix.posterior import characterise
 from silomix.posterior.outside_variables import AGAINST, texts, value
 from silomix.report.display import (
+    Cell,
     Picture,
     Table,
     bar,
+    curve,
+    from_lines,
     heat_class,
     make_table,
     map_chart,
@@ -24,11 +31,12 @@ from silomix.report.display import (
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.model.schema import Variable
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
     from silomix.posterior.outside_estimates import Comparison
@@ -40,6 +48,12 @@ MOST_TRAITS = 10
 MOST_LINES = 1000
 # Scaled difference from which the colour is the strongest, if any is so large.
 LARGEST = 2.0
+# Numbers on the page: those that differ most between clusters.
+MOST_NUMBERS = 200
+# Numbers whose curves are drawn, likewise.
+MOST_CURVES = 30
+# Places along a curve, and standard deviations that it shows of every cluster.
+PLACES, REACH = 61, 3.0
 
 
 def sizes_frame(posterior: Posterior) -> pd.DataFrame:
@@ -100,12 +114,9 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    columns = {
-        "cluster": range(len(found)),
-        "higher than in the whole": [listed(c, high) for c, (high, _) in enumerate(found)],
-        "lower than in the whole": [listed(c, low) for c, (_, low) in enumerate(found)],
-    }
-    return make_table("What sets each cluster apart", columns, left=(0, 1, 2))
+    lines = [(c, listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
+    heads = ("cluster", "higher than in the whole", "lower than in the whole")
+    return from_lines("What sets each cluster apart", heads, lines, left=(0, 1, 2))
 
 
 def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
@@ -114,7 +125,8 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
     Parameters are those of `traits_table`.
     """
     levels = slice(len(posterior.levels))
-    contrast, draws = contrast.of(levels), posterior.profile_draws[:, :, levels]
+    contrast = characterise.Contrast(*(part[..., levels] for part in contrast))
+    draws = posterior.profile_draws[:, :, levels]
     strength = np.abs(contrast.scaled).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
@@ -158,6 +170,82 @@ def _short(share: float) -> str:
 
 def _rounded(values: Floats, scale: float) -> list[Any]:
     return np.round(values * scale).astype(int).tolist()
+
+
+def find_numbers(
+    posterior: Posterior, contrast: Contrast, most: int
+) -> list[tuple[Variable, Floats, Floats]]:
+    """Return the numbers that differ most between clusters, in the order of the table.
+
+    Returns
+    -------
+    For each, the variable; its parameters in the units of the table, of all rows and then of each
+    cluster, (1 + cluster, parameter); and the scaled differences of its means, (cluster,).
+    """
+    family, means = posterior.family, np.vstack([contrast.whole, profile_means(posterior)])
+    found = [
+        (variable, means[:, start:stop], contrast.scaled[:, start])
+        for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True)
+        if variable.kind in KINDS
+    ]
+    strength = [-np.abs(scaled).max() for _, _, scaled in found]
+    return [found[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
+
+
+def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
+    """Return places that hold all clusters, (place,), and densities: (cluster, place).
+
+    Parameters
+    ----------
+    parameters : (cluster, parameter), in the units of the table.
+    """
+    family = KINDS[variable.kind]((variable,))
+    means, spreads = family.moments(parameters)[:, 1:2], family.spread(parameters)
+    shown = means + spreads * [-REACH, -1.0, 0.0, 1.0, REACH]
+    if family.support == "counts":
+        top = np.ceil(max(shown.max(), 1.0))
+        # of few counts, each of them
+        x = np.linspace(0.0, top, int(min(top + 1, PLACES)))
+    else:
+        # narrow peaks lie between even places
+        x = np.unique([*np.linspace(shown.min(), shown.max(), PLACES), *shown.ravel()])
+        x = x[x > 0] if family.support == "positive" else x
+    if family.units == "scaled":
+        return x, np.exp(-0.5 * ((x - means) / spreads) ** 2) / spreads
+    logs = family.natural(parameters) @ family.features(x[:, None]).T
+    return x, np.exp(logs + family.log_base(x[:, None]))
+
+
+def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
+    """Return mean and spread of each number in each cluster, coloured by the scaled difference.
+
+    Parameters are those of `traits_table`.
+    """
+
+    def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
+        yield Cell(shown_name(variable))
+        family = KINDS[variable.kind]((variable,))
+        means, spreads = family.moments(parameters)[:, 1], family.spread(parameters)[:, 0]
+        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
+        for mean, sd, colour in zip(means, spreads, heat, strict=True):
+            # the spread of a raw number follows from its mean
+            yield Cell(amount(mean), colour, "" if family.units == "raw" else f"sd {amount(sd)}")
+
+    caption = "Means, and in small print standard deviations; numbers down, clusters across"
+    heads = ["variable", "whole", *range(posterior.n_clusters)]
+    found = find_numbers(posterior, contrast, MOST_NUMBERS)
+    return from_lines(caption, heads, (line(*one) for one in found))
+
+
+def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
+    """Return a small curve of each number in each cluster; parameters as for `traits_table`."""
+    sizes, lines = posterior.weights.mean(axis=0, dtype=np.float64), []
+    for variable, parameters, _ in find_numbers(posterior, contrast, MOST_CURVES):
+        x, heights = densities(variable, parameters[1:])
+        name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
+        lines.append([name, *(curve(x, own, sizes @ heights) for own in heights)])
+    caption = "What the numbers look like in each cluster, before all rows"
+    return from_lines(caption, ["variable", *range(posterior.n_clusters)], lines)
 
 
 def number_table(posterior: Posterior) -> Table:
@@ -211,9 +299,9 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
+    named = ("cluster",) if is_mean else ("cluster", "level")
     heads = (
-        "cluster",
-        "level",
+        *named,
         "rows",
         "mean" if is_mean else "share",
         f"minus the {against}{'' if is_mean else ', points'}",
@@ -224,11 +312,8 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     lines: list[tuple[object, ...]] = []
     for one in levels:
         for cluster, (*shown, differs) in enumerate(texts(found, one)):
-            lines.append((cluster, one.level, *shown, "yes" if differs else ""))
-        known = f"{found.rows - missing:,}"
-        lines.append(("all", one.level, known, value(one.whole, one), "", "", "", ""))
-    columns = dict(zip(heads, zip(*lines, strict=True), strict=True))
-    if is_mean:
-        del columns["level"]
+            lines.append((*(cluster, one.level)[: len(named)], *shown, "yes" if differs else ""))
+        whole = f"{found.rows - missing:,}", value(one.whole, one)
+        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", ""))
     left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
-    return make_table(first.variable + left_out, columns, left=(0,) if is_mean else (0, 1))
+    return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))

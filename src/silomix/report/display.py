@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
-    from numpy.typing import NDArray
     from rich.console import RenderableType
 
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Reals
     from silomix.model.schema import Variable
     from silomix.posterior.characterise import ClusterMap
 
@@ -105,9 +104,15 @@ def shown_name(variable: Variable) -> str:
 
 def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:
     """Return a table from its columns by heading: iterables of values, some of them `Cell`s."""
-    lines = zip(*columns.values(), strict=True)
+    return from_lines(caption, columns, zip(*columns.values(), strict=True), left)
+
+
+def from_lines(
+    caption: str, heads: Iterable[object], lines: Iterable[Any], left: Collection[int] = (0,)
+) -> Table:
+    """Return a table from its headings and its lines of values, some of them `Cell`s."""
     rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
-    return Table(caption, tuple(columns), rows, left)
+    return Table(caption, tuple(map(str, heads)), rows, left)
 
 
 def as_view(table: Table, most: int | None = None) -> TerminalTable:
@@ -192,8 +197,7 @@ def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
     if lower <= upper:
         width = max(100 * (upper - lower), 0.4)
         parts.append(_element("rect", "bar-interval", x=100 * lower, y=4, width=width, height=2))
-    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
-    return _element("svg", "bar", parts, viewBox="0 0 100 10", **hidden)
+    return _small("bar", parts, 10)
 
 
 def curve(places: Floats, density: Floats, behind: Floats) -> Markup:
@@ -201,16 +205,13 @@ def curve(places: Floats, density: Floats, behind: Floats) -> Markup:
     x = 100 * (places - places[0]) / (places[-1] - places[0])
 
     def area(kind: str, heights: Floats) -> Markup:
-        y = 30 - 28 * heights / heights.max()
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+        points = _points(x, 30 - 28 * heights / heights.max())
         return _element("polygon", kind, points=f"0,30 {points} 100,30")
 
-    parts = [area("bar-all", behind), area("bar-mean", density)]
-    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
-    return _element("svg", "curve", parts, viewBox="0 0 100 30", **hidden)
+    return _small("curve", [area("bar-all", behind), area("bar-mean", density)], 30)
 
 
-def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup:
+def line_chart(values: Reals, *, name: str, along: str) -> Markup:
     """Return a line of values (place,) against their place.
 
     Parameters
@@ -222,7 +223,6 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
     right, floor = CHART[0] - 10, CHART[1] - 34
     x = np.linspace(LEFT, right, len(values))
     y = TOP + (high - values) / (high - low or 1.0) * (floor - TOP)
-    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     parts = [
         *(_element("line", "rule", x1=LEFT, x2=right, y1=at, y2=at) for at in (floor, TOP)),
         _text(amount(low), LEFT - 5, floor, "end"),
@@ -230,12 +230,12 @@ def line_chart(values: NDArray[np.floating], *, name: str, along: str) -> Markup
         _text("1", LEFT, floor + 14, "start"),
         _text(str(len(values)), right, floor + 14, "end"),
         _text(along, (LEFT + right) / 2, floor + 28, "middle"),
-        _element("polyline", "trace", points=points),
+        _element("polyline", "trace", points=_points(x, y)),
     ]
     return _chart(parts, CHART, name)
 
 
-def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Markup:
+def map_chart(found: ClusterMap, shares: Reals, name: str) -> Markup:
     """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
@@ -266,6 +266,16 @@ def map_chart(found: ClusterMap, shares: NDArray[np.floating], name: str) -> Mar
 def _chart(parts: Iterable[Markup], size: tuple[int, int], name: str) -> Markup:
     box = f"0 0 {size[0]} {size[1]}"
     return _element("svg", "chart", parts, role="img", viewBox=box, aria_label=name)
+
+
+def _small(kind: str, parts: Iterable[Markup], height: int) -> Markup:
+    """Return a drawing in a cell, as wide as that, which those who cannot see need not know of."""
+    hidden = {"preserveAspectRatio": "none", "aria_hidden": "true"}
+    return _element("svg", kind, parts, viewBox=f"0 0 100 {height}", **hidden)
+
+
+def _points(x: Reals, y: Reals) -> str:
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
 
 
 def _text(text: str, x: float, y: float, anchor: str, kind: str = "tick") -> Markup:

@@ -14,7 +14,7 @@ from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
 from silomix.posterior.verdict import sentences
-from silomix.report import cluster_sections, number_sections, run_sections
+from silomix.report import cluster_sections, run_sections
 from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
         margin=MARGIN,
         probability=PROBABILITY,
         contrast=contrast(posterior.weights, posterior.profile_draws, posterior.family),
-        numbers=number_sections,
         outside=outside,
         **_frame(),
     )

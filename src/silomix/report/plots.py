@@ -91,9 +91,10 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     >>> silomix.plots.mca_map(posterior, table=table).get_title()
     'Clusters by correspondence analysis'
     """
-    offsets, family = posterior.study.table_schema.offsets, posterior.family
+    family, schema = posterior.family, posterior.study.table_schema
     if family.is_categorical:
-        found = characterise.cluster_map(posterior.weights, posterior.profile_draws, offsets)
+        draws = posterior.weights, posterior.profile_draws
+        found = characterise.cluster_map(*draws, family.offsets)
     elif table is not None:
         raise SilomixError(
             "rows are drawn on the map of a correspondence analysis, which takes categories alone, "
@@ -108,10 +109,8 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
         )
     ax = _axis(ax, (5.5, 5.0))
     if table is not None:
-        codes = encode(read_table(table), posterior.study.table_schema).codes
-        known = (codes < np.diff(offsets))[:, :, None]
-        places = found.columns[np.where(known[:, :, 0], codes + offsets[:-1], 0)]
-        x, y = (places * known).sum(axis=1).T / np.maximum(known.sum(axis=1).T, 1)
+        cells = family.features(encode(read_table(table), schema))
+        x, y = (cells @ found.columns).T / np.maximum(cells.sum(axis=1), 1)
         ax.scatter(x, y, s=4, color="0.75", linewidths=0, rasterized=True)
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
     for cluster, (x, y) in enumerate(found.centres):
@@ -149,9 +148,7 @@ def profile_heat_map(
     shown, names = _shown(posterior, both_levels=both_levels)
     shown = shown[shown < len(posterior.levels)]
     means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
-    title = "Probability of each level"
-    lines = names[: len(shown)]
-    return _heat(ax, means, lines, range(posterior.n_clusters), ("probability", title))
+    return _heat(ax, means, names[: len(shown)], ("probability", "Probability of each level"))
 
 
 def scaled_difference(
@@ -171,7 +168,7 @@ def scaled_difference(
     shown, names = _shown(posterior, both_levels=both_levels)
     scaled = _contrast(posterior).scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
-    return _heat(ax, scaled, names, range(posterior.n_clusters), words)
+    return _heat(ax, scaled, names, words)
 
 
 def _contrast(posterior: Posterior) -> characterise.Contrast:
@@ -197,7 +194,7 @@ def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
     """
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
     words = ("share of the silo's rows", "Which silos hold which cluster")
-    ax = _heat(ax, shares, posterior.silos, range(posterior.n_clusters), words)
+    ax = _heat(ax, shares, posterior.silos, words)
     if posterior.correspondence is not None:
         silo, cluster = np.nonzero(posterior.correspondence.held)
         corner = (cluster + 0.38, silo - 0.33)
@@ -217,10 +214,10 @@ def silo_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
     frame, silos = posterior.silo_weights_frame(frame_like="pandas"), posterior.silos
     weights, profiles = (frame[k].to_numpy().reshape(len(silos), -1) for k in ("weight", "profile"))
     both = np.column_stack([weights[:, 0], np.where(profiles > 0, profiles, np.nan)])
+    ax = _heat(ax, both, silos, ("influence of the silo", "Silo weights"))
     columns = ["λ", *(f"μ {cluster}" for cluster in range(profiles.shape[1]))]
-    ax = _heat(ax, both, silos, columns, ("influence of the silo", "Silo weights"))
     ax.axvline(0.5, color="white", linewidth=4)
-    ax.set_xlabel("λ, and μ by cluster")
+    ax.set(xlabel="λ, and μ by cluster", xticklabels=columns)
     return ax
 
 
@@ -391,19 +388,13 @@ def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 
-def _heat(
-    ax: Axes | None,
-    values: Floats,
-    lines: Sequence[str],
-    columns: Sequence[object],
-    words: tuple[str, str],
-) -> Axes:
-    """Draw values (line, column) as a heat map with a colour bar, and numbers if few.
+def _heat(ax: Axes | None, values: Floats, lines: Sequence[str], words: tuple[str, str]) -> Axes:
+    """Draw values (line, cluster) as a heat map with a colour bar, and numbers if few.
 
     Values below zero are differences, whose scale is even around zero; others are shares. `words`
     are the label of the colour bar and the title.
     """
-    ax = _axis(ax, (3.2 + 0.55 * len(columns), _height(len(lines))))
+    ax = _axis(ax, (3.2 + 0.55 * values.shape[1], _height(len(lines))))
     from matplotlib.colors import LinearSegmentedColormap
 
     view, form, edges = "p", ".2f", (0.0, 1.0)
@@ -416,7 +407,8 @@ def _heat(
     ax.spines[:].set_visible(False)
     ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
     ax.set_yticks(range(len(lines)), lines, fontsize=8, parse_math=False)
-    ax.set_xticks(range(len(columns)), [str(name) for name in columns])
+    clusters = range(values.shape[1])
+    ax.set_xticks(clusters, map(str, clusters))
     ax.set(xlabel="cluster", title=words[1])
     few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
     for line, column in few:

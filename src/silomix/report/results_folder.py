@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from rich.console import RenderableType
 
-    from silomix.kernels.arrays import Ints
+    from silomix.kernels.arrays import Array, Ints, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.model.reading import Table
     from silomix.posterior import Posterior
@@ -49,9 +49,7 @@ def posterior_files(folder: Path) -> list[Path]:
     return [folder / name for name in (*TABLES, SUMMARY, PAGE, STUDY, SAVED)]
 
 
-def write_posterior(
-    folder: Path, posterior: Posterior, ids: NDArray[np.object_] | None = None
-) -> list[Path]:
+def write_posterior(folder: Path, posterior: Posterior, ids: Array | None = None) -> list[Path]:
     """Write a posterior's results into a folder, made where there is none; return the files.
 
     A new folder is its owner's alone, and so are labels and the saved posterior, which say of each
@@ -64,20 +62,24 @@ def write_posterior(
     """
     tables = _tables(posterior, ids)
     with writing(folder):
-        private_folder(folder)
-        for name in TABLES:
-            if name in tables:
-                write_table(tables[name], folder / name, private=name == LABELS)
-            else:
-                (folder / name).unlink(missing_ok=True)
-        write_text(as_text(posterior_view(posterior)), folder / SUMMARY)
+        _write_tables(folder, tables, posterior_view(posterior))
+        for name in {*TABLES} - {*tables}:
+            (folder / name).unlink(missing_ok=True)
         write_report(posterior, folder / PAGE)
         write_study(posterior.study, folder / STUDY)
         posterior.save(folder / SAVED)
     return [path for path in posterior_files(folder) if path.name not in {*TABLES} - {*tables}]
 
 
-def _tables(posterior: Posterior, ids: NDArray[np.object_] | None) -> dict[str, pd.DataFrame]:
+def _write_tables(folder: Path, tables: dict[str, pd.DataFrame], view: RenderableType) -> None:
+    """Write tables by the names of their files, and what the summary shows."""
+    private_folder(folder)
+    for name, table in tables.items():
+        write_table(table, folder / name, private=name == LABELS)
+    write_text(as_text(view), folder / SUMMARY)
+
+
+def _tables(posterior: Posterior, ids: Array | None) -> dict[str, pd.DataFrame]:
     """Return the tables that a posterior has, by the names of their files."""
     profiles = posterior.profiles(INTERVAL, frame_like="pandas")
     tables = {SIZES: sizes_frame(posterior), PROFILES: profiles}
@@ -98,7 +100,7 @@ def assign_rows(
     table: Table,
     silo: str | None,
     threads: int | None = None,
-    ids: NDArray[np.object_] | None = None,
+    ids: Array | None = None,
 ) -> pd.DataFrame:
     """Return one line per row: its silo, its most probable cluster, and how probable that is.
 
@@ -119,12 +121,7 @@ def assign_rows(
     return _labels(silos, membership.argmax(axis=1), membership, ids)
 
 
-def _labels(
-    silos: NDArray[np.object_],
-    labels: Ints,
-    membership: NDArray[np.floating],
-    ids: NDArray[np.object_] | None,
-) -> pd.DataFrame:
+def _labels(silos: Array, labels: Ints, membership: Reals, ids: Array | None) -> pd.DataFrame:
     rows = np.arange(len(labels))
     sure = membership[rows, labels].astype(np.float64).round(4)
     named = {} if ids is None else {"id": ids}
@@ -132,7 +129,7 @@ def _labels(
     return pd.DataFrame(columns)
 
 
-def read_ids(table: Table, column: str, frequency: str | None = None) -> NDArray[np.object_]:
+def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:
     """Return what a column calls each row, spelled as in the table: (row,).
 
     Parameters
@@ -165,12 +162,9 @@ def write_silo(
     """
     draws, labels = posterior.draws, posterior.partition.labels
     own = pd.DataFrame({"row": np.arange(1, len(labels) + 1), "cluster": labels})
+    tables = {SIZES: silo_sizes(posterior), PROFILES: silo_profiles(posterior), LABELS: own}
     with writing(folder):
-        private_folder(folder)
-        write_table(silo_sizes(posterior), folder / SIZES)
-        write_table(silo_profiles(posterior), folder / PROFILES)
-        write_table(own, folder / LABELS, private=True)
-        write_text(as_text(silo_view(name, posterior)), folder / SUMMARY)
+        _write_tables(folder, tables, silo_view(name, posterior))
         if keep_draws:
             arrays = {array: getattr(draws, array) for array in DRAWN}
             arrays["probabilities"] = draws.family.describe(draws.probabilities)

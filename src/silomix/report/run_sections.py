@@ -32,6 +32,7 @@ from silomix.report.display import (
     Picture,
     Table,
     bar,
+    from_lines,
     heat_class,
     line_chart,
     make_table,
@@ -42,8 +43,7 @@ from silomix.study.settings import Aggregation
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
+    from silomix.kernels.arrays import Reals
     from silomix.model.draws import SiloWeights
     from silomix.model.schema import Variable
     from silomix.posterior import Posterior, PosteriorDiagnostics
@@ -75,8 +75,6 @@ DIFFERENT = 0.2
 # A difference between two silos' probabilities below this rounds to no percentage point. It is a
 # hundredth of the standard deviation of a level that half of the rows have.
 SMALLEST = 0.005
-# Percentage points in the standard deviation of that level.
-POINTS = 50
 
 
 def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
@@ -126,7 +124,7 @@ def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
     return make_table("How each run mixed: its worst R-hat and fewest effective draws", columns)
 
 
-def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, NDArray[np.floating]]:
+def find_traces(diagnostics: PosteriorDiagnostics) -> dict[str, Reals]:
     """Return the traces that left the silos, by their names in `TRACES`: (place,)."""
     polish = diagnostics.polish.values if diagnostics.polish else {}
     found = {"elbo": diagnostics.elbo, "log_likelihood": polish.get("log_likelihood")}
@@ -198,11 +196,12 @@ def holders_table(posterior: Posterior) -> Table:
         return Cell("<0.1%" if share < 0.001 else percent(share), heat_class(share), note)
 
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
-    columns: dict[str, Any] = {"silo": posterior.silos}
-    for cluster, part in enumerate(shares.T):
-        silos = zip(posterior.silos, part, strict=True)
-        columns[str(cluster)] = [cell(silo, cluster, share) for silo, share in silos]
-    return make_table("Each cluster's share of each silo's rows", columns)
+    lines = [
+        [silo, *(cell(silo, cluster, share) for cluster, share in enumerate(own))]
+        for silo, own in zip(posterior.silos, shares, strict=True)
+    ]
+    heads = ["silo", *range(posterior.n_clusters)]
+    return from_lines("Each cluster's share of each silo's rows", heads, lines)
 
 
 def silos_table(posterior: Posterior) -> Table:
@@ -221,12 +220,12 @@ def silos_table(posterior: Posterior) -> Table:
 
 def influence_table(found: SiloWeights) -> Table:
     """Return μ, each silo's influence on each cluster's profile."""
-    columns: dict[str, Any] = {"silo": found.silos}
-    for cluster, shares in enumerate(found.profiles.T):
-        columns[str(cluster)] = [Cell(f"{share:.2f}", heat_class(share)) for share in shares]
-    return make_table(
-        "μ: each silo's influence on each cluster's profile; a column sums to one", columns
-    )
+    lines = [
+        [silo, *(Cell(f"{share:.2f}", heat_class(share)) for share in shares)]
+        for silo, shares in zip(found.silos, found.profiles, strict=True)
+    ]
+    caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
+    return from_lines(caption, ["silo", *range(found.profiles.shape[1])], lines)
 
 
 def sent_kinds(posterior: Posterior) -> list[str]:
@@ -294,32 +293,27 @@ def drift_table(posterior: Posterior) -> Table:
     own = [variables[name] for name in frame["variable"]]
     draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
-    middle, near, far = (100 * spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
-    scale = max(np.nanmax([middle, far]), 1e-9)
+    middle, near, far = (spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
+    scale = max(np.nanmax([middle, far]), 1e-11)
     kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
-    unit = "" if posterior.study.table_schema.numbers else ", points"
-    spreads = [_spread(*pair, unit=not unit) for pair in zip(middle, own, strict=True)]
-    interval = [
-        span(low, high, ".1f") if variable.levels else span(low / POINTS, high / POINTS, ".2f")
-        for low, high, variable in zip(near, far, own, strict=True)
-    ]
+    # of a level that half of the rows have, in percentage points; of a number, in its sds
+    units = [(100, ".1f", "points") if variable.levels else (2, ".2f", "sd") for variable in own]
+    of_all = "" if posterior.study.table_schema.numbers else ", points"
+    spreads, interval = [], []
+    found = zip(units, middle, near, far, kappa, strict=True)
+    for (size, form, unit), at, low, high, note in found:
+        spreads.append(Cell(f"{size * at:{form}}" + ("" if of_all else f" {unit}"), note=note))
+        interval.append(span(size * low, size * high, form))
     lines = zip(frame.to_dict("records"), own, strict=True)
     columns = {
         "variable": map(shown_name, own),
         "silos alike": [probability(same, draws) for same in frame["same"]],
-        f"spread{unit}": [Cell(text, note=k) for text, k in zip(spreads, kappa, strict=True)],
+        f"spread{of_all}": spreads,
         f"{INTERVAL:.0%} interval": interval,
         "": map(bar, middle / scale, near / scale, far / scale),
         "largest difference between two silos": [_largest(*pair) for pair in lines],
     }
     return make_table("How much the silos differ in each variable", columns, left=(0, 5))
-
-
-def _spread(points: float, variable: Variable, *, unit: bool) -> str:
-    """Return a spread in percentage points, or of a number in standard deviations."""
-    if variable.levels:
-        return f"{points:.1f} points" if unit else f"{points:.1f}"
-    return f"{points / POINTS:.2f} sd"
 
 
 def _largest(line: Mapping[Hashable, Any], variable: Variable) -> str:

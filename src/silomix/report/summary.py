@@ -18,16 +18,15 @@ from silomix.posterior.global_posterior import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.cluster_sections import sizes_frame, sizes_table
-from silomix.report.display import as_view, frame_view, make_table
+from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
     from rich.console import RenderableType
     from rich.table import Table as TerminalTable
 
-    from silomix.kernels.arrays import Floats
+    from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import LocalPosterior
     from silomix.posterior import Posterior, PosteriorDiagnostics
 
@@ -112,9 +111,9 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        lines.append((cluster, f"{len(named)} of {many}", known, listing(named)))
-    frame = pd.DataFrame(lines, columns=["cluster", "silos", "sure", "found by"])
-    return frame_view(frame, left=["found by"])
+        lines.append((cluster, f"{len(named)} of {many}", known, printable(listing(named))))
+    heads = ("cluster", "silos", "sure", "found by")
+    return as_view(from_lines("", heads, lines, left=(0, 3)))
 
 
 def assigned_record(posterior: Posterior, labels: pd.DataFrame) -> dict[str, Any]:
@@ -177,7 +176,7 @@ def silo_profiles(posterior: LocalPosterior) -> pd.DataFrame:
     return names.assign(**_estimate("mean", family.describe(posterior.probabilities)))
 
 
-def _estimate(name: str, draws: NDArray[np.floating]) -> dict[str, Floats]:
+def _estimate(name: str, draws: Reals) -> dict[str, Floats]:
     found = estimates(draws, INTERVAL)
     return {name: found["mean"], LOWER: found["lower"], UPPER: found["upper"]}
 

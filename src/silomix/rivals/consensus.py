@@ -172,7 +172,7 @@ def _run(name: str, federation: Federation, question: Any, method: str) -> Rival
     by_matching = parts.correspondence if study.assign == "matching" else None
     with federation.stage("assign"):
         assign_rows(parts, silos, by_matching.groups if by_matching else None)
-    return federation.result(name, parts.weights, parts.probabilities, *notes)
+    return federation.result(name, parts.weights, parts.profile_draws, *notes)
 
 
 def consensus_draws(

@@ -30,7 +30,7 @@ from scipy.special import digamma, gammaln, softmax, xlogy
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.cluster_evidence import log_allocation_prior
-from silomix.model.families.dirichlet import draw_levels, level_totals
+from silomix.model.families.dirichlet import draw_levels, level_totals, sum_by
 from silomix.rivals.federation import (
     Levels,
     Options,
@@ -305,8 +305,7 @@ def fit_once(points: Points, search: Search, rng: Rng) -> tuple[Fit, list[float]
 def initialise(points: Points, search: Search, rng: Rng) -> Fit:
     """Return the first fit: k-modes labels, then one update with all components equally likely."""
     labels, modes = k_modes(points, search.components, START_PASSES, rng)
-    hard = np.eye(len(modes))[labels]
-    counts = hard.T @ (points.cells * points.counts[:, None])
+    counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
     return update(points, search, np.zeros(len(modes)), counts)
 
 

@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.schema import MISSING_LEVEL, Schema
+from silomix.model.families import make_family
+from silomix.model.prior import Prior
+from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.model.sentences import at_least, one_of
-from silomix.simulate.number_designs import (
-    MEAN_SPREADS,
-    draw_missing,
-    draw_number_cells,
-    draw_numbers,
-    drift_numbers,
-    number_names,
-    schema_of,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
 
@@ -33,6 +26,16 @@ SILO_COLUMN = "silo"  # says which silo a row belongs to
 # Concentration of the symmetric Dirichlet that the level probabilities are drawn from.
 SEPARABILITIES: Mapping[str, float] = {"easy": 0.3, "poor": 1.0}
 
+# Standard deviation of the clusters' means, in units of the typical spread within a cluster: the
+# true parameters then tell rows apart about as well as they do in the designs' categories, with
+# an adjusted Rand index of .95 to .98, or of .67 to .78.
+MEAN_SPREADS: Mapping[str, float] = {"easy": 1.4, "poor": 0.7}
+CENTRE, TYPICAL = 50.0, 10.0
+# spreads are uniform between these parts of the typical one
+NARROWEST, WIDEST = 0.6, 1.4
+# rates are gamma variables of this shape and mean
+RATE_SHAPE, RATE_MEAN = 2.0, 5.0
+
 # Clusters of each silo, equally likely within it: Fendler et al. (2026), table 1.
 _PRESENT: Mapping[str, tuple[range, ...]] = {
     "homogeneous": (range(5),) * 4,
@@ -41,7 +44,16 @@ _PRESENT: Mapping[str, tuple[range, ...]] = {
 }
 DESIGNS = (*_PRESENT, "appendix-b")
 
-VARIABLES = ("categorical", "gaussian", "mixed")
+# Levels and kind of a variable, and by word those of the ten.
+TWO, THREE = (tuple("12"), "categorical"), (tuple("123"), "categorical")
+NUMBER, COUNT = ((), "gaussian"), ((), "poisson")
+VARIABLES = {
+    "categorical": (TWO,) * 4 + (THREE,) * 6,
+    "gaussian": (NUMBER,) * 10,
+    "mixed": (TWO,) * 2 + (THREE,) * 3 + (NUMBER,) * 4 + (COUNT,),
+}
+# Cells of mixed tables that are empty, completely at random.
+MISSING = 0.1
 
 _DRIFT_STREAM, _MISSING_STREAM = 0x647266, 0x6D6973
 
@@ -144,7 +156,8 @@ def simulate(
     silos = (10 if appendix else 4) if silos is None else silos
     at_least("silos", silos, 1)
     sizes = _balanced(rows, _silo_names(silos, rows))
-    schema, kappa = schema_of(variables), _check_drift(drift)
+    kinds, kappa = enumerate(VARIABLES[variables], 1), _check_drift(drift)
+    schema = Schema(tuple(Variable(f"x{q}", *kind) for q, kind in kinds))
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     if appendix:
@@ -152,12 +165,11 @@ def simulate(
     else:
         weights = _weights_of_table_1(_PRESENT[design], silos)
     clusters, concentration = weights.shape[1], 0.1 if appendix else SEPARABILITIES[word]
-    categories = _draw_profiles(rng, schema, clusters, concentration)
-    shared = np.hstack([categories, draw_numbers(rng, schema, clusters, MEAN_SPREADS[word])])
+    shared = _draw_profiles(rng, schema, clusters, concentration, MEAN_SPREADS[word])
     # streams of their own: neither drift nor empty cells change a cluster or a label
     own, holes = (np.random.default_rng([seed, s]) for s in (_DRIFT_STREAM, _MISSING_STREAM))
     by_silo = draw_drift(own, schema, shared, kappa, silos)
-    missing = draw_missing(holes, rows, variables)
+    missing = holes.random((rows, 10)) < (MISSING if variables == "mixed" else 0.0)
     return draw_silos(rng, schema, sizes, weights, shared, by_silo, missing=missing)
 
 
@@ -191,23 +203,16 @@ def draw_silos(
     silo = np.repeat(np.arange(silos), sizes)
     labels = draw_categories(rng, weights, silo)
     profiles, group = by_silo.reshape(silos * clusters, columns), silo * clusters + labels
-    levels, categories = schema.offsets[-1], len(schema.categories)
-    codes = _draw_cells(rng, schema, profiles[:, :levels], group)
-    numbers = draw_number_cells(rng, schema, profiles[:, levels:], group)
-    if missing is None:
-        missing = np.zeros((len(silo), len(schema.variables)), dtype=np.bool_)
-    codes = np.where(missing[:, :categories], -1, codes)
-    table = _table(schema, codes, np.repeat(names, sizes))
-    for variable, cells, holes in zip(
-        schema.numbers, numbers.T, missing[:, categories:].T, strict=True
-    ):
-        table[variable.name] = np.where(holes, np.nan, cells)
+    cells = _draw_cells(rng, schema, profiles, group)
+    if missing is not None:
+        cells[missing] = np.nan
+    table = _table(schema, cells, np.repeat(names, sizes))
     return table, Truth(
         labels=labels,
         weights=sizes @ weights / sizes.sum(),
         weights_by_silo=weights,
         probabilities=probabilities,
-        levels=[*schema.levels, *number_names(schema)],
+        levels=make_family(schema, Prior()).names(),
         silos=names,
         probabilities_by_silo=by_silo,
         kinds={variable.name: variable.kind for variable in schema.variables},
@@ -219,9 +224,11 @@ def draw_drift(
 ) -> Floats:
     """Draw each silo's own profiles around shared ones, of categories from Dirichlet(κ_q p).
 
+    Its means are from N(m, σ²/(κ + 1)), its rates from Gamma((κ + 1) r, κ + 1).
+
     Parameters
     ----------
-    probabilities : (cluster, parameter).
+    probabilities : (cluster, parameter); spreads do not drift.
     kappa : (variable,); at infinity the silos are alike.
 
     Returns
@@ -229,12 +236,16 @@ def draw_drift(
     (silo, cluster, parameter)
     """
     by_silo = np.tile(probabilities, (silos, 1, 1))
-    categories, first = len(schema.categories), schema.offsets[-1]
-    for q in np.flatnonzero(np.isfinite(kappa[:categories])):
-        levels = slice(schema.offsets[q], schema.offsets[q + 1])
-        by_silo[:, :, levels] = _draw_dirichlets(rng, kappa[q] * by_silo[:, :, levels])
-    numbers = probabilities[:, first:]
-    by_silo[:, :, first:] = drift_numbers(rng, schema, numbers, kappa[categories:], silos)
+    for (variable, columns), k in zip(_columns(schema), kappa, strict=True):
+        own = by_silo[:, :, columns]
+        if np.isinf(k):
+            continue
+        if variable.kind == "gaussian":
+            own[..., 0] += own[..., 1] / np.sqrt(k + 1) * rng.standard_normal(own.shape[:2])
+        elif variable.kind == "poisson":
+            own[:] = rng.standard_gamma((k + 1) * own) / (k + 1)
+        else:
+            own[:] = _draw_dirichlets(rng, k * own)
     return by_silo
 
 
@@ -302,12 +313,13 @@ def simulate_like(
         raise SettingsError(f"a variable is named {SILO_COLUMN!r}: rename it, or leave silos out")
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
-    probabilities = _draw_profiles(rng, schema, clusters, SEPARABILITIES["easy"])
+    known = Schema(schema.categories)
+    probabilities = _draw_profiles(rng, known, clusters, SEPARABILITIES["easy"])
     labels = rng.integers(clusters, size=rows)
-    cells = _draw_cells(rng, schema, probabilities, labels)
-    emptied = rng.random(cells.shape) < missing
+    cells = _draw_cells(rng, known, probabilities, labels)
+    cells[rng.random(cells.shape) < missing] = np.nan
     silo = None if silos is None else np.repeat(names, _balanced(rows, names))
-    return _table(schema, np.where(emptied, -1, cells), silo)
+    return _table(known, cells, silo)
 
 
 def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
@@ -317,10 +329,34 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
     return np.array([weights[silo % len(present)] for silo in range(silos)])
 
 
-def _draw_profiles(rng: Rng, schema: Schema, clusters: int, concentration: float) -> Floats:
-    """Draw level probabilities: (cluster, level)."""
-    drawn = [rng.dirichlet(np.full(size, concentration), clusters) for size in schema.sizes]
-    return np.concatenate(drawn, axis=1) if drawn else np.empty((clusters, 0))
+def _columns(schema: Schema) -> Iterator[tuple[Variable, slice]]:
+    """Yield each variable, and where its parameters are."""
+    edges = pairwise(make_family(schema, Prior()).offsets)
+    return zip(schema.variables, (slice(*ends) for ends in edges), strict=True)
+
+
+def _draw_profiles(
+    rng: Rng, schema: Schema, clusters: int, concentration: float, spread: float = 0.0
+) -> Floats:
+    """Draw profiles: (cluster, parameter).
+
+    Parameters
+    ----------
+    concentration : of the Dirichlet that level probabilities come from.
+    spread : of the clusters' means of numbers, one of `MEAN_SPREADS`.
+    """
+    drawn = []
+    for variable in schema.variables:
+        if variable.kind == "gaussian":
+            means = rng.normal(CENTRE, spread * TYPICAL, clusters)
+            spreads = TYPICAL * rng.uniform(NARROWEST, WIDEST, clusters)
+            drawn.append(np.stack([means, spreads], axis=1))
+        elif variable.kind == "poisson":
+            drawn.append(rng.gamma(RATE_SHAPE, RATE_MEAN / RATE_SHAPE, (clusters, 1)))
+        else:
+            shapes = np.full(len(variable.levels), concentration)
+            drawn.append(rng.dirichlet(shapes, clusters))
+    return np.hstack(drawn)
 
 
 def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
@@ -335,11 +371,16 @@ def draw_categories(rng: Rng, probabilities: Floats, group: Ints) -> Ints:
     return np.sum(rng.random((len(group), 1)) >= edges[group, :-1], axis=1, dtype=np.int64)
 
 
-def _draw_cells(rng: Rng, schema: Schema, probabilities: Floats, labels: Ints) -> Ints:
-    """Draw each row's levels given its cluster: (row, variable)."""
-    cells = np.empty((len(labels), len(schema.categories)), dtype=np.int64)
-    for q, (first, last) in enumerate(pairwise(schema.offsets)):
-        cells[:, q] = draw_categories(rng, probabilities[:, first:last], labels)
+def _draw_cells(rng: Rng, schema: Schema, profiles: Floats, group: Ints) -> Floats:
+    """Draw each row's numbers, or of categories the codes, given its group: (row, variable)."""
+    cells = np.empty((len(group), len(schema.variables)))
+    for q, (variable, columns) in enumerate(_columns(schema)):
+        own = profiles[:, columns]
+        if variable.kind == "categorical":
+            cells[:, q] = draw_categories(rng, own, group)
+        else:
+            draw = rng.normal if variable.kind == "gaussian" else rng.poisson
+            cells[:, q] = draw(*own[group].T)
     return cells
 
 
@@ -348,17 +389,20 @@ def _balanced(rows: int, silos: Sequence[str]) -> Ints:
     return rows // len(silos) + (np.arange(len(silos)) < rows % len(silos)).astype(np.int64)
 
 
-def _table(schema: Schema, cells: Ints, silo: Array | None = None) -> pd.DataFrame:
-    """Put level numbers, (row, variable), into words; a negative one is an empty cell."""
+def _table(schema: Schema, cells: Floats, silo: Array | None = None) -> pd.DataFrame:
+    """Put cells, (row, variable), into a table, codes in words; nan is an empty cell."""
     import pandas as pd
 
     table = pd.DataFrame(index=range(len(cells)))
     if silo is not None:
         table[SILO_COLUMN] = pd.Series(silo, dtype="str")
-    for variable, codes in zip(schema.categories, cells.T, strict=True):
-        words = pd.Index(variable.levels, dtype="str")
-        column = pd.Categorical.from_codes(codes, categories=words)
-        table[variable.name] = column.set_categories(words[words != MISSING_LEVEL])
+    for variable, column in zip(schema.variables, cells.T, strict=True):
+        table[variable.name] = column
+        if variable.kind == "categorical":
+            words = pd.Index(variable.levels, dtype="str")
+            codes = np.nan_to_num(column, nan=-1.0).astype(np.int64)
+            named = pd.Categorical.from_codes(codes, categories=words)
+            table[variable.name] = named.set_categories(words[words != MISSING_LEVEL])
     return table
 
 
