@@ -32,7 +32,7 @@ from silomix.report.summary import json_lines, posterior_record, posterior_view
 from silomix.simulate import DESIGNS, SILO_COLUMN, Truth
 from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
-from silomix.simulate.number_designs import schema_of
+from silomix.simulate.designs import schema_of
 from silomix.study import digest, write_study
 from silomix.study.variables import VariableSettings
 

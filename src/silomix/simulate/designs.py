@@ -58,6 +58,12 @@ MISSING = 0.1
 _DRIFT_STREAM, _MISSING_STREAM = 0x647266, 0x6D6973
 
 
+def schema_of(variables: str) -> Schema:
+    """Return ten variables, x1 … x10, by a word of `VARIABLES`."""
+    kinds = enumerate(VARIABLES[variables], 1)
+    return Schema(tuple(Variable(f"x{q}", *kind) for q, kind in kinds))
+
+
 @dataclass(frozen=True, eq=False)
 class Truth:
     """What a simulated table was drawn from.
@@ -156,8 +162,7 @@ def simulate(
     silos = (10 if appendix else 4) if silos is None else silos
     at_least("silos", silos, 1)
     sizes = _balanced(rows, _silo_names(silos, rows))
-    kinds, kappa = enumerate(VARIABLES[variables], 1), _check_drift(drift)
-    schema = Schema(tuple(Variable(f"x{q}", *kind) for q, kind in kinds))
+    schema, kappa = schema_of(variables), _check_drift(drift)
     at_least("seed", seed, 0)
     rng = np.random.default_rng(seed)
     if appendix:
