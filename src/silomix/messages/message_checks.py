@@ -226,7 +226,7 @@ def _shown(query: messages.DivergenceCost | messages.ShareReleases, terms: Terms
     if len(query.groups) != len(query.releases):
         yield f"has groups of {len(query.groups)} silos and {len(query.releases)} releases"
     for release, group in zip(query.releases, query.groups, strict=True):
-        for problem in _release(release, query, Terms(terms.study, release.silo)):
+        for problem in _release(release, Terms(terms.study, release.silo)):
             yield f"shows a release of {release.silo!r} that {problem}"
         yield from _range("clusters in a group", len(group), release.clusters, release.clusters)
         yield from _range("groups", group.max(), 0, terms.bounds["cluster"][1] - 1)
@@ -276,7 +276,7 @@ def _assign_query(query: messages.AssignRows, terms: Terms) -> Problems:
         yield from _range("groups", query.groups.max(), 0, query.weights.shape[1] - 1)
 
 
-def _release(reply: Release, _: Any, terms: Terms) -> Problems:
+def _release(reply: Release, terms: Terms) -> Problems:
     study = terms.study
     place = study.silos.index(terms.silo)
     due = {"silo": terms.silo, "place": place, "study": digest(study), "tier": study.tier}
@@ -296,14 +296,23 @@ def _contradictions(release: Release, family: Product) -> Problems:
         yield f"has {release.rows:,} rows and sizes that sum to {release.sizes.sum():,}"
     if {release.weights is None, release.probabilities is None} != {release.tier == "summary"}:
         yield f"has draws that do not go with tier {release.tier!r}"
-    for problem in _broken_rules(release, Policy(**release.policy), family):
-        yield f"{problem}, which its own policy does not let out"
+
+
+def _release_reply(reply: Release, _: Any, terms: Terms) -> Problems:
+    yield from _release(reply, terms)
+    yield from _own_breaches(reply, terms.family)
 
 
 def release_problems(release: Release, family: Product) -> Problems:
     """Yield what is wrong with a release, as far as can be said without its study."""
     yield from _odd_parameters(release, family)
     yield from _contradictions(release, family)
+    yield from _own_breaches(release, family)
+
+
+def _own_breaches(release: Release, family: Product) -> Problems:
+    for problem in _broken_rules(release, Policy(**release.policy), family):
+        yield f"{problem}, which its own policy does not let out"
 
 
 def breaches(release: Release, policy: Policy, family: Product) -> Problems:
@@ -384,7 +393,7 @@ def _nothing(*_: Any) -> Problems:
 
 # For each question, what is checked of it and of its answer.
 CHECKS: dict[type, tuple[Callable[[Any, Terms], Problems], Callable[..., Problems]]] = {
-    messages.SampleLocally: (_nothing, _release),
+    messages.SampleLocally: (_nothing, _release_reply),
     messages.DivergenceCost: (_divergence_query, _divergence_reply),
     messages.ShareReleases: (_share_query, _nothing),
     messages.LogLikelihood: (_log_likelihood_query, _like_question),
