@@ -27,7 +27,9 @@ def shard_of(schema, numbers, codes=None):
 
 
 def local_of(shard, components=1, seed=3):
-    schedule = Schedule(iterations=600, burn_in=200, chains=1, thin=2)
+    # one cluster is there from the beginning
+    sweeps, burn_in, thin = (600, 200, 2) if components > 1 else (110, 10, 1)
+    schedule = Schedule(iterations=sweeps, burn_in=burn_in, chains=1, thin=thin)
     return local_posterior(sample_shard(shard, Job(components, Prior(), schedule, seed, 0, 0)))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import shlex
@@ -616,7 +617,13 @@ def test_demo_tells_and_writes(demo):
         assert found.record["verdict"] in told
 
 
-def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(tmp_path):
+@pytest.mark.parametrize("rows", [1600, pytest.param(4000, marks=pytest.mark.slow)])
+def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(
+    rows, tmp_path, monkeypatch
+):
+    """As it is, and with fewer rows."""
+    fewer = functools.partial(prepare.draw_table, rows=rows)
+    monkeypatch.setattr(prepare, "draw_table", fewer)
     result = run("demo", "--mixed", "--out", tmp_path, "--quiet")
     assert result.exit_code == 0, result.output
     assert {path.name for path in tmp_path.iterdir()} == RESULTS | {"table.csv", "comparison.txt"}

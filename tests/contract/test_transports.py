@@ -205,17 +205,17 @@ STUDIES = {
     },
     "divergence": {"matching": "divergence", "aggregation": "cmc", "polish": 1},
     "as matched": {"matching": "ball", "aggregation": "uniform", "polish": 0, "assign": "matching"},
-    "exact": {"strategy": "exact", "iterations": 30, "chains": 1, "kept": 15},
+    "exact": {"strategy": "exact", "iterations": 16, "chains": 1, "kept": 8},
 }
 every_study = pytest.mark.parametrize("settings", STUDIES, ids=str)
 
 
 def make_silos(policy=OPEN, **settings):
-    table, _ = silomix.simulate("non-nested", rows=240, silos=4, separability="easy", seed=SEED)
+    table, _ = silomix.simulate("non-nested", rows=160, silos=4, separability="easy", seed=SEED)
     roster = read_roster(table, "silo")
     shard = load(table.drop(columns="silo"))
     study = make_study(
-        shard.schema, roster.names, seed=SEED, **{"iterations": 200, "components": 6, **settings}
+        shard.schema, roster.names, seed=SEED, **{"iterations": 100, "components": 6, **settings}
     )
     return [
         Silo(name, place, Shard(shard.schema, shard.codes[roster.places == place]), study,

@@ -132,10 +132,10 @@ def test_what_left_each_silo_is_counted_and_every_stage_is_named(seed):
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoints(tmp_path, seed):
     table, _ = simulated(rows=400)
-    settings = {"silo": "silo", "seed": seed, "iterations": 6000, "threads": 2}
+    settings = {"silo": "silo", "seed": seed, "iterations": 2000, "threads": 2}
 
     def stop(at):
-        if at.stage == "sampling" and at.done > 10_000:
+        if at.stage == "sampling" and at.done > 3_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -284,7 +284,7 @@ def test_how_alike_the_silos_are_is_learned(settings, planted, alike, seed):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"polish": 3}, {"strategy": "exact", "iterations": 40, "chains": 1, "kept": 20}]
+    "settings", [{"polish": 2}, {"strategy": "exact", "iterations": 20, "chains": 1, "kept": 10}]
 )
 def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed):
     table, _ = two_silos(drift=20.0)

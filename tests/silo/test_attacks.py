@@ -6,6 +6,7 @@ Who sets the study sets the prior, the number of components and the schedule, an
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -41,6 +42,12 @@ incomplete = pytest.mark.parametrize("missing", [False, True], ids=["complete", 
 
 def least_count(policy):
     return least_units(policy) * policy.round_to
+
+
+def under_the_minimum(policy):
+    """Nobody, one, some, and all but enough: a rule that tells counts apart tells two of these."""
+    least = least_count(policy)
+    return sorted({0, 1, least // 2, least - 1})
 
 
 def release_of(local, policy, place=0):
@@ -107,13 +114,17 @@ class TestPrior:
                 leaves(
                     release_of(certain(count, seed, prior, missing=missing, draws=draws), policy)
                 )
-                for count in range(least_count(policy))
+                for count in under_the_minimum(policy)
             }
             assert len(left) == 1, prior
 
     @every_policy
-    def test_files_do_not_either_and_rules_hide_no_more_than_they_must(self, seed, policy):
+    def test_files_do_not_either_and_rules_hide_no_more_than_they_must(
+        self, seed, policy, monkeypatch
+    ):
         """From the minimum on the condition may be seen; without rules every count leaves."""
+        # of what the files have anyhow; drawing takes most of a second
+        monkeypatch.setattr("silomix.messages.release_explained.find_spec", lambda _: None)
         prior, least = Prior(beta=12.0, fractionate=False), least_count(policy)
 
         def left(counts, policy):
@@ -166,6 +177,7 @@ MEMBERS = 60
 DRAWS = 300
 
 
+@cache
 def unsure(count, *, doubt=0.3, beta=0.5, common=0.5, seed=0):
     """Five clusters in doubt; `count` rows of the first have the first of four conditions."""
     rng = np.random.default_rng([seed, 1])
@@ -240,7 +252,7 @@ class TestDoubt:
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
-@pytest.mark.parametrize(("iterations", "most"), [(40, 5), (400, 5), (6000, 2)])
+@pytest.mark.parametrize(("iterations", "most"), [(40, 3), (400, 3), (6000, 2)])
 def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
     """The seed is known: who guesses all rows but one can run the sampler on each guess.
 
@@ -250,7 +262,7 @@ def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
     table, _ = simulate("homogeneous", separability="easy", rows=200, silos=1, seed=seed)
     table, rng = table.drop(columns="silo"), np.random.default_rng(seed)
     told = {OPEN.name: [], DEFAULT.name: []}
-    for _ in range(20):
+    for _ in range(12):
         other = table.copy()
         one, by = rng.choice(len(table), 2, replace=False)
         other.iloc[one] = table.iloc[by]
@@ -258,5 +270,5 @@ def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
         local = local_posterior(sample(other, seed=0, progress=False, **settings))
         for policy in (OPEN, DEFAULT):
             told[policy.name].append(repr(release_of(local, policy).diagnostics))
-    assert len(set(told[OPEN.name])) == 20
+    assert len(set(told[OPEN.name])) == 12
     assert len(set(told[DEFAULT.name])) <= most

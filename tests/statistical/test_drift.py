@@ -110,15 +110,19 @@ def test_polish_draws_from_the_enumerated_posterior(table, seed):
     assert polish_p_value(table, seed) > FALSE_ALARM
 
 
-PLANTED = [
-    (kappa_never_drawn, CROSSED),
-    (counts_for_table_counts, DRIFTING),
-    (prior_of_the_mean_forgotten, CROSSED),
-    (silos_drawn_first, CROSSED),
-]
+slow = pytest.mark.slow
+"""Of a bug that both the enumeration and the prior show, one of the two."""
 
 
-@pytest.mark.parametrize(("plant", "table"), PLANTED)
+@pytest.mark.parametrize(
+    ("plant", "table"),
+    [
+        pytest.param(kappa_never_drawn, CROSSED, marks=slow),
+        (counts_for_table_counts, DRIFTING),
+        pytest.param(prior_of_the_mean_forgotten, CROSSED, marks=slow),
+        (silos_drawn_first, CROSSED),
+    ],
+)
 def test_a_planted_bug_shows_in_the_enumeration(plant, table, seed, monkeypatch):
     plant(monkeypatch)
     assert polish_p_value(table, seed) < FALSE_ALARM
@@ -153,10 +157,14 @@ def test_the_exact_strategy_draws_the_silos_weights_too(seed):
     assert wrong < FALSE_ALARM < right
 
 
-def test_the_exact_strategy_draws_from_the_enumerated_posterior(seed, monkeypatch):
+def test_the_exact_strategy_draws_from_the_enumerated_posterior(seed):
     once_for_each_silo = replace(POOLED, alpha=1.0)
     right, wrong = exact_p_values(seed, POOLED, once_for_each_silo)
     assert wrong < FALSE_ALARM < right
+
+
+@slow
+def test_a_planted_bug_shows_in_the_draws_of_the_exact_strategy(seed, monkeypatch):
     silos_drawn_first(monkeypatch)
     assert exact_p_values(seed, POOLED)[0] < FALSE_ALARM
 
@@ -233,12 +241,20 @@ def geweke_p_value(seed, *, from_prior, chains=4000, rounds=60):
     return float(2 * stats.norm.sf(np.abs(z)).min() * len(z))
 
 
-@pytest.mark.parametrize("from_prior", [True, False])
+@pytest.mark.parametrize("from_prior", [pytest.param(True, marks=slow), False])
 def test_simulating_and_drawing_in_turn_keeps_the_prior(from_prior, seed):
     assert geweke_p_value(seed, from_prior=from_prior) > FALSE_ALARM
 
 
-@pytest.mark.parametrize("plant", [plant for plant, _ in PLANTED])
+@pytest.mark.parametrize(
+    "plant",
+    [
+        kappa_never_drawn,
+        pytest.param(counts_for_table_counts, marks=slow),
+        prior_of_the_mean_forgotten,
+        pytest.param(silos_drawn_first, marks=slow),
+    ],
+)
 def test_a_planted_bug_shows_in_the_prior(plant, seed, monkeypatch):
     plant(monkeypatch)
     assert geweke_p_value(seed, from_prior=False, chains=2000, rounds=30) < FALSE_ALARM

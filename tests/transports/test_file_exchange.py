@@ -232,9 +232,16 @@ def test_an_open_question_says_who_must_do_what_and_answering_again_changes_noth
 ONE_ROUND = Exchanges(sharing=1, gradients=10 * 200)
 
 
-def test_a_refusal_is_an_answer_that_can_be_given_again(desk):
+def test_a_refusal_is_an_answer_that_can_be_given_again_and_a_lost_store_changes_no_limit(desk):
     allowed, desk.case = desk.case, case_of("evidence", exchanges=ONE_ROUND)
-    found = desk.go_on(3)
+    desk.go_on(2)
+    ledger = desk.stores / "silo 1" / "answered.json"
+    before = json.loads(ledger.read_bytes())
+    assert list(before["gradients"].values()) == [10 * 200]
+    shutil.rmtree(desk.stores)
+    assert [item.refused for item in desk.answer()["silo 1"]] == ["limit"]
+    assert json.loads(ledger.read_bytes()) == before
+    found = desk.ask()
     assert dict(found.refused) == dict.fromkeys(NOTHING, "limit")
     assert "--again" in str(found)
     assert desk.answer(case=allowed) == NOTHING
@@ -243,17 +250,6 @@ def test_a_refusal_is_an_answer_that_can_be_given_again(desk):
     # the release echoes the policy that it was made under; the numbers are the same
     found, _ = by_file(allowed, desk.folder, desk.stores)
     np.testing.assert_array_equal(found.weights, expected("evidence").weights)
-
-
-def test_a_lost_store_does_not_reset_what_a_policy_counts(desk):
-    desk.case = case_of("evidence", exchanges=ONE_ROUND)
-    desk.go_on(2)
-    ledger = desk.stores / "silo 1" / "answered.json"
-    before = json.loads(ledger.read_bytes())
-    assert list(before["gradients"].values()) == [10 * 200]
-    shutil.rmtree(desk.stores)
-    assert [item.refused for item in desk.answer()["silo 1"]] == ["limit"]
-    assert json.loads(ledger.read_bytes()) == before
 
 
 @pytest.mark.parametrize("change", ["rounding", "table"])
