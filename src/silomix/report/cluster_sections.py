@@ -200,7 +200,7 @@ def densities(variable: Variable, parameters: Floats) -> tuple[Floats, Floats]:
     parameters : (cluster, parameter), in the units of the table.
     """
     family = KINDS[variable.kind]((variable,))
-    means, spreads = family.moments(parameters)[:, 1:2], family.spread(parameters)
+    means, spreads = parameters[:, :1], family.spread(parameters)
     shown = means + spreads * [-REACH, -1.0, 0.0, 1.0, REACH]
     if family.support == "counts":
         top = np.ceil(max(shown.max(), 1.0))
@@ -225,7 +225,7 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
         yield Cell(shown_name(variable))
         family = KINDS[variable.kind]((variable,))
-        means, spreads = family.moments(parameters)[:, 1], family.spread(parameters)[:, 0]
+        means, spreads = parameters[:, 0], family.spread(parameters)[:, 0]
         heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # the spread of a raw number follows from its mean

@@ -34,8 +34,8 @@ class NumberFamily(Family):
     units : "raw", with the mean of the cells as the study's location; or "scaled" by location and
         scale, with mean and standard deviation as the parameters.
     support : which cells there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
-    parameter_words, statistic_words, posterior_words : what each variable has; n comes first among
-        the statistics.
+    parameter_words, statistic_words, posterior_words : what each variable has; the mean of x comes
+        first among the parameters, n among the statistics.
     """
 
     word: ClassVar[str] = "numbers"
