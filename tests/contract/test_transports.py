@@ -194,6 +194,7 @@ every_transport = pytest.mark.parametrize(
     ids=[*TRANSPORTS, *SLOW_TRANSPORTS],
 )
 
+# "federated" matches again with clusters that count for less, which silos are then shown
 STUDIES = {
     "default": {"polish": 2},
     "federated": {
