@@ -70,7 +70,7 @@ def smallest_p_value(hits, shares, chains):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("odds", [0.0, 1.5])
+@pytest.mark.parametrize("odds", [pytest.param(0.0, marks=pytest.mark.slow), 1.5])
 def test_groupings_of_categories_have_the_law_of_the_kernel(seed, odds):
     profile, counts, chains = profile_of(LEVELS), level_counts(seed, len(SILO)), 400
     alone = profile.evidence(counts).sum(axis=1)
@@ -135,8 +135,15 @@ def enumerated_shares(kinds, log_join_odds):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("kinds", [NUMBERS[:1], NUMBERS], ids=["gaussian", "mixed"])
-@pytest.mark.parametrize("odds", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("kinds", "odds"),
+    [
+        pytest.param(NUMBERS[:1], 0.0, id="gaussian, even"),
+        pytest.param(NUMBERS, 1.0, id="mixed, uneven"),
+        pytest.param(NUMBERS, 0.0, id="mixed, even", marks=pytest.mark.slow),
+        pytest.param(NUMBERS[:1], 1.0, id="gaussian, uneven", marks=pytest.mark.slow),
+    ],
+)
 def test_groupings_are_those_of_the_enumeration(kinds, odds, seed):
     profile, chains = profile_of(kinds), 400
     rows = [oracles.make_shard(kinds, part[:, : len(kinds)]) for part in ROWS]
