@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import SettingsError
-from silomix.model.families import make_family
-from silomix.model.prior import Prior
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.model.sentences import at_least, one_of
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Rng
+    from silomix.model.families.product import Product
 
 SILO_COLUMN = "silo"  # says which silo a row belongs to
 
@@ -217,7 +216,7 @@ def draw_silos(
         weights=sizes @ weights / sizes.sum(),
         weights_by_silo=weights,
         probabilities=probabilities,
-        levels=make_family(schema, Prior()).names(),
+        levels=_family(schema).names(),
         silos=names,
         probabilities_by_silo=by_silo,
         kinds={variable.name: variable.kind for variable in schema.variables},
@@ -334,9 +333,16 @@ def _weights_of_table_1(present: tuple[range, ...], silos: int) -> Floats:
     return np.array([weights[silo % len(present)] for silo in range(silos)])
 
 
+def _family(schema: Schema) -> Product:
+    from silomix.model.families import make_family
+    from silomix.model.prior import Prior
+
+    return make_family(schema, Prior())
+
+
 def _columns(schema: Schema) -> Iterator[tuple[Variable, slice]]:
     """Yield each variable, and where its parameters are."""
-    edges = pairwise(make_family(schema, Prior()).offsets)
+    edges = pairwise(_family(schema).offsets)
     return zip(schema.variables, (slice(*ends) for ends in edges), strict=True)
 
 
