@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 LOST = (BrokenExecutor, CancelledError)
 CHANCES = 2
 
-# what a question takes along beside the rows, under its name in a store, and how the asker comes by
-# it
+# what a question takes along beside the rows: its name in a store, and how the asker gets it
 NEEDS: dict[type, tuple[str, Callable[[Silo], object]]] = {
     messages.DivergenceCost: ("kept", lambda silo: silo.store.kept),
     messages.LogLikelihood: ("matched", shown_draws),
