@@ -54,7 +54,7 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/drift.py --datasets 40 --kappas inf
 	$(BIN)/python reproduction/regimes.py --datasets 6
 	$(BIN)/python reproduction/drift_matching.py --datasets 100
-	$(BIN)/python reproduction/number_cells.py --datasets 20
+	$(BIN)/python reproduction/number_cells.py --datasets 50
 	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real.py
 	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real_numbers.py
 	$(BIN)/python reproduction/collect.py
