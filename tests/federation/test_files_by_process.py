@@ -156,12 +156,13 @@ def test_the_page_works_as_printed(tmp_path):
     """Its Python and its commands, by a shell, one after the other."""
     page = (ROOT / "docs" / "how-to" / "by-file.md").read_text(encoding="utf-8")
     lines = ["set -u", f'silomix() {{ {shlex.quote(sys.executable)} -m silomix "$@"; }}']
-    fence = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    fence = re.compile(r"^```(python|console|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
     for language, code in fence.findall(page):
         if language == "python":
             subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
         else:
-            lines += [line[2:] for line in code.splitlines()]
+            # a console's lines begin with a prompt
+            lines += [line[2 * (language == "console") :] for line in code.splitlines()]
     found = subprocess.run(
         ["bash", "-c", "\n".join([*lines, "echo the end"])],
         cwd=tmp_path,
