@@ -44,12 +44,6 @@ def least_count(policy):
     return least_units(policy) * policy.round_to
 
 
-def under_the_minimum(policy):
-    """Nobody, one, some, and all but enough: a rule that tells counts apart tells two of these."""
-    least = least_count(policy)
-    return sorted({0, 1, least // 2, least - 1})
-
-
 def release_of(local, policy, place=0):
     return make_release(
         local, silo="north", place=place, study=STUDY, tier="summary", policy=policy
@@ -114,7 +108,7 @@ class TestPrior:
                 leaves(
                     release_of(certain(count, seed, prior, missing=missing, draws=draws), policy)
                 )
-                for count in under_the_minimum(policy)
+                for count in range(least_count(policy))
             }
             assert len(left) == 1, prior
 
@@ -252,7 +246,7 @@ class TestDoubt:
 
 
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
-@pytest.mark.parametrize(("iterations", "most"), [(40, 3), (400, 3), (6000, 2)])
+@pytest.mark.parametrize(("iterations", "most"), [(40, 5), (400, 5), (6000, 2)])
 def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
     """The seed is known: who guesses all rows but one can run the sampler on each guess.
 
@@ -262,7 +256,7 @@ def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
     table, _ = simulate("homogeneous", separability="easy", rows=200, silos=1, seed=seed)
     table, rng = table.drop(columns="silo"), np.random.default_rng(seed)
     told = {OPEN.name: [], DEFAULT.name: []}
-    for _ in range(12):
+    for _ in range(20):
         other = table.copy()
         one, by = rng.choice(len(table), 2, replace=False)
         other.iloc[one] = table.iloc[by]
@@ -270,5 +264,5 @@ def test_diagnostics_are_no_fingerprint_of_a_row(seed, iterations, most):
         local = local_posterior(sample(other, seed=0, progress=False, **settings))
         for policy in (OPEN, DEFAULT):
             told[policy.name].append(repr(release_of(local, policy).diagnostics))
-    assert len(set(told[OPEN.name])) == 12
+    assert len(set(told[OPEN.name])) == 20
     assert len(set(told[DEFAULT.name])) <= most
