@@ -91,20 +91,28 @@ def test_calls_do_not_change_the_draws(seed, monkeypatch, advances):
 
 
 def test_progress_rises_to_the_total_in_the_calling_thread(seed, monkeypatch):
+    """A chain waits for a report before each kernel call, so that none can end unseen."""
+    permits, advance = threading.Semaphore(0), compiled_sweeps.advance
+
+    def advance_when_seen(*call):
+        assert permits.acquire(timeout=60)
+        advance(*call)
+
+    monkeypatch.setattr(compiled_sweeps, "advance", advance_when_seen)
     monkeypatch.setattr(sampler, "SECONDS_PER_CALL", 1e-4)
-    schedule = Schedule(iterations=2000, burn_in=1000, chains=2, thin=10)
     seen = []
-    sample_shard(
-        make_shard(seed),
-        make_job(seed, schedule),
-        threads=2,
-        progress=lambda at: seen.append((at, threading.get_ident())),
-    )
+
+    def progress(at):
+        seen.append((at, threading.get_ident()))
+        permits.release()
+
+    sample_shard(make_shard(seed), make_job(seed, SHORT), threads=2, progress=progress)
     reports, threads = zip(*seen, strict=True)
     done = [report.done for report in reports]
-    assert len(done) > 3
+    total = 2 * SHORT.iterations
+    assert len(done) > 2 * 6  # kernel calls of two chains, when each has twice the sweeps
     assert done == sorted(done)
-    assert reports[-1] == Progress("sampling", 4000, 4000, chains_done=2, chains=2)
+    assert reports[-1] == Progress("sampling", total, total, chains_done=2, chains=2)
     assert set(threads) == {threading.get_ident()}
 
 
