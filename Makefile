@@ -55,6 +55,7 @@ reproduce: .venv/.dev
 	$(BIN)/python reproduction/regimes.py --datasets 6
 	$(BIN)/python reproduction/drift_matching.py --datasets 100
 	$(BIN)/python reproduction/number_cells.py --datasets 50
+	$(BIN)/python reproduction/number_rivals.py --datasets 20
 	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real.py
 	test -z "$$SILOMIX_DATA" || $(BIN)/python reproduction/real_numbers.py
 	$(BIN)/python reproduction/collect.py

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         write_study,
     )
     from silomix.study.policy import Policy, read_policy, write_policy
+    from silomix.transports.combination import combine
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "Shard",
     "SilomixError",
     "Variable",
+    "combine",
     "compare_outside",
     "ehr",
     "fit",
@@ -85,6 +87,7 @@ _HOMES = {
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
     "FederatedMixture": "estimator",
+    "combine": "transports.combination",
     "compare_outside": "posterior.outside_variables",
     "local_posterior": "silo.relabel",
     "simulate_cohort": "simulate.cohort",

@@ -46,7 +46,8 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
 
     Parameters
     ----------
-    components : the most clusters a silo can have; more than you expect, empty ones do no harm.
+    components : the most clusters a silo can have, 15 by default; more than you expect, empty ones
+        do no harm.
     silo : the column of X that names each row's silo: a name for a frame, an index for an
         array. Left out, all rows are one silo. `predict` wants the column too; rows of a silo
         that `fit` has not seen get the weights over all silos.
@@ -76,7 +77,7 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
 
     def __init__(
         self,
-        components: int = 15,
+        components: int | None = None,
         *,
         silo: str | int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -104,11 +105,10 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         y : ignored.
         """
         table, silo = _read(self, X, reset=True)
-        given = {name: getattr(self, name) for name in PASSED_ON}
+        given = {name: getattr(self, name) for name in ("components", *PASSED_ON)}
         self.posterior_ = api.fit(
             table,
             silo=silo,
-            components=self.components,
             seed=_seed(self.random_state),
             progress=None if self.verbose else False,
             **{name: value for name, value in given.items() if value is not None},

@@ -1,17 +1,19 @@
 """Commands beside a silo's rows: sample them, write what may leave, explain it, count it."""
 # annotations are evaluated here, since the options are made from them
 
+import hashlib
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import COLUMNS, command, settings_of, study_of
+from silomix.cli.command import COLUMNS, command, settings_of, split, study_of
 from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
@@ -19,7 +21,7 @@ from silomix.messages.progress import showing
 from silomix.messages.release_explained import explain
 from silomix.model.draws import LocalPosterior
 from silomix.model.reading import read_table
-from silomix.model.schema import Schema
+from silomix.model.schema import Schema, Shard
 from silomix.model.table import load
 from silomix.report.display import frame_view, printable
 from silomix.report.results_folder import check_free, silo_files, write_silo
@@ -27,9 +29,10 @@ from silomix.report.run_sections import REPLY_NAMES
 from silomix.report.summary import silo_record, silo_view
 from silomix.silo import ledger as ledgers
 from silomix.silo.disclosure import check_tier, outgoing
-from silomix.silo.local import Silo, load_rows, place_in, release_of, sample_locally
-from silomix.study import digest, read_study
-from silomix.study.policy import check_study, find_policy
+from silomix.silo.local import Loaded, Silo, load_rows, place_in, release_of, sample_locally
+from silomix.silo.summed_draws import sum_up_draws
+from silomix.study import Study, digest, read_study
+from silomix.study.policy import Policy, check_study, find_policy
 from silomix.study.roster import own_rows
 from silomix.study.validation import cores
 
@@ -114,10 +117,14 @@ def sample_rows(silo: Silo, threads: int | None, *, quiet: bool) -> LocalPosteri
 
 @command(settings={"ledger": Path, "table_name": str})
 def release_command(
-    table: Path,
+    table: Path | None = None,
     *,
-    study: Path,
+    study: Path | None = None,
     silo: str,
+    draws: Path | None = None,
+    rows: int | None = None,
+    weights: str = "weights",
+    parameters: str | None = None,
     policy: str | None = None,
     out: Path | None = None,
     silo_column: str | None = None,
@@ -131,11 +138,16 @@ def release_command(
 ) -> Shown:
     """Cluster one silo's rows and write what its policy lets out, for its officer.
 
-    Columns that the study does not name are ignored.
+    Columns that the study does not name are ignored. With --draws, what the policy lets out of a
+    posterior that was sampled elsewhere.
 
     Parameters
     ----------
     silo : This silo's name in the study.
+    draws : Instead of a table and a study: a netCDF file of ArviZ with draws of a mixture.
+    rows : With --draws, how many rows they are of; else by how the weights vary.
+    weights : With --draws, the variable with the components' weights.
+    parameters : With --draws, the variables with their parameters, as a,b,c.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; no files.
 
@@ -145,12 +157,19 @@ def release_command(
     """
     if (out is None) != dry_run:
         raise typer.BadParameter("give --out DIR for the release, or --dry-run to see it first")
-    plan, rules = read_study(study), find_policy(policy or "default")
-    # before hours of sampling
-    check_study(plan, rules.limits, silo)
-    check_tier(plan.tier, rules, silo)
+    rules = find_policy(policy or "default")
     if out is not None:
         check_target(out, force=force)
+    if draws is not None:
+        loaded, plan, made = read_elsewhere(draws, silo, rules, rows, (weights, split(parameters)))
+        opened = ledgers.open_account(loaded, plan, silo, rules, draws, **counted)
+        return _write_release(made, plan, opened, out, force=force)
+    if table is None or study is None:
+        raise typer.BadParameter("give TABLE and --study STUDY, or --draws FILE")
+    plan = read_study(study)
+    # before hours of sampling
+    check_study(plan, rules, silo)
+    check_tier(plan.tier, rules, silo)
     loaded = load_rows(table, plan, silo, column=silo_column, frequency=frequency)
     account = None
     if out is not None:
@@ -160,6 +179,27 @@ def release_command(
     place = place_in(plan, silo)
     own = Silo(silo, place, loaded.shard, plan, policy=rules, checkpoint=checkpoint)
     made = release_of(own, sample_rows(own, threads, quiet=quiet), inside=True)
+    return _write_release(made, plan, account, out, force=force)
+
+
+def read_elsewhere(
+    path: Path, silo: str, rules: Policy, rows: int | None, where: tuple[str, list[str] | None]
+) -> tuple[Loaded, Study, Release]:
+    """Return draws as the ledger has rows, a study of this silo alone, and what may leave."""
+    tier = "draws" if "draws" in rules.tiers else "summary"
+    about: dict[str, Any] = {"transforms": {}, "prior": {}, "policy": rules, "tier": tier}
+    known = {} if rows is None else {silo: rows}
+    plan, (made,), _ = sum_up_draws({silo: path}, (*where, None), rows=known, **about)
+    # in the place of rows, what the ledger tells one answer from another by
+    shard = Shard(plan.table_schema, np.zeros((made.clusters, 0), np.uint8), made.medians)
+    cells = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Loaded(shard, np.arange(made.clusters), cells), plan, made
+
+
+def _write_release(
+    made: Release, plan: Study, account: ledgers.Account | None, out: Path | None, *, force: bool
+) -> Shown:
+    """Write a release, and count it; or only show it."""
     schema = plan.table_schema
     if out is None or account is None:
         last = "Nothing was written. Details above may name counts that must not leave."

@@ -53,7 +53,8 @@ def find_pooled_posterior(
     draws = sample_exactly(
         silos, study.model.components, schedule, model, drift=study.drifts, report=report
     )
-    parts, folded, unmatched = align(draws, model, study.matching.absorb)
+    known = study.model.clusters is not None
+    parts, folded, unmatched = align(draws, model, study.matching.absorb, known=known)
     notes = [
         f"Exact strategy: {schedule.iterations} exchanges"
         + ("." if study.drifts else "; one set of weights for all silos."),
@@ -156,13 +157,16 @@ def sample_exactly(
     return ExactDraws(over_all, of_silos, mean, counts, members, likelihood, silo_profiles)
 
 
-def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, int, float]:
+def align(
+    draws: ExactDraws, model: PooledModel, absorb: int, *, known: bool = False
+) -> tuple[Parts, int, float]:
     """Match every draw's components one to one to those of the most probable draw.
 
     The overlap of two components is the family's, of categories Σ min(counts) over all levels.
     Components of the reference whose profiles do not differ, by a factor of more than the number of
     rows, and those that the other draws hardly know, are folded into others; if `absorb` is a
-    number, only those of fewer rows.
+    number, only those of fewer rows. Where the number of clusters is known, an empty component of
+    the reference is a cluster too.
 
     Returns
     -------
@@ -171,7 +175,7 @@ def align(draws: ExactDraws, model: PooledModel, absorb: int) -> tuple[Parts, in
     unmatched : share of the rows, on average over draws, in components without a cluster.
     """
     reference = int(np.argmax(log_joint(draws, model)))
-    occupied = draws.members[reference] > 0
+    occupied = (draws.members[reference] > 0) | known
     counts, members = draws.counts[reference][occupied], draws.members[reference][occupied]
     persistence = _match_draws(draws, counts, model.family)[1]
     limit = folding_limit(absorb)
@@ -216,7 +220,7 @@ def _match_draws(draws: ExactDraws, clusters: Array, family: Product) -> tuple[I
         components[t, places] = found
         shared = overlap[found, places]
         union = (family.known(counts[found]) + family.known(clusters[places])).sum(axis=1) - shared
-        alike[places] += shared / union
+        alike[places] += shared / np.maximum(union, 1.0)  # two empty ones have nothing
     return components, alike / len(components)
 
 

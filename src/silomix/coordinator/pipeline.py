@@ -114,8 +114,11 @@ def find_consensus(
         parts = replace(parts, profile_draws=shared, silo_profiles=own)
     smallest = parts.weights.astype(np.float32).mean(axis=0, dtype=np.float64).min() * rows.sum()
     unknown = correspondence.confidence is None
+    judged = {release.silo: release.diagnostics for release in releases}
+    if study.model.clusters is not None:  # no component is spare: that all hold rows is as it is
+        judged = {name: replace(run, full=0.0) for name, run in judged.items()}
     return parts, PosteriorDiagnostics(
-        silos={release.silo: release.diagnostics for release in releases},
+        silos=judged,
         elbo=aggregated.elbo_trace,
         polish=trace,
         confidence=None if unknown else float(correspondence.cluster_confidence().min()),

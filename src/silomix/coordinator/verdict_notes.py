@@ -64,7 +64,13 @@ def consensus_notes(
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     if study.schedule.chains == 1:
         yield "With one chain a silo, a mode that was missed goes unnoticed: give chains=2."
-    if study.matching.method == "hungarian":
+    known = study.model.clusters
+    found = max((release.clusters for release in releases), default=0)
+    if known is not None and found < known:
+        yield f"No silo has more than {found} of the {known} clusters that there should be."
+    if known is not None and study.matching.method != "hungarian":
+        yield f"Only Hungarian matching makes sure that there are {known} clusters."
+    if study.matching.method == "hungarian" and known is None:
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
 

@@ -137,6 +137,12 @@ def inferences(schema: Schema, policy: Policy, tier: str) -> list[str]:
             "exactly. One value far from the others shows in them, and so does a column without "
             "any spread."
         )
+    if schema.of_parameters:
+        sums = (
+            f"What the silo's rows say of {names} in each cluster, and how surely. How much a "
+            "single row shows in it depends on a model that silomix does not know; whoever owns "
+            "the rows must judge it."
+        )
     base, least = policy.round_to, least_units(policy) * policy.round_to
     width = f"to the nearest {base}" if base > 1 else "exactly"
     counts = (

@@ -56,6 +56,11 @@ def diagnose(log_likelihood: Floats, members: Ints, weights: Singles) -> Diagnos
         "largest_weight": weights.max(axis=-1).astype(np.float64),
         "allocation_entropy": -(shares * logs).sum(axis=-1),
     }
+    return judge_traces(values)
+
+
+def judge_traces(values: Mapping[str, Floats]) -> Diagnostics:
+    """Judge traces by name, each (chain, draw)."""
     traces = {name: _trace(value) for name, value in values.items()}
     trusted, verdict = _verdict(traces)
     return Diagnostics(traces, trusted, verdict)
@@ -91,7 +96,7 @@ def fewest_draws(values: Iterable[float]) -> float:
 
 
 def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
-    chains, draws = traces["log_likelihood"].values.shape
+    chains, draws = next(iter(traces.values())).values.shape
     if draws < FEWEST_DRAWS:
         return False, (
             f"Cannot tell: {draws} kept draws a chain are too few to judge; keep at least "
@@ -106,13 +111,13 @@ def _verdict(traces: Mapping[str, Trace]) -> tuple[bool, str]:
     if rhat > RHAT_LIMIT:
         kind = f"the {chains} chains" if chains > 1 else "the two halves of the chain"
         return False, (
-            f"Do not trust this run yet: {kind} disagree on the {_WORDS[worst]} (R-hat "
+            f"Do not trust this run yet: {kind} disagree on the {_WORDS.get(worst, worst)} (R-hat "
             f"{rhat_words(rhat, 2)}, limit {RHAT_LIMIT}). Run it longer; if that does not help, "
             "the posterior may have several modes."
         )
     if ess < ESS_LIMIT:
         return False, (
-            f"Use with care: the {_WORDS[least]} has only {ess:.0f} effective draws "
+            f"Use with care: the {_WORDS.get(least, least)} has only {ess:.0f} effective draws "
             f"(at least {ESS_LIMIT:.0f} wanted); run longer."
         )
     caution = "" if chains > 1 else " With one chain, a mode never visited goes unnoticed."

@@ -118,7 +118,8 @@ class Draws:
     log_likelihood : (draw,), float64: log p(rows | weights, probabilities) of that draw, the
         labels summed out.
     chain : (draw,), the chain each draw came from.
-    last_labels : (chain, row), the labels after the last sweep, from which a chain can go on.
+    last_states : (chain, byte), from which a chain can go on: the labels after the last sweep, and
+        the bytes of what else was drawn for the rows.
     prior, silos, seed, schedule : how they were made.
     diagnostics : whether to trust them.
 
@@ -134,7 +135,7 @@ class Draws:
     probabilities: Singles
     log_likelihood: Floats
     chain: Ints
-    last_labels: Bytes
+    last_states: Bytes
     prior: Prior
     silos: int
     seed: int

@@ -52,7 +52,8 @@ DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCI
 
 def declared_words() -> dict[str, tuple[str, str]]:
     """Return the words for a column, with the kind of its variable and its numbers' transform."""
-    return {kind: (kind, "none") for kind in all_kinds()} | {"log-gaussian": ("gaussian", "log")}
+    words = {kind: (kind, "none") for kind in all_kinds() if kind != "parameter"}
+    return words | {"log-gaussian": ("gaussian", "log")}
 
 
 def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:

@@ -27,7 +27,9 @@ class Variable:
     kind : "categorical", or the word of another family of `silomix.model.families`.
     location, scale : of numbers, so that (x − location)/scale is of the order of one in all silos;
         of counts, the location is their mean. They are the study's, never taken from one silo.
-    transform : "log" where the logarithm of the number is what is modelled.
+    transform : "log" where the logarithm of the number is what is modelled; of a parameter "logit",
+        too.
+    prior : of a parameter, the mean and the standard deviation of its prior, transformed.
     spike : a value that many rows have, such as 0. Cells with it are missing in the number;
         another variable, with levels "no" and "yes", says which they are.
     source : of that other variable, the column with the number.
@@ -50,6 +52,7 @@ class Variable:
     spike: float | None = None
     source: str = ""
     edges: tuple[float, ...] = ()
+    prior: tuple[float, ...] = ()
 
     @property
     def column(self) -> str:
@@ -90,6 +93,11 @@ class Schema:
     def numbers(self) -> tuple[Variable, ...]:
         """The other variables."""
         return tuple(v for v in self.variables if v.kind != "categorical")
+
+    @property
+    def of_parameters(self) -> bool:
+        """Whether the variables are parameters of clusters sampled elsewhere, not columns."""
+        return any(v.kind == "parameter" for v in self.variables)
 
     @cached_property
     def sizes(self) -> Ints:

@@ -188,6 +188,12 @@ def encode(table: Table, schema: Schema, *, where: str = "the table") -> Shard:
     schema : the variables and their levels.
     where : what messages call the table, such as the name of its silo.
     """
+    if schema.of_parameters:
+        raise DataError(
+            f"{where}: rows cannot be read here: the study knows parameters of clusters that were "
+            "sampled elsewhere, and not the model of a row. Compute P(cluster | row) with the "
+            "density of your own model, at posterior.weights and posterior.parameters"
+        )
     frame = read_table(table)
     columns = {v.column: find_column(frame, v.column, where=where) for v in schema.variables}
     _check_rows(frame, 1, where)

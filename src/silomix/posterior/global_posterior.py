@@ -182,7 +182,8 @@ class Posterior:
         """What the last axis of `parameters` stands for: the variable and a word.
 
         The word is a level, whose probability it is; "mean" and "sd" of a number, of its logarithm
-        where the variable's transform is "log"; or "rate", the mean of a count.
+        where the variable's transform is "log"; "rate", the mean of a count; or "value", of a
+        parameter that `combine` was given.
         """
         return self.family.names()
 
@@ -202,6 +203,12 @@ class Posterior:
 
         A table of patterns with counts has a label for each repeated row.
         """
+        if self.assignment is None and self.study.table_schema.of_parameters:
+            raise SilomixError(
+                "this posterior has no labels: it was combined from draws of parameters, and knows "
+                "no model of a row. Compute P(cluster | row) with the density of your own model, "
+                "at posterior.weights and posterior.parameters"
+            )
         if self.assignment is None:
             raise SilomixError(
                 "this posterior has no labels: its rows are elsewhere. Where they are, call "

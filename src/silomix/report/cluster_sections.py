@@ -228,10 +228,12 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
         means, spreads = parameters[:, 0], family.spread(parameters)[:, 0]
         heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
-            # the spread of a raw number follows from its mean
-            yield Cell(amount(mean), colour, "" if family.units == "raw" else f"sd {amount(sd)}")
+            # the spread of a raw number follows from its mean, and a parameter has none
+            yield Cell(amount(mean), colour, f"sd {amount(sd)}" if family.units == "scaled" else "")
 
     caption = "Means, and in small print standard deviations; numbers down, clusters across"
+    if posterior.study.table_schema.of_parameters:
+        caption = "Posterior means; parameters down, clusters across"
     heads = ["variable", "whole", *range(posterior.n_clusters)]
     found = find_numbers(posterior, contrast, MOST_NUMBERS)
     return from_lines(caption, heads, (line(*one) for one in found))

@@ -99,7 +99,8 @@ class Picture(NamedTuple):
 
 def shown_name(variable: Variable) -> str:
     """Return what a variable's parameters are of: itself, or its logarithm."""
-    return f"log {variable.name}" if variable.transform == "log" else variable.name
+    is_log = variable.transform == "log" and variable.kind != "parameter"
+    return f"log {variable.name}" if is_log else variable.name
 
 
 def make_table(caption: str, columns: Mapping[str, Any], left: Collection[int] = (0,)) -> Table:

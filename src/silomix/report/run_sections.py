@@ -94,13 +94,17 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
         how = f"The silos' draws were combined by {method}"
         if method == "vcmc":
             how += f", with the oracle {study.aggregation.oracle!r}"
-        yield "Sample", f"Each silo sampled its own rows: {sampled}.", ""
+        own = f"sampled its own rows: {sampled}"
+        own = "was sampled elsewhere" if study.table_schema.of_parameters else own
+        yield "Sample", f"Each silo {own}.", ""
         matched = f"Clusters of different silos were matched by {matching}."
         yield "Match", matched, str(getdoc(study.matching)).partition("\n")[0]
         yield "Aggregate", f"{how}.", str(Aggregation.model_fields["method"].description)
         if rounds:
             gibbs = plural(rounds, "exact Gibbs round")
             yield "Polish", f"{gibbs} over the silos, in which only {sums} travelled.", ""
+    if study.table_schema.of_parameters:
+        return
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:

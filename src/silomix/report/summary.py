@@ -71,7 +71,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     variables = plural(len(posterior.study.variables), "variable")
     yield Text(f"{found}{counted}, {variables}", style="bold")
     schema = posterior.study.table_schema
-    if schema.numbers:
+    if schema.numbers and not schema.of_parameters:
         taken = listing([f"{variable.name} ({variable.kind})" for variable in schema.numbers])
         others = "; the others as categories" if schema.categories else ""
         yield Text(f"Taken as numbers: {taken}{others}.")

@@ -1,14 +1,14 @@
 """Two-stage Bayesian clustering: partitions in the silos, then whole clusters are grouped.
 
 The second stage of SNOB (Zuanetti et al., 2019) and SIGN (Ni et al., 2020), and the master's step
-of DisCGS (Khoufache et al., 2024), for categorical data: a block's cells by level are all that is
-needed. With block b taken out, of m rows and counts n_b, it joins cluster j, of N_j rows, or opens
-one with odds
+of DisCGS (Khoufache et al., 2024): what a block's rows add up to, such as cells by level, is all
+that is needed. With block b taken out, of m rows and sums n_b, it joins cluster j, of N_j rows, or
+opens one with odds
 
     join: A(N_j, m) exp[g(n_j + n_b) − g(n_j)],    open: B(m, k) exp[g(n_b)],
 
-g the Dirichlet-multinomial evidence, k the number of clusters, A and B those of the prior of
-partitions. Blocks never split.
+g the family's evidence, of categories the Dirichlet-multinomial one, k the number of clusters, A
+and B those of the prior of partitions. Blocks never split.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from scipy.special import gammaln
 from silomix.coordinator.matching.evidence import by_appearance
 from silomix.coordinator.pipeline import assign_rows
 from silomix.messages import SampleLocally
-from silomix.model.families.categorical import one_hot
-from silomix.model.families.dirichlet import draw_levels, sum_by
+from silomix.model.families.dirichlet import sum_by
+from silomix.model.families.rows import Rows
 from silomix.model.sentences import one_of
 from silomix.posterior.global_posterior import Parts
-from silomix.rivals.federation import Levels, Options, RivalResult, merge_clusters, open_silos
+from silomix.rivals.federation import Options, RivalResult, merge_clusters, open_silos
 from silomix.silo.answer import answer
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints, Rng
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
+    from silomix.model.families.product import Product
     from silomix.model.reading import Table
     from silomix.silo.local import Silo
     from silomix.silo.store import Kept
@@ -158,17 +159,17 @@ class Sweeps(Options):
 
 
 class BlockCounts(NamedTuple):
-    """A silo's clusters: rows, (cluster,), and cells by level, (cluster, level)."""
+    """A silo's clusters: rows, (cluster,), and what they add up to, (cluster, statistic)."""
 
     sizes: Ints
-    counts: Ints
+    counts: Array
 
 
 class Model(NamedTuple):
-    """The prior of partitions, how counts become evidence, and how long to sample."""
+    """The prior of partitions, how sums become evidence, and how long to sample."""
 
     odds: Odds
-    levels: Levels
+    family: Product
     sweeps: Sweeps
 
 
@@ -182,29 +183,30 @@ def block_gibbs(
 ) -> RivalResult:
     """Sample partitions in the silos, then which of the silos' clusters are the same.
 
-    A silo sends the sizes and level counts of its clusters, once; Gibbs sampling over these blocks
-    groups them, and never splits one. `odds` says which rival this is:
+    A silo sends the sizes and sums (level counts; of numbers Σx and Σx²) of its clusters, once;
+    Gibbs sampling over these blocks groups them, and never splits one. `odds` says which rival this
+    is:
 
     - "dirichlet-process", SNOB (Zuanetti et al., 2019);
     - "pitman-yor", SIGN (Ni et al., 2020), with more steps where blocks exceed the budget;
     - "finite", the same for the weights of a finite mixture, of the study's `components` and
       `alpha`;
     - "discgs", the master's step of DisCGS (Khoufache et al., 2024), as in its one-exchange
-      version for multinomial data.
+      version for multinomial data; its Gaussian version takes turns with the silos.
 
     Three readings. The silos' own partitions come from silomix's sampler, an over-fitted finite
     mixture under the whole prior, where the originals run Dirichlet-process samplers. The grouping
     that is kept is the least-squares one of the sampled ones (Dahl, 2006). Draws are conditional
     on it, and so know nothing of the doubt about members or merges: weights ~ Dirichlet(rows),
-    level probabilities ~ Dirichlet(β + counts).
+    the rest from its posterior given the sums, of level probabilities Dirichlet(β + counts).
 
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
     odds : the prior of partitions, by word or record, such as `PitmanYor(discount=0.5)`.
     sweeps : of the grouping; `Sweeps()` when left out.
-    settings : seed, threads, variables, missing, and those of the silos' sampler and partition,
-        as for `silomix.fit`.
+    settings : seed, threads, variables, kinds, bins, missing, and those of the silos' sampler and
+        partition, as for `silomix.fit`.
 
     Examples
     --------
@@ -225,34 +227,33 @@ def block_gibbs(
         }
         one_of("odds", odds, known)
         odds = known[odds]
-    offsets = study.table_schema.offsets
-    levels = Levels(offsets, np.full(int(offsets[-1]), study.prior.beta))
+    family = study.pooled_model.family
     with federation.stage("sample"):
         found: list[BlockCounts] = federation.ask(partial(count_blocks))
     counts = np.concatenate([part.counts for part in found]).astype(np.float64)
     sizes = np.concatenate([part.sizes for part in found]).astype(np.float64)
     rng = np.random.default_rng([study.seed, STREAM])
     with federation.stage("group"):
-        model = Model(odds, levels, sweeps or Sweeps())
+        model = Model(odds, family, sweeps or Sweeps())
         groups, steps = group_blocks(counts, sizes, model, rng)
-    groups, rows, cells = merge_clusters(groups, sizes, counts)
+    groups, rows, sums = merge_clusters(groups, sizes, counts)
     weights = rng.dirichlet(rows, DRAWS)
-    probabilities = draw_levels(levels.prior + cells, levels.offsets, rng, DRAWS)
+    parameters = family.draw(family.posterior(sums), rng, DRAWS)
     with federation.stage("assign"):
         by_silo = np.broadcast_to(weights[:, None], (DRAWS, len(found), len(rows)))
         split = np.split(groups, np.cumsum([len(part.sizes) for part in found])[:-1])
-        assign_rows(Parts(weights, by_silo, probabilities, None, None), federation.tally, split)
+        assign_rows(Parts(weights, by_silo, parameters, None, None), federation.tally, split)
     note = f"{type(odds).__name__}: {len(sizes)} blocks; steps: {steps}."
-    return federation.result("block_gibbs", weights, probabilities, note)
+    return federation.result("block_gibbs", weights, parameters, note)
 
 
 def count_blocks(silo: Silo) -> BlockCounts:
     """Sample in a silo, and sum up the rows of each cluster of its partition."""
     clusters = answer(SampleLocally(), silo).clusters
     labels = cast("Kept", silo.store.kept).labels  # the answer above has put them there
-    cells = one_hot(silo.shard.codes, silo.shard.schema.offsets)
-    counts = sum_by(labels, cells, clusters).astype(np.int64)
-    return BlockCounts(np.bincount(labels, minlength=clusters), counts)
+    rows = Rows(silo.shard, silo.study.pooled_model.family)
+    sums = rows.sum_statistics(labels, clusters)
+    return BlockCounts(np.bincount(labels, minlength=clusters), sums)
 
 
 def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple[Ints, int]:
@@ -260,7 +261,7 @@ def group_blocks(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> tuple
 
     Parameters
     ----------
-    counts : (block, level); sizes : (block,), rows.
+    counts : (block, statistic); sizes : (block,), rows.
 
     Returns
     -------
@@ -303,7 +304,8 @@ def sample_groupings(counts: Floats, sizes: Floats, model: Model, rng: Rng) -> I
     together = isinstance(model.odds, MasterOdds)  # where its authors start
     group = np.zeros(n_blocks, np.int64) if together else np.arange(n_blocks)
     draws = np.empty((sweeps.kept, n_blocks), dtype=np.int64)
-    # as many groups as blocks, many of them empty; sums of whole numbers stay exact in place
+    # as many groups as blocks, many of them empty; sums of whole numbers stay exact in place, and
+    # others nearly so
     blocks = np.column_stack([np.ones(n_blocks), sizes, counts])
     sums = sum_by(group, blocks, n_blocks)
     gains = np.full((n_blocks, n_blocks), np.nan)  # (block, group); nan where a group has changed
@@ -330,10 +332,10 @@ def draw_group(
 
     Parameters
     ----------
-    sums : (group, 2 + level), blocks, rows and cells by level of each group, without this block.
+    sums : (group, 2 + statistic), blocks, rows and sums of each group, without this block.
     own : the group that the block was in.
-    block : (2 + level,), the same of the block.
-    gains : (group,), g(n + n_b) − g(n), n those cells; those that are nan are filled in.
+    block : (2 + statistic,), the same of the block.
+    gains : (group,), g(n + n_b) − g(n), n those sums; those that are nan are filled in.
     uniform : a number from 0 to 1, which decides.
     """
     occupied = np.flatnonzero(sums[:, 0])
@@ -343,7 +345,8 @@ def draw_group(
     stale = choices[np.isnan(gains[choices])]
     if len(stale):
         counts = sums[stale, 2:]
-        joined, apart = model.levels.evidence(np.stack([counts + block[2:], counts]))
+        evidence = model.family.log_evidence(np.stack([counts + block[2:], counts]))
+        joined, apart = evidence.sum(axis=-1)
         gains[stale] = joined - apart
     # the last one is empty: of groups without blocks, one stands for all
     scores = model.odds.log_odds(sums[choices[:-1], 1], block[1]) + gains[choices]

@@ -65,9 +65,9 @@ def cmc(
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
-    weights : "covariance", "independent" or "uniform".
-    settings : seed, threads, variables, missing, and those of the silos' sampler, partition,
-        matching and assignment, as for `silomix.fit`.
+    weights : "covariance", for categories only; "independent" or "uniform".
+    settings : seed, threads, variables, kinds, bins, missing, and those of the silos' sampler,
+        partition, matching and assignment, as for `silomix.fit`.
 
     Examples
     --------
@@ -76,7 +76,8 @@ def cmc(
     5
     """
     one_of("weights", weights, AVERAGES)
-    federation = open_silos(table, silo, unused=["combine"], **settings)
+    knows = "categories" if weights == "covariance" else "all"
+    federation = open_silos(table, silo, knows=knows, unused=["combine"], **settings)
     return _run("cmc", federation, SampleLocally(), AVERAGES[weights])
 
 
@@ -91,8 +92,8 @@ def product(table: Table, silo: str | None = None, **settings: Any) -> RivalResu
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
-    settings : seed, threads, variables, missing, and those of the silos' sampler, partition,
-        matching and assignment, as for `silomix.fit`.
+    settings : seed, threads, variables, kinds, bins, missing, and those of the silos' sampler,
+        partition, matching and assignment, as for `silomix.fit`.
 
     Examples
     --------
@@ -120,8 +121,8 @@ def rabinovich(
     ----------
     table, silo : as for `silomix.fit`.
     clusters : how many there are.
-    settings : seed, threads, variables, missing, and those of the silos' sampler, the solver and
-        the assignment, as for `silomix.fit`.
+    settings : seed, threads, variables, kinds, bins, missing, and those of the silos' sampler, the
+        solver and the assignment, as for `silomix.fit`.
 
     Examples
     --------

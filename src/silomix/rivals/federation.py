@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,6 @@ from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
-from silomix.model.schema import Missing, Shard
 from silomix.model.sentences import quoted
 from silomix.model.table import load
 from silomix.silo.local import Silo
@@ -28,6 +27,8 @@ from silomix.study.roster import read_roster
 from silomix.study.validation import Record, cores
 from silomix.transports.in_process import InProcess
 
+# What `silomix.fit` is told of columns.
+ABOUT = ("variables", "kinds", "bins", "missing")
 # Settings of silomix's steps, by the step that a rival does in its own way, or does without.
 STEPS = {
     "combine": ("aggregation", "oracle", "log_determinant", "solver", "polish", "strategy"),
@@ -46,8 +47,9 @@ class RivalResult:
     labels : (row,), the cluster of each row, from 0, in the order of the table: the place of its
         cluster in `weights` and `probabilities`.
     weights : (draw, cluster). A point estimate is one draw.
-    probabilities : (draw, cluster, level), columns as in `levels`.
-    levels : what each level column stands for: (variable, level).
+    probabilities : (draw, cluster, level), columns as in `levels`; of numbers the parameters, such
+        as mean and standard deviation, in the units of the table.
+    levels : what each column stands for: (variable, level or parameter).
     seconds : by stage, CPU seconds of this process on all its threads.
     bytes_sent : by silo, and by kind of reply, what left it.
     notes : plain sentences that a reader of the result should see.
@@ -122,13 +124,17 @@ class Federation:
         yield
         self.seconds[name] = time.process_time() - start
 
-    def result(self, name: str, weights: Reals, probabilities: Reals, *notes: str) -> RivalResult:
-        """Return the result of a rival; the labels are those that the silos keep."""
+    def result(self, name: str, weights: Reals, parameters: Reals, *notes: str) -> RivalResult:
+        """Return the result of a rival; the labels are those that the silos keep.
+
+        Parameters
+        ----------
+        weights : (draw, cluster); parameters : (draw, cluster, parameter), in the study's units.
+        """
         labels = gather_assignment(self.silos.silos, self.places).labels
-        levels = self.study.table_schema.levels
-        return RivalResult(
-            name, labels, weights, probabilities, levels, self.seconds, self.bytes_sent, notes
-        )
+        family = self.study.pooled_model.family
+        found = weights, family.describe(parameters), family.names()
+        return RivalResult(name, labels, *found, self.seconds, self.bytes_sent, notes)
 
 
 def open_silos(
@@ -137,9 +143,8 @@ def open_silos(
     *,
     seed: int = 0,
     threads: int | None = None,
-    variables: Sequence[str] | None = None,
-    missing: Missing = "marginalise",
     pooled: bool = False,
+    knows: str = "all",
     unused: Collection[str] = (),
     fixed: dict[str, Any] | None = None,
     **settings: Any,
@@ -148,36 +153,42 @@ def open_silos(
 
     Parameters
     ----------
-    table, silo, variables, missing, seed, threads : as for `silomix.fit`; without a silo column
-        the table is one silo.
+    table, silo, seed, threads : as for `silomix.fit`; without a silo column the table is one silo.
     pooled : whether every row leaves its silo, for one that has them all.
+    knows : "categories" or "numbers", if the rival knows no other columns.
     unused, fixed : settings that the rival does not have, all those of some of `STEPS`, or has
         values of its own for.
-    settings : of the study, for what the rival shares with silomix.
+    settings : `ABOUT` columns, as for `silomix.fit`; and of the study, for what the rival shares
+        with silomix.
 
     Raises
     ------
     SettingsError
         When one of the settings is unused or fixed.
+    DataError
+        When the table has columns that the rival does not know.
     """
-    fixed = fixed or {}
+    fixed, about = fixed or {}, {name: settings.pop(name) for name in ABOUT if name in settings}
     refused = {*fixed, *(name for step in unused for name in STEPS.get(step, (step,)))}
     for name in refused & set(settings):
         raise SettingsError(f"{name} cannot be set in this method; leave it out")
     frame = read_table(table)
     roster = read_roster(frame, silo)
-    shard = load(frame, silo=silo, variables=variables, missing=missing)
-    if shard.schema.numbers:
-        listed = quoted([variable.name for variable in shard.schema.numbers])
-        raise DataError(f"the rivals know categories only; leave out or bin {listed}")
-    sizes = np.bincount(roster.places) * shard.codes[0].nbytes
+    shard = load(frame, silo=silo, **about)
+    others = {"categories": shard.schema.numbers, "numbers": shard.schema.categories}
+    if unknown := others.get(knows):
+        listed = quoted([variable.name for variable in unknown])
+        advice = "leave out or bin" if knows == "categories" else "leave out"
+        raise DataError(f"this rival knows {knows} only; {advice} {listed}")
+    sizes = np.bincount(roster.places) * sum(part[0].nbytes for part in shard.cells)
     sent = {name: {"rows": int(size)} for name, size in zip(roster.names, sizes, strict=True)}
     names, places = read_roster(frame, None) if pooled else roster
     # no polish follows a rival, and its own paper fixes the number of sweeps
     settings = {"adaptive": False, "polish": 0} | settings | fixed
     study = make_study(shard.schema, names, seed=seed, **settings)
-    shards = [Shard(shard.schema, shard.codes[places == place]) for place in range(len(names))]
-    own = [Silo(name, place, shards[place], study) for place, name in enumerate(names)]
+    own = [
+        Silo(name, place, shard.some(places == place), study) for place, name in enumerate(names)
+    ]
     silos = InProcess(own, threads=cores(threads), handlers={partial: partial.__call__})
     tally = CountingSilos(silos)
     return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)

@@ -171,7 +171,7 @@ def fedmerdel(
     5
     """
     search, merging = search or Search(), merging or Merging()
-    federation = open_silos(table, silo, unused=settings, **settings)
+    federation = open_silos(table, silo, knows="categories", unused=settings, **settings)
     seed = federation.study.seed
     levels = profile_of(federation.study.table_schema.offsets, search)
     with federation.stage("local"):

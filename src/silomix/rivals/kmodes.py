@@ -17,9 +17,9 @@ from silomix.model.sentences import at_least
 from silomix.rivals.federation import keep_labels, open_silos, points_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Floats, Ints, Rng
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
     from silomix.model.reading import Table
     from silomix.rivals.federation import Federation, Points, RivalResult
     from silomix.silo.local import Silo
@@ -37,11 +37,11 @@ class LocalModes(NamedTuple):
     sizes: Ints
 
 
-class ModeCounts(NamedTuple):
-    """Rows of a silo near each mode, (mode,), and their cells, (mode, level)."""
+class NearCentres(NamedTuple):
+    """Rows of a silo near each centre, (centre,), and what they add up to, (centre, statistic)."""
 
     sizes: Ints
-    counts: Ints
+    statistics: Array
 
 
 def fed_kmodes(
@@ -87,35 +87,49 @@ def fed_kmodes(
     """
     for name, value in (("clusters", clusters), ("rounds", rounds), ("restarts", restarts)):
         at_least(name, value, 1)
-    federation = open_silos(table, silo, unused=settings, **settings)
+    federation = open_silos(table, silo, knows="categories", unused=settings, **settings)
     with federation.stage("rounds"):
-        modes, done = exchange(federation, clusters, rounds, restarts)
+        offsets = federation.study.table_schema.offsets
+        update = partial(update_locally, clusters)
+        server = partial(cluster_modes, offsets=offsets, clusters=clusters, restarts=restarts)
+        modes, done = exchange(federation, STREAM, rounds, update, server)
     with federation.stage("assign"):
-        found: list[ModeCounts] = federation.ask(partial(assign_to_modes, modes))
+        found: list[NearCentres] = federation.ask(partial(assign_to_modes, modes))
     sizes = np.sum([part.sizes for part in found], axis=0)
-    counts = np.sum([part.counts for part in found], axis=0).astype(np.float64)
-    probabilities = shares_of(counts, federation.study.table_schema.offsets)
+    counts = np.sum([part.statistics for part in found], axis=0).astype(np.float64)
+    probabilities = shares_of(counts, offsets)
     weights = sizes / sizes.sum()
     return federation.result("fed_kmodes", weights[None], probabilities[None], f"Rounds: {done}.")
 
 
-def exchange(federation: Federation, clusters: int, rounds: int, restarts: int) -> tuple[Ints, int]:
-    """Run the rounds; return the global modes, (mode, variable), and how many rounds it took."""
-    offsets = federation.study.table_schema.offsets
-    modes, seen, number = None, set[bytes](), 0
+def exchange(
+    federation: Federation,
+    stream: int,
+    rounds: int,
+    update: Callable[..., Any],
+    server: Callable[..., Array],
+) -> tuple[Array, int]:
+    """Run the rounds; return the global centres, (centre, variable), and how many it took.
+
+    Parameters
+    ----------
+    stream : of random numbers.
+    update : asked of each silo with the number of the round and the centres, None at first.
+    server : makes the centres of what the silos answer, with `rng=`.
+    """
+    centres, seen, number = None, set[bytes](), 0
     while True:
-        question = partial(update_locally, number, clusters, modes)
-        found: list[LocalModes] = federation.ask(question)
-        rng = np.random.default_rng([federation.study.seed, STREAM, SERVER, number])
-        modes = cluster_modes(found, offsets, clusters, restarts, rng)
-        if number == rounds or modes.tobytes() in seen:
-            return modes, number
-        seen.add(modes.tobytes())
+        found = federation.ask(partial(update, number, centres))
+        rng = np.random.default_rng([federation.study.seed, stream, SERVER, number])
+        centres = server(found, rng=rng)
+        if number == rounds or centres.tobytes() in seen:
+            return centres, number
+        seen.add(centres.tobytes())
         number += 1
 
 
 def cluster_modes(
-    found: Sequence[LocalModes], offsets: Ints, clusters: int, restarts: int, rng: Rng
+    found: Sequence[LocalModes], *, offsets: Ints, clusters: int, restarts: int, rng: Rng
 ) -> Ints:
     """Return the modes of the silos' modes, weighted by size, in the order of their codes.
 
@@ -192,13 +206,13 @@ def update_modes(points: Points, labels: Ints, modes: Floats, rng: Rng) -> Float
     return np.where(empty[:, None], modes, points_of(codes, points.offsets).cells)
 
 
-def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -> LocalModes:
+def update_locally(clusters: int, number: int, modes: Ints | None, silo: Silo) -> LocalModes:
     """Return the modes of a silo's own rows after one update.
 
     Parameters
     ----------
-    number : of the round, for the randomness.
     clusters : how many to begin with when `modes` is None.
+    number : of the round, for the randomness.
     modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
         random.
     """
@@ -215,10 +229,10 @@ def update_locally(number: int, clusters: int, modes: Ints | None, silo: Silo) -
     return LocalModes(codes_of(own[enough], points.offsets), sizes[enough])
 
 
-def assign_to_modes(modes: Ints, silo: Silo) -> ModeCounts:
+def assign_to_modes(modes: Ints, silo: Silo) -> NearCentres:
     """Have a silo keep its rows' nearest modes, (mode, variable), and count."""
     points = points_of(silo.shard.codes, silo.shard.schema.offsets)
     rng = np.random.default_rng([silo.study.seed, STREAM, SILO, silo.place])
     labels = nearest_mode(points, points_of(modes, points.offsets).cells, rng)
     counts = sum_by(labels, points.cells, len(modes)).astype(np.int64)
-    return ModeCounts(keep_labels(silo, labels, len(modes)), counts)
+    return NearCentres(keep_labels(silo, labels, len(modes)), counts)

@@ -33,8 +33,8 @@ def pooled_mcmc(table: Table, silo: str | None = None, **settings: Any) -> Rival
     Parameters
     ----------
     table, silo : as for `silomix.fit`.
-    settings : seed, threads, variables, missing, and those of the sampler and the partition, as
-        for `silomix.fit`; `preset="paper"` for the paper's.
+    settings : seed, threads, variables, kinds, bins, missing, and those of the sampler and the
+        partition, as for `silomix.fit`; `preset="paper"` for the paper's.
 
     Examples
     --------
@@ -113,7 +113,9 @@ def latent_classes(
     """
     for name, value in (("classes", classes), ("starts", starts)):
         at_least(name, value, 1)
-    federation = open_silos(table, silo, pooled=True, unused=settings, **settings)
+    federation = open_silos(
+        table, silo, pooled=True, knows="categories", unused=settings, **settings
+    )
     (everyone,) = federation.silos.silos
     codes, offsets = everyone.shard.codes, everyone.shard.schema.offsets
     distinct = distinct_rows(codes)

@@ -84,7 +84,7 @@ def permit(query: messages.Query, silo: Silo) -> None:
     A question asked twice gets the same answer and counts once; one about several points counts
     as many times.
     """
-    check_study(silo.study, silo.policy.limits, silo.name)
+    check_study(silo.study, silo.policy, silo.name)
     kind = LIMITED.get(type(query))
     if kind is not None and getattr(silo.policy.exchanges, kind) == 0:
         raise PolicyRefusal(

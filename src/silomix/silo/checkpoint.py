@@ -6,10 +6,10 @@ A checkpoint is a folder:
   refused. It is written last, so a folder without it holds nothing yet.
 - ``labels.npy``, ``weights.npy``, …: the kept draws of all chains, (chain, draw, …), written in
   place as they come.
-- ``chain-0.npz``, …: each chain's labels and the sweep they belong to, replaced in one step.
+- ``chain-0.npz``, …: each chain's state and the sweep it belongs to, replaced in one step.
 
-The files are their owner's alone. Randomness is keyed by sweep, so the labels are the whole state:
-draws written after the last replacement are simply made again, identical.
+The files are their owner's alone. Randomness is keyed by sweep, so a chain needs nothing but its
+state: draws written after the last replacement are simply made again, identical.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # (shape, dtype) of each array by name
 Shapes = dict[str, tuple[tuple[int, ...], type]]
-FORMAT = 1
+FORMAT = 2
 RUN_FILE = "run.json"
 
 
@@ -72,25 +72,25 @@ def open_checkpoint(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -
 
 
 def save_chain(
-    folder: Path, arrays: Mapping[str, Array], chain: int, sweep: int, labels: Bytes
+    folder: Path, arrays: Mapping[str, Array], chain: int, sweep: int, state: Bytes
 ) -> None:
-    """Record that `chain` has finished `sweep` with these labels, its draws on disk first."""
+    """Record that `chain` has finished `sweep` in this state, its draws on disk first."""
     for array in arrays.values():
         if isinstance(array, np.memmap):
             array.flush()
     path = folder / f"chain-{chain}.npz"
     with writing(path, CheckpointError), whole_file(path, alone=True, private=True) as file:
-        np.savez(file, sweep=np.int64(sweep), labels=labels)
+        np.savez(file, sweep=np.int64(sweep), state=state)
 
 
 def load_chain(folder: Path, chain: int) -> tuple[int, Bytes] | None:
-    """Return (sweep, labels) last recorded for `chain`, or None where there is none."""
+    """Return (sweep, state) last recorded for `chain`, or None where there is none."""
     name = f"chain-{chain}.npz"
     if not (folder / name).exists():
         return None
     # opened here: np.load leaves a file that is no archive open
-    with _reading(folder, name) as path, path.open("rb") as file, np.load(file) as state:
-        return int(state["sweep"]), state["labels"]
+    with _reading(folder, name) as path, path.open("rb") as file, np.load(file) as saved:
+        return int(saved["sweep"]), saved["state"]
 
 
 def _make(folder: Path, identity: Mapping[str, Any], shapes: Shapes) -> dict[str, Array]:

@@ -13,6 +13,7 @@ from silomix.errors import DataError, SettingsError, StudyMismatch
 from silomix.model.reading import Table, read_cells, read_table
 from silomix.model.table import expand, load
 from silomix.silo.disclosure import fold_small
+from silomix.silo.known_start import starting_labels
 from silomix.silo.ledger import Account, open_account
 from silomix.silo.partition import partition
 from silomix.silo.relabel import align_draws
@@ -194,11 +195,13 @@ def sample_locally(silo: Silo) -> LocalPosterior:
     sizes = len(study.silos), silo.place, study.seed
     job = Job(study.model.components, study.prior, study.sampling, *sizes)
     running: dict[str, Any] = {"threads": silo.threads, "progress": silo.progress}
+    if study.model.clusters is not None:
+        running["start"] = starting_labels(silo.shard, job, silo.threads)
     blocks = sample_in_blocks(silo.shard, job, checkpoint=silo.checkpoint, **running)
     draws = next(blocks)
     how = settings.model_dump(include={"one_cluster", "threshold", "subsample"})
     while True:
-        clusters = partition(draws, settings.partition, **how)
+        clusters = partition(draws, settings.partition, clusters=study.model.clusters, **how)
         longer = None if ran_enough(draws, clusters, study) else next(blocks, None)
         if longer is None:
             return align_draws(draws, clusters, settings.relabel)

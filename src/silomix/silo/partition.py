@@ -43,6 +43,7 @@ def partition(
     draws: Draws,
     method: str = "linkage",
     *,
+    clusters: int | None = None,
     one_cluster: bool = True,
     threshold: int = 10_000,
     subsample: int = 5_000,
@@ -50,12 +51,14 @@ def partition(
     """Return the one partition of the rows that stands for the draws.
 
     It starts from how often two rows sit together, cuts the rows into 2, 3, … clusters, and
-    keeps the cut with the largest average silhouette width.
+    keeps the cut with the largest average silhouette width. Where no component is spare, it follows
+    the components instead (`follow_components`).
 
     Parameters
     ----------
     draws : of one silo.
     method : "linkage", average linkage; or "pam", k-medoids, which needs the `pam` extra.
+    clusters : how many there are, if that is known: as many as there are components.
     one_cluster : whether the best cut, or the many cuts like it together, must be clearly more
         probable, a posteriori, than a single cluster (`beats_one_cluster`); silhouettes start at
         two clusters and cannot tell. Without it, one cluster is the answer only when nothing tells
@@ -72,18 +75,21 @@ def partition(
     used = None
     if all((part == part[0]).all() for part in draws.shard.cells):  # nothing tells rows apart
         labels = np.zeros(rows, dtype=np.int64)
+    elif clusters is not None:
+        labels = follow_components(draws.labels, draws.log_likelihood, clusters)
     elif rows <= max(threshold, subsample):
         labels, widths = best_cut(draws.labels, draws.components, cuts)
     else:
         used = subsample
         chosen = random_rows(rows, subsample, np.random.default_rng(draws.seed))
         some = np.take(draws.labels, chosen, axis=1)
-        clusters, widths = best_cut(some, draws.components, cuts)
-        labels = place(draws.labels, chosen, clusters, draws.components)
+        found, widths = best_cut(some, draws.components, cuts)
+        labels = place(draws.labels, chosen, found, draws.components)
     if one_cluster and not beats_one_cluster(draws, labels):
         labels = np.zeros_like(labels)
     labels, sizes = largest_first(labels)
-    return Partition(labels, sizes, method, widths, used, chain_agreement(draws, len(sizes)))
+    agreement = chain_agreement(draws, len(sizes), known=clusters is not None)
+    return Partition(labels, sizes, method, widths, used, agreement)
 
 
 def random_rows(rows: int, size: int, rng: Rng) -> Ints:
@@ -238,9 +244,8 @@ def silhouettes(apart: Apart, labels: Ints) -> Floats:
 def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
     """Put every row in one of the clusters of a few chosen rows.
 
-    A row supports cluster k by the mean, over the draws, of the share of the chosen rows in its
-    component that belong to k; a draw in which its component holds no chosen row says nothing.
-    A row that no draw speaks for goes to cluster 0. The chosen rows stay where they are.
+    Each goes where its support is largest (`support_of`), to cluster 0 where no draw speaks for it.
+    The chosen rows stay where they are.
 
     Parameters
     ----------
@@ -253,6 +258,25 @@ def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
     -------
     (row,), 0 … k − 1.
     """
+    placed = support_of(labels, chosen, clusters, components).argmax(axis=1)
+    placed[chosen] = clusters
+    return placed
+
+
+def support_of(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Floats:
+    """Return how far the draws put every row in each of the clusters of a few chosen rows.
+
+    A row supports cluster k by the sum, over the draws, of the share of the chosen rows in its
+    component that belong to k; a draw in which its component holds no chosen row says nothing.
+
+    Parameters
+    ----------
+    labels, chosen, clusters, components : as for `place`.
+
+    Returns
+    -------
+    (row, cluster)
+    """
     n_clusters = int(clusters.max()) + 1
     support = np.zeros((labels.shape[1], n_clusters))
     for start in range(0, len(labels), BYTE):
@@ -260,9 +284,27 @@ def place(labels: Bytes, chosen: Ints, clusters: Ints, components: int) -> Ints:
         overlap = contingency(np.take(some, chosen, axis=1), clusters, components, n_clusters)
         share = overlap / np.maximum(overlap.sum(axis=2, keepdims=True), 1)
         add_support(some, share, support)
-    placed = support.argmax(axis=1)
-    placed[chosen] = clusters
-    return placed
+    return support
+
+
+def follow_components(labels: Bytes, log_likelihood: Floats, components: int) -> Ints:
+    """Return clusters that are components, however these switch: (row,), 0 … k − 1.
+
+    They are those of the most likely draw, of those in which most components hold rows; then each
+    row goes where it is in most draws, unless that leaves a cluster without rows. Trees of rows cut
+    into so many clusters would spend some on single rows, where clusters overlap.
+
+    Parameters
+    ----------
+    labels : (draw, row); log_likelihood : (draw,)
+    components : C⁺.
+    """
+    everyone = np.zeros(labels.shape[1], dtype=np.int64)
+    held = contingency(np.ascontiguousarray(labels), everyone, components, 1)
+    occupied = np.count_nonzero(held, axis=1)[:, 0]
+    likely, _ = largest_first(labels[np.lexsort((log_likelihood, occupied))[-1]])
+    voted = support_of(labels, np.arange(len(likely)), likely, components).argmax(axis=1)
+    return voted if len(np.unique(voted)) == likely.max() + 1 else likely
 
 
 def beats_one_cluster(draws: Draws, labels: Ints) -> bool:
@@ -297,7 +339,7 @@ def log_posterior(draws: Draws, rows: Rows, labels: Ints) -> float:
     return float(evidence + log_partition_prior(members, draws.components, draws.prior.alpha))
 
 
-def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
+def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool = False) -> float:
     """Return how far the partitions that each chain alone gives agree.
 
     The adjusted Rand index of two chains' average-linkage partitions, averaged over all pairs of
@@ -310,6 +352,7 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
     clusters : of the partition that was chosen.
     rows : most rows to compare; of a longer table, a random subsample. Of each chain at most
         `COMPARED_DRAWS` are looked at, evenly spread: an index needs no more.
+    known : whether clusters are components, and so are compared as such.
     """
     chains = np.unique(draws.chain)
     if len(chains) == 1 or clusters == 1:
@@ -323,8 +366,12 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500) -> float:
     for chain in chains:
         places = np.flatnonzero(draws.chain == chain)
         some = places[:: -(-len(places) // COMPARED_DRAWS)]
-        apart = draws_apart(draws.labels[some[:, None], chosen])
-        cuts.append(linkage_cuts(apart, most)[clusters - 2 :])
+        labels = draws.labels[some[:, None], chosen]
+        if known:
+            found = follow_components(labels, draws.log_likelihood[some], draws.components)
+            cuts.append(found[None])
+        else:
+            cuts.append(linkage_cuts(draws_apart(labels), most)[clusters - 2 :])
     best = [
         max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
     ]

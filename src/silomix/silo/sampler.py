@@ -69,6 +69,7 @@ def sample_shard(
     progress: Callable[[Progress], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1000,
+    start: Bytes | None = None,
     since: Draws | None = None,
 ) -> Draws:
     """Sample one silo's posterior, for as long as the schedule says.
@@ -80,6 +81,7 @@ def sample_shard(
     progress : called now and then from this thread.
     checkpoint : a folder; a run that was stopped in any way goes on from there, identical.
     checkpoint_every : sweeps between checkpoints.
+    start : (chain, row), labels to begin with; at random when left out.
     since : draws of the same job with a shorter schedule; the chains go on where those ended.
     """
     chains, folder = job.schedule.chains, None if checkpoint is None else Path(checkpoint)
@@ -96,7 +98,7 @@ def sample_shard(
     plan = sweeps.prepare(shard, job.components, alpha, family)
     sharing = max(1, threads // chains) if shard.rows >= ROWS_TO_SHARE else 1
     done = [since.schedule.iterations if since else 0] * chains
-    run = _Run(job, sweeps, plan, arrays, sharing, folder, checkpoint_every, since, done)
+    run = _Run(job, sweeps, plan, arrays, sharing, folder, checkpoint_every, start, since, done)
     return _collect(shard, run, _run_chains(run, threads, progress))
 
 
@@ -107,7 +109,7 @@ def sample_in_blocks(
 
     A block's draws are those of `sample_shard` with the block as its schedule. Every block has a
     checkpoint folder of its own; a run that was stopped begins again with the first and finds
-    what was done; threads and progress are those of `sample_shard`.
+    what was done; threads, progress and start are those of `sample_shard`.
     """
     blocks, draws = job.schedule.blocks, None
     for block in blocks:
@@ -137,7 +139,7 @@ def _identity(shard: Shard, job: Job) -> dict[str, Any]:
     return {"rows": rows, **asdict(job)}
 
 
-def _collect(shard: Shard, run: _Run, last_labels: Bytes) -> Draws:
+def _collect(shard: Shard, run: _Run, last_states: Bytes) -> Draws:
     job, arrays, joined = run.job, run.arrays, {}
     for name in ("labels", "weights", "probabilities", "log_likelihood"):
         array = np.asarray(arrays[name])
@@ -147,7 +149,7 @@ def _collect(shard: Shard, run: _Run, last_labels: Bytes) -> Draws:
         shard=shard,
         **joined,
         chain=np.repeat(np.arange(job.schedule.chains), job.schedule.kept),
-        last_labels=last_labels,
+        last_states=last_states,
         prior=job.prior,
         silos=job.silos,
         seed=job.seed,
@@ -166,6 +168,7 @@ class _Run:
     arrays : the kept draws by name, (chain, draw, …); memory maps where there is a checkpoint.
     threads : for the rows of each chain.
     folder, every : of the checkpoint, and the sweeps between two.
+    start : (chain, row), labels to begin with, if any are given.
     since : what the chains go on from.
     done : sweeps of each chain so far.
     stop : set when the chains are to end.
@@ -178,6 +181,7 @@ class _Run:
     threads: int
     folder: Path | None
     every: int
+    start: Bytes | None
     since: Draws | None
     done: list[int]
     stop: threading.Event = field(default_factory=threading.Event)
@@ -188,15 +192,15 @@ _unsaid = threading.Lock()
 
 
 def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | None) -> Bytes:
-    """Run all chains on a pool and return their last labels; this thread hears Ctrl-C."""
+    """Run all chains on a pool and return their last states; this thread hears Ctrl-C."""
     chains, last = run.job.schedule.chains, run.job.schedule.iterations
     with (
         install_recorder("numba:compile") as compiled,  # not where a kernel is loaded from disk
         ThreadPoolExecutor(max_workers=max(1, min(threads, chains))) as pool,
     ):
         try:
-            labels = [pool.submit(_run_chain, run, chain) for chain in range(chains)]
-            waiting = set(labels)
+            ends = [pool.submit(_run_chain, run, chain) for chain in range(chains)]
+            waiting = set(ends)
             while waiting:
                 finished, waiting = wait(waiting, SECONDS_PER_CALL, FIRST_EXCEPTION)
                 for chain in finished:
@@ -212,7 +216,7 @@ def _run_chains(run: _Run, threads: int, progress: Callable[[Progress], None] | 
         except BaseException:
             run.stop.set()  # the pool's exit then waits for no more than one kernel call
             raise
-    return np.array([chain.result() for chain in labels])
+    return np.array([chain.result() for chain in ends])
 
 
 def _run_chain(run: _Run, chain: int) -> Bytes:
@@ -220,9 +224,12 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
     key, last = chain_key(job.seed, job.silo, chain), schedule.iterations
     kept = KeptDraws(**{name: np.asarray(array)[chain] for name, array in run.arrays.items()})
     saved = run.folder and load_chain(run.folder, chain)
-    since = run.since and (run.since.schedule.iterations, run.since.last_labels[chain])
-    sweep, labels = saved or since or (0, run.sweeps.start(run.plan, key))
-    state = run.sweeps.resume(run.plan, key, labels, run.threads)
+    since = run.since and (run.since.schedule.iterations, run.since.last_states[chain])
+    begun = run.sweeps.start(run.plan, key)
+    if run.start is not None:
+        begun[: run.start.shape[1]] = run.start[chain]
+    sweep, begun = saved or since or (0, begun)
+    going = run.sweeps.resume(run.plan, key, begun, run.threads)
     run.done[chain], step, saved_at = sweep, 1, sweep
     with ThreadPoolExecutor(run.threads) if run.threads > 1 else nullcontext() as pool:
         while sweep < last and not run.stop.is_set():
@@ -230,12 +237,12 @@ def _run_chain(run: _Run, chain: int) -> Bytes:
             if run.folder:
                 until = min(until, saved_at + run.every)
             began = time.monotonic()
-            run.sweeps.advance(state, range(sweep + 1, until + 1), schedule, kept, pool)
+            run.sweeps.advance(going, range(sweep + 1, until + 1), schedule, kept, pool)
             # twice as many sweeps in the next call, but not more than fit in its time
             per_sweep = (time.monotonic() - began) / (until - sweep)
             step = max(1, min(2 * step, int(SECONDS_PER_CALL / max(per_sweep, 1e-9))))
             sweep = run.done[chain] = until
             if run.folder and (until - saved_at >= run.every or until == last):
-                save_chain(run.folder, run.arrays, chain, until, state.labels)
+                save_chain(run.folder, run.arrays, chain, until, going.state)
                 saved_at = until
-    return state.labels
+    return going.state

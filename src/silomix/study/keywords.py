@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from silomix.errors import SettingsError
 from silomix.model.sentences import at_least, did_you_mean, one_of
-from silomix.study.settings import Evidence, Lbfgs, Polish, Study
+from silomix.study.settings import Evidence, Hungarian, Lbfgs, Polish, Study
 from silomix.study.validation import Record, quote, refusal, validate
 from silomix.study.variables import describe
 
@@ -99,6 +99,11 @@ SETTINGS["kept"] = Setting(
 )
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}
 
+# What else follows from a known number of clusters, unless it is given. No component is spare, so
+# the prior of the weights need not empty any: it is uniform, as is a silo's share of it, and the
+# largest that silos' policies allow.
+KNOWN_CLUSTERS = {"alpha": 1.0, "matching": Hungarian(absorb=0), "one_cluster": False}
+
 # Named sets of keywords: "paper" is the method of Fendler et al. (2026); "files" is for silos that
 # answer by hand: one trip for their summaries and one for the rows, and it asks nothing that the
 # default policy of a silo refuses; "network" is for silos that are online: no distinct rows travel,
@@ -173,13 +178,16 @@ def make_study(
     methods = _state({"matching": Evidence(), "solver": Lbfgs()})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
+    if stated.get(PATHS["clusters"]) is not None:
+        methods |= _state({**KNOWN_CLUSTERS, "components": stated[PATHS["clusters"]]})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {
         "missing": schema.missing,
         "silos": silos,
         "variables": [describe(variable) for variable in schema.variables],
     }
-    for (*tables, last), value in _derive_start(_derive_schedule(values)).items():
+    values = _derive_radius(_derive_start(_derive_schedule(values)))
+    for (*tables, last), value in values.items():
         table = document
         for name in tables:
             table = table.setdefault(str(name), {})
@@ -258,3 +266,13 @@ def _derive_start(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
     solver = PATHS["solver"][:-1]
     rough = {(*solver, "starts"): 1, (*solver, "tolerance"): 0.2, ("aggregation", "draws"): 40}
     return rough | values
+
+
+def _derive_radius(values: dict[KeyPath, Any]) -> dict[KeyPath, Any]:
+    """Let the ball shrink as fast as the posterior does where the number of clusters is known.
+
+    Fendler et al. (2026), discussion: (log n / n)^(1/2) for a finite mixture.
+    """
+    if values.get(PATHS["clusters"]) is None or values[PATHS["matching"]] != "ball":
+        return values
+    return {("matching", "exponent"): 0.5} | values

@@ -10,7 +10,8 @@ import tomli_w
 from pydantic import AfterValidator, Field
 
 from silomix.errors import PolicyRefusal, SettingsError
-from silomix.model.sentences import did_you_mean
+from silomix.model.families import KINDS
+from silomix.model.sentences import did_you_mean, listing
 from silomix.study.study_file import digest, read_toml, write_toml
 from silomix.study.validation import Record, check_distinct, check_text, quote, rule, validate
 
@@ -203,8 +204,16 @@ def policy_digest(policy: Policy) -> str:
     return digest(policy, without="name")[:DIGEST_LENGTH]
 
 
-def check_study(study: Study, limits: Limits, silo: str) -> None:
+def check_study(study: Study, policy: Policy, silo: str) -> None:
     """Refuse a study that sets more than the silo's policy lets it, before any work is done."""
+    limits = policy.limits
+    exact = [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
+    if exact and policy.has_rules:
+        raise PolicyRefusal(
+            f"{silo}: {listing(exact)} can only leave as exact sums of products, and the silo's "
+            "policy rounds; declare them gaussian in the study, or let the policy's owner set "
+            "minimum_count to 0 and round_to to 1"
+        )
     schedule, weighing = study.sampling, study.aggregation
     asks = weighing.method == "vcmc" and weighing.oracle == "federated"
     # the starting points that a question about gradients is about

@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from silomix.model.draws import Schedule
 from silomix.model.prior import PooledModel, Prior
 from silomix.model.schema import Missing, Schema, Variable
-from silomix.study.validation import Record, check_roster, check_silo, check_writable, rule
+from silomix.study.validation import (
+    Record,
+    check_roster,
+    check_silo,
+    check_writable,
+    quote,
+    rule,
+)
 from silomix.study.variables import VariableSettings, check_variables
 
 FORMAT: Literal[1] = 1
@@ -48,6 +63,7 @@ class ModelSettings(Record):
     Attributes
     ----------
     components : More than the clusters you expect; spare ones stay empty.
+    clusters : How many there are, if known, and every silo has them all.
     alpha : Prior of cluster sizes; less for fewer clusters.
     beta : Prior of levels; 1 is uniform, more is smoother.
     fractionate : Whether each of S silos takes the prior to the power 1/S.
@@ -55,10 +71,16 @@ class ModelSettings(Record):
     """
 
     components: Annotated[int, Field(ge=1, le=255)] = keyword(15, SAMPLER)
+    clusters: Annotated[int, Field(ge=2, le=255)] | None = keyword(None, SAMPLER)
     alpha: Positive = keyword(Prior.alpha, SAMPLER)
     beta: Positive = keyword(Prior.beta, SAMPLER)
     fractionate: bool = keyword(Prior.fractionate)
     drift: Literal["learn", "none"] = keyword("learn", SAMPLER, paper="none")
+
+    @model_serializer(mode="wrap")
+    def _known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a number of clusters that is not known: files and digests never had one."""
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 class ScheduleSettings(Record):
@@ -350,6 +372,20 @@ class Study(Record):
         if self.table_schema.numbers and self.aggregation.oracle == "contingency":
             text = "is contingency; distinct rows of numbers are the rows: it must be federated"
             raise rule(text, key="oracle")
+        return self
+
+    @model_validator(mode="after")
+    def _keep_known_clusters(self) -> Self:
+        known, matching = self.model.clusters, self.matching
+        stated = {
+            "components": (self.model.components, known),
+            "one_cluster": (self.local.one_cluster, False),
+            "absorb": (matching.absorb, 0),
+        }
+        for key, (value, needed) in stated.items():
+            if known is not None and value != needed:
+                text = f"is {quote(value)}; where clusters is {known} it must be {quote(needed)}"
+                raise rule(text, key=key)
         return self
 
     @property

@@ -47,10 +47,11 @@ class VariableSettings(Record):
     levels: Annotated[tuple[Text, ...], AfterValidator(check_distinct)] | None = None
     location: float | None = None
     scale: Annotated[float, Field(gt=0)] | None = None
-    transform: Literal["none", "log"] | None = None
+    transform: Literal["none", "log", "logit"] | None = None
     spike: float | None = None
     source: Text | None = None
     edges: tuple[float, ...] | None = None
+    prior: tuple[float, Annotated[float, Field(gt=0)]] | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -65,6 +66,14 @@ class VariableSettings(Record):
             self._check_levels()
         elif KINDS[self.kind].units == "raw":
             self._check_raw(KINDS[self.kind].word, KINDS[self.kind].support)
+        return self
+
+    @model_validator(mode="after")
+    def _check_parameter(self) -> Self:
+        if self.kind != "parameter" and self.prior is not None:
+            raise rule(f"is not a setting of a {self.kind} variable", key="prior")
+        if self.kind != "parameter" and self.transform == "logit":
+            raise rule("is 'logit'; it must be 'none' or 'log'", key="transform")
         return self
 
     def _check_levels(self) -> None:

@@ -241,7 +241,7 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
     best = now = _judge(clusters, drifting, find)
     for _ in range(PASSES):
         gains = [gain_by_variable(clusters, now.groups, each) for each in (drifting, alike)]
-        drifts = gains[0] > gains[1]
+        drifts = family.together(gains[0]) > family.together(gains[1])
         if not drifts.any() or np.array_equal(drifts, now.profile.drifts):
             break
         chosen = np.repeat(drifts, family.posterior_numbers)
@@ -256,7 +256,7 @@ def _best_at(clusters: LocalClusters, alike: Profile, kappa: float, find: Find) 
 
 def _judge(clusters: LocalClusters, profile: Profile, find: Find) -> Judged:
     groups = find(profile)
-    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts)
+    value = join_gain(clusters, groups, profile) + _log_prior(profile.drifts[profile.family.leads])
     return Judged(value, groups, profile)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from silomix.model.families import compiled_sweeps, feature_sweeps
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.gaussian import Gaussian
+from silomix.model.families.gaussian_full import FullGaussian
+from silomix.model.families.parameter import Parameter
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
 
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 
 # The family of each kind of numbers, by the word that tables and study files have for it. A class
 # that is added here, in every program that reads the study, is a kind like the others.
-KINDS: dict[str, type[NumberFamily]] = {"gaussian": Gaussian, "poisson": Poisson}
+KINDS: dict[str, type[NumberFamily]] = {
+    "gaussian": Gaussian,
+    "gaussian-full": FullGaussian,
+    "poisson": Poisson,
+    "parameter": Parameter,  # of clusters sampled elsewhere: no column of a table
+}
 
 
 def all_kinds() -> list[str]:

@@ -52,6 +52,11 @@ class Chain:
     labels: Bytes
     work: Workspace
 
+    @property
+    def state(self) -> Bytes:
+        """What the chain goes on from: its labels."""
+        return self.labels
+
 
 def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
     """Lay the shard out for the sweep, with the silo's share of the prior."""

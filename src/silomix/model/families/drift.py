@@ -52,8 +52,8 @@ def draw_shared(statistics: Array, shared: Shared, family: Product, rng: Rng) ->
 
 def draw_kappa(statistics: Array, shared: Shared, family: Product, rng: Rng) -> Floats:
     """Draw κ of every chain and variable on the grid: (chain, variable)."""
-    same = np.isinf(shared.kappa).sum(axis=1)
-    drifting = shared.kappa.shape[1] - same
+    same = np.isinf(shared.kappa[:, family.leads]).sum(axis=1)
+    drifting = int(family.leads.sum()) - same
     # the odds of drift are a ratio of two gammas: a Beta(1, 1) prior, updated
     log_odds = np.log(rng.standard_gamma(1.0 + drifting)) - np.log(rng.standard_gamma(1.0 + same))
     current = np.searchsorted(GRID, shared.kappa)

@@ -1,7 +1,8 @@
 """What a kind of variable must know of itself, and how kinds stand side by side in one table.
 
-A family is a block of variables of one kind, independent of each other within a cluster. Everything
-else in the package sees three flat vectors of it:
+A family is a block of variables of one kind, independent of each other within a cluster but for
+those of a joint family, such as `gaussian_full`. Everything else in the package sees three flat
+vectors of it:
 
 statistics (..., T)
     T(x) summed over the rows of a cluster: level counts; or n, Σx and Σx². They add up over rows,
@@ -33,7 +34,7 @@ from silomix.kernels.dirichlet_multinomial import GRID
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules, Said
     from silomix.model.schema import Variable
 
@@ -124,6 +125,25 @@ class Family(ABC):
     @abstractmethod
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic)."""
+
+    def hides(self, cells: Array) -> Bools:
+        """Tell which rows have a density that is no T · η, none: (row,).
+
+        Of such rows `features` is zero, and the next three methods are asked instead.
+        """
+        return np.zeros(len(cells), dtype=np.bool_)
+
+    def log_density(self, cells: Array, parameters: Floats) -> Floats:
+        """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
+        return np.asarray(self.features(cells) @ self.natural(parameters).T)
+
+    def complete(self, cells: Array, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
+        """Draw T(x) given what is seen of the rows, and their labels: (row, statistic)."""
+        return self.features(cells)
+
+    def expected_features(self, cells: Array, parameters: Floats) -> Floats:
+        """Return E T(x) given what is seen of the rows, by cluster: (row, cluster, statistic)."""
+        return np.repeat(self.features(cells)[:, None], len(parameters), axis=1)
 
     @abstractmethod
     def moments(self, parameters: Reals) -> Reals:
@@ -251,6 +271,19 @@ class Family(ABC):
     def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return what discounting leaves out of the log probability: (..., variable)."""
 
+    @property
+    def leads(self) -> Bools:
+        """Which variables have a κ of their own, all of them: (variable,).
+
+        One that has none differs between silos together with the last before it that does.
+        """
+        return np.ones(len(self.variables), dtype=np.bool_)
+
+    def together(self, values: Floats) -> Floats:
+        """Return log probabilities summed over the variables that share a κ: (..., variable)."""
+        sums = np.add.reduceat(values, np.flatnonzero(self.leads), axis=-1)
+        return sums[..., np.cumsum(self.leads) - 1]
+
     def unrelated(self, statistics: Floats, worth: Floats) -> Floats:
         """Return the prior, as posterior numbers, that clusters which differ seem to come from.
 
@@ -262,7 +295,7 @@ class Family(ABC):
         """
         best, chosen = np.full(len(self.variables), -np.inf), self.prior()
         for tried, against in self.priors_near(statistics):
-            value = worth @ self.log_evidence(statistics, tried) - against
+            value = self.together(worth @ self.log_evidence(statistics, tried)) - against
             better = value > best
             best = np.where(better, value, best)
             chosen = np.where(np.repeat(better, self.posterior_numbers), tried, chosen)
@@ -289,12 +322,13 @@ class Family(ABC):
         """
         grid = np.repeat(GRID[:, None], current.shape[1], axis=1)
         by_silo = [self.log_marginal(statistics, parameters, kappa) for kappa in grid]
-        values = np.array(by_silo).sum(axis=(1, 3))
+        values = self.together(np.array(by_silo).sum(axis=(1, 3)))
         # the last point, ∞, stands apart
         values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
         masses = np.cumsum(np.exp(values - values.max(axis=0)), axis=0)
         thresholds = rng.random(values.shape[1:]) * masses[-1]
-        return np.asarray((masses <= thresholds).sum(axis=0))
+        drawn = (masses <= thresholds).sum(axis=0)
+        return np.asarray(drawn[:, self.leads][:, np.cumsum(self.leads) - 1])
 
     @abstractmethod
     def shared_posterior(

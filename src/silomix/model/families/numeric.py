@@ -31,15 +31,18 @@ class NumberFamily(Family):
     Attributes
     ----------
     word : what messages call the cells.
-    units : "raw", with the mean of the cells as the study's location; or "scaled" by location and
-        scale, with mean and standard deviation as the parameters.
+    units : "raw", with the mean of the cells as the study's location; "scaled" by location and
+        scale, with mean and standard deviation as the parameters; or "parameter", where there are
+        no cells.
+    has_rules : whether its sums can leave rounded; a policy that rounds refuses those that cannot.
     support : which cells there can be, a word of `SUPPORTS` in `silomix.model.numbers`.
     parameter_words, statistic_words, posterior_words : what each variable has; the mean of x comes
         first among the parameters, n among the statistics.
     """
 
     word: ClassVar[str] = "numbers"
-    units: ClassVar[Literal["scaled", "raw"]] = "raw"
+    units: ClassVar[Literal["scaled", "raw", "parameter"]] = "raw"
+    has_rules: ClassVar[bool] = True
     support: ClassVar[Literal["all", "positive", "counts"]] = "positive"
     parameter_words: ClassVar[tuple[str, ...]] = ("mean",)
     statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx")
@@ -175,6 +178,24 @@ class NumberFamily(Family):
     @abstractmethod
     def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Return the log density of the mean statistics, (..., variable, sum), but for T · η."""
+
+
+class ExactFamily(NumberFamily):
+    """A block of numbers whose sums no rule can round: policies that round refuse the study."""
+
+    has_rules = False
+
+    def breach(self, mean: Floats, concentration: Floats, sizes: Ints, rules: Rules) -> str:
+        """Say that no rule lets them out, whatever the release claims."""
+        return f"has {self.word} that leave only where no rule is set"
+
+    def bounds(self) -> tuple[Floats, Floats]:
+        """Never asked for, as there are no rules."""
+        raise NotImplementedError
+
+    def log_sums(self, means: Floats, rows: Floats) -> Floats:
+        """Never asked for, as there are no rules."""
+        raise NotImplementedError
 
 
 def drifting(kappa: Floats) -> tuple[Bools, Floats]:

@@ -20,7 +20,7 @@ from silomix.model.families.rounded import Rounded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from silomix.kernels.arrays import Array, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rules, Said
     from silomix.model.schema import Shard, Variable
 
@@ -91,6 +91,11 @@ class Product:
         """How many posterior numbers each variable has: (variable,)."""
         return np.concatenate([block.posterior_numbers for block in self.blocks])
 
+    @cached_property
+    def leads(self) -> Bools:
+        """Which variables have a κ of their own: (variable,)."""
+        return np.concatenate([block.leads for block in self.blocks])
+
     @property
     def is_categorical(self) -> bool:
         """Whether all variables are categories, for which there are faster kernels."""
@@ -160,6 +165,30 @@ class Product:
         cells = zip(self.blocks, shard.cells, strict=True)
         return np.asarray(sum(block.log_base(part) for block, part in cells))
 
+    def hides(self, shard: Shard) -> Bools:
+        """Tell which rows have a density that is no T · η: (row,)."""
+        cells = zip(self.blocks, shard.cells, strict=True)
+        return np.any([block.hides(part) for block, part in cells], axis=0)
+
+    def _of_rows(self, method: str, shard: Shard, parameters: Floats, *given: Any) -> list[Any]:
+        """Call a method of every block with its cells and parameters."""
+        found = []
+        for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True):
+            found.append(getattr(block, method)(cells, parameters[:, spans[PARAMETER]], *given))
+        return found
+
+    def log_density(self, shard: Shard, parameters: Floats) -> Floats:
+        """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
+        return np.asarray(sum(self._of_rows("log_density", shard, parameters)))
+
+    def complete(self, shard: Shard, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
+        """Draw T(x) given what is seen of the rows, and their labels: (row, statistic)."""
+        return np.asarray(side_by_side(self._of_rows("complete", shard, parameters, labels, rng)))
+
+    def expected_features(self, shard: Shard, parameters: Floats) -> Floats:
+        """Return E T(x) given what is seen of the rows, by cluster: (row, cluster, statistic)."""
+        return np.asarray(side_by_side(self._of_rows("expected_features", shard, parameters)))
+
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
     scaled_difference = of_blocks(Family.scaled_difference, PARAMETER, PARAMETER)
@@ -189,6 +218,7 @@ class Product:
     mean_problems = of_blocks(Family.mean_problems, STATISTIC, join=first_problem)
     discount = of_blocks(Family.discount, STATISTIC, VARIABLE)
     log_remainder = of_blocks(Family.log_remainder, STATISTIC, VARIABLE)
+    together = of_blocks(Family.together, VARIABLE)
     unrelated = of_blocks(Family.unrelated, STATISTIC)
     draw_kappa = of_blocks(Family.draw_kappa, STATISTIC, PARAMETER, VARIABLE)
     shared_posterior = of_blocks(Family.shared_posterior, STATISTIC, PARAMETER, VARIABLE)

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp, softmax
 
 from silomix.kernels.distinct_rows import RowTable, distinct_rows, row_table
 from silomix.kernels.feature_rows import expected_sums, share_features, sum_by_label
@@ -26,6 +26,7 @@ from silomix.kernels.likelihood import (
 )
 from silomix.model.families import compiled_sweeps, feature_sweeps
 from silomix.model.families.categorical import SMALLEST_PROBABILITY
+from silomix.model.families.feature_sweeps import FeatureRows
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Ints, Reals
@@ -58,6 +59,10 @@ class Rows:
         return np.ascontiguousarray(made)
 
     @cached_property
+    def _rows(self) -> FeatureRows:
+        return FeatureRows.of(self.family, self.shard, self.features)
+
+    @cached_property
     def log_base(self) -> Floats:
         """What log p(x) has beside T · η: (row,)."""
         return self.family.log_base(self.shard)
@@ -80,7 +85,7 @@ class Rows:
             how = alpha, sweeps, threads
             return compiled_sweeps.draw_given_parameters(self._layout, key, given, *how)
         found = feature_sweeps.draw_given_parameters(
-            self.family, self.features, key, given, alpha, sweeps, threads=threads
+            self._rows, key, given, alpha, sweeps, threads=threads
         )
         statistics, members, weights, log_likelihood = found
         return statistics, members, weights, log_likelihood + self.log_base.sum()
@@ -100,9 +105,17 @@ class Rows:
         """
         if self.family.is_categorical:
             return expected_counts(weights, parameters, self._table, threads)
-        value, members, statistics = expected_sums(
-            self.features, self.family.columns(parameters), np.log(weights), threads
-        )
+        rows, logs = self._rows, np.log(weights)
+        natural = self.family.columns(parameters)
+        value, members, statistics = expected_sums(rows.visible, natural, logs, threads)
+        if rows.hidden.rows:
+            scores = rows.hidden_scores(parameters) + logs[:, None]
+            shares = softmax(scores, axis=2)
+            value += logsumexp(scores, axis=2).sum(axis=1)
+            members += shares.sum(axis=1)
+            for draw, own in enumerate(parameters):
+                features = self.family.expected_features(rows.hidden, own)
+                statistics[draw] += np.einsum("rc,rcf->cf", shares[draw], features)
         return value + self.log_base.sum(), members, statistics
 
     def membership(self, weights: Reals, parameters: Reals, threads: int = 1) -> RowMembership:
@@ -117,7 +130,15 @@ class Rows:
             steps = make_steps(weights, parameters, self.shard.schema.offsets)
             return share_rows(self.shard.codes, steps, log_weights(weights), threads)
         logs = np.log(np.maximum(weights.astype(np.float64), SMALLEST_PROBABILITY))
-        found = share_features(self.features, self.family.columns(parameters), logs, threads)
+        rows, natural = self._rows, self.family.columns(parameters)
+        found = share_features(rows.visible, natural, logs, threads)
+        if rows.hidden.rows:
+            shares, densities = np.empty((len(rows.seen), logs.shape[1])), np.empty(len(rows.seen))
+            shares[rows.seen], densities[rows.seen] = found
+            scores = rows.hidden_scores(parameters) + logs[:, None]
+            shares[~rows.seen] = softmax(scores, axis=2).mean(axis=0)
+            densities[~rows.seen] = logsumexp(scores, axis=(0, 2)) - np.log(len(scores))
+            found = shares, densities
         return RowMembership(found[0], found[1] + self.log_base)
 
     def sum_statistics(self, labels: Ints, clusters: int) -> Array:
@@ -136,5 +157,10 @@ class Rows:
         weights : (component,); parameters : (draw, component, parameter)
         """
         scores = np.tensordot(self.features[some], self.family.natural(parameters), axes=(1, 2))
+        hides = np.flatnonzero(~self._rows.seen[some])
+        if len(hides):
+            apart = self.shard.some(np.arange(self.shard.rows)[some][hides])
+            found = [self.family.log_density(apart, own) for own in parameters]
+            scores[hides] = np.stack(found, axis=1)
         logs = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
         return np.asarray(log_softmax(scores + logs, axis=2))

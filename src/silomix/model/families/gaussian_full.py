@@ -1,0 +1,498 @@
+"""Numbers that are jointly normal within a cluster: one covariance matrix for each cluster.
+
+    x | Σ ~ N(m, Σ),   m | Σ ~ N(0, Σ/λ₀),   Σ ~ inverse-Wishart(ν₀, Ψ₀)
+
+in the units of the study, with λ₀ = 0.01, ν₀ = d + 2 and Ψ₀ = I/2: in one dimension the prior of
+`gaussian`. All variables of this kind are one block. Under drift a silo's means are normal around
+the shared ones, N(m, Σ/(κ + 1)) with one κ for the block, and Σ is shared.
+
+A row with a missing cell says what its known cells say: its label is drawn by their density, and
+then the missing cells given the label, for the sums.
+
+Variable j has the parameters (mean, sd, correlations with the variables before it), the statistics
+(n, Σx_j, Σx_j², Σx_j x_i of those before it), and the numbers (m, λ, ν, Ψ_jj, Ψ_ji) of the
+posterior. What belongs to the block and to no single variable stands with the first.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import digamma, gammaincinv, gammaln, multigammaln
+
+from silomix.model.families.gaussian import (
+    LOG_2PI,
+    MEAN_SIZES,
+    PRIOR,
+    SMALLEST_B,
+    SMALLEST_GAMMA,
+    SPREAD_SIZES,
+    Gaussian,
+)
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.model.families.symmetric_columns import (
+    halves,
+    inverse,
+    log_det,
+    outer,
+    pack,
+    positive,
+    quadratic,
+    unpack,
+    with_diagonal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+
+# of a correlation: the matrix must stay positive definite in single precision
+MOST_CORRELATED = 0.9999
+# added to a variance of few rows, so that two clusters can be compared
+RIDGE = 0.01
+
+
+class FullGaussian(ExactFamily):
+    """A block of jointly normal variables: see `silomix.model.families.family.Family`."""
+
+    units = "scaled"
+    support = "all"
+    parameter_words = ("mean", "sd")
+    log_base = Gaussian.log_base
+
+    @property
+    def size(self) -> int:
+        """d, how many variables there are."""
+        return len(self.variables)
+
+    @property
+    def parameters(self) -> Ints:
+        """How many parameters each variable has."""
+        return 2 + np.arange(self.size)
+
+    @property
+    def statistics(self) -> Ints:
+        """How many statistics each variable has."""
+        return 3 + np.arange(self.size)
+
+    @property
+    def posterior_numbers(self) -> Ints:
+        """How many posterior numbers each variable has."""
+        return 4 + np.arange(self.size)
+
+    @property
+    def leads(self) -> Bools:
+        """Which variables have a κ of their own: the first, and the others with it."""
+        return np.arange(self.size) == 0
+
+    def _matrices(self, parameters: Reals) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return means, sds, correlations and covariances."""
+        m, correlations = unpack(parameters, 1, self.size)
+        s = np.diagonal(correlations, axis1=-2, axis2=-1).copy()
+        correlations = np.where(np.eye(self.size, dtype=bool), 1.0, correlations)
+        return m, s, correlations, correlations * outer(s)
+
+    def _parameters(self, m: Floats, covariances: Floats) -> Floats:
+        """Return the parameters of normal distributions with these means and covariances."""
+        variances = np.diagonal(covariances, axis1=-2, axis2=-1)
+        s = np.sqrt(np.maximum(variances, SMALLEST_B))
+        return pack(m, with_diagonal(covariances / outer(s), s))
+
+    def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
+        """Return n, (...,), Σx and Σxxᵀ."""
+        n, total, squares = unpack(statistics, 2, self.size)
+        return n[..., 0], total, squares
+
+    def _in_column(self, values: Floats) -> Floats:
+        """Return what belongs to the block in the column of the first variable."""
+        columns = np.zeros((*values.shape, self.size))
+        columns[..., 0] = values
+        return columns
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return the variable and what it is called of each parameter."""
+        names = [variable.name for variable in self.variables]
+        words = [
+            ("mean", "sd", *(f"correlation with {other}" for other in names[:place]))
+            for place in range(self.size)
+        ]
+        return [(name, word) for name, own in zip(names, words, strict=True) for word in own]
+
+    def describe(self, parameters: Reals) -> Floats:
+        """Return means and sds in the units of the table; correlations have none."""
+        m, s, correlations, _ = self._matrices(parameters)
+        scales = np.array([variable.scale for variable in self.variables])
+        return pack(m * scales + self.locations, with_diagonal(correlations, s * scales))
+
+    def whole(self, parameters: Reals, weights: Reals) -> Floats:
+        """Return the means over all rows, and sds and correlations within clusters."""
+        m, _, _, covariances = self._matrices(parameters)
+        mean = np.einsum("tc,tcq->tq", weights, m)
+        return self._parameters(mean, np.einsum("tc,tcqr->tqr", weights, covariances))
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return differences of means in sds, log ratios of sds, differences of correlations."""
+        m, s, own, _ = self._matrices(parameters)
+        mean, within, overall, _ = self._matrices(whole)
+        return pack((m - mean) / within, with_diagonal(own - overall, np.log(s / within)))
+
+    def features(self, cells: Floats) -> Floats:
+        """Return T(x), (row, statistic); zeros of a row with a missing cell, which has none."""
+        known = ~self.hides(cells)
+        x = np.where(known[:, None], cells, 0.0)
+        return pack(np.broadcast_to(known[:, None], x.shape), x, outer(x))
+
+    def hides(self, cells: Floats) -> Bools:
+        """Tell which rows have a missing cell: (row,)."""
+        return np.asarray(np.isnan(cells).any(axis=1))
+
+    def _given_known(self, cells: Floats, parameters: Floats) -> tuple[Floats, ...]:
+        """Return the law of rows' missing cells given the known ones, in every cluster.
+
+        Returns
+        -------
+        log_density : (row, cluster), of the known cells.
+        x : (row, cluster, variable), missing cells at their mean.
+        left : (row, cluster, variable, variable), their covariance, 0 where a cell is known.
+        """
+        m, _, _, covariances = self._matrices(parameters)
+        gaps, which = np.unique(np.isnan(cells), axis=0, return_inverse=True)
+        which, known = which.ravel(), (~gaps).astype(np.float64)
+        # by pattern of missing cells: with ones on the diagonal there, an inverse of the rest
+        seen = covariances * outer(known)[:, None] + (np.eye(self.size) * gaps[:, None])[:, None]
+        precision = inverse(seen) * outer(known)[:, None]
+        slopes = (covariances * (gaps[:, :, None] * known[:, None])[:, None]) @ precision
+        left = (covariances - slopes @ covariances) * outer(gaps)[:, None]
+        apart = np.where(np.isnan(cells)[:, None], 0.0, cells[:, None] - m)
+        square = np.einsum("rci,rcij,rcj->rc", apart, precision[which], apart)
+        fixed = log_det(seen) + known.sum(axis=1)[:, None] * LOG_2PI
+        x = m + apart + np.einsum("rcij,rcj->rci", slopes[which], apart)
+        return -0.5 * (fixed[which] + square), x, left[which]
+
+    def log_density(self, cells: Floats, parameters: Floats) -> Floats:
+        """Return log p of the known cells, in the units of the study: (row, cluster)."""
+        return self._given_known(cells, parameters)[0]
+
+    def complete(self, cells: Floats, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
+        """Return T(x) with the missing cells drawn: (row, statistic)."""
+        own = np.arange(len(cells)), labels
+        _, x, left = (part[own] for part in self._given_known(cells, parameters))
+        gaps = np.isnan(cells)
+        # a variance that nothing is left of must not come out below zero
+        root = np.linalg.cholesky(left + np.eye(self.size) * (SMALLEST_B + ~gaps[:, None]))
+        steps = gaps * rng.standard_normal(cells.shape)
+        return self.features(x + np.einsum("rij,rj->ri", root, steps))
+
+    def expected_features(self, cells: Floats, parameters: Floats) -> Floats:
+        """Return E T(x) given the known cells: (row, cluster, statistic)."""
+        _, x, left = self._given_known(cells, parameters)
+        return pack(np.ones(x.shape), x, outer(x) + left)
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return η: (..., statistic) from (..., parameter)."""
+        m, _, _, covariances = self._matrices(parameters)
+        precision = inverse(covariances)
+        square = self.size * LOG_2PI + quadratic(precision, m) + log_det(covariances)
+        linear = np.einsum("...ij,...j->...i", precision, m)
+        return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
+
+    def moments(self, parameters: Reals) -> Floats:
+        """Return E T(x): (..., statistic)."""
+        m, _, _, covariances = self._matrices(parameters)
+        return pack(np.ones(m.shape), m, covariances + outer(m))
+
+    def from_moments(self, moments: Floats) -> Floats:
+        """Return the parameters with these moments: (..., parameter)."""
+        _, mean, squares = self._sums(moments)
+        return self._parameters(mean, positive(squares - outer(mean)))
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return the parameters: averages of sds and of correlation matrices are such again."""
+        return parameters
+
+    def prior(self) -> Floats:
+        """Return the numbers of the prior: (posterior number,)."""
+        m0, l0, a0, b0 = (np.full(self.size, number) for number in PRIOR)
+        return pack(m0, l0, 2 * a0 + self.size - 1, 2 * np.diag(b0))
+
+    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return the numbers of the posterior: (..., posterior number)."""
+        n, total, squares = self._sums(statistics)
+        m0, l0, v0, scale = unpack(self.prior() if prior is None else prior, 3, self.size)
+        size = l0 + n[..., None]
+        mean = (l0 * m0 + total) / size
+        first, own = l0[..., :1, None], size[..., :1, None]
+        scale = scale + squares + first * outer(m0) - own * outer(mean)
+        return pack(mean, size, v0 + n[..., None], scale)
+
+    def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return m; λ and ν, each (...,); and Ψ."""
+        m, size, v, scale = unpack(posterior, 3, self.size)
+        return m, size[..., 0], v[..., 0], scale
+
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        m, size, v, scale = self._numbers(posterior)
+        shape = m.shape if draws is None else (draws, *m.shape)
+        # Bartlett: Σ⁻¹ = C⁻ᵀ A Aᵀ C⁻¹ with C Cᵀ = Ψ, so Σ = B Bᵀ with B = C A⁻ᵀ
+        below = np.tril(rng.standard_normal((*shape, self.size)), -1)
+        gammas = rng.standard_gamma(0.5 * (v[..., None] - np.arange(self.size)), shape)
+        diagonal = np.sqrt(2.0 * np.maximum(gammas, SMALLEST_GAMMA))
+        bartlett = below + diagonal[..., None] * np.eye(self.size)
+        root = np.linalg.cholesky(scale) @ np.swapaxes(inverse(bartlett), -1, -2)
+        steps = np.einsum("...ij,...j->...i", root, rng.standard_normal(shape))
+        covariances = root @ np.swapaxes(root, -1, -2)
+        return self._parameters(m + steps / np.sqrt(size)[..., None], covariances)
+
+    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return log p(cells), parameters integrated out: (..., variable), each given those before.
+
+        The first j variables have a normal–inverse-Wishart prior too, with ν − d + j.
+        """
+        given = self.prior() if prior is None else prior
+        each = 1 + np.arange(self.size)
+
+        def parts(numbers: Floats) -> tuple[Floats, Floats]:
+            _, size, v, scale = self._numbers(numbers)
+            roots = np.diagonal(np.linalg.cholesky(scale), axis1=-2, axis2=-1)
+            own = 2.0 * np.log(roots)
+            before = np.cumsum(own, axis=-1) - own
+            degrees = v[..., None] - self.size + each
+            value = 0.5 * (degrees * own + before) - gammaln(0.5 * degrees)
+            return value + 0.5 * np.log(size)[..., None], degrees
+
+        (before, least), (after, most) = parts(given), parts(self.posterior(statistics, given))
+        return np.asarray(before - after - 0.5 * (most - least) * np.log(np.pi))
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E η under the posterior: (..., statistic)."""
+        m, size, v, scale = self._numbers(self.posterior(statistics))
+        precision = v[..., None, None] * inverse(scale)
+        logs = digamma(0.5 * (v[..., None] - np.arange(self.size))).sum(axis=-1) - log_det(scale)
+        square = quadratic(precision, m) + self.size * (LOG_2PI - np.log(2.0) + 1.0 / size) - logs
+        linear = np.einsum("...ij,...j->...i", precision, m)
+        return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
+
+    def known(self, statistics: Array) -> Floats:
+        """Return how many rows have a cell: (..., variable), those with all cells or drawn ones."""
+        return np.repeat(statistics[..., :1], self.size, axis=-1)
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return sums that rows can have: differences of such sums need not be."""
+        n, total, squares = self._sums(statistics)
+        some = (n > 0)[..., None]
+        mean = np.where(some, total, 0.0) / np.where(some, n[..., None], 1.0)
+        rows = np.where(some, n[..., None], 0.0)
+        scatter = positive(squares - rows[..., None] * outer(mean))
+        scatter = np.where(some[..., None], scatter, 0.0)
+        return pack(rows + 0.0 * mean, rows * mean, scatter + rows[..., None] * outer(mean))
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+
+        With members that are certain, Var m = E Σ/λ. Draws are (draw, cluster, parameter).
+        """
+        m, _, _, covariances = self._matrices(draws)
+        _, l0, v0, scale0 = self._numbers(self.prior())
+        mean, covariance = m.mean(axis=0), covariances.mean(axis=0)
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        size = 1.0 / np.maximum((m.var(axis=0) / variances).mean(axis=-1), 1.0 / MOST_ROWS)
+        n = np.maximum(size - l0, 1e-3)[..., None]
+        scale = covariance * np.maximum(v0 + n - self.size - 1.0, 1.0)[..., None]
+        x = mean * (l0 + n) / n
+        scatter = scale - scale0 + (l0 + n)[..., None] * outer(mean) - n[..., None] * outer(x)
+        return pack(n + 0.0 * x, n * x, positive(scatter) + n[..., None] * outer(x))
+
+    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
+        """Return the mean statistics of a row, those of the prior for none, and of how many."""
+        n = self._sums(statistics)[0][..., None]
+        rows = np.where(n > 0, n, 1.0)
+        return np.where(n > 0, statistics / rows, self.nothing()), n + np.zeros(self.size)
+
+    def nothing(self) -> Floats:
+        """Return the mean statistics that the prior has: (statistic,)."""
+        zero, one = np.zeros(self.size), np.ones(self.size)
+        return pack(one, zero, np.eye(self.size) * PRIOR[3] / PRIOR[2])
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of means and sds, and near those of correlations."""
+        m, _, v, scale = self._numbers(posterior)
+        variances = np.diagonal(scale, axis1=-2, axis2=-1)
+        shapes = 0.5 * (v - self.size + 1.0)
+        s = np.sqrt(0.5 * variances / gammaincinv(shapes, 0.5)[..., None])
+        return pack(m, with_diagonal(scale / np.sqrt(outer(variances)), s))
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of mean, ln sd and atanh correlation: (..., parameter)."""
+        _, s, _, _ = self._matrices(self.from_moments(mean))
+        rows = 1.0 + concentration
+        entries = np.broadcast_to(1.0 / rows[..., :1, None], (*s.shape, self.size))
+        return pack(s * s / rows, with_diagonal(entries, 0.5 / rows))
+
+    def score(self, parameters: Floats, statistics: Floats) -> Floats:
+        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        m, s, _, covariances = self._matrices(parameters)
+        n, total, squares = self._sums(statistics)
+        precision, cross = inverse(covariances), total[..., :, None] * m[..., None, :]
+        rows = n[..., None]
+        by_mean = np.einsum("...ij,...j->...i", precision, total - rows * m)
+        scatter = squares - cross - np.swapaxes(cross, -1, -2) + rows[..., None] * outer(m)
+        slope = 0.5 * (precision @ scatter @ precision - rows[..., None] * precision)
+        return self._by_parameters(by_mean, slope, s, covariances)
+
+    def _by_parameters(
+        self, by_mean: Floats, slope: Floats, s: Floats, covariances: Floats
+    ) -> Floats:
+        """Return a gradient in the parameters, from those in m and Σ."""
+        by_sd = 2.0 * (slope * covariances).sum(axis=-1) / s
+        return pack(by_mean, with_diagonal(2.0 * slope * outer(s), by_sd))
+
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior in means, sds and correlations, and its gradient."""
+        m, s, _, covariances = self._matrices(parameters)
+        m0, l0, v0, scale = self._numbers(self.prior())
+        precision, apart, d = inverse(covariances), m - m0, self.size
+        normal = d * (np.log(l0) - LOG_2PI) - l0 * quadratic(precision, apart)
+        wishart = v0 * (log_det(scale) - d * np.log(2.0)) - 2.0 * multigammaln(0.5 * v0, d)
+        traces = np.einsum("ij,...ji->...", scale, precision)
+        logs = (v0 + d + 2.0) * log_det(covariances) + traces
+        # dΣ = 2ᵈ Π sᵈ d(sds, correlations)
+        jacobian = d * (np.log(2.0) + np.log(s).sum(axis=-1))
+        value = float((0.5 * (normal + wishart - logs) + jacobian).sum())
+        by_mean = -l0 * np.einsum("...ij,...j->...i", precision, apart)
+        inner = scale + l0 * outer(apart)
+        slope = 0.5 * (precision @ inner @ precision - (v0 + d + 2.0) * precision)
+        gradient = self._by_parameters(by_mean, slope, s, covariances)
+        steps = pack(np.zeros(m.shape), with_diagonal(np.zeros(covariances.shape), d / s))
+        return 0.0, value, gradient + steps
+
+    def coordinates(self, parameters: Reals) -> Floats:
+        """Return (mean, ln sd, atanh correlation): comparable between variables."""
+        m, s, correlations, _ = self._matrices(parameters)
+        free = np.arctanh(np.clip(correlations, -MOST_CORRELATED, MOST_CORRELATED))
+        return pack(m, with_diagonal(free, np.log(s)))
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return the parameters at these coordinates, or near: correlations must fit together."""
+        m, free = unpack(coordinates, 1, self.size)
+        s = np.exp(np.diagonal(free, axis1=-2, axis2=-1))
+        correlations = with_diagonal(np.tanh(free), np.ones(s.shape))
+        return self._parameters(m, positive(correlations) * outer(s))
+
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
+        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        _, s, correlations, _ = self._matrices(parameters)
+        if not (s > 0).all():
+            return "has standard deviations that are not positive"
+        if not (np.abs(correlations) <= 1).all():
+            return "has correlations beyond one"
+        fits = not together or (np.linalg.eigvalsh(correlations) > 0).all()
+        return "" if fits else "has correlations that no numbers have"
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        ones, x, squares = unpack(mean, 2, self.size)
+        largest = np.maximum(np.abs(squares).max(axis=(-1, -2)), 1.0)
+        least = np.linalg.eigvalsh(squares - outer(x))[..., 0]
+        fits = (ones == 1).all() and (least >= -1e-6 * largest).all()
+        return "" if fits else "has means and mean squares that no numbers have"
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        (m, _, _, first), (k, _, _, second) = self._matrices(one), self._matrices(other)
+        both = 0.5 * (first + second)
+        apart = m - k
+        distance = 0.125 * (apart * np.linalg.solve(both, apart[..., None])[..., 0]).sum(axis=-1)
+        logs = log_det(both) - 0.5 * (log_det(first) + log_det(second))
+        return self._in_column(-distance - 0.5 * logs)
+
+    def overlap(self, one: Array, other: Array) -> Floats:
+        """Return how many cells two clusters of rows may have in common: (..., variable)."""
+        found = []
+        for sums in (one, other):
+            _, mean, squares = self._sums(self.means(sums)[0])
+            wide = positive(squares - outer(mean)) + RIDGE * np.eye(self.size)
+            found.append(self._parameters(mean, wide))
+        rows = np.minimum(self.known(one), self.known(other))
+        return np.asarray(rows * np.exp(self.together(self.log_affinity(*found))))
+
+    def worth(self, rows: Floats, kappa: Floats) -> Floats:
+        """Return what part of a row each of a silo's n is worth, the same for all variables."""
+        return np.asarray(super().worth(rows, kappa[..., :1]))
+
+    def log_remainder(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | θ, κ) less that of the discounted rows, at their own θ."""
+        at = self.near(statistics)
+        kept = (self.discount(statistics, kappa) * self.natural(at)).sum(axis=-1)
+        return self.log_marginal(statistics, at, kappa) - self._in_column(kept)
+
+    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | m, Σ, κ), the silo's own means integrated out: (..., variable)."""
+        n, total, squares = self._sums(statistics)
+        m, _, _, covariances = self._matrices(parameters)
+        mean = np.divide(total, n[..., None], out=np.zeros(total.shape), where=n[..., None] > 0)
+        shrunk = self.worth(n[..., None], kappa)[..., 0]
+        precision = inverse(covariances)
+        apart = squares - n[..., None, None] * outer(mean)
+        inside = np.einsum("...ij,...ij->...", precision, apart)
+        inside = np.maximum(inside, 0.0) + n * shrunk * quadratic(precision, mean - m)
+        fixed = n * (self.size * LOG_2PI + log_det(covariances)) - self.size * np.log(shrunk)
+        return self._in_column(-0.5 * (fixed + inside))
+
+    def shared_posterior(
+        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the posterior numbers of (m, Σ), silos' own means integrated out, exactly."""
+        n, total, squares = self._sums(statistics)
+        rows = n[..., None]
+        shrunk = self.worth(rows, kappa[:, None, :])
+        mean = np.divide(total, rows, out=np.zeros(total.shape), where=rows > 0)
+        left = squares - ((1.0 - shrunk) * rows)[..., None] * outer(mean)
+        parts = (rows * shrunk + 0.0 * mean, total * shrunk, left)
+        found = self.posterior(pack(*(part.sum(axis=0) for part in parts)))
+        m, size, v, scale = unpack(found, 3, self.size)
+        _, _, v0, _ = self._numbers(self.prior())
+        return pack(m, size, v0 + rows.sum(axis=0) + 0.0 * v, scale)
+
+    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own means around the shared ones, with the shared covariances."""
+        n, total, _ = self._sums(statistics)
+        m, s, correlations, covariances = self._matrices(parameters)
+        drifts, k = drifting(kappa[:, None, :])
+        size = k + n[..., None]
+        steps = np.linalg.cholesky(covariances) @ rng.standard_normal((*total.shape, 1))
+        own = (k * m + total) / size + steps[..., 0] / np.sqrt(size)
+        matrix = np.broadcast_to(with_diagonal(correlations, s), (*total.shape, self.size))
+        return pack(np.where(drifts, own, m), matrix)
+
+    def near(self, statistics: Floats) -> Floats:
+        """Return means and covariances of rows, the covariances drawn towards the prior's."""
+        n, total, squares = self._sums(statistics)
+        rows = np.maximum(n, 1.0)[..., None]
+        mean = total / rows
+        scatter = positive(squares - rows[..., None] * outer(mean))
+        prior = 2 * PRIOR[3] * np.eye(self.size)
+        return self._parameters(mean, (scatter + prior) / (rows[..., None] + 3.0))
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviation of one variable, from its own parameters: (..., 1)."""
+        return parameters[..., 1:2]
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors that clusters may come from, and what speaks against each.
+
+        Their centre is the mean of the clusters' means, their typical covariance the mean of
+        theirs.
+        """
+        m, _, v, scale = self._numbers(self.posterior(statistics))
+        centre = m.mean(axis=0)
+        typical = (scale / (v - self.size + 1.0)[:, None, None]).mean(axis=0)
+        ones = np.ones(self.size)
+        for size, shape in product(MEAN_SIZES, SPREAD_SIZES):
+            degrees = 2.0 * shape + self.size - 1.0
+            apart = np.log(size / PRIOR[1]), np.log(shape / PRIOR[2])
+            against = 0.5 * (np.square(apart) / SIZE_SD**2).sum()
+            yield pack(centre, size * ones, degrees * ones, 2.0 * shape * typical), against

@@ -1,0 +1,200 @@
+"""Parameters of clusters that somebody else sampled, known by their posterior alone.
+
+A variable is one coordinate θ of a cluster's parameters: its value, logarithm or logit, less the
+location, over the scale. A silo's posterior of θ is taken as normal, with mean m and variance v.
+Less the prior, it says of θ what n = 1/v rows with unit variance and mean m would say:
+
+    log p(silo | θ) = −n θ²/2 + θ S,  S = n m, up to a constant,
+
+so the statistics (n, S) add up over silos and clusters, and evidence is a Gaussian integral. With a
+scale of √(rows × variance), what one row tells of θ, n counts rows and the metric is Fisher's: the
+affinity of two clusters is about exp(−(θ − θ')²/8), as it is for the means of normal rows.
+
+The prior of θ is normal: the one that the variable states, or one worth a hundredth of a row. Under
+drift a silo's own θ is N(θ, 1/(κ + 1)).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import expit, logit
+
+from silomix.model.families.family import by_variable, flat
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from silomix.kernels.arrays import Floats, Reals, Rng
+
+# rows that a prior is worth which nobody stated
+PRIOR_ROWS = 0.01
+FEWEST_ROWS = 1e-3
+# grid of the prior sizes of unrelated clusters, see `priors_near`
+SIZES = np.geomspace(1e-4, 1e3, 15)
+# By word: from values to free coordinates, and back.
+TRANSFORMS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "none": (np.asarray, np.asarray),
+    "log": (np.log, np.exp),
+    "logit": (logit, expit),
+}
+
+
+class Parameter(ExactFamily):
+    """A block of parameters: see `silomix.model.families.family.Family`."""
+
+    word = "parameters"
+    units = "parameter"
+    support = "all"
+    parameter_words = ("value",)
+    posterior_words = ("mean", "precision")
+
+    @property
+    def scales(self) -> Floats:
+        """What the study has as scale: (variable,)."""
+        return np.array([variable.scale for variable in self.variables])
+
+    def describe(self, parameters: Reals) -> Floats:
+        """Return the values, as the silos know them: a scale by itself, not its logarithm."""
+        free = parameters * self.scales + self.locations
+        back = [TRANSFORMS[variable.transform][1] for variable in self.variables]
+        return np.stack([change(free[..., place]) for place, change in enumerate(back)], axis=-1)
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return the differences, in what one row tells: (..., parameter)."""
+        return np.asarray(parameters - whole)
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return η: (..., statistic) from (..., parameter)."""
+        theta = parameters.astype(np.float64)
+        return flat(-0.5 * theta * theta, theta)
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return the parameters, which can be any numbers."""
+        return parameters
+
+    def prior(self) -> Floats:
+        """Return the numbers of the prior: (posterior number,)."""
+        stated = [v.prior or (v.location, v.scale / np.sqrt(PRIOR_ROWS)) for v in self.variables]
+        mean, sd = np.array(stated).T
+        return flat((mean - self.locations) / self.scales, (self.scales / sd) ** 2)
+
+    def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
+        """Return the numbers of the posterior: (..., posterior number)."""
+        n, total = by_variable(statistics, 2)
+        mean, precision = by_variable(self.prior() if prior is None else prior, 2)
+        return flat((precision * mean + total) / (precision + n), precision + n)
+
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        mean, precision = by_variable(posterior, 2)
+        shape = mean.shape if draws is None else (draws, *mean.shape)
+        return np.asarray(mean + rng.standard_normal(shape) / np.sqrt(precision))
+
+    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
+        """Return ln ∫ exp(−n θ²/2 + θ S) p(θ) dθ: (..., variable)."""
+        start = by_variable(self.prior() if prior is None else prior, 2)
+        end = by_variable(self.posterior(statistics, prior), 2)
+        first, last = (
+            0.5 * (precision * m * m - np.log(precision)) for m, precision in (start, end)
+        )
+        return np.asarray(last - first)
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E η under the posterior: (..., statistic)."""
+        mean, precision = by_variable(self.posterior(statistics), 2)
+        return flat(-0.5 * (mean * mean + 1.0 / precision), mean)
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return sums of a number of rows that is not below zero."""
+        n, total = by_variable(statistics, 2)
+        return flat(np.maximum(n, 0.0), np.where(n > 0, total, 0.0))
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return how many rows with which sum say what the draws say beyond the prior, by moments.
+
+        Draws are (draw, cluster, parameter).
+        """
+        drawn = draws.astype(np.float64)
+        mean, precision = by_variable(self.prior(), 2)
+        known = np.minimum(1.0 / np.maximum(drawn.var(axis=0), 1e-300), MOST_ROWS)
+        n = np.maximum(known - precision, FEWEST_ROWS)
+        return flat(n, (n + precision) * drawn.mean(axis=0) - precision * mean)
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of the parameters, their means: (..., parameter)."""
+        return by_variable(posterior, 2)[0]
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances: (..., parameter)."""
+        return np.asarray(1.0 / (PRIOR_ROWS + concentration))
+
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior, and its gradient."""
+        mean, precision = by_variable(self.prior(), 2)
+        apart = parameters - mean
+        value = 0.5 * (np.log(precision / (2 * np.pi)) - precision * apart * apart)
+        return 0.0, float(value.sum()), -precision * apart
+
+    def coordinates(self, parameters: Reals) -> Reals:
+        """Return the parameters, which are coordinates."""
+        return parameters
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return the parameters at these coordinates."""
+        return coordinates
+
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
+        """Return nothing: a parameter can be any number."""
+        return ""
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        one, _ = by_variable(mean, 2)
+        return "" if (one == 1).all() else "has means of parts of rows"
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return about the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        return np.asarray(-((one - other) ** 2) / 8.0)
+
+    def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(silo | θ, κ), the silo's own θ integrated out: (..., variable)."""
+        n, total = by_variable(statistics, 2)
+        drifts, k = drifting(kappa)
+        worth = self.worth(n, kappa)
+        shared = worth * (parameters * total - 0.5 * n * parameters * parameters)
+        own = 0.5 * total * total / (n + k) + 0.5 * np.log(worth)
+        return np.asarray(shared + np.where(drifts, own, 0.0))
+
+    def shared_posterior(
+        self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the posterior numbers of θ, silos' own integrated out, exactly."""
+        return self.posterior(self.discount(statistics, kappa[:, None, :]).sum(axis=0))
+
+    def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own θ around the shared one."""
+        n, total = by_variable(statistics, 2)
+        drifts, k = drifting(kappa[:, None, :])
+        own = (k * parameters + total) / (k + n) + rng.standard_normal(n.shape) / np.sqrt(k + n)
+        return np.where(drifts, own, parameters)
+
+    def near(self, statistics: Floats) -> Floats:
+        """Return the means given the prior: (..., parameter)."""
+        return self.medians(self.posterior(statistics))
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return what one row tells, the unit of the study: (..., variable)."""
+        return np.ones(parameters.shape)
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors that clusters may come from, and what speaks against each.
+
+        Their centre is the mean of the clusters' means.
+        """
+        centre = self.near(statistics).mean(axis=0)
+        for size in SIZES:
+            against = 0.5 * (np.log(size / PRIOR_ROWS) / SIZE_SD) ** 2
+            yield flat(*np.broadcast_arrays(centre, size)), against

@@ -1,0 +1,395 @@
+"""Draws of a mixture that somebody else sampled -> a release: read, align, sum up.
+
+Nothing is known of the model but the weights and parameters of its components. These are put where
+they can be any numbers (`silomix.model.families.parameter.TRANSFORMS`), and their labels, which a
+sampler may switch between draws, are aligned there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from silomix.errors import DataError, MissingDependency, PolicyRefusal, SettingsError
+from silomix.messages import Release, ReleasedDiagnostics
+from silomix.messages.released_draws import release_medians
+from silomix.model.diagnostics import judge_traces
+from silomix.model.families.dirichlet import fit_dirichlet
+from silomix.model.families.parameter import TRANSFORMS
+from silomix.model.sentences import did_you_mean, quoted
+from silomix.silo.disclosure import check_tier
+from silomix.study.policy import echo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from silomix.kernels.arrays import Floats, Ints
+    from silomix.messages import Tier
+    from silomix.model.families.product import Product
+    from silomix.study.policy import Policy
+
+# Draws below which a posterior cannot be summed up.
+FEWEST_DRAWS = 20
+# By how much the weights of a draw may miss one.
+MISSED = 0.01
+# Share of the draws in which a cluster must have weight.
+MOST_DRAWS = 0.5
+# Draws that are tried as the first reference of the alignment, and the most passes from each.
+PIVOTS, PASSES = 3, 20
+
+
+class Given(NamedTuple):
+    """The draws of one silo: as they came, or aligned and in free coordinates.
+
+    Attributes
+    ----------
+    names : of the parameters.
+    weights : (chain, draw, component); values : (chain, draw, component, parameter)
+    """
+
+    names: tuple[str, ...]
+    weights: Floats
+    values: Floats
+
+    @property
+    def stacked(self) -> tuple[Floats, Floats]:
+        """Weights and values, chains one after the other."""
+        return tuple(part.reshape(-1, *part.shape[2:]) for part in self[1:])  # type: ignore[return-value]
+
+    def by_name(self) -> Iterator[tuple[str, Floats]]:
+        """Yield each parameter's name and values, (chain, draw, component)."""
+        yield from zip(self.names, np.moveaxis(self.values, -1, 0), strict=True)
+
+    @property
+    def shares(self) -> Floats:
+        """The mean weights: (component,)."""
+        return np.asarray(self.weights.mean(axis=(0, 1)))
+
+
+def read_draws(
+    given: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
+) -> Given:
+    """Read a silo's draws: arrays by name, or what ArviZ has of a posterior.
+
+    Parameters
+    ----------
+    given : {"weights": (draw, component), "parameters": by name (draw, component, …)}, or one array
+        of these, (draw, component, parameter), and their "names"; chains may come first. Or a
+        DataTree or InferenceData with a group `posterior`, that group, or the path of its netCDF
+        file.
+    weights, parameters, component : of that group, the variables, and the dimension of components;
+        all other variables that have it, and the dimension of the weights, by default.
+
+    Raises
+    ------
+    DataError
+        When something is missing, of another shape, or no number that it can be.
+    """
+    given = open_file(Path(given)) if isinstance(given, str | Path) else given
+    group = getattr(given, "posterior", given)
+    if hasattr(group, "data_vars"):
+        found = _read_group(group, silo, weights, parameters, component)
+    elif isinstance(given, Mapping) and given.keys() >= {"weights", "parameters"}:
+        found = _read_arrays(given, silo)
+    elif isinstance(given, Mapping):
+        lacking = quoted([name for name in ("weights", "parameters") if name not in given])
+        text = f"{silo}: the mapping of its draws has no {lacking}, but {quoted(list(given))}"
+        raise DataError(f"{text}; give both 'weights' and 'parameters'")
+    else:
+        raise DataError(
+            f"{silo}: its draws are of type {type(given).__name__}; give a mapping with 'weights' "
+            "and 'parameters', or a DataTree or InferenceData with a group 'posterior'"
+        )
+    problem = _problem(found)
+    if problem:
+        raise DataError(f"{silo}: its draws cannot be used: {problem}")
+    return found._replace(weights=found.weights / found.weights.sum(axis=-1, keepdims=True))
+
+
+def _problem(found: Given) -> str:
+    """Return what draws have that none can have; or ""."""
+    sums = found.weights.sum(axis=-1)
+    every = (("weights", found.weights), *found.by_name())
+    wrong = [name for name, part in every if not np.isfinite(part).all()]
+    if sums.size < FEWEST_DRAWS:
+        return f"there are fewer than {FEWEST_DRAWS} draws; give more"
+    if wrong:
+        return f"{quoted(wrong)} is NaN or infinite in some draws; leave those out, or sample again"
+    if (found.weights < 0).any():
+        return f"a weight is {found.weights.min():.3g}; if these are logarithms, give exp of them"
+    if (np.abs(sums - 1) > MISSED).any():
+        most = float(sums.flat[np.abs(sums - 1).argmax()])
+        return f"the weights of a draw add up to {most:.3g}; they must add up to 1"
+    return ""
+
+
+def open_file(path: Path) -> Any:
+    """Return the DataTree in a netCDF file; extra "arviz"."""
+    try:
+        import xarray as xr
+
+        with xr.open_datatree(path) as tree:
+            return tree.load()
+    except ImportError:
+        raise MissingDependency("draws in a file need xarray and h5netcdf", "arviz") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as netCDF: {error}; check the path") from None
+
+
+def _read_arrays(given: Mapping[str, Any], silo: str) -> Given:
+    weights, parameters = _as_numbers(given["weights"], "weights", silo), given["parameters"]
+    if weights.ndim not in {2, 3}:
+        text = f"{silo}: the weights have {weights.ndim} axes"
+        raise DataError(f"{text}; give (draw, cluster), or (chain, draw, cluster)")
+    if not isinstance(parameters, Mapping):
+        array = _as_numbers(parameters, "parameters", silo)
+        names = given.get("names") or [f"parameter {k + 1}" for k in range(array.shape[-1])]
+        if len(names) != array.shape[-1]:
+            text = f"{silo}: there are {len(names)} 'names' of {array.shape[-1]} parameters"
+            raise DataError(f"{text}; give a name for each")
+        parameters = {name: array[..., place] for place, name in enumerate(names)}
+    columns: dict[str, Floats] = {}
+    for name, values in parameters.items():
+        array = _as_numbers(values, str(name), silo)
+        if array.shape[: weights.ndim] != weights.shape:
+            raise DataError(
+                f"{silo}: {name!r} has the shape {array.shape}, and must begin with that of the "
+                f"weights, {weights.shape}; leave out what is not of each cluster"
+            )
+        columns |= _columns(str(name), array, [range(size) for size in array.shape[weights.ndim :]])
+    values = np.stack(list(columns.values()), axis=-1)
+    if weights.ndim == 2:
+        weights, values = weights[None], values[None]
+    return Given(tuple(columns), weights, values)
+
+
+def _as_numbers(values: Any, name: str, silo: str) -> Floats:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{silo}: {name!r} is no array of numbers; give one") from None
+
+
+def _read_group(
+    group: Any, silo: str, weights: str, parameters: Sequence[str] | None, component: str | None
+) -> Given:
+    known = list(map(str, group.data_vars))
+    for name in (weights, *(parameters or ())):
+        if name not in known:
+            hint = did_you_mean(name, known)
+            text = f"{silo}: its posterior has no variable {name!r}{hint}, but {quoted(known)}"
+            advice = "name the variables with {weights} and {parameters}"
+            raise DataError(f"{text}; {advice}", weights=None, parameters=None)
+    shares = group[weights]
+    along = component or str(shares.dims[-1])
+    chosen = parameters or [n for n in known if n != weights and along in group[n].dims]
+    if not chosen:
+        text = f"{silo}: no variable but {weights!r} has the dimension {along!r}"
+        raise DataError(
+            f"{text}; name those of the components with {{parameters}}", parameters=None
+        )
+    columns: dict[str, Floats] = {}
+    for name in chosen:
+        found = group[name]
+        # ArviZ gives each variable dimensions of its own, unless they were named
+        own = along if along in found.dims else found.dims[-1]
+        if own in {"chain", "draw"}:
+            text = f"{silo}: {name!r} has the dimensions {', '.join(map(str, found.dims))}"
+            advice = f"not {along!r}, that of the weights; leave it out of {{parameters}}"
+            raise DataError(f"{text}, and {advice}", parameters=None)
+        found = found.transpose("chain", "draw", own, ...)
+        labels = [found[dim].values.tolist() for dim in found.dims[3:]]
+        columns |= _columns(name, found.values.astype(np.float64), labels)
+    values = np.stack(list(columns.values()), axis=-1)
+    return Given(
+        tuple(columns), shares.transpose("chain", "draw", ...).values.astype(float), values
+    )
+
+
+def _columns(name: str, array: Floats, labels: Sequence[Iterable[object]]) -> dict[str, Floats]:
+    """Return the numbers of a parameter by name: "mu", or "mu[age]" where it has several."""
+    named = [",".join(map(str, each)) for each in product(*labels)]
+    parts = np.moveaxis(array.reshape(*array.shape[: array.ndim - len(labels)], -1), -1, 0)
+    return {
+        f"{name}[{one}]" if labels else name: part for one, part in zip(named, parts, strict=True)
+    }
+
+
+def guess_transform(values: Iterable[Floats]) -> str:
+    """Return the transform that frees a parameter, by where all its draws lie."""
+    each = [(part.min(), part.max()) for part in values]
+    low, high = min(low for low, _ in each), max(high for _, high in each)
+    return "none" if low <= 0 else "log" if high >= 1 else "logit"
+
+
+def transform(given: Given, words: Mapping[str, str], smallest: float, silo: str) -> Given:
+    """Return the draws in free coordinates, their labels aligned.
+
+    Components with a weight below `smallest` are as good as empty: they go where there is room.
+    """
+    if given.weights.max() < smallest:
+        raise _too_light(silo, smallest)
+    free = np.empty(given.values.shape)
+    for place, name in enumerate(given.names):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            free[..., place] = TRANSFORMS[words[name]][0](given.values[..., place])
+        if not np.isfinite(free[..., place]).all():
+            raise DataError(
+                f"{silo}: {name!r} has values without a {words[name]}; give another of "
+                f"{', '.join(map(repr, TRANSFORMS))} in {{transforms}}",
+                transforms={name: words[name]},
+            )
+    weights, points = given._replace(values=free).stacked
+    order = align(np.where(weights < smallest, 0.0, weights), points).reshape(given.weights.shape)
+    aligned = np.take_along_axis(free, order[..., None], axis=2)
+    return Given(given.names, np.take_along_axis(given.weights, order, axis=2), aligned)
+
+
+def align(weights: Floats, points: Floats) -> Ints:
+    """Return which component of each draw is cluster 0, 1, …: (draw, cluster).
+
+    Draw by draw, components are assigned to the clusters of a reference so that the squared
+    distances, in standard deviations within clusters and weighted by the components' weights, are
+    least; the reference is then the mean of all draws so aligned, until nothing changes (Celeux,
+    1998; Stephens, 2000). Of a few draws to begin with, the one counts that ends with the least
+    spread within clusters.
+
+    Parameters
+    ----------
+    weights : (draw, component); points : (draw, component, coordinate)
+    """
+    # the weights tell components apart, too; their arcsine has about the same spread everywhere
+    arcs = np.arcsin(np.sqrt(np.minimum(weights, 1.0)))
+    points = np.concatenate([points, arcs[..., None]], axis=2)
+    pivots = np.unique(np.linspace(0, len(points) - 1, PIVOTS).astype(int))
+    return min((_settle(weights, points, points[pivot]) for pivot in pivots), key=lambda f: f[1])[0]
+
+
+def _settle(weights: Floats, points: Floats, reference: Floats) -> tuple[Ints, float]:
+    """Align all draws, beginning with a reference (cluster, coordinate); return the spread, too."""
+    order = np.tile(np.arange(weights.shape[1]), (len(weights), 1))
+    centre = np.average(points, axis=(0, 1), weights=weights)
+    variance = np.average((points - centre) ** 2, axis=(0, 1), weights=weights)
+    for _ in range(PASSES):
+        scale = np.sqrt(np.maximum(variance, 1e-300))
+        own, there = points / scale, reference / scale
+        apart = (own**2).sum(axis=2)[:, None] - 2 * np.einsum("jp,tkp->tjk", there, own)
+        cost = weights[:, None] * (apart + (there**2).sum(axis=1)[:, None])
+        found = np.array([linear_sum_assignment(each)[1] for each in cost])
+        aligned = np.take_along_axis(points, found[..., None], axis=1)
+        heavy = np.take_along_axis(weights, found, axis=1) + 1e-12
+        reference = np.einsum("tj,tjp->jp", heavy / heavy.sum(axis=0), aligned)
+        variance = np.average((aligned - reference) ** 2, axis=(0, 1), weights=heavy)
+        settled, order = np.array_equal(found, order), found
+        if settled:
+            break
+    return order, float(np.log(np.maximum(variance, 1e-300)).sum())
+
+
+def drop_empty(given: Given, smallest: float, silo: str) -> Given:
+    """Return the components with a weight of `smallest` in most draws, the heaviest first.
+
+    Where a draw has one of them empty, its parameters are the prior's, and say nothing of the
+    cluster: those of other draws take their place.
+    """
+    weights, values = given.stacked
+    held = weights >= smallest
+    order = np.argsort(-given.shares, kind="stable")
+    kept = order[held.mean(axis=0)[order] >= MOST_DRAWS]
+    if not len(kept):
+        raise _too_light(silo, smallest)
+    values = values.copy()
+    for component in kept:
+        own = held[:, component]
+        values[~own, component] = np.resize(values[own, component], ((~own).sum(), values.shape[2]))
+    shares = given.weights[:, :, kept]
+    shares = shares / shares.sum(axis=-1, keepdims=True)
+    return Given(given.names, shares, values.reshape(given.values.shape)[:, :, kept])
+
+
+def _too_light(silo: str, smallest: float) -> SettingsError:
+    text = f"{silo}: no component has a weight of {{smallest}}; give a smaller number"
+    return SettingsError(text, smallest=smallest)
+
+
+def count_rows(given: Given, alpha: float, silo: str) -> int:
+    """Return how many rows weights that vary so stand for: those of a Dirichlet, by moments."""
+    clusters = len(given.shares)
+    if clusters == 1:
+        text = f"{silo}: it has a single cluster, whose weight does not tell how many rows it has"
+        raise SettingsError(f"{text}; give {{rows}}", rows={silo: ...})
+    _, concentration = fit_dirichlet(given.stacked[0][:, None, :], np.array([0, clusters]))
+    return max(clusters, round(float(concentration.sum()) - clusters * alpha))
+
+
+def release_given(
+    given: Given,
+    family: Product,
+    rows: int,
+    silo: str,
+    place: int,
+    *,
+    study: str,
+    tier: Tier,
+    policy: Policy,
+) -> Release:
+    """Return a silo's release: what it would be had the silo sampled here.
+
+    Parameters
+    ----------
+    given : aligned, in free coordinates.
+    rows : of the silo.
+    silo, place, study : the silo's name, its place in the roster, and the study's digest.
+
+    Raises
+    ------
+    PolicyRefusal
+        When the policy does not allow the tier, or has rules: none can be held against draws.
+    """
+    check_tier(tier, policy, silo)
+    if policy.has_rules:
+        raise PolicyRefusal(
+            f"{silo}: its policy {policy.name!r} has a minimum count or rounds, and nobody can "
+            "tell how much one row moves a posterior that was sampled elsewhere; let the policy's "
+            "owner choose one without rules, such as 'open', or fit the rows with silomix"
+        )
+    (block,) = family.blocks
+    weights, free = given.stacked
+    draws = (free - block.locations) / block.scales  # type: ignore[attr-defined]
+    mean, concentration = family.means(family.valid(family.fit(draws)))
+    kept = {}
+    if tier == "draws":
+        kept = {"weights": weights.astype(np.float32), "probabilities": draws.astype(np.float32)}
+    diagnostics = judge_traces(dict(_traces(given)))
+    sizes = np.maximum(np.rint(rows * given.shares), 1).astype(np.int64)
+    return Release(
+        silo=silo,
+        place=place,
+        study=study,
+        rows=int(sizes.sum()),
+        sizes=sizes,
+        medians=release_medians(mean, concentration, family, kept.get("probabilities")),
+        mean=mean,
+        concentration=concentration,
+        effective_counts=mean * family.repeat(concentration),
+        tier=tier,
+        weights=kept.get("weights"),
+        probabilities=kept.get("probabilities"),
+        diagnostics=ReleasedDiagnostics.of(
+            diagnostics, prior_draws=0.0, sweeps=given.weights.shape[1]
+        ),
+        policy=echo(policy),
+    )
+
+
+def _traces(given: Given) -> Iterator[tuple[str, Floats]]:
+    """Yield every aligned weight and parameter by name: (chain, draw)."""
+    for cluster in range(len(given.shares)):
+        yield f"weight of cluster {cluster}", given.weights[:, :, cluster]
+        for place, name in enumerate(given.names):
+            yield f"{name} of cluster {cluster}", given.values[:, :, cluster, place]

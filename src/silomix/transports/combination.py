@@ -1,0 +1,169 @@
+"""Mixtures that were fitted elsewhere, put together: `silomix.combine`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from silomix.coordinator.pipeline import run_study
+from silomix.errors import SettingsError
+from silomix.messages.folder import read_release
+from silomix.messages.released_draws import release_draws
+from silomix.model.families import make_family
+from silomix.model.prior import PooledModel
+from silomix.model.sentences import one_of
+from silomix.silo.summed_draws import SMALLEST, WHOLE, check_named, sum_up_draws
+from silomix.study import Lbfgs
+from silomix.study.keywords import check_keywords
+from silomix.transports.from_draws import GivenDraws
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from silomix.posterior import Posterior
+    from silomix.study import Aggregation
+    from silomix.transports.from_draws import LogDensity
+
+# What needs no rows, which nobody has here.
+MATCHINGS = ("evidence", "ball", "hungarian")
+# Settings of a study beside those.
+OTHERS = ("drift", "seed", "title", "alpha", "fractionate", "solver", "kept_draws")
+# Draws made anew of a silo that released a summary of them.
+REMADE = 2000
+AGGREGATIONS = ("product", "cmc", "vcmc", "uniform")
+
+
+def combine(
+    draws: Mapping[str, Any],
+    *,
+    rows: Mapping[str, int] | None = None,
+    weights: str = "weights",
+    parameters: Sequence[str] | None = None,
+    component: str | None = None,
+    transforms: Mapping[str, str] | None = None,
+    prior: Mapping[str, tuple[float, float]] | None = None,
+    smallest: float = SMALLEST,
+    aggregation: str | Aggregation = "product",
+    log_likelihood: Mapping[str, LogDensity] | None = None,
+    matching: Any = "evidence",
+    **settings: Any,
+) -> Posterior:
+    """Put together the posteriors of mixtures that were fitted elsewhere, one for each silo.
+
+    The silos' clusters are matched, and their draws aggregated, by what their posteriors say of the
+    parameters, taken as normal where these can be any numbers. There is no polish, and nothing can
+    be said of rows.
+
+    Parameters
+    ----------
+    draws : by silo, a mapping with "weights", (draw, cluster), and "parameters", by name (draw,
+        cluster) or (draw, cluster, element), or one array (draw, cluster, parameter) with "names";
+        chains may come first. Or an ArviZ DataTree or InferenceData, its group `posterior`, or the
+        path of its netCDF file.
+    rows : by silo, how many it has; left out, what its weights are worth.
+    weights, parameters : names of these variables in a DataTree; by default all that have the
+        dimension of the weights are parameters.
+    component : the dimension of the components; by default that of the weights, or a variable's
+        last.
+    transforms : by parameter, "log", "logit" or "none"; left out, by where all of its draws lie.
+    prior : by parameter, mean and standard deviation of the normal prior, transformed, that every
+        silo had; it then counts once. Left out, the priors are taken as too wide to matter.
+    smallest : weight that a component must have in most draws to be a cluster.
+    aggregation : "product" multiplies the silos' posteriors; "cmc" averages their draws by inverse
+        variances; "vcmc" by weights that maximise the relaxed ELBO, "uniform" by equal ones.
+    log_likelihood : under "vcmc", by silo a function of the weights, (draw, cluster), and of a
+        mapping of the parameters, each (draw, cluster): the log-likelihood of its rows, (draw,).
+    matching : "evidence", "ball" or "hungarian", or a record of one with its options.
+    **settings : others of `make_study`: `drift`, `seed`, `title`, `kept_draws`, `solver`; `alpha`,
+        the concentration of the weights' prior, here 1; `fractionate`, whether silos took a share
+        of that prior, here False.
+
+    Returns
+    -------
+    Posterior
+        Its notes say what was guessed.
+
+    Raises
+    ------
+    DataError
+        When draws cannot be read, or silos have different parameters.
+    SettingsError
+        When a setting is wrong, or needs rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng, ill = np.random.default_rng(1), np.array([0.3, 0.7])
+    >>> def sampled(n):  # as if by a sampler of two clusters at 0 and 5
+    ...     weights = rng.dirichlet(n * ill, 500)
+    ...     mean = [5.0, 0.0] + rng.normal(size=(500, 2)) / np.sqrt(n * ill)
+    ...     return {"weights": weights, "parameters": {"mean": mean}}
+    >>> silos = {"north": sampled(300), "south": sampled(200)}
+    >>> posterior = silomix.combine(silos, rows={"north": 300, "south": 200}, seed=1)
+    >>> posterior.weights.mean(axis=0).round(1), posterior.parameters.mean(axis=0).round(0).ravel()
+    (array([0.7, 0.3], dtype=float32), array([0., 5.]))
+    """
+    method: Any = getattr(aggregation, "method", aggregation)
+    one_of("aggregation", method, AGGREGATIONS)
+    one_of("matching", getattr(matching, "method", matching), MATCHINGS)
+    check_keywords(None, settings, OTHERS)
+    mappings = {"draws": draws, "rows": rows, "transforms": transforms, "prior": prior}
+    for keyword, given in mappings.items():
+        if given is not None and not isinstance(given, Mapping):
+            of = "parameter" if keyword in {"transforms", "prior"} else "silo"
+            raise SettingsError(f"{{{keyword}}} is no mapping; give one by {of}", **{keyword: ...})
+    for name, law in (prior or {}).items():
+        if np.shape(law) != (2,) or not law[1] > 0:
+            text = f"{{prior}} of {name!r} is {law}; give its mean, and an sd above 0"
+            raise SettingsError(text, prior=...)
+    if method == "vcmc" and len(draws) > 1:
+        if not log_likelihood:
+            text = (
+                "{aggregation} needs a log-likelihood of each silo's rows, which only Python takes"
+            )
+            raise SettingsError(
+                f"{text}: {{log_likelihood}}", aggregation="vcmc", log_likelihood=...
+            )
+        check_named("log_likelihood", log_likelihood, draws, needed=True)
+    study, releases, notes = sum_up_draws(
+        draws,
+        (weights, parameters, component),
+        rows=rows or {},
+        transforms=transforms or {},
+        prior=prior or {},
+        smallest=smallest,
+        aggregation=aggregation,
+        matching=matching,
+        # a gradient is many calls of the silos' functions
+        **{"solver": Lbfgs(starts=1, tolerance=0.01)} | settings,
+    )
+    posterior = run_study(study, GivenDraws(study, releases, log_likelihood or {}))
+    found = posterior.diagnostics
+    return replace(posterior, diagnostics=replace(found, notes=(*notes, *found.notes)))
+
+
+def combine_releases(folders: Sequence[Path], **settings: Any) -> Posterior:
+    """Combine what silos released of draws that were made elsewhere, folder by folder."""
+    draws: dict[str, Any] = {}
+    rows, judged = {}, {}
+    for folder in folders:
+        release, schema = read_release(folder)
+        if not schema.of_parameters or release.silo in draws:
+            problem = "is the second of its silo" if release.silo in draws else "is of a table"
+            advice = "give one of each silo, made with silomix release --draws"
+            raise SettingsError(f"{folder}, a release of {release.silo!r}, {problem}; {advice}")
+        model = PooledModel(WHOLE, make_family(schema, WHOLE), int(settings.get("seed", 0)))
+        weights, own = release.weights, release.probabilities
+        if weights is None or own is None:
+            rng = np.random.default_rng([model.seed, len(draws)])
+            weights, own = release_draws(release, REMADE, model, 1, rng)
+        values, names = model.family.describe(own), [name for name, _ in model.family.names()]
+        draws[release.silo] = {"weights": weights, "parameters": values, "names": names}
+        rows[release.silo], judged[release.silo] = release.rows, release.diagnostics
+    posterior = combine(draws, rows=rows, **settings)
+    # a silo's chains are known there alone
+    return replace(posterior, diagnostics=replace(posterior.diagnostics, silos=judged))
