@@ -166,7 +166,7 @@ def planted_draws(shard: Shard, labels: np.ndarray, size: Size) -> Draws:
         probabilities=probabilities.astype(np.float32),
         log_likelihood=np.zeros(size.draws),
         chain=np.zeros(size.draws, np.int64),
-        last_labels=labels[None].astype(np.uint8),
+        last_states=labels[None].astype(np.uint8),
         prior=PRIOR,
         silos=size.silos,
         seed=SEED,

@@ -65,7 +65,7 @@ def rival(function, table, planted, common, *, known=False, **settings):
 
 def unsampled(function, table, planted, common, **settings):
     """Run a rival that has no sampler, and so no iterations."""
-    common = {name: common[name] for name in ("seed", "threads")}
+    common = {name: value for name, value in common.items() if name != "iterations"}
     return rival(function, table, planted, common, **settings)
 
 
