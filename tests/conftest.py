@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -17,6 +18,42 @@ def pytest_generate_tests(metafunc):
     if "seed" in metafunc.fixturenames:
         first, _, last = os.environ.get("SILOMIX_SEEDS", "20").partition("-")
         metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+
+
+@pytest.fixture
+def rng(seed) -> np.random.Generator:
+    """One stream for the fixtures and the test that take it."""
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def posterior(seed):
+    """A posterior of made-up numbers over two silos."""
+    from cases.posteriors import make_posterior
+
+    return make_posterior(np.random.default_rng(seed))
+
+
+@pytest.fixture
+def drifting(posterior, seed):
+    """The same, with profiles of each silo's own."""
+    from cases.posteriors import with_drift
+
+    return with_drift(posterior, np.random.default_rng(seed))
+
+
+@pytest.fixture
+def usual_umask():
+    """Files of which nothing is said may be read by all."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+    """The picture of a release takes a second, and has tests of its own."""
+    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture

@@ -39,6 +39,13 @@ def test_checks_of_scikit_learn():
     assert [result["status"] for result in results].count("passed") > 40
 
 
+def test_a_known_number_of_clusters(table):
+    given = SHORT | {"components": None, "clusters": 5}
+    found = FederatedMixture(silo="silo", random_state=1, **given).fit(table[0])
+    assert found.n_clusters_ == 5
+    assert found.posterior_.study.model.components == 5
+
+
 def test_is_silomix_fit(fitted, table):
     posterior = api.fit(table[0], silo="silo", seed=1, progress=False, **SHORT)
     assert_array_equal(fitted.posterior_.weights, posterior.weights)
@@ -134,7 +141,7 @@ class TestWhatIsPassedOn:
 
     def test_nothing_that_was_left_out(self, calls):
         FederatedMixture().fit(np.zeros((4, 3)))
-        expected = {"silo": None, "components": 15, "seed": 0, "progress": False}
+        expected = {"silo": None, "seed": 0, "progress": False}
         assert calls == [expected]
 
     def test_everything_that_was_given(self, calls):

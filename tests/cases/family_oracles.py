@@ -153,6 +153,17 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """One of several jointly normal variables; `test_gaussian_full` says what they are."""
+
+    name: str
+
+    @property
+    def variable(self):
+        return Variable(self.name, kind="gaussian-full")
+
+
+@dataclass(frozen=True)
 class Count:
     """x ~ Poisson(r), r ~ Gamma(½, ½/mean); a silo's own rate ~ Gamma((κ + 1) r, κ + 1)."""
 

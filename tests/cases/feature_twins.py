@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 from cases.sweep_twin import fold, uniform
 from scipy import stats
@@ -51,11 +53,32 @@ def log_density(shard, parameters):
         logs = np.log(parameters[:, place : place + size])
         total += np.pad(logs, ((0, 0), (0, 1)))[:, shard.codes[:, q]].T
         place += size
-    for q, variable in enumerate(shard.schema.numbers):
-        x, normal = shard.numbers[:, [q]], variable.kind == "gaussian"
-        own = parameters[:, place : place + 1 + normal].T
-        logs = LOG_DENSITIES[variable.kind](x, *own)
-        logs -= np.log(variable.scale) if normal else 0.0
-        total += np.where(np.isnan(x), 0.0, logs)
-        place += 1 + normal
+    for kind, group in groupby(enumerate(shard.schema.numbers), key=lambda pair: pair[1].kind):
+        columns, variables = map(list, zip(*group, strict=True))
+        cells, scales = shard.numbers[:, columns], np.log([one.scale for one in variables])
+        if kind in LOG_DENSITIES:
+            of_each = 1 + (kind == "gaussian")
+            for x in cells.T[..., None]:
+                own = parameters[:, place : place + of_each].T
+                total += np.where(np.isnan(x), 0.0, LOG_DENSITIES[kind](x, *own))
+                place += of_each
+        else:
+            total += log_joint_density(cells, parameters[:, place : place + 9])
+            place += 9
+        if kind.startswith("gaussian"):
+            total -= np.where(np.isnan(cells), 0.0, scales).sum(axis=1)[:, None]
+    return total
+
+
+def log_joint_density(cells, parameters):
+    """The density of the known ones of three jointly normal variables: (row, cluster)."""
+    total = np.zeros((len(cells), len(parameters)))
+    for cluster, (m0, s0, m1, s1, r10, m2, s2, r20, r21) in enumerate(parameters):
+        m, s = np.array([m0, m1, m2]), np.array([s0, s1, s2])
+        covariance = np.array([[1, r10, r20], [r10, 1, r21], [r20, r21, 1]]) * np.outer(s, s)
+        for missing in np.unique(np.isnan(cells), axis=0):
+            rows, known = (np.isnan(cells) == missing).all(axis=1), np.flatnonzero(~missing)
+            if len(known):
+                law = stats.multivariate_normal(m[known], covariance[np.ix_(known, known)])
+                total[rows, cluster] = law.logpdf(cells[rows][:, known])
     return total

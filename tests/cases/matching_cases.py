@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from cases.aggregation_cases import PAPER_SIZES, case_of, dirichlet_levels, release_of
 from cases.families import categories, model_of, shard_of
+from scipy.stats import binomtest
 
-from silomix.coordinator.matching.evidence import LocalClusters
+from silomix.coordinator.matching.evidence import LocalClusters, Profile
 from silomix.messages import DivergenceReply
 from silomix.messages.released_draws import divergence_cost, make_reference
 from silomix.model.families.rows import Rows
@@ -17,6 +18,12 @@ from silomix.model.prior import Prior
 PRIOR = Prior()
 # levels of the variables where nothing else is said
 SIZES = (2, 3, 2)
+PROFILE = Profile(categories(SIZES))
+DRIFTING = Profile(
+    PROFILE.family,
+    kappa=np.array([10.0, np.inf, 10.0]),
+    base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
+)
 
 # (cluster, variable), the usual level of each planted cluster: any two differ in five or more
 PEAKS = np.array(
@@ -142,6 +149,14 @@ def groupings(count):
 def admissible(groups, silo):
     """Whether no group has two clusters of one silo."""
     return len(set(zip(groups, silo, strict=True))) == len(silo)
+
+
+def smallest_p_value(hits, probability, chains):
+    """Of a binomial test for each pair that can share a group, times the number of pairs."""
+    pairs = [pair for pair in zip(*np.triu_indices(len(hits), 1), strict=True) if probability[pair]]
+    return len(pairs) * min(
+        binomtest(int(hits[pair]), chains, probability[pair]).pvalue for pair in pairs
+    )
 
 
 class QuietSilos:

@@ -31,7 +31,7 @@ def draws_of(shard, labels, weights, probabilities, **changes):
     given = {
         "log_likelihood": np.zeros(len(labels)),
         "chain": np.zeros(len(labels), dtype=np.int64),
-        "last_labels": labels[-1:],
+        "last_states": labels[-1:],
         "prior": PRIOR,
         "silos": 1,
         "seed": 0,

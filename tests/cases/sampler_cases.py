@@ -29,7 +29,7 @@ def mixed_shard(seed, rows, sizes, numbers, missing):
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 3, rows)
     cells = [
-        rng.normal(kind - 1, 0.5) if word == "gaussian" else rng.poisson(1.0 + 3 * kind)
+        rng.normal(kind - 1, 0.5) if word.startswith("gaussian") else rng.poisson(1.0 + 3 * kind)
         for word in numbers
     ]
     found = np.where(rng.random((rows, len(cells))) < missing, np.nan, np.transpose(cells))

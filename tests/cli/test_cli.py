@@ -497,17 +497,6 @@ def test_fit_passes_every_option_on(tmp_path, table, noted):
     assert noted == {"shards": 3, "polish": "until", "table": table, "silo": None}
 
 
-def test_fit_goes_on_from_a_checkpoint(tmp_path, fitted):
-    table, out, _ = fitted
-    kept = tmp_path / "kept"
-    options = ["--silo", "silo", *QUICK, "--seed", 3, "--checkpoint", kept]
-    for place in ("one", "two"):
-        assert run("fit", table, *options, "--out", tmp_path / place).exit_code == 0
-        saved = (tmp_path / place / "posterior.silomix").read_bytes()
-        assert saved == (out / "posterior.silomix").read_bytes()
-    assert sorted(path.name for path in kept.iterdir()) == [f"silo {n}" for n in (1, 2, 3, 4)]
-
-
 def test_fit_without_local_clusters_leaves_nothing_of_another_run(tmp_path, fitted):
     table, out = fitted[0], tmp_path / "results"
     out.mkdir()
@@ -617,13 +606,19 @@ def test_demo_tells_and_writes(demo):
         assert found.record["verdict"] in told
 
 
-@pytest.mark.parametrize("rows", [1600, pytest.param(4000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (1600, {"iterations": 600, "polish": 6}),
+        pytest.param(4000, {}, marks=pytest.mark.slow),
+    ],
+    ids=["less", "as it is"],
+)
 def test_mixed_demo_finds_the_planted_clusters_and_compares_their_numbers(
-    rows, tmp_path, monkeypatch
+    rows, settings, tmp_path, monkeypatch
 ):
-    """As it is, and with fewer rows."""
-    fewer = functools.partial(prepare.draw_table, rows=rows)
-    monkeypatch.setattr(prepare, "draw_table", fewer)
+    monkeypatch.setattr(prepare, "draw_table", functools.partial(prepare.draw_table, rows=rows))
+    monkeypatch.setattr(prepare, "fit", functools.partial(prepare.fit, **settings))
     result = run("demo", "--mixed", "--out", tmp_path, "--quiet")
     assert result.exit_code == 0, result.output
     assert {path.name for path in tmp_path.iterdir()} == RESULTS | {"table.csv", "comparison.txt"}

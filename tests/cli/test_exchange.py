@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from cases.cli_cases import run, words
 from federation.exchange_cases import DEFAULT, STUDIES, Case, assert_same, in_process, make_case
 from federation.mutations import time_limit
 from typer.testing import CliRunner
@@ -23,14 +24,7 @@ from silomix.study.policy import Exchanges, find_policy, write_policy
 USAGE, WRONG, SETTING, FOREIGN, REFUSED, OPEN = 2, 3, 4, 5, 6, 7
 
 
-def run(*args):
-    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    """A picture takes a second, and has tests of its own."""
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("without_pictures")
 
 
 @pytest.fixture
@@ -97,12 +91,12 @@ def test_a_study_by_file_from_beginning_to_end(desk, tmp_path):
 
 
 def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkeypatch):
-    """Young smokers who seldom visit, and old others who often do, in three silos."""
+    """Young smokers who seldom visit, and old others who often do, in two silos."""
     monkeypatch.chdir(tmp_path)
-    rng, names = np.random.default_rng(seed), ["silo 1", "silo 2", "silo 3"]
+    rng, names = np.random.default_rng(seed), ["silo 1", "silo 2"]
     old = rng.random(780) < 0.4
     columns = {
-        "silo": np.repeat(names, [300, 260, 220]),
+        "silo": np.repeat(names, [420, 360]),
         "smoker": np.where(rng.random(780) < np.where(old, 0.2, 0.8), "yes", "no"),
         "age": rng.normal(np.where(old, 65.0, 46.0), 4.5).round(1),
         "dose": np.exp(rng.normal(np.where(old, 1.0, 2.0), 0.5)),
@@ -112,7 +106,7 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
     table.loc[rng.random(780) < 0.1, ["age", "smoker"]] = None
     table.to_csv("all.csv", index=False)
     kinds = ["--kind", "dose=log-gaussian", "--kind", "visits=poisson"]
-    short = ["--preset", "files", "--iterations", 600, "--components", 4, "--seed", 2]
+    short = ["--preset", "files", "--iterations", 600, "--components", 3, "--seed", 2]
     result = run("study", "all.csv", "--silo", "silo", *kinds, *short, "--out", "study.toml")
     assert result.exit_code == 0, result.output
 
@@ -123,8 +117,8 @@ def test_a_study_of_numbers_by_file_from_beginning_to_end(tmp_path, seed, monkey
     found = []
     for _ in range(2):
         assert coordinate().exit_code == OPEN
-        results = [answer(place, "--json") for place in (1, 2, 3)]
-        assert [result.exit_code for result in results] == [0, 0, 0], results[0].output
+        results = [answer(place, "--json") for place in (1, 2)]
+        assert [result.exit_code for result in results] == [0, 0], results[0].output
         found = [json.loads(result.stdout).get("labels") for result in results]
     result = coordinate()
     assert result.exit_code == 0, result.output
@@ -168,7 +162,7 @@ def test_a_refusal_shows_on_both_sides_and_can_be_taken_back(desk, tmp_path):
     write_policy(strict, "strict.toml")
     result = answer(1, "--policy", "strict.toml")
     assert result.exit_code == REFUSED, result.output
-    assert "refused: its policy does not" in " ".join(result.output.split())
+    assert "refused: its policy does not" in words(result)
     log = next(tmp_path.glob("site1/silomix-store/*/log.txt")).read_text()
     assert "asks for a release of tier 'summary'" in log
     assert not list((tmp_path / "exchange").rglob("log*"))
@@ -192,7 +186,7 @@ def test_a_policy_that_only_allows_more_keeps_the_store(desk):
     assert answer(1, "--policy", "more.toml").exit_code == 0
     result = answer(1, "--policy", "opensafely")
     assert result.exit_code == REFUSED
-    assert "with another rounding, 10, 5" in " ".join(result.output.split())
+    assert "with another rounding, 10, 5" in words(result)
     result = answer(1, "--policy", "opensafely", "--ledger", "elsewhere.json")
     assert result.exit_code == FOREIGN
     assert "was made for another minimum count or rounding" in result.output
@@ -224,7 +218,7 @@ def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
     coordinate()
     result = run(*ASKED)
     assert result.exit_code == USAGE
-    for words in (
+    for told in (
         "  title: All hearts\ufffd\ufffdof the north\n",
         f"  digest: {digest(desk.study)}\n",
         "  silos: silo 1, silo 2\n",
@@ -233,7 +227,7 @@ def test_off_a_terminal_a_study_needs_a_word(desk, tmp_path):
         "    - a release: the size and the profile of each of its clusters\n",
         "--yes",
     ):
-        assert words in result.stderr
+        assert told in result.stderr
     assert result.stdout == ""
     assert untouched(tmp_path)
     result = run(*ASKED, "--yes", "--json")
@@ -277,7 +271,7 @@ def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "words"),
+    ("options", "code", "told"),
     [
         ({"--silo": "silo 9"}, FOREIGN, "has no silo 'silo 9'"),
         ({"--data": "nowhere.csv"}, WRONG, "no such file"),
@@ -285,12 +279,12 @@ def test_what_is_carried_away_holds_neither_table_nor_store(desk, tmp_path):
     ],
     ids=str,
 )
-def test_a_wrong_answer_command_is_explained(options, code, words, desk):
+def test_a_wrong_answer_command_is_explained(options, code, told, desk):
     coordinate()
     given = {"--silo": "silo 1", "--data": "site1/table.csv", "--study": "study.toml"} | options
     result = run("answer", "exchange", *(part for pair in given.items() for part in pair))
     assert result.exit_code == code, result.output
-    assert words in result.output
+    assert told in result.output
 
 
 def test_what_was_changed_or_is_no_exchange_is_refused(desk, tmp_path):

@@ -30,15 +30,16 @@ SIZES = (2, 3, 20, 1, 4)
 COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
-NORMAL, COUNTS = ("gaussian",) * 3, ("poisson",) * 2
+NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
 # the sweeps, levels of the categories, and kinds of the numbers
 MODELS = {
     "categories": (compiled_sweeps, SIZES, ()),
     "categories by features": (feature_sweeps, SIZES, ()),
     "gaussian": (feature_sweeps, (), NORMAL),
+    "gaussian-full": (feature_sweeps, (), JOINT),
     "poisson": (feature_sweeps, (), COUNTS),
     "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
-    "all three": (feature_sweeps, SIZES, NORMAL + COUNTS),
+    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + COUNTS),
 }
 
 
@@ -146,16 +147,18 @@ def test_threads_that_share_the_rows_give_the_same_draws(model, threads):
 
 
 @pytest.mark.parametrize("piece", [1, 5])
-@pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its labels"])
+@pytest.mark.parametrize("rebuild", [False, True], ids=["same chain", "rebuilt from its state"])
 def test_pieces_make_the_whole(model, piece, rebuild):
     chain, kept = model.begin(), unwritten(model, 12)
     for first in range(1, 13, piece):
         some = range(first, min(first + piece, 13))
         model.sweeps.advance(chain, some, Schedule(burn_in=0, thin=1), kept, None)
         if rebuild:
-            labels = chain.labels.copy()
-            chain = model.sweeps.resume(chain.plan, KEY, labels, 1)
-            assert chain.labels is not labels  # which the next chain may start from as well
+            state = chain.state.copy()
+            chain = model.sweeps.resume(chain.plan, KEY, state, 1)
+            assert not np.shares_memory(
+                chain.labels, state
+            )  # which the next chain may start from as well
     assert_same(run(model), kept)
 
 

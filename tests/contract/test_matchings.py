@@ -79,6 +79,9 @@ def test_hungarian_is_never_right_where_no_silo_holds_all(seed):
         assert run(case, "hungarian").clusters == 5
 
 
+@pytest.mark.parametrize(
+    "word", ["hungarian", "ball", "evidence", pytest.param("divergence", marks=pytest.mark.slow)]
+)
 def test_a_hundred_silos(word, seed):
     case = plant_rows(seed, np.ones((100, 2)), (40,) * 100)
     found = run(case, word)

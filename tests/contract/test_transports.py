@@ -212,11 +212,12 @@ every_study = pytest.mark.parametrize("settings", STUDIES, ids=str)
 
 
 def make_silos(policy=OPEN, **settings):
-    table, _ = silomix.simulate("non-nested", rows=160, silos=4, separability="easy", seed=SEED)
+    design = {"separability": "easy", "drift": 20.0, "seed": SEED}
+    table, _ = silomix.simulate("non-nested", rows=120, silos=3, **design)
     roster = read_roster(table, "silo")
     shard = load(table.drop(columns="silo"))
     study = make_study(
-        shard.schema, roster.names, seed=SEED, **{"iterations": 100, "components": 6, **settings}
+        shard.schema, roster.names, seed=SEED, **{"iterations": 100, "components": 4, **settings}
     )
     return [
         Silo(name, place, Shard(shard.schema, shard.codes[roster.places == place]), study,
@@ -236,6 +237,18 @@ def expected(name):
     return fit_on(lambda use, silos, folder: use(Plain(silos)), STUDIES[name], None)
 
 
+def own_profiles(posterior):
+    """What the silos have of their own, where they may drift."""
+    own = posterior.silo_profiles
+    return () if own is None else (own.kappa, own.probabilities)
+
+
+def test_some_silos_differ():
+    for name in ("default", "exact"):
+        kappa, _ = own_profiles(expected(name)[0])
+        assert np.isfinite(kappa).any()
+
+
 @every_transport
 @every_study
 def test_one_study_gives_one_result(transport, settings, tmp_path):
@@ -243,6 +256,8 @@ def test_one_study_gives_one_result(transport, settings, tmp_path):
     reference, reference_memberships = expected(settings)
     for part in ("weights", "weights_by_silo", "probabilities"):
         assert_array_equal(getattr(posterior, part), getattr(reference, part))
+    for one, other in zip(own_profiles(posterior), own_profiles(reference), strict=True):
+        assert_array_equal(one, other)
     for found, wanted in zip(memberships, reference_memberships, strict=True):
         assert_array_equal(found, wanted)
     assert posterior.provenance.sent == reference.provenance.sent

@@ -112,7 +112,7 @@ def test_one_silo_has_nothing_to_weigh_and_one_cluster_is_whole(seed, method):
 
 def split_silo(seed, prior):
     """Twenty silos; the last, with twelve rows, calls them four clusters that nobody else has."""
-    case = make_case(seed, rows=(100,) * 19 + (12,), clusters=2, sizes=(2,) * 4, prior=prior)
+    case = make_case(seed, rows=(40,) * 19 + (12,), clusters=2, sizes=(2,) * 4, prior=prior)
     labels = 2 + np.arange(12) % 4
     rng = np.random.default_rng(seed)
     last = conjugate_release(rng, 19, case.codes[-1], labels, case.sizes, prior, 20, 400)

@@ -44,7 +44,7 @@ def moments(shapes):
 @pytest.mark.parametrize(
     "holds", [None, [[1, 1, 1], [1, 1, 0]]], ids=["both hold all", "one lacks one"]
 )
-def test_the_product_of_two_halves_is_the_pooled_posterior(seed, fractionate, holds):
+def test_the_product_of_two_halves_is_the_pooled_posterior(rng, seed, fractionate, holds):
     case = make_case(
         seed,
         rows=(300, 300),
@@ -57,7 +57,6 @@ def test_the_product_of_two_halves_is_the_pooled_posterior(seed, fractionate, ho
     )
     product = multiply(case.matched(DRAWS, seed), rows_of(case), case.model(seed))
     members, cells = pooled_shapes(case, 3)
-    rng = np.random.default_rng(seed)
     found = (
         rng.dirichlet(product.weights, DRAWS),
         draw_levels(product.profiles, case.offsets, rng, DRAWS),

@@ -41,8 +41,7 @@ def nearest_by_quadratic_program(point, floor):
 
 @pytest.mark.parametrize("floor", FLOORS)
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_projection_finds_the_nearest_point(seed, floor, scale):
-    rng = np.random.default_rng(seed)
+def test_projection_finds_the_nearest_point(rng, floor, scale):
     points = scale * rng.normal(size=(5, 4, 4))
     found = project(points, HELD, floor)
     assert_allclose(found.sum(axis=1), 1, rtol=1e-14)
@@ -58,8 +57,7 @@ def test_projection_finds_the_nearest_point(seed, floor, scale):
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_softmax_lands_in_the_space_and_comes_back(seed, floor):
-    rng = np.random.default_rng(seed)
+def test_softmax_lands_in_the_space_and_comes_back(rng, floor):
     points = softmax(3 * rng.normal(size=(6, 4, 4)), HELD, floor)
     assert_allclose(points.sum(axis=1), 1, rtol=1e-14)
     assert (points[:, HELD] >= floor).all()
@@ -70,8 +68,7 @@ def test_softmax_lands_in_the_space_and_comes_back(seed, floor):
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_the_softmax_gradient_is_the_slope(seed, floor):
-    rng = np.random.default_rng(seed)
+def test_the_softmax_gradient_is_the_slope(rng, floor):
     logs, slopes = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)) * HELD
     found = softmax_gradient(slopes, softmax(logs, HELD, floor), HELD, floor)
     step = 1e-5
@@ -106,8 +103,7 @@ def entry_p_value(points):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("entries", [2, 3, 7])
-def test_the_rosenblatt_map_is_uniform_on_the_simplex(seed, entries):
-    rng = np.random.default_rng(seed)
+def test_the_rosenblatt_map_is_uniform_on_the_simplex(rng, entries):
     uniforms = rng.random((4000, entries - 1))
     points = rosenblatt(uniforms)
     assert_allclose(points.sum(axis=1), 1, rtol=1e-14)
@@ -118,8 +114,7 @@ def test_the_rosenblatt_map_is_uniform_on_the_simplex(seed, entries):
 
 
 @pytest.mark.statistical
-def test_breaking_the_stick_evenly_would_be_noticed(seed):
-    rng = np.random.default_rng(seed)
+def test_breaking_the_stick_evenly_would_be_noticed(rng):
     uniforms = rng.random((4000, 3))
     left = np.cumprod(np.concatenate([np.ones((4000, 1)), 1 - uniforms], axis=1), axis=1)
     wrong = np.concatenate([left[:, :-1] * uniforms, left[:, -1:]], axis=1)

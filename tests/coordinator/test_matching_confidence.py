@@ -10,12 +10,15 @@ import pytest
 from cases import grouping_twins as twin
 from cases.families import categories
 from cases.matching_cases import (
+    DRIFTING,
+    PROFILE,
     SIZES,
     admissible,
     clusters_of,
     draw_counts,
     draw_profiles,
     groupings,
+    smallest_p_value,
     together,
 )
 from numpy.testing import assert_array_equal
@@ -31,7 +34,6 @@ FALSE_ALARM = 1e-4
 # independent chains, of which only the last grouping is looked at
 CHAINS = 300
 
-PROFILE = Profile(categories(SIZES))
 
 UNSURE = np.array(
     [[4, 1, 2, 2, 1, 3, 2], [2, 3, 1, 2, 2, 2, 3], [4, 2, 3, 2, 1, 3, 3],
@@ -40,11 +42,6 @@ UNSURE = np.array(
 SILO = np.array([0, 0, 1, 1, 2])
 
 
-DRIFTING = Profile(
-    PROFILE.family,
-    kappa=np.array([10.0, np.inf, 10.0]),
-    base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
-)
 # rows enough that discounting them matters
 MANY = np.array(
     [[30, 10, 15, 15, 10, 22, 18], [16, 24, 8, 16, 16, 12, 28], [22, 18, 18, 10, 12, 28, 12],
@@ -82,30 +79,21 @@ def last_groupings(start, seed, counts=UNSURE, silo=SILO, profile=PROFILE, chain
     return np.sum(ends, axis=0).astype(int)
 
 
-def smallest_p_value(hits, probability, chains=CHAINS):
-    """Of a binomial test for each pair that can share a group, times the number of pairs."""
-    pairs = [pair for pair in zip(*np.triu_indices(len(hits), 1), strict=True) if probability[pair]]
-    return len(pairs) * min(
-        binomtest(int(hits[pair]), chains, probability[pair]).pvalue for pair in pairs
-    )
-
-
 @pytest.mark.statistical
 @pytest.mark.parametrize("start", [[0, 1, 2, 3, 4], [0, 1, 0, 1, 0]])
 def test_frequencies_are_those_of_all_groupings(seed, start):
     """And a wrong prior would be noticed."""
     hits = last_groupings(np.array(start), seed)
-    assert smallest_p_value(hits, exact(UNSURE, SILO)) > FALSE_ALARM
+    assert smallest_p_value(hits, exact(UNSURE, SILO), CHAINS) > FALSE_ALARM
     assert hits[0, 1] == hits[2, 3] == 0
     wrong = exact(UNSURE, SILO, Profile(categories(SIZES, 2.0)))
-    assert smallest_p_value(hits, wrong) < FALSE_ALARM
+    assert smallest_p_value(hits, wrong, CHAINS) < FALSE_ALARM
 
 
 @pytest.mark.parametrize("profile", [PROFILE, DRIFTING])
 @pytest.mark.parametrize("rows", [4, 12])
-def test_the_compiled_sampler_follows_its_definition(seed, profile, rows):
+def test_the_compiled_sampler_follows_its_definition(rng, seed, profile, rows):
     """The same groupings, one by one: blocks move, open groups, leave them, exchange places."""
-    rng = np.random.default_rng(seed)
     profiles = draw_profiles(rng, 4, concentration=5.0)
     silo = np.repeat(np.arange(6), [4, 3, 1, 4, 2, 3])
     counts = np.array([draw_counts(rng, profiles[k % 4], rows) for k in range(len(silo))])

@@ -120,9 +120,8 @@ def test_what_a_grouping_gains_is_what_its_merges_gained(kappa, seed):
 
 
 @pytest.mark.statistical
-def test_planted_drift_is_seen_through(seed):
+def test_planted_drift_is_seen_through(rng):
     """Where clusters must have one profile everywhere, some fall apart."""
-    rng = np.random.default_rng(seed)
     right, right_without = [], []
     for _ in range(SETS):
         clusters, truth = simulate(rng, ALIKE, 50.0)
@@ -134,9 +133,8 @@ def test_planted_drift_is_seen_through(seed):
 
 
 @pytest.mark.statistical
-def test_the_variables_that_drift_are_found(seed):
+def test_the_variables_that_drift_are_found(rng):
     """Two of the ten may be mistaken for the other kind."""
-    rng = np.random.default_rng(seed)
     kappa = np.full(10, SAME)
     kappa[[1, 5, 8]] = 20.0
     right = []
@@ -149,13 +147,12 @@ def test_the_variables_that_drift_are_found(seed):
 
 
 @pytest.mark.statistical
-def test_noise_does_not_join_different_clusters(seed, monkeypatch):
+def test_noise_does_not_join_different_clusters(rng, monkeypatch):
     """One set in a hundred is joined wrongly: three of eight are at one seed in 2·10⁴.
 
     Were profiles compared with Dirichlet(β), as without drift, forty variables in which nobody
     differs would join what the few others, discounted, tell apart.
     """
-    rng = np.random.default_rng(seed)
     sizes = (*BINARY, *(2,) * 40)
     sets = [simulate(rng, DISJOINT, SAME, BINARY, spread=0.5, noise=40) for _ in range(8)]
     wrong = [joined_wrongly(group(clusters, sizes)[0], truth) for clusters, truth in sets]
@@ -171,8 +168,7 @@ def test_noise_does_not_join_different_clusters(seed, monkeypatch):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("held", [ALIKE, ((0, 1, 2, 3, 4), (1, 2, 3, 4, 5), (0, 1, 2), (0, 1))])
-def test_without_drift_none_is_found(held, seed):
-    rng = np.random.default_rng(seed)
+def test_without_drift_none_is_found(held, rng):
     right = []
     for _ in range(SETS):
         clusters, truth = simulate(rng, held, SAME)

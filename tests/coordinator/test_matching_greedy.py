@@ -11,6 +11,8 @@ from cases.drift_twins import TwoLevels
 from cases.families import categories
 from cases.grouping_twins import pair_gains
 from cases.matching_cases import (
+    DRIFTING,
+    PROFILE,
     SIZES,
     admissible,
     clusters_of,
@@ -39,13 +41,6 @@ from silomix.coordinator.matching.greedy import (
     greedy_merges,
     join,
     sum_up,
-)
-
-PROFILE = Profile(categories(SIZES))
-DRIFTING = Profile(
-    PROFILE.family,
-    kappa=np.array([10.0, np.inf, 10.0]),
-    base=np.array([2.0, 2, 8, 8, 8, 1, 1]),
 )
 
 
@@ -130,8 +125,7 @@ def test_only_gains_that_do_not_count_are_given_up(seed, profile):
 
 
 @pytest.mark.parametrize("silos", [2, 5, 9])
-def test_merges_are_those_of_the_full_table(seed, silos):
-    rng = np.random.default_rng(seed)
+def test_merges_are_those_of_the_full_table(rng, silos):
     for _ in range(5):
         clusters = draw_clusters(rng, silos, 4)
         groups = evidence_groups(clusters, PROFILE)
@@ -159,9 +153,8 @@ def test_separable_clusters_get_the_best_of_all_groupings(present):
     assert_array_equal(together(groups), together([c for clusters in present for c in clusters]))
 
 
-def test_many_small_copies_become_one_group(seed, monkeypatch):
+def test_many_small_copies_become_one_group(rng, monkeypatch):
     """Were all groupings equally likely, chance would keep copies of one cluster apart."""
-    rng = np.random.default_rng(seed)
     sizes = (3,) * 10
     profile = Profile(categories(sizes))
     planted = draw_profiles(rng, 10, sizes, concentration=0.3)
@@ -256,9 +249,8 @@ def test_fragments_are_folded_and_the_price_is_paid_once(counts, silo, groups):
 
 
 @pytest.mark.parametrize("rows", [61, 3000])
-def test_a_splinter_of_any_size_is_folded(rows, seed):
+def test_a_splinter_of_any_size_is_folded(rows, rng):
     """Chance keeps them apart by a factor of n^1.5 in one seed of about n^1.5 > 10⁴."""
-    rng = np.random.default_rng(seed)
     usual = np.array(LARGE) / 80
     counts = [draw_counts(rng, usual, 300), draw_counts(rng, usual, rows), np.multiply(FAR, 3)]
     groups = absorb(clusters_of(counts, [0, 0, 0]), [0, 1, 2])

@@ -52,9 +52,8 @@ def walk(points, radii):
 
 @pytest.mark.parametrize("block", [1, 4, 1000])
 @pytest.mark.parametrize("reach", [0.05, 0.15, 0.3])
-def test_components_are_those_of_a_walk(seed, reach, block, monkeypatch):
+def test_components_are_those_of_a_walk(rng, reach, block, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block)
-    rng = np.random.default_rng(seed)
     points, radii = rng.random((25, 2)), reach * rng.random(25)
     assert_array_equal(together(components(points, radii)), walk(points, radii))
     points = np.array([[0.0], [1.0]])  # one ball is enough, and its rim is outside
@@ -81,8 +80,7 @@ def test_radius_of_a_silo_comes_from_its_rows(exponent):
 
 
 @pytest.mark.parametrize("clusters", [1, 3, 5])
-def test_assignment_is_the_best_of_all_and_every_level_counts(seed, clusters):
-    rng = np.random.default_rng(seed)
+def test_assignment_is_the_best_of_all_and_every_level_counts(rng, clusters):
     reference, few = draw_releases(rng, [range(5), range(clusters)])
     groups = hungarian_groups([reference, few], FAMILY)[5:]
 
@@ -134,9 +132,8 @@ def test_a_release_that_must_not_be_shown_is_not(case):
         divergence_groups(releases, Divergence(), None, np.random.default_rng(0))
 
 
-def test_first_order_is_the_roster_or_begins_with_the_most_informative(seed):
+def test_first_order_is_the_roster_or_begins_with_the_most_informative(rng):
     releases = [make_release([[n, n, n, n, 0, n, n]], place=p) for p, n in enumerate([5, 9, 7])]
-    rng = np.random.default_rng(seed)
     (only,) = orders(releases, Divergence(), rng)
     assert_array_equal(only, [0, 1, 2])
     (only,) = orders(releases, Divergence(start="most-informative"), rng)

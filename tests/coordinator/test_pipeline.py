@@ -11,10 +11,11 @@ import pytest
 from cases.aggregation_cases import make_case
 from cases.families import categories
 from cases.release_cases import clustered
+from numpy.testing import assert_allclose, assert_array_equal
 
 import silomix
 from silomix.api import fit
-from silomix.coordinator.pipeline import assign_rows, reweigh, run_study
+from silomix.coordinator.pipeline import assign_rows, reweigh
 from silomix.coordinator.polish import starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes, policy_notes
 from silomix.errors import DataError, DataWarning, MissingDependency, SettingsError
@@ -22,17 +23,12 @@ from silomix.messages import AssignReply, SampleLocally
 from silomix.messages.progress import Progress
 from silomix.model.draws import MatchedDraws, SiloWeights
 from silomix.model.metrics import adjusted_rand_index
-from silomix.model.schema import MISSING_LEVEL, Schema, Shard, Variable
-from silomix.model.table import load
+from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.posterior.global_posterior import Parts
 from silomix.rivals.federation import open_silos
-from silomix.silo.local import Silo
 from silomix.silo.release import make_release
 from silomix.study import make_study
 from silomix.study.policy import find_policy
-from silomix.study.roster import read_roster
-from silomix.transports.in_process import InProcess
-from silomix.transports.parallel import Joblib
 
 QUICK = {"iterations": 1500, "progress": False}
 
@@ -84,6 +80,36 @@ def test_every_choice_runs_and_clusters_easy_data(settings, seed):
     assert (found.silo_profiles is None) == (found.study.model.drift == "none")
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"strategy": "exact", "iterations": 400}, {"preset": "files", "policy": "default"}],
+    ids=str,
+)
+@pytest.mark.parametrize("variables", ["categorical", "gaussian"])
+def test_a_known_number_of_clusters_is_found(settings, variables, seed):
+    table, truth = simulated(design="homogeneous", rows=1600, variables=variables)
+    chosen = {**QUICK, "kinds": truth.kinds, **settings}
+    found = fit(table, silo="silo", clusters=5, seed=seed, **chosen)
+    assert found.n_clusters == found.weights.shape[1] == 5
+    assert adjusted_rand_index(truth.labels, found.labels) > 0.85
+    # that all components hold rows is as it should be
+    assert all(run.full == 0 for run in found.diagnostics.silos.values())
+    assert "Hungarian" not in found.diagnostics.verdict
+    if found.correspondence:
+        assert all(sorted(groups) == list(range(5)) for groups in found.correspondence.groups)
+
+
+@pytest.mark.parametrize("clusters", [2, 4])
+def test_a_known_number_is_kept_where_silos_have_more_or_fewer(clusters, seed):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"x": rng.normal(np.repeat([0.0, 9.0, 18.0], 80)), "y": rng.normal(size=240)}
+    )
+    table["silo"] = rng.choice(["a", "b"], 240)
+    found = fit(table, silo="silo", clusters=clusters, seed=seed, **QUICK)
+    assert found.n_clusters == clusters
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_table_without_silos_is_one_or_is_split_at_random(shards, seed):
     table, truth = simulated(design="homogeneous", rows=600)
@@ -96,8 +122,7 @@ def test_a_table_without_silos_is_one_or_is_split_at_random(shards, seed):
     assert found.silo_profiles is None
 
 
-def test_a_silo_with_one_row_and_clusters_that_one_silo_holds_alone(seed):
-    rng = np.random.default_rng(seed)
+def test_a_silo_with_one_row_and_clusters_that_one_silo_holds_alone(rng, seed):
     blocks = []
     for silo, centre, rows in (("a", 0.05, 300), ("b", 0.95, 300), ("lonely", 0.95, 1)):
         codes = (rng.random((rows, 8)) < centre).astype(int)
@@ -132,10 +157,10 @@ def test_what_left_each_silo_is_counted_and_every_stage_is_named(seed):
 
 def test_an_interrupted_fit_goes_on_from_its_checkpoints(tmp_path, seed):
     table, _ = simulated(rows=400)
-    settings = {"silo": "silo", "seed": seed, "iterations": 2000, "threads": 2}
+    settings = {"silo": "silo", "seed": seed, "iterations": 600, "threads": 2, "polish": 0}
 
     def stop(at):
-        if at.stage == "sampling" and at.done > 3_000:
+        if at.stage == "sampling" and at.done > 900:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -143,6 +168,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoints(tmp_path, seed):
     resumed = fit(table, checkpoint=tmp_path, progress=False, **settings)
     whole = fit(table, progress=False, **settings)
     np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert {path.name for path in tmp_path.iterdir()} == set(whole.silos)
 
 
 def test_bad_settings_are_named(monkeypatch):
@@ -186,7 +212,8 @@ def test_refining_counts_a_cluster_less_where_its_silo_weighs_less(seed):
 
 def test_refining_matches_and_aggregates_again(seed):
     table, _ = simulated(rows=240)
-    common = {"silo": "silo", "seed": seed, "polish": 0, **QUICK}
+    solver = silomix.FewRounds(rounds=2, starts=3)
+    common = {"silo": "silo", "seed": seed, "polish": 0, "solver": solver, **QUICK}
     asked = [fit(table, refine=times, **common).provenance.answered for times in (0, 2)]
     assert [answers["silo 1"]["DistinctRows"] for answers in asked] == [1, 3]
 
@@ -257,7 +284,7 @@ def two_silos(**options):
     return simulated(design="homogeneous", rows=600, silos=2, **options)
 
 
-EXACT = {"strategy": "exact", "iterations": 600, "chains": 1, "kept": 300}
+EXACT = {"strategy": "exact", "iterations": 300, "chains": 1, "kept": 150}
 
 
 @pytest.mark.parametrize(("planted", "alike"), [(None, True), (20.0, False)])
@@ -284,29 +311,6 @@ def test_how_alike_the_silos_are_is_learned(settings, planted, alike, seed):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"polish": 2}, {"strategy": "exact", "iterations": 20, "chains": 1, "kept": 10}]
-)
-def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed):
-    table, _ = two_silos(drift=20.0)
-    roster, shard = read_roster(table, "silo"), load(table.drop(columns="silo"))
-    settings = {"seed": seed, "components": 6, "iterations": 200, **settings}
-
-    def run(transport, **options):
-        study = make_study(shard.schema, roster.names, **settings)
-        silos = [
-            Silo(name, place, Shard(shard.schema, shard.codes[roster.places == place]), study)
-            for place, name in enumerate(roster.names)
-        ]
-        return run_study(study, transport(silos, **options)).silo_profiles
-
-    one = run(InProcess, threads=1)
-    assert np.isfinite(one.kappa).any()
-    for other in (run(InProcess, threads=2), run(Joblib)):
-        np.testing.assert_array_equal(other.kappa, one.kappa)
-        np.testing.assert_array_equal(other.probabilities, one.probabilities)
-
-
-@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({}, ()),
@@ -314,6 +318,7 @@ def test_threads_and_transports_do_not_change_silos_own_profiles(settings, seed)
         ({"polish": 0, "aggregation": "product"}, ()),
         ({"preset": "paper"}, ("No polish round", "With one chain a silo")),
         ({"matching": "hungarian"}, ("Hungarian matching",)),
+        ({"clusters": 3}, ("No silo has more than 0 of the 3 clusters",)),
     ],
     ids=str,
 )
@@ -322,3 +327,41 @@ def test_what_the_method_cannot_do_is_said(settings, said):
     notes = tuple(consensus_notes(make_study(schema, ["a", "b"], **settings), [], ()))
     assert len(notes) == len(said)
     assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"strategy": "exact", "iterations": 600},
+        {"aggregation": "cmc", "polish": 0},
+        {"aggregation": "vcmc", "polish": 0},
+        {"tier": "summary", "aggregation": "product"},
+        {"clusters": 2},
+        {"silo": None, "shards": 2},
+    ],
+    ids=str,
+)
+def test_clusters_that_differ_in_covariances_are_found_in_every_way(settings, tmp_path):
+    """Two variables whose correlation is .8 or −.8, some cells missing; report and file too."""
+    rng, rows = np.random.default_rng(3), 400
+    truth = rng.integers(2, size=rows)
+    noise = rng.standard_normal((2, rows))
+    first = noise[0] + 0.5 * truth
+    second = np.where(truth, -0.8, 0.8) * noise[0] + 0.6 * noise[1] + 2.5 * truth
+    table = pd.DataFrame({"a": first, "b": second, "c": rng.random(rows) < 0.2 + 0.6 * truth})
+    table["silo"] = rng.choice(["north", "south"], rows)
+    table.loc[rng.random(rows) < 0.05, "a"] = np.nan
+    given = {"silo": "silo", "iterations": 2000, "seed": 1} | settings
+    if given["silo"] is None:
+        table = table.drop(columns="silo")
+    kinds = dict.fromkeys("ab", "gaussian-full")
+    posterior = silomix.fit(table, kinds=kinds, threads=1, **given)
+    assert posterior.n_clusters == 2
+    assert adjusted_rand_index(truth, posterior.labels) > 0.65
+    correlations = posterior.parameters.mean(axis=0)[:, -1]
+    assert_allclose(np.sort(correlations), [-0.8, 0.8], atol=0.1)
+    posterior.report(tmp_path / "report.html")
+    loaded = silomix.load(posterior.save(tmp_path / "posterior.silomix"))
+    assert_array_equal(loaded.labels, posterior.labels)

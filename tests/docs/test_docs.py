@@ -32,8 +32,16 @@ def blocks(text, language):
     return [(code, printed) for kind, code, printed in FENCE.findall(text) if kind == language]
 
 
+LONG = {"tutorial.md", "data-centre.md", "outside-variables.md", "simulated-cohort.md"}
+"""Pages that fit large tables: `make slow` runs them."""
+
+
 def pages_with(language):
-    found = [page for page in PAGES if blocks(page.read_text(encoding="utf-8"), language)]
+    found = [
+        pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [])
+        for page in PAGES
+        if blocks(page.read_text(encoding="utf-8"), language)
+    ]
     return pytest.mark.parametrize("page", found, ids=lambda page: str(page.relative_to(ROOT)))
 
 

@@ -10,10 +10,10 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
+from cases.cli_cases import run
 from cases.ehr_cases import SMALL, counted, omop, write_database, written
-from typer.testing import CliRunner
 
-from silomix import cli, ehr
+from silomix import ehr
 from silomix.ehr.database import ADVICE, explain
 from silomix.errors import DataError
 
@@ -60,7 +60,7 @@ class TestRecordsAreNotQuoted:
         events = written(tmp_path / "events.csv", HEADER + '"JOHN\nSECRET","I10"\n')
         codes = written(tmp_path / "codes.csv", "condition,code\nhypertension,I10\n")
         args = ["ehr", "long", events, "--codes", codes, "--out", tmp_path / "p.parquet", "--debug"]
-        result = CliRunner().invoke(cli.app, [str(arg) for arg in args])
+        result = run(*args)
         assert "line 2: it has more or fewer cells" in result.stderr
         assert "JOHN" not in result.output + result.stderr
 

@@ -30,19 +30,20 @@ if TYPE_CHECKING:
 QUICK = {
     "iterations": 300,
     "chains": 1,
-    "components": 4,
+    "components": 3,
     "relabel": "average",
-    "solver": FewRounds(rounds=3, starts=10),
+    "solver": FewRounds(rounds=3, starts=4),
 }
 DEFAULT = find_policy("default")
 FILES = {"policy": DEFAULT, "preset": "files"}
-# What three rounds of ten starting points ask about. It rounds nothing: what rounding hides takes
+ONE_ROUND = 4 * 200
+# What three rounds of four starting points ask about. It rounds nothing: what rounding hides takes
 # long to sample, and "files" has the default rules.
 ALLOWING = DEFAULT.model_copy(
     update={
         "minimum_count": 0,
         "round_to": 1,
-        "exchanges": Exchanges(divergence=3, sharing=1, gradients=3 * 10 * 200),
+        "exchanges": Exchanges(divergence=3, sharing=1, gradients=3 * ONE_ROUND),
     }
 )
 COURIER = {"policy": ALLOWING, "tier": "summary", "oracle": "federated", "polish": 0}

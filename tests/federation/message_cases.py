@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from cases.aggregation_cases import conjugate_release, dirichlet_levels
 from numpy.testing import assert_array_equal
 
@@ -180,6 +181,15 @@ def exchanges(seed=0) -> dict[str, Exchange]:
             AssignReply(np.array([12, 0, 18])),
         ),
     }
+
+
+EXCHANGES = exchanges()
+CASES = {
+    f"{name}: {type(record).__name__}": (exchange, record)
+    for name, exchange in EXCHANGES.items()
+    for record in exchange.records
+}
+each_case = pytest.mark.parametrize(("exchange", "record"), list(CASES.values()), ids=list(CASES))
 
 
 def write(folder, envelope, record, *, study):

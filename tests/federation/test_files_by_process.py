@@ -125,11 +125,10 @@ def test_commands_killed_in_between_give_the_result_of_one_process(tmp_path, pro
 
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["divergence", "polish", "assign by matching"])
-def test_commands_killed_at_any_moment(word, tmp_path, processes, seed):
+def test_commands_killed_at_any_moment(word, tmp_path, processes, rng, seed):
     """Each command is killed again and again, a little later each time, until it gets through."""
     case = make_case(seed, **STUDIES[word] | {"iterations": 4000})
     desk = Desk(case, tmp_path, processes)
-    rng = np.random.default_rng(seed)
     killed = 0
 
     def interrupt(args):

@@ -39,8 +39,7 @@ def assert_same_counts(found, expected, rtol=ROUNDING):
 @pytest.mark.parametrize("draws", [1, LANES, LANES + 1, 3 * LANES])
 @pytest.mark.parametrize("clusters", [1, 7])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_the_kernel_is_its_definition(seed, draws, clusters, missing):
-    rng = np.random.default_rng(seed)
+def test_the_kernel_is_its_definition(rng, draws, clusters, missing):
     problem = random_problem(rng, draws=draws, clusters=clusters, missing=missing)
     assert_same_counts(expected_counts(*problem), expected_counts_definition(*problem))
     none = [part[:0] if place in (2, 3) else part for place, part in enumerate(problem)]
@@ -48,8 +47,7 @@ def test_the_kernel_is_its_definition(seed, draws, clusters, missing):
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_fused_columns_change_nothing(seed, missing):
-    rng = np.random.default_rng(seed)
+def test_fused_columns_change_nothing(rng, missing):
     problem = random_problem(rng, rows=400, sizes=(2,) * 20 + (3,) * 10, missing=missing)
     table = row_table(*problem[2:])
     assert table.columns.shape[1] <= 15  # at least two variables to a column
@@ -67,8 +65,7 @@ def test_the_log_likelihood_is_that_of_the_sampler(seed):
         assert_allclose(value, expected, rtol=ROUNDING)
 
 
-def test_a_hundred_variables_of_tiny_probabilities_do_not_underflow(seed):
-    rng = np.random.default_rng(seed)
+def test_a_hundred_variables_of_tiny_probabilities_do_not_underflow(rng):
     problem = random_problem(rng, sizes=(3,) * 100)
     weights, probabilities, *rest = problem
     tiny = np.where(rng.random(probabilities.shape) < 0.5, 1e-30, probabilities)
@@ -100,9 +97,8 @@ def test_threads_do_not_change_a_bit(seed, threads):
         assert_array_equal(array, getattr(several, name), err_msg=name)
 
 
-def test_a_draw_does_not_depend_on_its_neighbours(seed):
+def test_a_draw_does_not_depend_on_its_neighbours(rng):
     """One draw must be rescaled; the others in its vector need not."""
-    rng = np.random.default_rng(seed)
     weights, probabilities, *rest = random_problem(rng, draws=LANES, sizes=(3,) * 60)
     company = probabilities.copy()
     company[3] = 1e-30
@@ -132,9 +128,8 @@ def test_level_columns_send_missing_cells_past_the_last_level():
     assert last[0, -1] == 399
 
 
-def test_draws_that_fused_columns_would_lose_keep_their_place(seed):
+def test_draws_that_fused_columns_would_lose_keep_their_place(rng):
     """Thirty constant variables are one column: its product is nothing in two of five draws."""
-    rng = np.random.default_rng(seed)
     weights, probabilities, codes, *rest = random_problem(rng, draws=5, sizes=(2,) * 40, missing=0)
     codes[:, :30] = 0
     probabilities = 0.05 + 0.9 * probabilities
@@ -147,8 +142,7 @@ def test_draws_that_fused_columns_would_lose_keep_their_place(seed):
 
 @pytest.mark.parametrize("variables", [1, 2, 45, 94, 200])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_distinct_rows_are_those_of_numpy(seed, variables, dtype):
-    rng = np.random.default_rng(seed)
+def test_distinct_rows_are_those_of_numpy(rng, variables, dtype):
     codes = rng.choice(rng.integers(0, 3, (40, variables)).astype(dtype), 300)
     found = distinct_rows(codes)
     rows, counts = np.unique(codes, axis=0, return_counts=True)

@@ -34,8 +34,7 @@ def test_co_clustering_at_the_edges_of_a_tile(seed, rows, draws):
 
 
 @pytest.mark.parametrize("draws", [BYTE - 1, BYTE, BYTE + 1, 3 * BYTE + 2])
-def test_co_clustering_at_the_edges_of_a_byte(seed, draws):
-    rng = np.random.default_rng(seed)
+def test_co_clustering_at_the_edges_of_a_byte(rng, draws):
     labels = random_labels(rng, draws, 20)
     labels[:, :5] = 3  # together in every draw: a counter would overflow here first
     assert_array_equal(co_clustering(labels), co_clustering_definition(labels))
@@ -63,8 +62,7 @@ def test_co_clustering_reads_a_memory_map_and_every_byte_value(seed, tmp_path):
     assert_array_equal(co_clustering(labels[:, ::2]), co_clustering_definition(labels[:, ::2]))
 
 
-def test_contingency(seed):
-    rng = np.random.default_rng(seed)
+def test_contingency(rng):
     labels = random_labels(rng, 30, 70, components=5)
     clusters = rng.integers(0, 3, 70)
     overlap = contingency(labels, clusters, 7, 4)  # two components and one cluster stay empty
@@ -73,8 +71,7 @@ def test_contingency(seed):
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-def test_sum_by_cluster(seed, dtype):
-    rng = np.random.default_rng(seed)
+def test_sum_by_cluster(rng, dtype):
     # the largest values of the type: a sum kept in the type itself would overflow
     largest = np.iinfo(dtype).max
     distances = rng.integers(largest - 5, largest, (50, 50)).astype(dtype)
@@ -83,8 +80,7 @@ def test_sum_by_cluster(seed, dtype):
     assert_array_equal(sums, sum_by_cluster_definition(distances, clusters, 5))
 
 
-def test_add_support_adds_in_the_order_of_the_draws(seed):
-    rng = np.random.default_rng(seed)
+def test_add_support_adds_in_the_order_of_the_draws(rng):
     labels = random_labels(rng, 25, 80)
     share = rng.random((25, 6, 3))
     support = rng.random((80, 3))

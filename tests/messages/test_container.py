@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation.message_cases import assert_same, exchanges, make_release, study_with
+from federation.message_cases import CASES, assert_same, each_case, make_release, study_with
 from federation.mutations import join_message, seal_message, split_message
 
 from silomix.errors import MessageError
@@ -30,13 +30,6 @@ from silomix.messages import (
 from silomix.messages.container import LARGEST_HEAD, Envelope, decode, digest_record, encode
 from silomix.study.policy import PRESETS, echo
 
-EXCHANGES = exchanges()
-CASES = {
-    f"{name}: {type(record).__name__}": (exchange, record)
-    for name, exchange in EXCHANGES.items()
-    for record in exchange.records
-}
-each_case = pytest.mark.parametrize(("exchange", "record"), list(CASES.values()), ids=list(CASES))
 ONE = np.ones((1, 1))
 LEVELS = np.full((1, 1, 2), 0.5)
 

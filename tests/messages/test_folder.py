@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federation.message_cases import assert_same, exchanges, study_with, write
+from federation.message_cases import EXCHANGES, assert_same, each_case, study_with, write
 from federation.mutations import seal_folder
 
 from silomix.errors import FileError, MessageError
@@ -21,13 +21,8 @@ from silomix.messages.container import HEAD, Envelope, digest_record
 from silomix.messages.csv_tables import LARGEST_FILE, MOST_LINES
 from silomix.messages.folder import read
 
-EXCHANGES = exchanges()
-CASES = {
-    f"{name}: {type(record).__name__}": (exchange, record)
-    for name, exchange in EXCHANGES.items()
-    for record in exchange.records
-}
-each_case = pytest.mark.parametrize(("exchange", "record"), list(CASES.values()), ids=list(CASES))
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 STUDY = study_with()
 
 
@@ -62,12 +57,6 @@ def change_table(path, old, new):
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     change(path.parent)
-
-
-@pytest.fixture(autouse=True)
-def without_pictures(monkeypatch):
-    """A release has a picture where matplotlib is installed; it takes most of the time."""
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.fixture
@@ -106,8 +95,7 @@ class TestRoundTrip:
         assert digest_record(found[1]) == digest_record(record)
         assert names_in(tmp_path) == ["message"]
 
-    def test_any_bits(self, tmp_path, seed):
-        rng = np.random.default_rng(seed)
+    def test_any_bits(self, tmp_path, rng):
         wide = rng.integers(0, 2**64, (40, 50), dtype=np.uint64).view(np.float64)
         wide = np.where(np.abs(wide) < 1e100, wide, -0.0)
         record = DivergenceReply(wide)

@@ -15,6 +15,8 @@ from silomix.messages import folder as files
 from silomix.messages.container import decode, digest_record, encode
 from silomix.messages.message_checks import check_envelope, check_query, check_reply
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 CASES = [(exchange, record) for exchange in exchanges().values() for record in exchange.records]
 MESSAGES = [encode(exchange.envelope(record), record) for exchange, record in CASES]
 SECONDS = 5.0
@@ -83,11 +85,6 @@ def attack_folders(first, last, folder):
         endings[judge(read, exchange)] += 1
         shutil.rmtree(wrong)
     return endings
-
-
-@pytest.fixture(autouse=True)
-def without_pictures(monkeypatch):
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 def test_bytes():

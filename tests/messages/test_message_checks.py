@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from federation.message_cases import CLUSTERS, exchanges, study_with
+from federation.message_cases import CLUSTERS, EXCHANGES, study_with
 
 from silomix.errors import MessageError
 from silomix.messages import (
@@ -26,7 +26,6 @@ from silomix.messages.container import decode, encode
 from silomix.messages.message_checks import CHECKS, check_envelope, check_query, check_reply
 from silomix.study import FewRounds, Lbfgs, Psgd
 
-EXCHANGES = exchanges()
 each_exchange = pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=list(EXCHANGES))
 
 

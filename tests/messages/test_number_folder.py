@@ -15,17 +15,14 @@ from silomix.model.schema import Schema, Shard
 from silomix.study import make_study
 from silomix.study.policy import PRESETS
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 ARRAYS = ("sizes", "mean", "concentration", "medians", "effective_counts")
 
 
 @pytest.fixture(scope="module")
 def shard():
     return two_clusters(np.random.default_rng(4), 300)[0]
-
-
-@pytest.fixture(autouse=True)
-def without_pictures(monkeypatch):
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
 
 
 @pytest.mark.parametrize(("policy", "tier"), [("default", "summary"), ("open", "draws")])

@@ -117,8 +117,7 @@ def test_a_summary_is_drawn_afresh(case):
     assert (np.abs(found.weights[0].mean(axis=0) - expected) < 5 * error).all()
 
 
-def test_draws_mix_to_the_weighted_sum_and_never_to_zero(case, seed):
-    rng = np.random.default_rng(seed)
+def test_draws_mix_to_the_weighted_sum_and_never_to_zero(case, rng):
     matched = match(case)
     few = some_draws(matched, 0, 12)
     assert_array_equal(few.probabilities, matched.probabilities[:, :12])
@@ -201,10 +200,9 @@ def test_cost_is_its_definition_however_many_rows_at_a_time(question, seed, monk
     assert np.isfinite(cost).all()
 
 
-def test_padding_takes_an_equal_share_and_is_drawn_from_the_prior(seed):
+def test_padding_takes_an_equal_share_and_is_drawn_from_the_prior(rng):
     assert padded(2, 5) == padded(5, 2) == 6
     assert_allclose(module._pad_weights(np.array([0.6, 0.2]), 4), [0.375, 0.125, 0.25, 0.25])
-    rng = np.random.default_rng(seed)
     drawn = module._pad_parameters(np.ones((4000, 1, 7)), 3, FAMILY, rng)
     assert_array_equal(drawn[:, 0], 1.0)
     fresh = drawn[:, 1:].reshape(-1, 7)
@@ -214,8 +212,7 @@ def test_padding_takes_an_equal_share_and_is_drawn_from_the_prior(seed):
 
 
 @pytest.mark.parametrize("influence", ["mean", "precision"])
-def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(seed, influence):
-    rng = np.random.default_rng(seed)
+def test_the_reference_is_the_mean_of_the_silos_that_hold_the_cluster(rng, influence):
     releases = [make_release(rng.integers(1, 60, (2, 7)), place=place) for place in range(3)]
     groups = [np.array([0, 1]), np.array([1, 2]), np.array([1, 0])]
     about = influence, model_of(SIZES, 7), 3

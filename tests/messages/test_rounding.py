@@ -104,8 +104,7 @@ def test_counts_follow_their_exact_law(released, worth, seed):
         assert chisquare(seen, other * seen.sum()).pvalue < FALSE_ALARM
 
 
-def test_drawn_counts_would_be_released_so(seed):
-    rng = np.random.default_rng(seed)
+def test_drawn_counts_would_be_released_so(rng, seed):
     released = np.array([units_of(rng.multinomial(200, rng.dirichlet([0.5] * 4)), 40)] * 2)
     profiles, counts = draw(released, seed, draws=300)
     assert_allclose(profiles.sum(axis=1), 1.0)
@@ -123,9 +122,8 @@ def test_known_counts_stay_as_they_are():
 
 
 @pytest.mark.statistical
-def test_intervals_cover_rare_levels_that_rounded_counts_miss(seed):
+def test_intervals_cover_rare_levels_that_rounded_counts_miss(rng):
     """Four silos of 200 rows, 60 profiles with a rare level: .95 nominal, chance error .03."""
-    rng = np.random.default_rng(seed)
     covered = {"honest": 0, "naive": 0}
     for _ in range(60):
         rare = rng.uniform(0.001, 0.02)
@@ -140,9 +138,8 @@ def test_intervals_cover_rare_levels_that_rounded_counts_miss(seed):
     assert covered["naive"] <= 10
 
 
-def test_own_counts_take_the_place_of_the_released_ones(seed):
+def test_own_counts_take_the_place_of_the_released_ones(rng, seed):
     """A level that nobody has in the silo leaves as a floor; inside, it is known to be rare."""
-    rng = np.random.default_rng(seed)
     codes = np.stack([np.zeros(200, int), np.arange(200) % 2], axis=1)
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")
@@ -158,9 +155,8 @@ def test_own_counts_take_the_place_of_the_released_ones(seed):
     assert found[:, 1, 3].mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_own_counts_add_to_those_of_others(seed):
+def test_own_counts_add_to_those_of_others(rng, seed):
     """Shapes are β + what others said + own: with two such silos, as many rows again."""
-    rng = np.random.default_rng(seed)
     codes = np.stack([np.arange(200) % 2, np.arange(200) % 2], axis=1)
     local = known_local(rng, codes, np.zeros(200, int), (2, 2))
     release = release_of(local, "default")

@@ -65,8 +65,7 @@ def test_a_single_chain_is_compared_with_itself(seed):
         assert trace.ess == array_stats.ess(trace.values, chain_axis=0, draw_axis=1)
 
 
-def test_label_switching_changes_nothing(seed):
-    rng = np.random.default_rng(seed)
+def test_label_switching_changes_nothing(rng):
     log_likelihood, members, weights = make_run(rng, draws=100, components=15, rows=1000)
     before = diagnose(log_likelihood, members, weights)
     number = np.argsort(rng.random(members.shape), axis=-1)

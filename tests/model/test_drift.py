@@ -75,8 +75,7 @@ def test_tables_are_their_twins(shape, n, seed):
     ("shape", "n"),
     [(0.01, 300), (0.3, 2), (0.3, 25), (0.3, 500), (2.0, 400), (7.5, 60), (90.0, 30)],
 )
-def test_tables_follow_antoniak(shape, n, seed):
-    rng = np.random.default_rng(seed)
+def test_tables_follow_antoniak(shape, n, rng):
     drawn = [kernels.draw_tables(shape, n, rng) for _ in range(20_000)]
     counts = np.bincount(drawn, minlength=n + 1).astype(float)
     assert p_value(counts, twins.table_masses(shape, n)) > FALSE_ALARM
@@ -135,8 +134,7 @@ def grid_p_value(start, steps, log_odds, seed, *, factor=0.0):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("log_odds", [-1.0, 2.0])
-def test_a_few_points_of_the_grid_leave_the_law_on_all_of_it(log_odds, seed):
-    rng = np.random.default_rng(seed)
+def test_a_few_points_of_the_grid_leave_the_law_on_all_of_it(log_odds, rng, seed):
     target = twins.grid_masses(*one_variable(), GRID, log_odds)
     assert 0.1 < target[-1] < 0.9
     start = rng.choice(len(GRID), 15_000, p=target)
@@ -146,12 +144,11 @@ def test_a_few_points_of_the_grid_leave_the_law_on_all_of_it(log_odds, seed):
     assert grid_p_value(start, 1, log_odds, seed, factor=wrong) < FALSE_ALARM
 
 
-def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(seed):
+def test_kappa_is_drawn_on_the_grid_and_one_share_is_learned_for_all_variables(rng, seed):
     """Without rows κ comes from its prior given the other variables: by Beta(1, 1) of the share."""
     chains = 20_000
     nothing = np.zeros((2, chains, 1, 9), np.int64)
     _, shared = random_case(seed, chains=chains, clusters=1)
-    rng = np.random.default_rng(seed)
     for same, wanted in ((3, 4 / 5), (0, 1 / 5), (1, 2 / 5)):
         kappa = np.full((chains, 3), GRID[7])
         kappa[:, :same] = np.inf

@@ -143,8 +143,7 @@ def test_a_posterior_is_the_prior_of_what_comes_next(case):
 
 
 @pytest.mark.parametrize("kappa", [3.0, 100.0, 3000.0, np.inf])
-def test_the_marginal_integrates_a_silos_own_parameters_out(case, kappa, seed):
-    rng = np.random.default_rng(seed)
+def test_the_marginal_integrates_a_silos_own_parameters_out(case, kappa, rng):
     # not far from the rows, where all is rounding
     parameters = case.family.draw(case.family.posterior(case.sums), rng)
     found = case.family.log_marginal(case.sums, parameters, np.full(len(case.kinds), kappa))
@@ -179,8 +178,7 @@ def test_the_constant_of_the_prior_is_for_each_cluster(case, seed):
     assert_allclose(slopes, [slope for *_, slope in each], rtol=1e-12)
 
 
-def test_the_score_is_the_slope_of_the_likelihood(case, seed):
-    rng = np.random.default_rng(seed)
+def test_the_score_is_the_slope_of_the_likelihood(case, rng):
     parameters = case.family.draw(case.family.posterior(case.sums), rng)
     expected = differences(lambda at: case.sums @ case.family.natural(at), parameters)
     assert_allclose(case.family.score(parameters, case.sums), expected, rtol=1e-5, atol=1e-4)
@@ -191,8 +189,7 @@ def test_expected_natural_parameters_are_the_integral(case):
     assert_allclose(case.family.expected_natural(case.sums), expected, rtol=1e-5)
 
 
-def test_draws_have_the_moments_of_the_posterior(case, seed):
-    rng = np.random.default_rng(seed)
+def test_draws_have_the_moments_of_the_posterior(case, rng):
     draws = case.family.draw(case.family.posterior(case.sums), rng, 20_000)
     for power in (1, 2):
         expected = case.posterior_means(lambda family, p, a=power: family.coordinates(p) ** a)
@@ -233,8 +230,7 @@ def test_there_and_back(case, seed):
     assert_allclose(family.back(family.coordinates(parameters)), parameters, rtol=1e-9)
 
 
-def test_moments_are_those_of_rows(case, seed):
-    rng = np.random.default_rng(seed)
+def test_moments_are_those_of_rows(case, rng, seed):
     parameters = case.draw_prior(seed)
     split = case.split(np.tile(parameters, (20_000, 1)))
     shard = make_shard(case.kinds, np.column_stack([k.draw_cells(p, rng) for k, _, p in split]))
@@ -249,12 +245,11 @@ def test_without_drift_nothing_is_discounted(case):
     assert (case.family.known(case.family.discount(case.sums, some)) < 6).all()
 
 
-def test_sums_over_silos_are_those_of_pooled_rows(case, seed):
+def test_sums_over_silos_are_those_of_pooled_rows(case, rng, seed):
     """Silos that do not differ: the shared parameters' posterior is that of all rows."""
     halves = np.array([case.features[:4].sum(axis=0), case.features[4:].sum(axis=0)])
     sums = halves[:, None, None].astype(np.float64)
     given = sums, case.draw_prior(seed, (1, 1)), np.full((1, len(case.kinds)), np.inf)
-    rng = np.random.default_rng(seed)
     found = case.family.shared_posterior(*given, rng)
     assert_allclose(found[0, 0], case.family.posterior(case.sums), rtol=1e-12)
     own = case.family.draw_own(*given, rng)
@@ -279,8 +274,7 @@ def test_shared_numbers_have_the_posterior_of_all_silos_marginals(seed):
     assert_allclose(np.ptp(found.sum(axis=1) - expected), 0.0, atol=1e-7 * np.ptp(expected))
 
 
-def test_silos_own_parameters_are_drawn_from_their_posterior(case, seed):
-    rng = np.random.default_rng(seed)
+def test_silos_own_parameters_are_drawn_from_their_posterior(case, rng):
     kappa, chains = 30.0, 20_000
     shared = case.family.draw(case.family.posterior(case.sums), rng)
     sums = np.tile(np.float64(case.sums), (1, chains, 1, 1))

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from pathlib import Path
 
 import pytest
+from cases.cli_cases import mode
 
 from silomix.model.files import private_folder, read_file, replace_file, whole_file
 
-
-@pytest.fixture(autouse=True)
-def _usual_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
-def mode(path):
-    return stat.S_IMODE(path.stat().st_mode)
+pytestmark = pytest.mark.usefixtures("usual_umask")
 
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")

@@ -214,8 +214,7 @@ def test_the_files_of_a_fit_have_no_formulas(evil, tmp_path):
         assert set(column(file, "silo")) == set(SILOS)
 
 
-def test_the_commands_write_no_formulas(tmp_path, monkeypatch, seed):
-    rng = np.random.default_rng(seed)
+def test_the_commands_write_no_formulas(tmp_path, monkeypatch, rng):
     monkeypatch.chdir(tmp_path)
     table = pd.DataFrame({v.name: rng.choice(v.levels, 80) for v in EVIL.variables})
     table["silo"] = np.repeat(SILOS, 40)

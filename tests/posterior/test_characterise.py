@@ -183,8 +183,7 @@ class TestNearlySame:
         assert twenty[0, 1] > OVERLAP
 
 
-def test_joint_probabilities_are_those_of_a_loop(seed):
-    rng = np.random.default_rng(seed)
+def test_joint_probabilities_are_those_of_a_loop(rng):
     groups = tuple(rng.permutation(4)[: rng.integers(1, 5)] for _ in range(5))
     sizes = tuple(rng.integers(1, 50, len(group)) for group in groups)
     local = [(s, g, n) for s in range(5) for g, n in zip(groups[s], sizes[s], strict=True)]
@@ -203,8 +202,7 @@ def test_joint_probabilities_are_those_of_a_loop(seed):
         assert_allclose(found[a, b], expected, rtol=1e-12)
 
 
-def test_the_overlap_is_a_sum_over_all_rows(seed):
-    rng = np.random.default_rng(seed)
+def test_the_overlap_is_a_sum_over_all_rows(rng):
     offsets = np.array([0, 2, 5, 6])
     parts = [rng.dirichlet(np.ones(stop - start), 3) for start, stop in pairwise(offsets)]
     profiles = np.concatenate(parts, axis=1)
@@ -216,8 +214,7 @@ def test_the_overlap_is_a_sum_over_all_rows(seed):
     assert_allclose(profile_overlap(profiles, categories(np.diff(offsets))), expected, rtol=1e-12)
 
 
-def test_the_spread_is_the_sd_between_silos(seed):
-    rng = np.random.default_rng(seed)
+def test_the_spread_is_the_sd_between_silos(rng):
     drawn = rng.beta(10.0, 10.0, 200_000)
     # relative error of an sd, here 0.0016; misses by chance once in 15,000 runs
     assert spread(np.array([20.0]))[0] == pytest.approx(drawn.std(), rel=4 * 0.0016)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ import safetensors.numpy
 from cases.posteriors import (
     SCHEMA,
     TRUSTED,
-    make_posterior,
     pack,
     unpack,
     with_drift,
 )
-from numpy.testing import assert_array_equal, assert_equal
+from federation.message_cases import assert_same
+from numpy.testing import assert_array_equal
 
 from silomix.errors import FileError
 from silomix.posterior import saved_file
@@ -30,33 +30,8 @@ OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
 
 
 @pytest.fixture
-def posterior(seed):
-    return make_posterior(np.random.default_rng(seed))
-
-
-@pytest.fixture
-def drifting(posterior, seed):
-    return with_drift(posterior, np.random.default_rng(seed))
-
-
-@pytest.fixture
 def saved(drifting, tmp_path):
     return drifting.save(tmp_path / "posterior.silomix")
-
-
-def assert_same(found, expected):
-    """Compare two records to the last bit, types included."""
-    assert type(found) is type(expected)
-    if is_dataclass(expected):
-        for field in fields(expected):
-            assert_same(getattr(found, field.name), getattr(expected, field.name))
-    elif isinstance(expected, dict):
-        assert list(found) == list(expected)
-        for key in expected:
-            assert_same(found[key], expected[key])
-    else:
-        assert getattr(found, "dtype", None) == getattr(expected, "dtype", None)
-        assert_equal(found, expected)
 
 
 def change(path, document=(), arrays=(), without=()):

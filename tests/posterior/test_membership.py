@@ -56,8 +56,7 @@ def test_threads_and_blocks_do_not_matter(seed, rows):
     assert_array_equal(last.log_density[0], one.log_density[-1])
 
 
-def test_codes_of_two_bytes_and_float32_draws(seed):
-    rng = np.random.default_rng(seed)
+def test_codes_of_two_bytes_and_float32_draws(rng):
     codes, sizes, weights, probabilities = random_case(rng, sizes=np.array([300, 2]))
     codes = rng.integers(0, sizes + 1, codes.shape).astype(np.uint16)
     case = (codes, sizes, weights.astype(np.float32), probabilities.astype(np.float32))
@@ -82,9 +81,8 @@ def test_probabilities_that_float32_rounds_to_zero_leave_a_number(seed):
     assert_allclose(found.membership.sum(axis=1), 1.0, rtol=1e-12)
 
 
-def test_thousands_of_variables_do_not_underflow(seed):
+def test_thousands_of_variables_do_not_underflow(rng):
     """The first half speaks for one cluster, the second, a little more, for the other."""
-    rng = np.random.default_rng(seed)
     sizes = np.full(4001, 2)
     strong, weak = np.array([0.9, 0.1]), np.array([0.1, 0.9])
     half = np.arange(4001) < 2000

@@ -160,10 +160,10 @@ class TestContrast:
     ],
     ids=["numbers", "mixed"],
 )
-def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, seed):
-    rng = np.random.default_rng(seed)
+def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, rng):
     table, truth = make_table(rng)
-    found = silomix.fit(table, silo="silo", threads=1, variables=variables, kinds=kinds)
+    quick = {"iterations": 1000, "threads": 1, "progress": False}
+    found = silomix.fit(table, silo="silo", variables=variables, kinds=kinds, **quick)
     assert adjusted_rand_index(found.labels, truth) > 0.9
     wide = found.profiles(layout="wide").set_index(["variable", "level_name"])
     older = found.labels[truth == 1][0]
@@ -181,9 +181,8 @@ def test_a_fit_finds_the_clusters_and_those_of_new_rows(variables, kinds, seed):
     assert_allclose(np.sort(shares), [0.0, 1.0], atol=0.1)
 
 
-def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed):
+def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(rng):
     """A dose whose logarithm is modelled has the density of the dose: that of ln x, over x."""
-    rng = np.random.default_rng(seed)
     made, table = (
         numbers_posterior(rng, NUMBERS),
         make_table(rng, 6)[0].drop(columns="silo"),
@@ -200,9 +199,8 @@ def test_rows_are_judged_by_the_densities_in_the_units_of_the_table(seed):
     assert_allclose(made.membership(table), expected, atol=1e-4)
 
 
-def test_a_level_without_any_probability_beside_numbers(seed):
+def test_a_level_without_any_probability_beside_numbers(rng):
     """Of draws in single precision some are exactly zero."""
-    rng = np.random.default_rng(seed)
     made, table = numbers_posterior(rng), make_table(rng, 20)[0].drop(columns="silo")
     made.profile_draws[:, 0, :2] = [1.0, 0.0]
     found = made.membership(table)

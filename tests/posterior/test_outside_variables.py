@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import typer
+from cases.cli_cases import run
 from cases.posteriors import SCHEMA, SILOS, make_posterior
 from scipy import stats
 from statistical.exact import FALSE_ALARM
-from typer.testing import CliRunner
 
 import silomix
-from silomix.cli.one_table import fit_command
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.schema import Schema, Shard, Variable
@@ -41,11 +39,6 @@ TABLE_11 = [
 """Fendler et al. (2026), table 11: sex and mortality of the small clusters, whose shares of two
 decimals leave no more than a few counts to choose from."""
 ROUNDED = 0.00005
-
-
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize(("in_all", "clusters"), TABLE_11)
@@ -229,13 +222,13 @@ def test_p_values_of_an_unrelated_variable_are_uniform(rng, binary):
     """Kolmogorov-Smirnov, false alarms at FALSE_ALARM for each cluster; a related one fails it."""
     posterior, labels, codes = overlapping(rng, 600)
 
-    def p_values(effect):
-        values = rng.normal(size=(80, 600)) + effect * MEANS[labels]
+    def p_values(effect, variables):
+        values = rng.normal(size=(variables, 600)) + effect * MEANS[labels]
         values = (values > 0.5).astype(float) if binary else values
         return np.array([one.p_value for one in compare_overlapping(posterior, codes, values)[0]])
 
-    assert min(stats.kstest(p_values(0.0), "uniform").pvalue) > FALSE_ALARM
-    assert stats.kstest(p_values(0.5)[:, 0], "uniform").pvalue < FALSE_ALARM
+    assert min(stats.kstest(p_values(0.0, 80), "uniform").pvalue) > FALSE_ALARM
+    assert stats.kstest(p_values(0.5, 20)[:, 0], "uniform").pvalue < FALSE_ALARM
 
 
 @pytest.mark.statistical
@@ -377,12 +370,6 @@ def test_what_cannot_be_compared(table, posterior, columns, settings, word):
         compare_outside(posterior, table, columns, **settings)
 
 
-def run_fit(*args):
-    app = typer.Typer()
-    app.command()(fit_command)
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
 @pytest.fixture
 def on_disk(rng, tmp_path):
     """A table of patterns whose last two columns are not for clustering."""
@@ -399,7 +386,7 @@ SHORT = ("--silo", "silo", "--frequency", "n", "--iterations", "200", "--polish"
 def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
     out = tmp_path / "results"
     asked = ["--outside", "age,ward", "--outside-method", "labels", "--exclude", "x1"]
-    shown = run_fit(on_disk, *SHORT, *asked, "--out", out)
+    shown = run("fit", on_disk, *SHORT, *asked, "--out", out)
     assert shown.exit_code == 0, shown.output
     lines = pd.read_csv(out / "outside.csv")
     assert (set(lines["variable"]), set(lines["method"])) == ({"age", "ward"}, {"labels"})
@@ -408,7 +395,7 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
     assert "Outside variables" in (out / "report.html").read_text(encoding="utf-8")
     posterior = silomix.load(out / "posterior.silomix")
     assert [v.name for v in posterior.study.variables] == [f"x{q}" for q in range(2, 11)]
-    again = run_fit(on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
+    again = run("fit", on_disk, *SHORT, "--exclude", "age,ward", "--force", "--out", out)
     assert again.exit_code == 0, again.output
     assert not (out / "outside.csv").exists()
 
@@ -426,6 +413,6 @@ def test_a_fit_compares_what_it_does_not_cluster(on_disk, tmp_path):
 )
 def test_a_fit_refuses_before_it_samples(on_disk, tmp_path, options, code, monkeypatch):
     monkeypatch.setattr("silomix.cli.one_table.fit", None)
-    told = run_fit(on_disk, *SHORT, *options, "--out", tmp_path / "results")
+    told = run("fit", on_disk, *SHORT, *options, "--out", tmp_path / "results")
     assert told.exit_code == code, told.output
     assert "--outside" in told.output or "'Age'" in told.output

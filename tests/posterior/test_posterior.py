@@ -24,11 +24,6 @@ from silomix.posterior.verdict import PolishTrace, count_bytes, make_provenance
 from silomix.study import digest, make_study
 
 
-@pytest.fixture
-def posterior(seed):
-    return make_posterior(np.random.default_rng(seed))
-
-
 def make_table(rng, rows=30):
     table = {
         variable.name: rng.choice([*variable.levels, None], rows) for variable in SCHEMA.variables
@@ -97,8 +92,7 @@ class TestFrames:
         means = wide[["cluster 0", "cluster 1", "cluster 2"]].to_numpy().T
         assert means.ravel().tolist() == profiles["mean"].tolist()
 
-    def test_profiles_of_a_silo_are_its_own(self, posterior, seed):
-        drifting = with_drift(posterior, np.random.default_rng(seed))
+    def test_profiles_of_a_silo_are_its_own(self, posterior, drifting):
         own = drifting.silo_profiles.probabilities[:, 1]
         as_if_shared = replace(posterior, profile_draws=own)
         for layout in ("tidy", "wide"):
@@ -202,9 +196,8 @@ class TestDrift:
 class TestMembership:
     @pytest.mark.parametrize("silo", [None, "south"])
     @pytest.mark.parametrize("drifts", [False, True])
-    def test_is_that_of_the_definition(self, posterior, seed, silo, drifts):
+    def test_is_that_of_the_definition(self, posterior, rng, silo, drifts):
         """Global weights and shared profiles, or a named silo's own weights and own profiles."""
-        rng = np.random.default_rng(seed)
         table, plain = make_table(rng).drop(columns="hospital"), posterior
         weights, profiles = posterior.weights, posterior.probabilities
         if drifts:
@@ -225,9 +218,8 @@ class TestMembership:
         assert not np.allclose(found, posterior.membership(table, silo="north"))
 
     @pytest.mark.parametrize("drifts", [False, True])
-    def test_each_row_as_its_silo_says(self, posterior, seed, caplog, drifts):
+    def test_each_row_as_its_silo_says(self, posterior, rng, caplog, drifts):
         """Those of no silo of the study get the global weights and the shared profiles."""
-        rng = np.random.default_rng(seed)
         shared, table = posterior, make_table(rng)
         posterior = with_drift(posterior, rng) if drifts else posterior
         table.loc[:4, "hospital"] = "east"
@@ -268,9 +260,8 @@ class TestMembership:
 
 
 class TestNumbering:
-    def test_largest_first_in_every_part(self, posterior, seed):
-        posterior = with_drift(posterior, np.random.default_rng(seed))
-        order = np.array([2, 0, 1])
+    def test_largest_first_in_every_part(self, drifting):
+        posterior, order = drifting, np.array([2, 0, 1])
         match, weighed, own = (
             getattr(posterior, name) for name in ("correspondence", "silo_weights", "silo_profiles")
         )
@@ -295,9 +286,8 @@ def test_bytes_are_those_of_the_content():
 
 
 class TestDataTree:
-    def test_groups_and_axes(self, posterior, seed):
+    def test_groups_and_axes(self, posterior, drifting, seed):
         pytest.importorskip("xarray", reason="needs the extra 'arviz'")
-        drifting = with_drift(posterior, np.random.default_rng(seed))
         traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
         diagnostics = make_diagnostics(polish=PolishTrace(traces, 8, False))
         tree = replace(drifting, diagnostics=diagnostics).to_datatree()

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from cases.posteriors import SCHEMA, make_diagnostics, make_posterior, with_drift
+from cases.posteriors import SCHEMA, make_diagnostics, make_posterior
 from matplotlib.figure import Figure
 
 from silomix import plots
@@ -24,20 +24,10 @@ FIGURES.remove("save_figure")
 
 
 @pytest.fixture
-def posterior(seed):
-    return make_posterior(np.random.default_rng(seed))
-
-
-@pytest.fixture
 def study():
     lines = [("easy", "pooled", 0.96), ("easy", "default", 0.95), ("poor", "pooled", 0.66)]
     frame = pd.DataFrame(lines, columns=["cell", "method", "ARI"])
     return frame.assign(**{"ARI se": 0.01, "pi": 0.95, "pi se": 0.02})
-
-
-@pytest.fixture
-def drifting(posterior, seed):
-    return with_drift(posterior, np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -12,11 +12,9 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
-import typer
+from cases.cli_cases import run
 from cases.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
-from typer.testing import CliRunner
 
-from silomix.cli.one_table import report_command
 from silomix.errors import FileError, SettingsError
 from silomix.model import sentences
 from silomix.model.schema import Schema, Variable
@@ -70,11 +68,6 @@ class Page(HTMLParser):
 def texts(table, columns=slice(None)):
     """The texts of a table, line by line."""
     return [[str(cell.text) for cell in row[columns]] for row in table.rows]
-
-
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
 
 
 @pytest.fixture
@@ -276,12 +269,6 @@ def test_a_report_is_written_or_refused(posterior, tmp_path):
         write_report(posterior, tmp_path / "nowhere" / "report.html")
 
 
-def run(*args):
-    app = typer.Typer()
-    app.command()(report_command)
-    return CliRunner().invoke(app, [str(arg) for arg in args])
-
-
 @pytest.fixture
 def saved(posterior, tmp_path):
     posterior.save(tmp_path / "posterior.silomix")
@@ -289,15 +276,15 @@ def saved(posterior, tmp_path):
 
 
 def test_the_command_reads_a_folder_or_a_file(saved):
-    found, page = run(saved), saved / "report.html"
+    found, page = run("report", saved), saved / "report.html"
     assert found.exit_code == 0, found.output
     assert found.output.splitlines()[-1] == f"Report: {page}"
-    other = run(saved / "posterior.silomix", "--out", saved / "other.html", "--json")
+    other = run("report", saved / "posterior.silomix", "--out", saved / "other.html", "--json")
     record = json.loads(other.output)
     assert record["files"] == [str(saved / "other.html")]
     assert record["bytes"] == page.stat().st_size
     assert (saved / "other.html").read_bytes() == page.read_bytes()
-    assert run(saved, "--force").exit_code == 0
+    assert run("report", saved, "--force").exit_code == 0
 
 
 @pytest.fixture
@@ -343,7 +330,7 @@ def test_outside_variables_have_a_section_and_a_table_each(posterior, page, rows
 def test_the_command_compares_outside_variables(posterior, rows, saved):
     rows.to_csv(saved / "t.csv", index=False)
     asked = ["--table", saved / "t.csv", "--silo", "silo", "--outside", "age, region=levels"]
-    record = json.loads(run(saved, *asked, "--json").output)
+    record = json.loads(run("report", saved, *asked, "--json").output)
     assert record["files"] == [str(saved / "report.html"), str(saved / "outside.csv")]
     assert record["outside"]["missing"] == {"age": 1, "region": 0}
     lines = pd.read_csv(saved / "outside.csv")
@@ -371,7 +358,7 @@ def test_the_command_refuses(rows, saved, monkeypatch, options, code):
     page = saved / "report.html"
     if not options:
         page.write_text("mine")
-    assert run(saved, *options).exit_code == code
+    assert run("report", saved, *options).exit_code == code
     assert not page.exists() or page.read_text() == "mine"
     (saved / "empty").mkdir()
-    assert run(saved / "empty").exit_code == 5
+    assert run("report", saved / "empty").exit_code == 5

@@ -7,21 +7,18 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cases.families import categories
+from cases.matching_cases import groupings
 from scipy.special import gammaln, logsumexp
 
 from silomix.model.families.cluster_evidence import log_partition_prior
 from silomix.model.families.dirichlet import sum_by
 from silomix.rivals import DirichletProcess, FiniteDirichlet, MasterOdds, PitmanYor, Sweeps
 from silomix.rivals.block_gibbs import Model, draw_group, group_blocks, sample_groupings
-from silomix.rivals.federation import Levels
 
-OFFSETS = np.array([0, 2, 5])
-LEVELS = Levels(OFFSETS, np.full(5, 0.5))
+LEVELS = categories([2, 3])
 UNIFORMS = 100
-
-
-def _rng(seed):
-    return np.random.default_rng(seed)
+PARTITIONS = [np.array(groups) for groups in groupings(4)]
 
 
 def some_blocks(seed, n_blocks=4):
@@ -32,14 +29,6 @@ def some_blocks(seed, n_blocks=4):
         np.concatenate([rng.multinomial(n, np.full(k, 1 / k)) for k in (2, 3)]) for n in sizes
     ]
     return np.array(counts, dtype=float), sizes.astype(float)
-
-
-def partitions(items):
-    """Every partition of `items` blocks, as groups numbered in order of appearance."""
-    found = [[0]]
-    for _ in range(items - 1):
-        found = [[*labels, g] for labels in found for g in range(max(labels) + 2)]
-    return [np.array(labels) for labels in found]
 
 
 def pitman_yor(rows, discount, strength):
@@ -57,7 +46,7 @@ PRIORS = {
 def log_mass(groups, counts, sizes, log_prior):
     rows = np.bincount(groups, weights=sizes)
     clusters = np.eye(len(rows))[groups].T @ counts
-    return log_prior(rows) + LEVELS.evidence(clusters).sum()
+    return log_prior(rows) + LEVELS.log_evidence(clusters).sum()
 
 
 def renumbered(groups):
@@ -81,7 +70,7 @@ def test_each_step_has_the_exact_conditional(seed, name):
     odds, log_prior = PRIORS[name]
     counts, sizes = some_blocks(seed)
     model, blocks = Model(odds, LEVELS, Sweeps()), np.column_stack([np.ones(4), sizes, counts])
-    possible = [p for p in partitions(4) if np.isfinite(log_mass(p, counts, sizes, log_prior))]
+    possible = [p for p in PARTITIONS if np.isfinite(log_mass(p, counts, sizes, log_prior))]
     for groups, block in product(possible, range(4)):
         sums = sum_by(groups, blocks, 4)
         own, unknown = groups[block], np.full(4, np.nan)
@@ -95,18 +84,18 @@ def test_each_step_has_the_exact_conditional(seed, name):
             assert abs(found[key] / UNIFORMS - probability) <= 1.001 / UNIFORMS
 
 
-def test_a_chain_visits_partitions_in_proportion(seed):
+def test_a_chain_visits_partitions_in_proportion(rng, seed):
     odds, log_prior = PRIORS["dp"]
     counts, sizes = some_blocks(seed)
     model = Model(odds, LEVELS, Sweeps(20, 2000))
-    draws = sample_groupings(counts, sizes, model, _rng(seed))
-    masses = np.array([log_mass(p, counts, sizes, log_prior) for p in partitions(4)])
+    draws = sample_groupings(counts, sizes, model, rng)
+    masses = np.array([log_mass(p, counts, sizes, log_prior) for p in PARTITIONS])
     exact = np.exp(masses - logsumexp(masses))
-    seen = np.array([(draws == p).all(axis=1).mean() for p in partitions(4)])
+    seen = np.array([(draws == p).all(axis=1).mean() for p in PARTITIONS])
     assert seen.sum() == pytest.approx(1)
     # twenty batches give a standard error that knows of the chain's memory; 15 comparisons, 6 of
     # them: a false alarm in 10⁴ runs at most (15 · 2 P(t > 6), 19 degrees of freedom)
-    batches = np.array([[(part == p).all(axis=1).mean() for p in partitions(4)]
+    batches = np.array([[(part == p).all(axis=1).mean() for p in PARTITIONS]
                         for part in np.split(draws, 20)])  # fmt: skip
     errors = np.maximum(batches.std(axis=0, ddof=1) / np.sqrt(20), 1 / 2000)
     assert (np.abs(seen - exact) < 6 * errors).all()
@@ -119,7 +108,7 @@ def test_the_masters_odds_are_those_of_one_row():
     np.testing.assert_allclose(MasterOdds(2.0).log_odds(rows, 50.0), np.log([4.0, 10.0, 2.0]))
 
 
-WIDE = Levels(np.arange(7) * 3, np.full(18, 0.5))
+WIDE = categories([3] * 6)
 """Six variables: two outweigh the prior's wish for few clusters only when all blocks are seen."""
 
 
@@ -134,9 +123,9 @@ def planted(seed, n_blocks, rows=300):
 
 @pytest.mark.parametrize("budget", [2000, 8])
 @pytest.mark.parametrize("odds", [DirichletProcess, PitmanYor, FiniteDirichlet, MasterOdds])
-def test_planted_groups_are_found_in_any_number_of_steps(seed, odds, budget):
+def test_planted_groups_are_found_in_any_number_of_steps(rng, seed, odds, budget):
     counts, sizes, truth = planted(seed, 30)
     model = Model(odds(), WIDE, Sweeps(10, 20, budget))
-    groups, steps = group_blocks(counts, sizes, model, _rng(seed))
+    groups, steps = group_blocks(counts, sizes, model, rng)
     assert renumbered(groups) == renumbered(truth)
     assert (steps > 1) == (budget < 30)

@@ -41,8 +41,7 @@ def random_covariances(rng, silos, size):
     return roots @ roots.transpose(0, 2, 1) + 0.3 * np.eye(size)
 
 
-def test_the_average_is_as_defined(seed):
-    rng = np.random.default_rng(seed)
+def test_the_average_is_as_defined(rng):
     draws, covariances = rng.normal(size=(3, 7, 4)), random_covariances(rng, 3, 4)
     precisions = [np.linalg.inv(matrix) for matrix in covariances]
     for t, found in enumerate(average(draws, covariances)):

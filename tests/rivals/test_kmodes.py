@@ -13,6 +13,7 @@ from silomix.errors import SettingsError
 from silomix.rivals import fed_kmodes
 from silomix.rivals.federation import open_silos, points_of
 from silomix.rivals.kmodes import (
+    STREAM,
     LocalModes,
     assign_to_modes,
     cluster_modes,
@@ -34,8 +35,7 @@ def cells(codes):
     return points(codes).cells
 
 
-def test_rows_go_to_the_nearest_mode_and_ties_at_random_or_nowhere(seed):
-    rng = np.random.default_rng(seed)
+def test_rows_go_to_the_nearest_mode_and_ties_at_random_or_nowhere(rng):
     modes = cells([[0, 0], [1, 1]])
     labels = nearest_mode(points([[0, 0], [1, 1], [1, 2]]), modes, rng)
     np.testing.assert_array_equal(labels, [0, 1, 1])
@@ -47,12 +47,11 @@ def test_rows_go_to_the_nearest_mode_and_ties_at_random_or_nowhere(seed):
     assert nearest_mode(points([[0, 0]]), modes, rng, np.array([1])) == [0]
 
 
-def test_the_server_finds_the_cheapest_modes(seed):
-    rng = np.random.default_rng(seed)
+def test_the_server_finds_the_cheapest_modes(rng):
     codes = np.stack([rng.integers(0, 2, 9), rng.integers(0, 3, 9)], axis=1)
     sizes = rng.integers(2, 40, 9)
     silos = [LocalModes(codes[:4], sizes[:4]), LocalModes(codes[4:], sizes[4:])]
-    found = cluster_modes(silos, OFFSETS, 2, 30, rng)
+    found = cluster_modes(silos, offsets=OFFSETS, clusters=2, restarts=30, rng=rng)
     sent = points(codes, sizes)
     every = [np.array(mode) for mode in product(range(2), range(3))]
     best = min(cost(sent, cells([a, b])) for a, b in product(every, every))
@@ -64,7 +63,7 @@ def test_a_silo_never_sends_the_mode_of_one_row():
         {"silo": ["s"] * 9, "a": [0] * 4 + [1] * 4 + [0], "b": [0] * 4 + [1] * 4 + [2]}
     )
     federation = open_silos(table, "silo", seed=0)
-    (reply,) = federation.ask(partial(update_locally, 1, 3, np.array([[0, 0], [1, 1], [0, 2]])))
+    (reply,) = federation.ask(partial(update_locally, 3, 1, np.array([[0, 0], [1, 1], [0, 2]])))
     np.testing.assert_array_equal(reply.modes, [[0, 0], [1, 1]])
     np.testing.assert_array_equal(reply.sizes, [4, 4])
 
@@ -78,7 +77,9 @@ def test_no_mode_at_all_is_an_error():
 def test_rows_are_nearest_to_their_mode_and_proportions_those_of_the_clusters(seed):
     table, _ = simulate("homogeneous", rows=400, seed=seed)
     federation = open_silos(table, "silo", seed=seed)
-    modes, _ = exchange(federation, 5, 20, 10)
+    offsets = federation.study.table_schema.offsets
+    server = partial(cluster_modes, offsets=offsets, clusters=5, restarts=10)
+    modes, _ = exchange(federation, STREAM, 20, partial(update_locally, 5), server)
     federation.ask(partial(assign_to_modes, modes))
     for silo in federation.silos.silos:
         away = (silo.shard.codes[:, None] != modes).sum(axis=2)

@@ -27,8 +27,7 @@ def likelihood(points, weights, probabilities):
     return float(points.counts @ np.log(masses.sum(axis=1)))
 
 
-def test_climbing_ends_where_no_other_method_climbs_on(points, seed):
-    rng = np.random.default_rng(seed)
+def test_climbing_ends_where_no_other_method_climbs_on(points, rng):
     there = climb(points, *random_start(2, points.offsets, rng))
 
     def unpack(free):

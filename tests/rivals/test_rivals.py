@@ -38,7 +38,7 @@ ALL = {
 }
 KINDS = {
     "fedmerdel": {"LocalComponents", "ClusterSizes"},
-    "fed_kmodes": {"LocalModes", "ModeCounts"},
+    "fed_kmodes": {"LocalModes", "NearCentres"},
     "pooled_mcmc": {"rows"},
     "cmc": {"Release", "AssignReply"},
     "product": {"Release", "AssignReply"},
@@ -186,11 +186,37 @@ def test_settings_without_a_part_are_refused(simulated, name, wrong):
         ALL[name](simulated[0], "site")
 
 
-@every_rival
-def test_numbers_are_refused(simulated, name):
+@pytest.mark.parametrize("name", ["fedmerdel", "fed_kmodes", "cmc"])
+def test_numbers_are_refused_where_a_rival_knows_categories_only(simulated, name):
     table = simulated[0].assign(age=np.linspace(20, 80, ROWS))
-    with pytest.raises(DataError, match="the rivals know categories only; leave out or bin 'age'"):
+    with pytest.raises(DataError, match="knows categories only; leave out or bin 'age'"):
         ALL[name](table, "silo")
+    binned = ALL[name](table, "silo", variables=["x1", "age"], bins={"age": 2})
+    assert [variable for variable, _ in binned.levels] == ["x1", "x1", "age", "age"]
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    """Numbers and counts, some missing, in two silos."""
+    return silomix.simulate("homogeneous", rows=ROWS, silos=2, seed=7, variables="mixed")
+
+
+@pytest.mark.parametrize("name", ["pooled_mcmc", "cmc", "product", "rabinovich", "block_gibbs"])
+def test_numbers_are_clustered_and_described_in_the_units_of_the_table(numbers, name):
+    (table, truth), weights = numbers, {"weights": "independent"} if name == "cmc" else {}
+    found = ALL[name](table, "silo", seed=3, threads=1, kinds=truth.kinds, **weights)
+    assert adjusted_rand_index(found.labels, truth.labels) > 0.4
+    assert found.probabilities.shape[2] == len(found.levels) == len(truth.levels)
+    mean = found.probabilities.mean(axis=0)
+    for cluster in np.flatnonzero(np.bincount(found.labels) >= 50):
+        rows = table[found.labels == cluster]
+        for place, (variable, word) in enumerate(found.levels):
+            if word in ("mean", "rate"):
+                away = mean[cluster, place] - rows[variable].mean()
+                assert abs(away) < rows[variable].std()
+    if name == "pooled_mcmc":
+        # five codes and five numbers
+        assert found.bytes_sent["silo 1"]["rows"] == ROWS // 2 * (5 + 5 * 8)
 
 
 @pytest.mark.parametrize(

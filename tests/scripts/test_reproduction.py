@@ -24,6 +24,7 @@ TINY = {
     "drift": (5, "--cells=nested/easy --kappas=20 --iterations=200 --rows=200"),
     "regimes": (2, "--regimes=ties/of/4 --methods=default,fedmerdel --iterations=100"),
     "number_cells": (4, "--cells=nested/easy --iterations=200 --rows=200"),
+    "number_rivals": (6, "--cells=nested/easy --iterations=200 --rows=200"),
     "fractionation": (4, "--iterations=100 --rows=400 --shards=2"),
     "shards": (6, "--iterations=100 --rows=200 --shards=2"),
     "shares": (6, "--iterations=100 --rows=100 --shares=0.2"),
@@ -113,10 +114,9 @@ def test_a_case_that_fails_is_named_and_the_others_go_on(tmp_path, capsys):
     assert running.done_cases(path, columns, ["value"]) == {(2,), (4,)}
 
 
-def test_judging_follows_the_conventions_of_the_paper(seed):
+def test_judging_follows_the_conventions_of_the_paper(rng, seed):
     judging = load("judging")
     table, truth = silomix.simulate("homogeneous", rows=200, seed=seed)
-    rng = np.random.default_rng(seed)
     weights = rng.dirichlet(40 * truth.weights, 400)
     probabilities = np.clip(truth.probabilities * rng.uniform(0.8, 1.3, (400, 1, 1)), 0, 1)
     # clusters 3 and 4 were found as one, under another number
@@ -150,8 +150,7 @@ def test_right_matching():
     assert rightly_matched(parts, [np.array([0, 0, 1]), groups[1]], true) == (True, False)
 
 
-def test_best_labels_follow_the_silos_own_profiles_and_skip_missing_cells(seed):
-    rng = np.random.default_rng(seed)
+def test_best_labels_follow_the_silos_own_profiles_and_skip_missing_cells(rng, seed):
     table, truth = silomix.simulate("nested", rows=60, seed=seed, drift=5)
     names = list(table.columns[1:])
     table[names] = table[names].where(rng.random((60, 10)) < 0.7)

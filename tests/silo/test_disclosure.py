@@ -45,8 +45,7 @@ class TestFolding:
         assert fold_groups(np.array([50, 6, 5]), mean[:3], 10, family).tolist() == [0, 1, 1]
         assert len(set(fold_groups(np.array([3, 2]), mean[:2], 10, family))) == 1
 
-    def test_labels_weights_and_profiles_follow(self, seed):
-        rng = np.random.default_rng(seed)
+    def test_labels_weights_and_profiles_follow(self, rng):
         local = clustered(rng, [30, 25, 8, 7], (2, 3, 2))
         folded = fold_small(local, 10)
         assert folded.sizes.min() >= 10
@@ -94,8 +93,7 @@ class TestCounts:
         assert withhold_small(np.array(counts), PRESETS["omop"]).tolist() == shown
 
     @pytest.mark.parametrize("policy", [*RULED, ODD], ids=lambda policy: policy.name)
-    def test_what_is_withheld_is_two_at_least_and_enough_together(self, seed, policy):
-        rng = np.random.default_rng(seed)
+    def test_what_is_withheld_is_two_at_least_and_enough_together(self, rng, policy):
         for _ in range(300):
             counts = rng.negative_binomial(0.7, 0.02, int(rng.integers(2, 8)))
             hidden = withhold_small(counts, policy) == WITHHELD
@@ -115,8 +113,7 @@ class TestProfiles:
         near = coarse_concentration(np.array([72.0, 99.0, 101.0, 5000.0]), full[:4])
         assert near.tolist() == [100.0] * 4
 
-    def test_certain_members_tell_only_the_rounded_size(self, seed):
-        rng = np.random.default_rng(seed)
+    def test_certain_members_tell_only_the_rounded_size(self, rng):
         seen = set()
         for rows in (98, 99, 100, 101, 102):
             found = released(clustered(rng, [rows], (2,) * 20), DEFAULT)
@@ -163,8 +160,7 @@ def released(local, policy):
 
 class TestDisclose:
     @pytest.mark.parametrize("policy", [*RULED, ODD, ONLY_ROUNDS], ids=lambda policy: policy.name)
-    def test_every_released_count_keeps_the_policy(self, seed, policy):
-        rng = np.random.default_rng(seed)
+    def test_every_released_count_keeps_the_policy(self, rng, policy):
         for members in ([300, 40, 13, 12], [60, 25], [12], [14, 13, 12]):
             local = clustered(rng, members, (2, 3, 4, 2, 6), draws=100)
             found = released(local, policy)

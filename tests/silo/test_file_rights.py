@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from cases.posteriors import make_posterior
-from typer.testing import CliRunner
+from cases.cli_cases import mode, run
 
 import silomix
-from silomix import cli
 from silomix.report.results_folder import write_posterior, write_silo, write_table
 from silomix.transports.flare import startup_kit
 from silomix.transports.flare.startup_kit import SiteSettings, write_json
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's")
-
-
-@pytest.fixture(autouse=True)
-def _usual_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
-def mode(path):
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-@pytest.fixture
-def posterior(seed):
-    return make_posterior(np.random.default_rng(seed))
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX's"),
+    pytest.mark.usefixtures("usual_umask"),
+]
 
 
 def test_results_and_a_folder_that_is_there_keeps_its_rights(posterior, tmp_path):
@@ -50,8 +33,7 @@ def test_results_and_a_folder_that_is_there_keeps_its_rights(posterior, tmp_path
     assert mode(posterior.save(path)) == 0o600
 
 
-def test_results_of_one_silo(tmp_path, seed):
-    rng = np.random.default_rng(seed)
+def test_results_of_one_silo(tmp_path, rng):
     table = pd.DataFrame(rng.integers(0, 2, (40, 3)), columns=list("abc"))
     draws = silomix.sample(table, iterations=40, threads=1, progress=False)
     local = silomix.local_posterior(draws, partition=rng.integers(0, 2, 40), relabel="average")
@@ -68,7 +50,7 @@ def test_assigned_rows(posterior, tmp_path):
     write_table(rows, tmp_path / "table.csv")
     out = tmp_path / "labels.csv"
     words = ["assign", tmp_path / "p.silomix", tmp_path / "table.csv", "--out", out]
-    result = CliRunner().invoke(cli.app, [str(word) for word in words])
+    result = run(*words)
     assert result.exit_code == 0, result.output
     assert mode(out) == 0o600
 

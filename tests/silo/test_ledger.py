@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from cases.cli_cases import run, words
 
-from silomix import cli
 from silomix.errors import DataWarning, FileError, PolicyRefusal, SettingsError
 from silomix.messages import Refused, SampleLocally
 from silomix.messages.folder import read_release
@@ -268,15 +267,10 @@ def test_the_digest_is_of_the_cells_and_not_of_the_file(people, tmp_path):
     assert digest_cells(read_table(people.assign(row=1)), without=("row", None)) in found
 
 
-def run(*args):
-    return CliRunner().invoke(cli.app, [str(arg) for arg in args])
-
-
 @pytest.fixture
-def desk(people, tmp_path, monkeypatch):
+def desk(people, tmp_path, monkeypatch, without_pictures):
     """A hospital with a table, and two studies that it is asked to take part in."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
     for number in (1, 2):
         write_study(study_of(people, number, title=f"Study {number}"), f"study{number}.toml")
     Path("north").mkdir()
@@ -305,10 +299,6 @@ def release(number, *more):
     own = ["--silo", "north", "--study", f"study{number}.toml"]
     out = [] if "--dry-run" in more else ["--out", f"release{number}"]
     return run("release", "north/table.csv", *own, *out, *more)
-
-
-def words(result):
-    return " ".join(result.output.split())
 
 
 class TestDifferencing:

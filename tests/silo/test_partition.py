@@ -30,6 +30,7 @@ from silomix.silo.partition import (
     beats_one_cluster,
     best_cut,
     chain_agreement,
+    follow_components,
     largest_first,
     linkage_cuts,
     log_posterior,
@@ -88,8 +89,7 @@ def random_distances(rng, rows, largest):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_planted_clusters_are_found_and_numbered_by_size_however_labels_switch(seed, method):
-    rng = np.random.default_rng(seed)
+def test_planted_clusters_are_found_and_numbered_by_size_however_labels_switch(rng, method):
     draws, truth = planted(rng)
     again = replace(draws, labels=switched(draws.labels, 8, rng))
     assert not np.array_equal(draws.labels, again.labels)
@@ -130,6 +130,26 @@ def test_one_cluster_without_fuss(codes, labels, method, one_cluster):
     assert found.sizes.tolist() == [len(codes)]
     assert not found.labels.any()
     assert found.silhouettes == {}
+
+
+def test_known_clusters_are_components_however_they_switch(seed):
+    """Rows that overlap: a vote is nearer to the truth than any draw, and no cluster is a row."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat([0, 1, 2], [60, 40, 25])
+    labels = np.where(rng.random((80, 125)) < 0.65, truth, rng.integers(0, 3, (80, 125)))
+    likelihood = (labels == truth).sum(axis=1).astype(float)
+    labels[5, labels[5] == 2] = 0  # the most likely, but one component is empty
+    likelihood[5] = 200.0
+    given = switched(labels.astype(np.uint8), 3, rng)
+    found = follow_components(given, likelihood, 3)
+    assert adjusted_rand_score(found, truth) > 0.97
+    draws = make_draws(shard_of(np.stack([truth, truth], axis=1), [3, 3]), given, 3)
+    known = partition(replace(draws, log_likelihood=likelihood), clusters=3, one_cluster=False)
+    assert_array_equal(known.labels, largest_first(found)[0])
+    assert (known.clusters, known.silhouettes) == (3, {})
+    # a vote that would leave a cluster without rows is not held
+    few = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 1]], dtype=np.uint8)
+    assert_array_equal(follow_components(few, np.array([1.0, 2.0, 3.0]), 3), few[0])
 
 
 def test_pam_without_its_package_names_the_extra(seed, monkeypatch):
@@ -236,8 +256,7 @@ def test_clusters_are_numbered_by_all_their_rows_not_those_of_the_subsample(seed
     assert_array_equal(found.sizes, [300, 100])
 
 
-def test_place_follows_its_definition(seed, tmp_path):
-    rng = np.random.default_rng(seed)
+def test_place_follows_its_definition(rng, tmp_path):
     labels = rng.integers(0, 6, (300, 30)).astype(np.uint8)
     labels[:, 5] = 7  # alone in its component: no chosen row ever speaks for it
     labels[:, [10, 28]] = labels[:, [9]]  # chosen row 28 sits with two of another cluster
@@ -259,9 +278,8 @@ def test_place_follows_its_definition(seed, tmp_path):
 
 
 @pytest.mark.parametrize("silos", [1, 4])
-def test_posterior_of_a_partition_by_brute_force(seed, silos):
+def test_posterior_of_a_partition_by_brute_force(rng, silos):
     """The model's joint, row by row, summed over the labelled allocations of each partition."""
-    rng = np.random.default_rng(seed)
     levels = np.array([2, 3])
     codes = rng.integers(0, levels + 1, (4, 2))
     components = 3
@@ -313,9 +331,8 @@ def test_weak_clusters_that_one_step_of_the_bound_would_give_up():
     assert beats_one_cluster(draws, placed)
 
 
-def test_a_splinter_must_pay_for_the_search(seed):
+def test_a_splinter_must_pay_for_the_search(rng):
     """One odd row more probable on its own, though not by a factor of the number of rows."""
-    rng = np.random.default_rng(seed)
     odd = np.arange(150) == rng.integers(150)
     codes = np.zeros((150, 10), dtype=np.uint8)
     codes[odd, :2] = 1
@@ -327,9 +344,8 @@ def test_a_splinter_must_pay_for_the_search(seed):
     assert beats_one_cluster(draws, odd.astype(np.int64))
 
 
-def test_silos_without_clusters_are_hardly_ever_cut(seed):
+def test_silos_without_clusters_are_hardly_ever_cut(rng, seed):
     """One in eighty is cut, so four of eight in a run of 600,000; without a price, two in three."""
-    rng = np.random.default_rng(seed)
     cut, sizes = 0, [2] * 4 + [3] * 6
     for number in range(8):
         shares = [rng.dirichlet(np.ones(size)) for size in sizes]
@@ -340,9 +356,8 @@ def test_silos_without_clusters_are_hardly_ever_cut(seed):
     assert cut < 4
 
 
-def test_the_bound_is_below_the_sum_over_all_labellings(seed):
+def test_the_bound_is_below_the_sum_over_all_labellings(rng):
     """Five rows, some cells missing: every labelling of the components is enumerated."""
-    rng = np.random.default_rng(seed)
     shard = shard_of([[0, 2], [0, 1], [1, 0], [1, 3], [2, 1]], [2, 3])
     draws = make_draws(shard, rng.integers(0, 3, (1, 5)), 3)
     parts = {tuple(labels) for labels in product(range(3), repeat=5)}
@@ -358,8 +373,7 @@ def by_chain(shard, *chains, components=8):
     return replace(draws, chain=np.repeat(np.arange(len(chains)), [len(c) for c in chains]))
 
 
-def test_chains_that_agree_and_chains_that_do_not(seed):
-    rng = np.random.default_rng(seed)
+def test_chains_that_agree_and_chains_that_do_not(rng):
     draws, truth = planted(rng)
     other = rng.permutation(truth)
     same = by_chain(draws.shard, draws.labels[:25], draws.labels[25:])
@@ -379,8 +393,7 @@ def test_chains_that_agree_and_chains_that_do_not(seed):
     assert chain_agreement(kept_apart, 3) > 0.95
 
 
-def test_chains_are_compared_on_a_subsample_that_the_seed_decides(seed, compared):
-    rng = np.random.default_rng(seed)
+def test_chains_are_compared_on_a_subsample_that_the_seed_decides(rng, compared):
     shard = planted(rng)[0].shard
     draws = by_chain(shard, *rng.integers(0, 8, (2, 20, shard.rows)))
     first, again = (chain_agreement(draws, 4, rows=50) for _ in range(2))

@@ -63,8 +63,7 @@ def relabelled(relabel, overlap, weights, probabilities):
     return mix_components(RELABELLINGS[relabel](overlap, weights), weights, probabilities)
 
 
-def test_match_undoes_label_switching_exactly(seed):
-    rng = np.random.default_rng(seed)
+def test_match_undoes_label_switching_exactly(rng):
     draws = aligned(rng, n_draws=BYTE + 45)
     found = local_posterior(switch(draws, rng), TRUTH)
     kept = draws.weights[:, :3].astype(np.float64)
@@ -187,8 +186,7 @@ def counts_by_draw(draws, share):
 @pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
 @pytest.mark.parametrize("noise", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("relabel", sorted(RELABELLINGS))
-def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(seed, relabel, noise):
-    rng = np.random.default_rng(seed)
+def test_memberships_give_the_mean_over_the_draws_of_the_level_counts(rng, relabel, noise):
     draws = switch(aligned(rng, n_draws=BYTE + 3, noise=noise), rng)
     codes = rng.integers(0, 3, draws.shard.codes.shape).astype(np.uint8)
     draws = replace(draws, shard=replace(draws.shard, codes=codes))

@@ -190,8 +190,7 @@ class TestPolicy:
         usual = ReleasedDiagnostics("", True, {}, {}, 0.0)
         assert {getattr(rounded(replace(usual, **{name: v})), name) for v in values} == {left}
 
-    def test_draws_of_a_summary_spread_as_released(self, seed):
-        rng = np.random.default_rng(seed)
+    def test_draws_of_a_summary_spread_as_released(self, rng):
         release = release_of(clustered(rng, [520, 430], (2, 3)), DEFAULT)
         drawn = release_draws(release, 4000, model_of((2, 3), 0), 3, rng)
         shapes = weight_shapes(release, PRIOR.share(3)[0])
@@ -205,9 +204,8 @@ class TestPolicy:
             assert (np.abs(ratio - 1) < limit).all()
             assert (np.abs(2 * ratio - 1) > limit).all()  # twice the rows would be seen
 
-    def test_weights_are_as_sure_as_profiles_say(self, seed):
+    def test_weights_are_as_sure_as_profiles_say(self, rng):
         """Silent ones and full ones stand for the step below the rows: its middle is taken."""
-        rng = np.random.default_rng(seed)
         silent = release_of(clustered(rng, [14, 12], (2, 3)), DEFAULT)
         full = release_of(clustered(rng, [140, 120], (2, 3)), DEFAULT)
         assert (silent.concentration == 0).all()

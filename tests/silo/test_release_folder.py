@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from cases.cli_cases import run, words
 from cases.release_cases import clustered
 from federation.mutations import content_of, mutate_folder
-from typer.testing import CliRunner
 
-from silomix import cli
 from silomix.errors import FileError, MessageError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
@@ -356,14 +355,6 @@ class TestCommands:
         ):
             assert (result.exit_code, word in words(result)) == (code, True), result.output
         assert not Path("r").exists()
-
-
-def run(*args):
-    return CliRunner().invoke(cli.app, list(args))
-
-
-def words(result):
-    return " ".join(result.output.split())
 
 
 def check_sane(release, study):

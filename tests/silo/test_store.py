@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases.cli_cases import mode
 from federation.exchange_cases import make_case
 
 from silomix.errors import PolicyRefusal
@@ -20,18 +19,10 @@ from silomix.study.policy import Exchanges, find_policy
 
 IDENTITY = {"silo": "north"}
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and locks are POSIX's")
-
-
-def mode(path):
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-@pytest.fixture(autouse=True)
-def _usual_umask():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="modes and locks are POSIX's"),
+    pytest.mark.usefixtures("usual_umask"),
+]
 
 
 @pytest.fixture

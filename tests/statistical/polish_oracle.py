@@ -24,7 +24,8 @@ class PolishingSilos:
         for place, name in enumerate(self.names):
             query = queries[name]
             key = fold(chain_key(self.seed, place, 99), query.round)
-            given, alpha = (query.weights, query.probabilities), query.alpha or 0.0
+            # a copy, as after a journey: of what may not be written another kernel is compiled
+            given, alpha = (query.weights, query.probabilities.copy()), query.alpha or 0.0
             drawn = draw_given_parameters(
                 self.layouts[place], key, given, alpha, query.inner_sweeps, threads=1
             )

@@ -90,7 +90,7 @@ BUGS = {
 
 
 some_or_many = pytest.mark.parametrize(
-    "replicates", [6_000, pytest.param(60_000, marks=pytest.mark.slow)]
+    "replicates", [4_000, pytest.param(60_000, marks=pytest.mark.slow)]
 )
 
 

@@ -56,7 +56,7 @@ def test_agrees_with_the_pooled_sampler_and_a_prior_per_silo_does_not(seed):
     assert p_value(Prior(alpha=4 * 0.5)) < FALSE_ALARM
 
 
-def enumeration_p_value(prior, seed, chains=3000):
+def enumeration_p_value(prior, seed, chains=2000):
     """The last labels of many short chains over two silos, against the enumerated posterior."""
     pooled = replace(SMALL, alpha=0.5, beta=0.5)
     silos = PolishingSilos([SMALL.codes[:3], SMALL.codes[3:]], SMALL.sizes, seed)

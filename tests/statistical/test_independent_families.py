@@ -95,7 +95,7 @@ def check(seed, sweeps, wrong):
 
 
 def test_agrees_with_an_independent_sampler_and_another_prior_does_not(seed, monkeypatch):
-    check(seed, 6_000, monkeypatch.setattr)
+    check(seed, 2_500, monkeypatch.setattr)
 
 
 @pytest.mark.slow

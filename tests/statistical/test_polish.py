@@ -93,10 +93,9 @@ def test_polish_agrees_with_an_independent_sampler_of_the_silo_weighted_model(se
     )
 
 
-def test_a_round_is_the_definition(seed):
+def test_a_round_is_the_definition(rng, seed):
     """Labels, counts and weights of each chain are those of the scalar reference."""
     _, shards, _ = small_study(seed)
-    rng = np.random.default_rng(seed)
     chains = 5
     weights = rng.dirichlet([1.0, 1.0], chains)
     tables = [rng.dirichlet(np.ones(k), (chains, 2)) for k in SIZES]
@@ -157,9 +156,8 @@ def test_until_stops_when_at_rest_and_says_so_when_not(seed):
     assert not unchecked.still_moving
 
 
-def test_independent_draws_of_chains_that_move_slowly(seed):
+def test_independent_draws_of_chains_that_move_slowly(rng):
     """Chains that never move are worth one draw each; the worst cluster counts."""
-    rng = np.random.default_rng(seed)
     free = rng.normal(size=(40, 50, 1, 200))
     assert 1600 < independent_draws(free) < 2500
     stuck = np.broadcast_to(rng.normal(size=(50, 1, 200)), free.shape)
@@ -185,7 +183,7 @@ def silo_weighted_masses():
     return found / found.sum()
 
 
-def enumeration_p_value(prior, seed, chains=4000):
+def enumeration_p_value(prior, seed, chains=2000):
     """The last labels of many polished draws, against the enumerated posterior."""
     parts = np.split(TINY.codes, 2)
     silos = PolishingSilos(parts, TINY.sizes, seed)

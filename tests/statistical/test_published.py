@@ -13,7 +13,7 @@ from statistical.published import table_of
 import silomix
 
 CASES = [
-    (name, classes)
+    pytest.param(name, classes, marks=[pytest.mark.slow] if name == "gss82" else [])
     for name in ("carcinoma", "gss82", "values", "cheating")
     for classes in getattr(published, name.upper()).maxima
 ]

@@ -159,15 +159,15 @@ def test_a_study_beyond_the_limits_is_refused_by_name(settings, words):
     for policy in PRESETS.values():
         if policy.has_rules:
             with pytest.raises(PolicyRefusal, match="north: the study sets") as caught:
-                check_study(study(**settings), policy.limits, "north")
+                check_study(study(**settings), policy, "north")
             assert words in str(caught.value)
-    check_study(study(**settings), OPEN.limits, "north")
+    check_study(study(**settings), OPEN, "north")
 
 
 def test_the_defaults_and_the_paper_s_settings_are_within_them():
     weighed = {"oracle": "federated", "solver": FewRounds(starts=100)}
     for settings in ({}, {"preset": "paper"}, {"preset": "files"}, weighed):
-        check_study(study(**settings), Policy().limits, "north")
+        check_study(study(**settings), Policy(), "north")
 
 
 def test_nothing_is_sampled_first():

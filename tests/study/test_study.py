@@ -24,6 +24,7 @@ from silomix.study import (
     Ball,
     Divergence,
     FewRounds,
+    Hungarian,
     Lbfgs,
     Polish,
     Psgd,
@@ -34,7 +35,7 @@ from silomix.study import (
     validation,
     write_study,
 )
-from silomix.study.keywords import PRESETS, SETTINGS, default_thin
+from silomix.study.keywords import KNOWN_CLUSTERS, PRESETS, SETTINGS, default_thin
 from silomix.study.policy import Policy
 from silomix.study.settings import MATCHINGS
 from silomix.transports.exchange_folder import expected_questions
@@ -146,6 +147,7 @@ def test_every_setting_comes_back_and_changes_the_digest(matching, solver, tmp_p
     document = tomllib.loads(write_study(study, tmp_path / "study.toml").read_text("utf-8"))
     tested_elsewhere = {("format",), ("title",), ("silos",), ("variables",)}
     tested_elsewhere |= {("matching", "method"), ("aggregation", "solver", "method")}
+    tested_elsewhere |= {("model", "clusters")}
     digests = [digest(study)]
     for path, annotation, value in leaves(study):
         if path not in tested_elsewhere:
@@ -390,7 +392,7 @@ def test_the_table_of_settings_is_that_of_the_documentation():
 def test_every_keyword_reaches_its_place():
     settled = {path: (annotation, value) for path, annotation, value in leaves(make())}
     for keyword, (path, *_) in SETTINGS.items():
-        if keyword not in {"title", "kept", "matching", "solver"}:
+        if keyword not in {"title", "kept", "matching", "solver", "clusters"}:
             new = another(*settled[path])
             assert {p: v for p, _, v in leaves(make(**{keyword: new}))}[path] == new
     for preset in PRESETS.values():
@@ -408,6 +410,36 @@ def test_the_paper_preset_is_the_papers_method_and_other_keywords_win_over_it():
     other = make(preset="paper", components=7, polish=2, assign="posterior")
     assert (other.model.components, other.polish.rounds, other.assign) == (7, 2, "posterior")
     assert other.local.partition == "pam"
+
+
+def test_a_known_number_of_clusters_leaves_no_component_to_spare(tmp_path):
+    study = make(clusters=3)
+    assert (study.model.clusters, study.model.components, study.model.alpha) == (3, 3, 1.0)
+    assert (study.matching, study.local.one_cluster) == (Hungarian(absorb=0), False)
+    assert read_study(write_study(study, tmp_path / "study.toml")) == study
+    assert digest(study) != digest(make(components=3, **KNOWN_CLUSTERS))
+    assert make(clusters=None) == make()
+    # what is given wins, and the ball's radius is that of a finite mixture
+    assert make(clusters=3, alpha=4.0).model.alpha == 4.0
+    assert make(clusters=3, matching="ball").matching == Ball(exponent=0.5, absorb=0)
+    assert make(clusters=3, preset="paper").matching == Ball(exponent=0.5, absorb=0)
+    assert make(clusters=3, matching=Ball(exponent=0.3)).matching.exponent == 0.3
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"clusters": 1}, "clusters is 1; it must be at least 2"),
+        ({"clusters": 256}, "clusters is 256; it must be at most 255"),
+        ({"clusters": 4, "components": 3}, "components is 3; where clusters is 4 it must be 4"),
+        ({"clusters": 3, "components": 15}, "components is 15; where clusters is 3 it must be 3"),
+        ({"clusters": 3, "absorb": True}, "absorb is true; where clusters is 3 it must be 0"),
+        ({"clusters": 3, "one_cluster": True}, "one_cluster is true; where clusters is 3 it must"),
+    ],
+)
+def test_settings_that_do_not_fit_a_known_number_of_clusters(settings, said):
+    with pytest.raises(SettingsError, match=said):
+        make(**settings)
 
 
 def test_the_files_preset_asks_what_the_default_policy_allows():

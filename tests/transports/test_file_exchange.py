@@ -16,6 +16,7 @@ import pytest
 from federation.exchange_cases import (
     ALLOWING,
     DEFAULT,
+    ONE_ROUND,
     STUDIES,
     Prompt,
     answer_all,
@@ -108,6 +109,23 @@ FIRST = "answers/02-silo-2/0001-sample-locally"
 
 @pytest.fixture
 def desk(tmp_path):
+    return Desk(tmp_path, "evidence")
+
+
+@pytest.fixture(scope="module")
+def answered_once(tmp_path_factory):
+    """The exchange and the stores of that study, with its third question open."""
+    desk = Desk(tmp_path_factory.mktemp("once"), "evidence")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("silomix.messages.folder.draw_profiles", lambda *_: None)
+        desk.go_on(1)
+    return desk.folder.parent
+
+
+@pytest.fixture
+def asked_again(answered_once, tmp_path):
+    """A desk with a copy of them."""
+    shutil.copytree(answered_once, tmp_path, dirs_exist_ok=True)
     return Desk(tmp_path, "evidence")
 
 
@@ -229,15 +247,13 @@ def test_an_open_question_says_who_must_do_what_and_answering_again_changes_noth
     assert desk.contents() == before
 
 
-ONE_ROUND = Exchanges(sharing=1, gradients=10 * 200)
-
-
 def test_a_refusal_is_an_answer_that_can_be_given_again_and_a_lost_store_changes_no_limit(desk):
-    allowed, desk.case = desk.case, case_of("evidence", exchanges=ONE_ROUND)
+    once = Exchanges(sharing=1, gradients=ONE_ROUND)
+    allowed, desk.case = desk.case, case_of("evidence", exchanges=once)
     desk.go_on(2)
     ledger = desk.stores / "silo 1" / "answered.json"
     before = json.loads(ledger.read_bytes())
-    assert list(before["gradients"].values()) == [10 * 200]
+    assert list(before["gradients"].values()) == [ONE_ROUND]
     shutil.rmtree(desk.stores)
     assert [item.refused for item in desk.answer()["silo 1"]] == ["limit"]
     assert json.loads(ledger.read_bytes()) == before
@@ -301,8 +317,10 @@ def take_from_silo_1(folder, _):
     ],
     ids=["changed", "half", "silo", "study", "number", "question", "code", "kind"],
 )
-def test_an_answer_that_cannot_be_used_is_refused_by_name_and_made_again(change, words, desk):
-    desk.go_on(1)
+def test_an_answer_that_cannot_be_used_is_refused_by_name_and_made_again(
+    change, words, asked_again
+):
+    desk = asked_again
     shutil.rmtree(next((desk.folder / "questions").glob("0003-*")))
     change(desk.folder / FIRST, desk.study)
     with pytest.raises(MessageError, match=f"'silo 2' to question 1.*{words}.*answer again"):
@@ -331,8 +349,8 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_one_to_a_later(desk):
     assert set(exchange.ask(other)) == set(desk.study.silos)
 
 
-def test_questions_that_follow_from_a_replaced_answer_are_refused(desk):
-    desk.go_on(1)
+def test_questions_that_follow_from_a_replaced_answer_are_refused(asked_again):
+    desk = asked_again
     shutil.rmtree(desk.folder / FIRST)
     coarse = case_of("evidence", round_to=20)
     desk.answer("silo 2", case=coarse, stores=desk.stores.with_name("others"))
@@ -340,8 +358,8 @@ def test_questions_that_follow_from_a_replaced_answer_are_refused(desk):
         desk.run()
 
 
-def test_a_changed_question_is_refused_by_both_sides(desk):
-    desk.go_on(1)
+def test_a_changed_question_is_refused_by_both_sides(asked_again):
+    desk = asked_again
     path = desk.folder / "questions/0002-share-releases/groups.csv"
     path.write_text(path.read_text().replace("\n0,0,", "\n0,0,1"))
     with pytest.raises(MessageError, match=r"0002-share-releases is not question 2.*groups"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import stat
 import sys
 
@@ -27,14 +26,7 @@ def reply_of(silo, number=1, study=STUDY, size=7, query=QUERY):
     return encode(Envelope(digest(study), silo, number, "AssignReply", answers), reply)
 
 
-@pytest.fixture
-def careless():
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
-
-
-def test_answers_are_found_by_question_and_silo(tmp_path, careless):
+def test_answers_are_found_by_question_and_silo(tmp_path, usual_umask):
     journal = RemoteSilos(STUDY, None, tmp_path / "journal")
     assert journal.find(1, "north", QUERY) is None
     journal.keep(1, "north", reply_of("north"))
