@@ -7,6 +7,7 @@ missing cells. The masses are the oracles', which share no code with the package
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -74,18 +75,20 @@ TABLES = {"gaussian": NUMBERS, "gaussian-full": JOINT, "poisson": COUNTS, "mixed
 def masses(tiny, log_evidence=None):
     """Posterior probability of each labelling, weights and parameters integrated out."""
     known = log_joint_evidence if isinstance(tiny.kinds[0], Joint) else oracles.log_evidence
-    evidence = log_evidence or (lambda rows: known(tiny.kinds, tiny.codes[rows]))
+    evidence = log_evidence or (lambda rows: known(tiny.kinds, tiny.codes[list(rows)]))
+    of_rows = cache(evidence)  # each set of rows is a component of several labellings
     logs = []
     for labels in labellings(tiny):
         members = np.bincount(labels, minlength=tiny.components)
         allocated = gammaln(tiny.alpha + members).sum()
-        logs.append(allocated + sum(evidence(labels == c) for c in range(tiny.components)))
+        sets = (tuple(np.flatnonzero(labels == c)) for c in range(tiny.components))
+        logs.append(allocated + sum(map(of_rows, sets)))
     return np.exp(np.array(logs) - logsumexp(logs))
 
 
 def log_joint_evidence(_, cells):
     """ln p of rows of two jointly normal variables, missing cells on a grid that is finer at 0."""
-    u, step = np.linspace(-7, 7, 201, retstep=True)
+    u, step = np.linspace(-7, 7, 101, retstep=True)
     gaps = np.argwhere(np.isnan(cells))
     shape = (len(u),) * len(gaps)
     rows, volume = np.broadcast_to(cells, (*shape, *cells.shape)).copy(), np.zeros(shape)
@@ -204,7 +207,7 @@ def test_the_packages_evidence_gives_the_same_masses(name):
     features = family.features(tiny.shard)
 
     def evidence(rows):
-        return family.log_evidence(features[rows].sum(axis=0)).sum()
+        return family.log_evidence(features[list(rows)].sum(axis=0)).sum()
 
     assert_allclose(masses(tiny, evidence), masses(tiny), rtol=1e-9)
 
