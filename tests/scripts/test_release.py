@@ -1,0 +1,61 @@
+"""The check of what is published: a file too many, or too few, stops a release."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+
+import pytest
+from cases.script_cases import script
+
+TRACKED = {"src/silomix/__init__.py", "README.md", "pyproject.toml"}
+
+
+@pytest.fixture(scope="module")
+def release():
+    with script(".ci", "check_release") as (module, _):
+        yield module
+
+
+def pack(folder, source, package):
+    """Write a wheel and an sdist with these files, all empty."""
+    for name in source:
+        path = folder / "silomix-1" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    wheel, sdist = folder / "silomix-1.whl", folder / "silomix-1.tar.gz"
+    with tarfile.open(sdist, "w:gz") as packed:
+        for name in source:
+            packed.add(folder / "silomix-1" / name, f"silomix-1/{name}")
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for name in package:
+            packed.writestr(name, "")
+    return wheel, sdist
+
+
+@pytest.mark.parametrize(
+    ("more", "missing", "package", "named"),
+    [
+        ({"PKG-INFO"}, set(), ["silomix/__init__.py", "silomix-1.dist-info/METADATA"], ""),
+        ({"rows.csv"}, set(), ["silomix/__init__.py"], "rows.csv"),
+        (set(), {"README.md"}, ["silomix/__init__.py"], "README.md"),
+        (set(), set(), ["silomix/__init__.py", "silomix/rows.csv"], "src/silomix/rows.csv"),
+        (set(), set(), [], "src/silomix/__init__.py"),
+    ],
+)
+def test_files_are_those_tracked(release, tmp_path, more, missing, package, named):
+    packed = pack(tmp_path, (TRACKED | more) - missing, package)
+    if not named:
+        release.check_files(*packed, TRACKED)
+        return
+    with pytest.raises(SystemExit, match=named):
+        release.check_files(*packed, TRACKED)
+
+
+def test_a_tag_needs_its_version_and_its_heading(release, monkeypatch):
+    monkeypatch.setattr(release.silomix, "__version__", "0.1.0")
+    with pytest.raises(SystemExit):
+        release.check_tag("v0.1.1")
+    # the citation is of another version
+    with pytest.raises(SystemExit):
+        release.check_tag("v0.1.0")
