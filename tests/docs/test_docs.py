@@ -32,7 +32,13 @@ def blocks(text, language):
     return [(code, printed) for kind, code, printed in FENCE.findall(text) if kind == language]
 
 
-LONG = {"tutorial.md", "data-centre.md", "outside-variables.md", "simulated-cohort.md"}
+LONG = {
+    "tutorial.md",
+    "scikit-learn-arviz.md",
+    "data-centre.md",
+    "outside-variables.md",
+    "simulated-cohort.md",
+}
 """Pages that fit large tables: `make slow` runs them."""
 
 
@@ -64,6 +70,7 @@ def test_pages_are_found():
 @pages_with("python")
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
     # a page may register this kind, which other tests do not know
     monkeypatch.setitem(KINDS, "exponential", None)
     run_page(page.read_text(encoding="utf-8"))

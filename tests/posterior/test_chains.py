@@ -45,10 +45,7 @@ def by_share(values, posterior, first):
 @pytest.mark.parametrize("made", [5, 40])
 def test_chains_are_those_of_the_polish(table, rounds, drift, made):
     """With 40 rounds only the last of the kept ones keep the silos' own profiles."""
-    how = silomix.study.Polish(rounds=made, chains=64)
-    posterior = silomix.fit(
-        table, polish=how, drift=drift, iterations=1500, kept_draws=100, **SMALL
-    )
+    posterior = silomix.fit(table, polish=made, drift=drift, iterations=1500, **SMALL)
     tree = posterior.to_datatree()
     kept = made - made // 2
     found = tree["posterior"]["probabilities"].values

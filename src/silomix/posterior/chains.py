@@ -2,8 +2,8 @@
 
 A posterior has its draws in one list. Those of the exact strategy are one chain after the other.
 Those of the polish come in two halves: first a second draw given the counts of each kept round and
-chain, then the rounds' own draws, those with the silos' own profiles last. Draws that were not
-polished are weighted means of the silos' draws, and form no chain.
+chain, then the rounds' own draws, those with the silos' own profiles last. Other draws, such as weighted
+means of the silos', have no order, and count as one chain.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def find_chains(posterior: Posterior) -> Ints:
     polish, every = posterior.diagnostics.polish, np.arange(posterior.n_draws)
     if posterior.study.strategy == "exact":
         return every.reshape(posterior.study.schedule.chains, -1)
-    if polish is None:
+    kept = kept_rounds(polish.rounds) if polish else 0
+    if kept == 0 or len(every) % (2 * kept) or len(every) < 2 * kept * ONE_CHAIN_IN:
         return every[None]
-    kept = kept_rounds(polish.rounds)
     second, first = every.reshape(2, kept, -1)
     if posterior.silo_profiles is not None:
         order = own_last(polish.rounds, first.shape[1])
