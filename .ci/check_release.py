@@ -56,13 +56,15 @@ def check_files(wheel: Path, sdist: Path, tracked: set[str]) -> None:
 
 
 def check_tag(tag: str) -> None:
-    """Compare a tag with the version, the changelog and the citation."""
+    """Compare a tag with the version, and that with all places that name it."""
     version = silomix.__version__
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    named = tag == f"v{version}" and f"\n## [{version}]" in changelog
-    if not (named and f"\nversion: {version}\n" in citation):
-        raise SystemExit(f"tag {tag}, version {version}, changelog and citation disagree")
+    lines = {
+        "CHANGELOG.md": f"\n## [{version}]",
+        "CITATION.cff": f"\nversion: {version}\n",
+        "r/DESCRIPTION": f"\nVersion: {version}\n",
+    }
+    other = {name for name, line in lines.items() if line not in (ROOT / name).read_text("utf-8")}
+    report(f"of another version than {version}", other | ({tag} - {f"v{version}"}))
 
 
 def only(folder: Path, pattern: str) -> Path:

@@ -52,10 +52,23 @@ def test_files_are_those_tracked(release, tmp_path, more, missing, package, name
         release.check_files(*packed, TRACKED)
 
 
-def test_a_tag_needs_its_version_and_its_heading(release, monkeypatch):
-    monkeypatch.setattr(release.silomix, "__version__", "0.1.0")
-    with pytest.raises(SystemExit):
+def test_a_tag_needs_its_version_everywhere(release, monkeypatch, tmp_path):
+    version = release.silomix.__version__
+    with pytest.raises(SystemExit, match="v0.1.1"):
         release.check_tag("v0.1.1")
-    # the citation is of another version
-    with pytest.raises(SystemExit):
-        release.check_tag("v0.1.0")
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "CHANGELOG.md").write_text(f"\n## [{version}]\n")
+    (tmp_path / "CITATION.cff").write_text(f"\nversion: {version}\n")
+    (tmp_path / "r" / "DESCRIPTION").write_text(f"\nVersion: {version}\n")
+    release.check_tag(f"v{version}")
+    (tmp_path / "CHANGELOG.md").write_text("\n## [Unreleased]\n")
+    with pytest.raises(SystemExit, match=r"CHANGELOG\.md"):
+        release.check_tag(f"v{version}")
+
+
+def test_all_but_the_changelog_name_the_version(release):
+    """The changelog says Unreleased until the release."""
+    for name, key in (("CITATION.cff", "version"), ("r/DESCRIPTION", "Version")):
+        text = (release.ROOT / name).read_text(encoding="utf-8")
+        assert f"\n{key}: {release.silomix.__version__}\n" in text

@@ -2,8 +2,8 @@
 
 A posterior has its draws in one list. Those of the exact strategy are one chain after the other.
 Those of the polish come in two halves: first a second draw given the counts of each kept round and
-chain, then the rounds' own draws, those with the silos' own profiles last. Other draws, such as weighted
-means of the silos', have no order, and count as one chain.
+chain, then the rounds' own draws, those with the silos' own profiles last. Other draws, such as
+weighted means of the silos', have no order, and count as one chain.
 """
 
 from __future__ import annotations
