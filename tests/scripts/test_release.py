@@ -54,7 +54,7 @@ def test_files_are_those_tracked(release, tmp_path, more, missing, package, name
 
 def test_a_tag_needs_its_version_everywhere(release, monkeypatch, tmp_path):
     version = release.silomix.__version__
-    with pytest.raises(SystemExit, match="v0.1.1"):
+    with pytest.raises(SystemExit, match=r"v0\.1\.1"):
         release.check_tag("v0.1.1")
     monkeypatch.setattr(release, "ROOT", tmp_path)
     (tmp_path / "r").mkdir()
