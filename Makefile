@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test slow lint format bench bench-scale reproduce cohort docs clean
+.PHONY: demo test slow lint format bench bench-scale reproduce cohort docs release clean
 
 demo: .venv/.core
 	$(BIN)/silomix demo --out demo-output
@@ -71,6 +71,12 @@ cohort: .venv/.dev
 docs: .venv/.docs
 	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html docs docs/_build/html
 
+release: .venv/.release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python .ci/check_release.py dist $(TAG)
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "silomix needs Python 3.11 or newer; set PYTHON=/path/to/python3"; exit 1; }
 	@echo "creating .venv"
@@ -91,5 +97,10 @@ docs: .venv/.docs
 	@$(PIP) -e '.[docs]'
 	@touch $@ .venv/.core
 
+.venv/.release: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing silomix and its release tools"
+	@$(PIP) -e '.[release]'
+	@touch $@ .venv/.core
+
 clean:
-	rm -rf .venv demo-output cohort-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv dist demo-output cohort-output docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

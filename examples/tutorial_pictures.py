@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/tutorial.md, from the same table, settings and seed.
+"""Draw the pictures of docs/tutorial.md and docs/reference/figures.md, of one table and seed.
 
 Needs matplotlib: pip install 'silomix[report]'. Run it from the root of the repository:
 
@@ -17,6 +17,11 @@ PICTURES = {
     "tutorial-sizes.png": silomix.plots.cluster_sizes,
     "tutorial-profiles.png": silomix.plots.scaled_difference,
     "tutorial-silos.png": silomix.plots.silo_clusters,
+    "figure-heat-map.png": silomix.plots.profile_heat_map,
+    "figure-number.png": silomix.plots.number_of_clusters,
+    "figure-map.png": silomix.plots.mca_map,
+    "figure-weights.png": silomix.plots.silo_weights,
+    "figure-trace.png": silomix.plots.trace,
 }
 
 

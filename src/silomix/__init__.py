@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from silomix.study.policy import Policy, read_policy, write_policy
     from silomix.transports.combination import combine
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Ball",

@@ -289,19 +289,22 @@ class TestDataTree:
     def test_groups_and_axes(self, posterior, drifting, seed):
         pytest.importorskip("xarray", reason="needs the extra 'arviz'")
         traces = {"log_likelihood": np.arange(50.0), "movement": np.ones((2, 3))}
-        diagnostics = make_diagnostics(polish=PolishTrace(traces, 8, False))
+        diagnostics = make_diagnostics(polish=PolishTrace(traces, 10, False))
         tree = replace(drifting, diagnostics=diagnostics).to_datatree()
         draws = tree["posterior"]
         said = {"study": digest(posterior.study), "seed": 7, "silos": '["north", "south"]'}
         assert said.items() <= draws.attrs.items()
+        # five chains: test_chains.py has which draws are whose
+        assert dict(draws["weights"].sizes) == {"chain": 5, "draw": 10, "cluster": 3}
         picked = draws["weights_by_silo"].sel(silo="south", cluster=2)
-        assert_array_equal(picked[0], posterior.weights_by_silo[:, 1, 2])
-        level = draws["probabilities"].sel(level="stage=II")
-        assert_array_equal(level[0], posterior.probabilities[:, :, 3])
-        assert_array_equal(draws["kappa"].sel(variable_name="stage")[0], np.inf)
+        assert_array_equal(np.sort(picked, axis=None), np.sort(posterior.weights_by_silo[:, 1, 2]))
+        level = draws["probabilities"].sel(level="stage=II", cluster=1)
+        assert_array_equal(np.sort(level, axis=None), np.sort(posterior.probabilities[:, 1, 3]))
+        assert_array_equal(draws["kappa"].sel(variable_name="stage"), np.inf)
         # profiles of each silo are of the last draws
         own = tree["last_draws"]["probabilities_by_silo"]
-        assert own["draw"].values.tolist() == list(range(30, 50))
+        last = draws["weights"].values[own["of_chain"], own["of_draw"]]
+        assert_array_equal(last, posterior.weights[30:])
         picked = own.sel(silo="south", cluster=2, level="stage=II")
         assert_array_equal(picked[0], drifting.silo_profiles.probabilities[:, 1, 2, 3])
         names = ["elbo", "polish_log_likelihood", "polish_movement"]

@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 
 from silomix.coordinator.matching.greedy import folding_limit
-from silomix.coordinator.polish import SILO_DRAWS, ask_round, draw_profiles
+from silomix.coordinator.polish import ask_round, draw_profiles
 from silomix.messages import ReleasedDiagnostics, Silos
 from silomix.model.diagnostics import diagnose
 from silomix.model.draws import Schedule, SiloProfiles
@@ -27,6 +27,7 @@ from silomix.model.families.categorical import Categorical
 from silomix.model.families.drift import Shared
 from silomix.model.families.product import Product
 from silomix.model.schema import Variable
+from silomix.posterior.chains import SILO_DRAWS
 from silomix.posterior.global_posterior import Parts
 from silomix.posterior.verdict import PosteriorDiagnostics
 

@@ -11,13 +11,14 @@ import numpy as np
 from silomix.coordinator.aggregation import Aggregated, aggregate
 from silomix.coordinator.exact_strategy import find_pooled_posterior
 from silomix.coordinator.matching import match
-from silomix.coordinator.polish import SILO_DRAWS, chains_for, own_profiles, polish, starting_point
+from silomix.coordinator.polish import chains_for, own_profiles, polish, starting_point
 from silomix.coordinator.verdict_notes import cluster_notes, consensus_notes
 from silomix.messages import AssignReply, AssignRows, Query, Release, SampleLocally, Silos
 from silomix.messages.progress import Progress
 from silomix.messages.rounding import allow_for_rounding
 from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
 from silomix.model.families.dirichlet import sum_by
+from silomix.posterior.chains import SILO_DRAWS
 from silomix.posterior.global_posterior import Parts, Posterior, ordered
 from silomix.posterior.verdict import PosteriorDiagnostics, count_bytes, make_provenance
 

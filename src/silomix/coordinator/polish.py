@@ -32,6 +32,7 @@ from silomix.model.draws import MatchedDraws, SiloProfiles
 from silomix.model.families import drift as drifting
 from silomix.model.families.dirichlet import draw_levels
 from silomix.model.families.drift import Shared
+from silomix.posterior.chains import keeps_own, kept_rounds, own_last, rounds_with_own
 from silomix.posterior.verdict import PolishTrace, count_bytes
 
 if TYPE_CHECKING:
@@ -53,11 +54,6 @@ LIKELIHOOD_LIMIT = 2.5
 NOISE = 6.0
 # Independent draws that the kept ones should be worth, for every cluster.
 WORTH = 300.0
-# Draws, at least, of the silos' own profiles that are kept, where there are as many.
-SILO_DRAWS = 500
-# In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and those
-# of consecutive rounds of one chain are alike.
-ONE_CHAIN_IN = 2
 # Smaller clusters are not asked whether they are at rest: hardly any row holds them in place.
 FEWEST_ROWS = 5.0
 
@@ -105,11 +101,6 @@ class Start:
 def chains_for(rounds: int, kept_draws: int, least: int) -> int:
     """Return how many chains give `kept_draws` in the kept rounds of `rounds`; `least` at least."""
     return max(least, -(-kept_draws // kept_rounds(rounds)))
-
-
-def kept_rounds(rounds: int) -> int:
-    """Return how many rounds' draws are kept: the second half."""
-    return rounds - rounds // 2
 
 
 def starting_point(
@@ -286,9 +277,8 @@ class _History:
     def __init__(self, chains: int) -> None:
         self.rounds: list[Round] = []
         self.log_likelihood: list[Floats] = []
-        # the chains that keep the silos' own profiles in a round, and those profiles
-        most = -(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
-        self.own: deque[tuple[Bools, Singles]] = deque(maxlen=most)
+        # the silos' own profiles, of the chains that keep them in a round
+        self.own: deque[Singles] = deque(maxlen=rounds_with_own(chains))
         self.checks: list[tuple[float, float, float, float]] = []
         self.worth = np.nan
         # whether a silo had sent all that it may
@@ -299,8 +289,8 @@ class _History:
         draws = [part.astype(np.float32) for part in (*by_chain, shared.mean, shared.numbers)]
         self.rounds.append(Round(shared.kappa, *draws))
         if own is not None:
-            some = np.arange(own.shape[1]) % ONE_CHAIN_IN == len(self.rounds) % ONE_CHAIN_IN
-            self.own.append((some, np.moveaxis(own[:, some], 0, 1).astype(np.float32)))
+            some = keeps_own(len(self.rounds), own.shape[1])
+            self.own.append(np.moveaxis(own[:, some], 0, 1).astype(np.float32))
 
     def check(self, members: Floats) -> None:
         """Compare the kept half of the rounds with the quarter before it, chain by chain.
@@ -346,15 +336,11 @@ class _History:
         )
         more_weights = draw_levels(weight_shapes, np.array([0, weights.shape[-1]]), rng)
         more_profiles = family.draw(numbers, rng)
-        own = list(self.own)[-len(kept) :]
-        with_own = np.zeros((len(kept), len(kappa) // len(kept)), dtype=bool)
-        for place, (chains, _) in enumerate(own, start=len(kept) - len(own)):
-            with_own[place] = chains
-        # draws that have the silos' own profiles come last
-        order = np.argsort(with_own.ravel(), kind="stable")
+        own, order = list(self.own)[-len(kept) :], np.arange(len(kappa))
         silo_profiles = None
         if own:
-            profiles = np.concatenate([part for _, part in own])
+            order = own_last(len(self.rounds), len(kappa) // len(kept))
+            profiles = np.concatenate(own)
             silo_profiles = SiloProfiles(np.concatenate([kappa, kappa[order]]), profiles)
         values = {
             "log_likelihood": np.array(self.log_likelihood).mean(axis=1),

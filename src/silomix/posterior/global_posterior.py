@@ -441,13 +441,13 @@ class Posterior:
         return save(self, path)
 
     def to_datatree(self) -> xr.DataTree:
-        """Return the draws, traces and provenance as an xarray DataTree, for ArviZ.
+        """Return the draws, by chain, traces and provenance as an xarray DataTree, for ArviZ.
 
         Examples
         --------
         >>> tree = posterior.to_datatree()
         >>> dict(tree["posterior"]["weights"].sizes)
-        {'chain': 1, 'draw': 2048, 'cluster': 5}
+        {'chain': 64, 'draw': 32, 'cluster': 5}
         """
         from silomix.posterior.saved_file import make_datatree
 

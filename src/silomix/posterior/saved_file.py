@@ -33,6 +33,7 @@ from silomix.kernels import arrays as short_names
 from silomix.model import draws
 from silomix.model.files import replace_file, writing
 from silomix.posterior import global_posterior, verdict
+from silomix.posterior.chains import find_chains
 from silomix.posterior.membership import PARTS, from_parts, in_parts
 from silomix.study import Study, digest
 
@@ -283,10 +284,10 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     """Return draws, traces and provenance in the shape that ArviZ reads; extra "arviz".
 
     - ``posterior``: weights, weights_by_silo and probabilities; where silos have profiles of their
-      own, kappa. All draws form one chain: those of one index come from different silos and have no
-      order in time.
-    - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for the last draws alone;
-      the coordinate ``draw`` says which of the posterior's.
+      own, kappa. Chains are those of the polish or of the exact strategy; without either, all draws
+      form one, which has no order in time.
+    - ``last_draws``: probabilities_by_silo, the silos' own profiles, kept for some draws alone, in
+      one chain; ``of_chain`` and ``of_draw`` say which of the posterior's.
     - Where some variables are numbers, parameters and parameters_by_silo stand in their place, in
       the units of the table.
     - ``traces``: such as the objective along the aggregation's steps.
@@ -308,8 +309,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
     }
     names, levels = posterior.parameter_names, len(posterior.levels)
     axis = "level" if posterior.family.is_categorical else "parameter"
-    coords = {
-        "chain": ("chain", [0]),
+    coords: dict[str, tuple[str, Any]] = {
         "cluster": ("cluster", np.arange(posterior.n_clusters)),
         "silo": ("silo", list(posterior.silos)),
         axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
@@ -318,15 +318,20 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         # the name "variable" is taken: it says whose a level is
         "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
     }
+    places = find_chains(posterior)
     groups: dict[str, dict[str, Any]] = {}
     for group, name, axes, values in _variables(posterior, axis):
-        groups.setdefault(group, {})[name] = (axes, values[None] if "draw" in axes else values)
+        by_chain = values[places] if group == "posterior" else values[None]
+        groups.setdefault(group, {})[name] = (axes, by_chain if "draw" in axes else values)
     datasets = {"/": xr.Dataset(attrs=attrs)}
     for group, variables in groups.items():
         data = xr.Dataset(variables, attrs=attrs)
-        # the silos' own profiles are of the last draws
-        first = posterior.n_draws - data.sizes.get("draw", 0)
-        named = coords | {"draw": ("draw", np.arange(first, posterior.n_draws))}
+        counted = {name: (name, np.arange(data.sizes.get(name, 0))) for name in ("chain", "draw")}
+        if group == "last_draws":
+            last = np.argsort(places, axis=None)[-data.sizes["draw"] :]
+            of_chain, of_draw = np.unravel_index(last, places.shape)
+            counted |= {"of_chain": ("draw", of_chain), "of_draw": ("draw", of_draw)}
+        named = coords | counted
         here = {name: coord for name, coord in named.items() if coord[0] in data.dims}
         datasets[group] = data.assign_coords(here)
     return xr.DataTree.from_dict(datasets)
@@ -335,7 +340,7 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
 def _variables(
     posterior: Posterior, axis: str
 ) -> Iterator[tuple[str, str, list[str], NDArray[Any]]]:
-    """Yield the variables of the tree: group, name, axes, and values without the one chain."""
+    """Yield the variables of the tree: group, name, axes, and values without the axis of chains."""
     draw, own, weighed = ["chain", "draw"], posterior.silo_profiles, posterior.silo_weights
     yield "posterior", "weights", [*draw, "cluster"], posterior.weights
     yield "posterior", "weights_by_silo", [*draw, "silo", "cluster"], posterior.weights_by_silo

@@ -1,0 +1,3 @@
+library(testthat)
+library(silomix)
+test_check("silomix")

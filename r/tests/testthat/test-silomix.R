@@ -1,0 +1,77 @@
+skip_if_not(reticulate::py_module_available("silomix"), "Python's silomix is not installed")
+
+set.seed(1)
+rows <- 600
+group <- rep(0:1, each = rows / 2)
+people <- data.frame(
+  hospital = rep(c("north", "south", "west"), rows / 3),
+  smoker = factor(ifelse(runif(rows) < c(.1, .9)[group + 1], "yes", "no"), c("no", "yes", "never asked")),
+  stage = ifelse(runif(rows) < c(.8, .2)[group + 1], "I", "II"),
+  treated = runif(rows) < c(.1, .8)[group + 1],
+  age = rnorm(rows, c(40, 70)[group + 1], 5),
+  visits = rpois(rows, c(2, 12)[group + 1])
+)
+people$smoker[1:20] <- NA
+people$stage[21:40] <- NA
+people$treated[41:60] <- NA
+people$age[61:80] <- NA
+fit <- silomix_fit(people, silo = "hospital", kinds = c(visits = "poisson"), components = 6,
+                   iterations = 2000, seed = 1)
+
+test_that("the planted clusters are found, whatever the class of a column", {
+  expect_s3_class(fit, "silomix_fit")
+  expect_equal(nrow(fit$clusters), 2)
+  expect_gt(max(table(fit$labels, group)[1, ]) / sum(fit$labels == "0"), .97)
+  ages <- subset(fit$profiles, variable == "age" & level_name == "mean")
+  expect_equal(sort(ages$mean), c(40, 70), tolerance = .05)
+})
+
+test_that("missing cells are missing, and declared levels are known", {
+  expect_setequal(subset(fit$profiles, variable == "stage")$level_name, c("I", "II"))
+  expect_true("never asked" %in% fit$profiles$level_name)
+})
+
+test_that("it can be printed, summed up and drawn", {
+  expect_output(print(fit), "2 clusters in 3 silos")
+  expect_output(print(summary(fit)), "smoker = yes")
+  file <- tempfile(fileext = ".pdf")
+  grDevices::pdf(file)
+  expect_invisible(plot(fit))
+  expect_invisible(plot(fit, type = "sizes"))
+  grDevices::dev.off()
+  expect_gt(file.size(file), 3000)
+})
+
+test_that("rows are predicted as they were labelled", {
+  probability <- predict(fit, people, type = "prob")
+  expect_equal(rowSums(probability), rep(1, rows), tolerance = 1e-6)
+  expect_gt(mean(predict(fit, people) == fit$labels), .99)
+  expect_equal(nrow(predict(fit, people[7, ], type = "prob")), 1)
+})
+
+test_that("a saved posterior is the same", {
+  path <- tempfile(fileext = ".silomix")
+  fit$posterior$save(path)
+  again <- silomix_load(path, silo = "hospital")
+  expect_equal(again$clusters, fit$clusters)
+  expect_equal(predict(again, people[1:5, ]), predict(fit, people[1:5, ]))
+})
+
+test_that("draws keep their chains and their names", {
+  skip_if_not_installed("posterior")
+  draws <- posterior::as_draws(fit)
+  expect_gt(posterior::nchains(draws), 1)
+  means <- colMeans(posterior::as_draws_matrix(draws))
+  expect_equal(unname(means[c("weights[0]", "weights[1]")]), fit$clusters$mean, tolerance = 1e-5)
+  named <- with(fit$profiles, paste0("profiles[", cluster, ",", variable, "=", level_name, "]"))
+  expect_equal(unname(means[named]), fit$profiles$mean, tolerance = 1e-5)
+  found <- posterior::summarise_draws(draws, "rhat", "ess_bulk")[1:2, ]
+  expect_true(all(found$rhat < 1.05 & found$ess_bulk > 300))
+})
+
+test_that("what cannot be used is refused in words", {
+  expect_error(silomix_fit(as.matrix(people)), "data frame")
+  people$entry <- Sys.Date()
+  expect_error(silomix_fit(people, silo = "hospital"), "entry")
+  expect_error(silomix_fit(people[2:4], components = "many"), "components")
+})

@@ -1,0 +1,61 @@
+"""Which chain, and when, each draw of a posterior is from.
+
+A posterior has its draws in one list. Those of the exact strategy are one chain after the other.
+Those of the polish come in two halves: first a second draw given the counts of each kept round and
+chain, then the rounds' own draws, those with the silos' own profiles last. Other draws, such as
+weighted means of the silos', have no order, and count as one chain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from silomix.kernels.arrays import Bools, Ints
+    from silomix.posterior.global_posterior import Posterior
+
+# Draws, at least, of the silos' own profiles that are kept, where there are as many.
+SILO_DRAWS = 500
+# In each round one chain in two, by turns, keeps the silos' own profiles: they are large, and those
+# of consecutive rounds of one chain are alike.
+ONE_CHAIN_IN = 2
+
+
+def kept_rounds(rounds: int) -> int:
+    """Return how many rounds' draws are kept: the second half."""
+    return rounds - rounds // 2
+
+
+def rounds_with_own(chains: int) -> int:
+    """Return how many of the last rounds keep the silos' own profiles, at most."""
+    return -(-SILO_DRAWS // (chains // ONE_CHAIN_IN))
+
+
+def keeps_own(number: Ints | int, chains: int) -> Bools:
+    """Tell which chains keep the silos' own profiles in rounds counted from 1: (…, chain)."""
+    return np.arange(chains) % ONE_CHAIN_IN == np.asarray(number)[..., None] % ONE_CHAIN_IN
+
+
+def own_last(rounds: int, chains: int) -> Ints:
+    """Return the kept rounds' draws, (round, chain) in one list, those with own profiles last."""
+    number = np.arange(rounds // 2, rounds) + 1
+    late = number > rounds - rounds_with_own(chains)
+    return np.argsort((keeps_own(number, chains) & late[:, None]).ravel(), kind="stable")
+
+
+def find_chains(posterior: Posterior) -> Ints:
+    """Return the places of the draws of each chain in the posterior's list: (chain, draw)."""
+    polish, every = posterior.diagnostics.polish, np.arange(posterior.n_draws)
+    if posterior.study.strategy == "exact":
+        return every.reshape(posterior.study.schedule.chains, -1)
+    kept = kept_rounds(polish.rounds) if polish else 0
+    if kept == 0 or len(every) % (2 * kept) or len(every) < 2 * kept * ONE_CHAIN_IN:
+        return every[None]
+    second, first = every.reshape(2, kept, -1)
+    if posterior.silo_profiles is not None:
+        order = own_last(polish.rounds, first.shape[1])
+        first = first.ravel()[np.argsort(order)].reshape(first.shape)
+    # the two draws of a round stand side by side
+    return np.stack([first, second], axis=1).reshape(2 * kept, -1).T
