@@ -7,6 +7,7 @@ Nulls and NaN are missing cells.
 
 from __future__ import annotations
 
+import csv
 import logging
 import re
 import warnings
@@ -154,7 +155,7 @@ def _find_separator(path: Path, usual: str, rules: dict[str, Any]) -> str:
         try:
             rules = {**rules, "sep": sign, "engine": "python"}  # the other fills up short lines
             lines = pd.read_csv(path, header=None, nrows=FIRST_LINES, **rules)
-        except pd.errors.ParserError:
+        except (pd.errors.ParserError, csv.Error):
             continue
         if not lines.isna().to_numpy().any():  # no line is shorter than the first
             columns[sign] = lines.shape[1]

@@ -86,7 +86,9 @@ def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict
     texts = cells.texts
     rows = np.bincount(cells.codes[~cells.missing], minlength=len(texts))
     found = {}
-    odd = _missing_codes(texts) if is_number else [*_missing_words(texts), *_missing_codes(texts)]
+    codes = _missing_codes(texts)
+    # a 9 may be one of many numbers, and is a code of scores and grades
+    odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
     if odd:
         counted = [f"{text!r} in {plural(rows[texts.index(text)], 'row')}" for text in odd]
         found["missing"] = f"{name!r} has {listing(counted)}"
