@@ -204,7 +204,7 @@ def fit(
     _check_call(settings, preset, transport)
     rules = OPEN if policy is None else find_policy(policy)
     frame = expand(table, frequency)
-    roster = _split(frame, silo, shards, seed)
+    roster = _split(frame, silo, shards, seed, frame.columns if variables is None else variables)
     about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
     shard = load(frame, silo=silo, missing=missing, **about)
     if shards is not None:
@@ -234,7 +234,9 @@ def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str)
         raise MissingDependency("{transport} needs joblib", "parallel", transport=transport)
 
 
-def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roster:
+def _split(
+    frame: Any, silo: str | None, shards: int | None, seed: int, variables: Sequence[str]
+) -> Roster:
     """Return the silos' names and the place of each row's silo."""
     if silo is not None and shards is not None:
         text = "{silo} and {shards} both say how to split the table; give one of them"
@@ -246,7 +248,7 @@ def _split(frame: Any, silo: str | None, shards: int | None, seed: int) -> Roste
             text = f"{{shards}} is {shards}, more than the {len(frame)} rows of the table"
             raise SettingsError(text, shards=None)
         return random_shards(len(frame), shards, seed)
-    likely = [name for name in frame.columns if name.casefold() in SILO_NAMES]
+    likely = [name for name in map(str, variables) if name.casefold() in SILO_NAMES]
     if likely:
         text = f"the table has a column {likely[0]!r}, which is taken for a variable"
         advice = "if it names the silos, give {silo}"

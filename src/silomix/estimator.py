@@ -12,7 +12,7 @@ import pandas as pd
 
 from silomix import api
 from silomix.errors import MissingDependency, SettingsError
-from silomix.study.keywords import show_keywords
+from silomix.study.keywords import meant, show_keywords
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
@@ -90,8 +90,10 @@ class FederatedMixture(TransformerMixin, ClusterMixin, BaseEstimator):  # type: 
         self.verbose = verbose
         for name in PASSED_ON:
             setattr(self, name, settings.pop(name, None))
+        known = ("components", "silo", "random_state", "verbose", *PASSED_ON)
         if settings:
-            raise TypeError(f"FederatedMixture has no parameter {', '.join(settings)}")
+            wrong = ", ".join(f"{name}{meant(name, known)}" for name in settings)
+            raise TypeError(f"FederatedMixture has no parameter {wrong}")
 
     # scikit-learn reads the parameters from here
     show_keywords(__init__, dict.fromkeys(PASSED_ON))

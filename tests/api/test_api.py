@@ -194,6 +194,10 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
     [
         ("itertions", "did you mean 'iterations'?"),
         ("varaibles", "did you mean 'variables'?"),
+        ("n_components", "(here it is 'clusters' or 'components')"),
+        ("nSweeps", "'iterations'"),
+        ("n_jobs", "'threads'"),
+        ("random_state", "'seed'"),
         ("nonsense", "the keywords are table, silo, shards, preset, seed, threads, variables,"),
     ],
 )

@@ -178,6 +178,8 @@ REFUSED = [
     (["fit", "t.csv", "--silo", "Silo"], 3, "(did you mean 'silo'?)"),
     ([*FIT, "--shards", 2], 2, "--silo and --shards both say how to split"),
     ([*FIT, "--nonsense"], 2, "No such option"),
+    ([*FIT, "--n-components", 3], 2, "there is no --n-components: use --clusters or --components"),
+    ([*FIT, "--random-state=3"], 2, "use --seed"),
     ([*FIT, "--polish", "often", "--exclude", "patient"], 4, "--polish is 'often'"),
     ([*FIT, "--matching", "bal", "--exclude", "patient"], 4, "did you mean 'ball'?"),
     ([*FIT, "--exclude", "b", "--exclude", "c"], 2, "'--exclude': given 2 times; give it once"),

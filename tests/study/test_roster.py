@@ -30,15 +30,27 @@ def test_roster_places_every_row(study):
     ("column", "silo", "words"),
     [
         ("SITE", "a", r"no column 'SITE' to tell the silos apart \(did you mean 'site'\?\)"),
-        ("ward", "a", "no column 'ward' to tell the silos apart; its columns are 'site', 'a'"),
+        (
+            "ward",
+            "a",
+            "no column 'ward' to tell the silos apart; its columns are 'site', 'a', 'twin'",
+        ),
         ("site", "north", r"has no row of 'north' \(did you mean 'North'\?\); it has 'North', 'b'"),
         ("a", "x", "the silo column 'a' is empty in data row 2"),
+        ("twin", "north", "has 'north', 'north ', which differ only in capitals or blanks"),
     ],
 )
 def test_a_silo_that_is_not_there_is_named(study, column, silo, words):
-    table = pd.DataFrame({"site": ["North", "b"], "a": ["x", None]})
+    table = pd.DataFrame({"site": ["North", "b"], "a": ["x", None], "twin": ["north", "north "]})
     with pytest.raises(DataError, match=words):
         own_rows(table, column, silo, study)
+
+
+def test_another_silo_of_the_study_is_not_offered(study):
+    table = pd.DataFrame({"site": ["south", "south"]})
+    with pytest.raises(DataError) as refused:
+        own_rows(table, "site", "north", study)
+    assert "did you mean" not in str(refused.value)
 
 
 def test_without_a_column_all_rows_are_the_silos_own(study):

@@ -16,7 +16,7 @@ from silomix.model.numbers import guess_told
 from silomix.model.reading import Table, find_column, read_table
 from silomix.model.table import expand, infer_schema
 from silomix.study import Study, make_study
-from silomix.study.keywords import PRESETS, SETTINGS
+from silomix.study.keywords import PRESETS, SETTINGS, called_here
 from silomix.study.roster import read_roster
 from silomix.study.settings import METHOD, OUTPUT, SAMPLER
 from silomix.study.validation import ATTRIBUTE
@@ -177,10 +177,20 @@ def _number_or_word(text: str) -> int | str:
 
 
 class OnceCommand(TyperCommand):
-    """A command that refuses an option given twice, of which the last would count in silence."""
+    """A command that refuses an option given twice, of which the last would count in silence.
+
+    One that other programs have is answered with what it is called here.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the line, and complain of what stands there twice."""
+        """Parse the line, and complain of what stands there twice, or elsewhere."""
+        known = [str(parameter.name) for parameter in self.params]
+        for arg in args:
+            name = arg.partition("=")[0].removeprefix("--").replace("-", "_")
+            here = called_here(name, known) if arg.startswith("--") and name not in known else []
+            if here:
+                options = " or ".join(f"--{word.replace('_', '-')}" for word in here)
+                raise typer.BadParameter(f"there is no {arg.partition('=')[0]}: use {options}", ctx)
         parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, times in Counter(parsed[2]).items():
             if times > 1 and not (parameter.multiple or parameter.is_flag):

@@ -149,11 +149,14 @@ def _print_message(kind: str, message: str, style: str) -> None:
 def _warnings_in_words() -> Iterator[None]:
     """Print our own warnings as sentences; leave everyone else's as they are."""
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        others, told = warnings.showwarning, set()
 
         def print_ours(message: Any, *where: Any, **more: Any) -> None:
             if isinstance(message, errors.DataWarning | errors.SamplingWarning):
-                _print_message("Warning", message.worded(as_option), "bold yellow")
+                text = message.worded(as_option)
+                if text not in told:  # a command may read its table more than once
+                    _print_message("Warning", text, "bold yellow")
+                told.add(text)
             else:
                 others(message, *where, **more)
 

@@ -79,8 +79,8 @@ def guess_kind(column: nw.Series[Any], cells: Cells, label: str) -> str:
     counts_rows = is_whole and np.ptp(values) + 1 == len(values) == len(cells.codes)
     if counts_rows and len(values) > LONGEST_COUNTING:
         found = f"{label} numbers the rows, {values.min():.0f} to {values.max():.0f}, each once"
-        advice = f"looks like an identifier: {advice}, or declare what it is with {{kinds}}"
-        raise DataError(f"{found}, and {advice}", variables=..., kinds=None)
+        advice = f"{advice}, name it with --id of silomix fit, or declare what it is with {{kinds}}"
+        raise DataError(f"{found}: looks like an identifier; {advice}", variables=..., kinds=None)
     return "gaussian"
 
 

@@ -7,11 +7,13 @@ Nulls and NaN are missing cells.
 
 from __future__ import annotations
 
+import csv
+import logging
 import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,7 +23,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 
-from silomix.errors import DataError, MissingDependency
+from silomix.errors import DataError, DataWarning, MissingDependency
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.spreadsheet import from_spreadsheet
 
@@ -30,19 +32,24 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Bools, Ints
 
+logger = logging.getLogger("silomix")
+
 Table: TypeAlias = Union["IntoFrame", str, Path]
 
 # Attribute of a pandas frame that was read from a text file.
 PACKED_TEXT = "silomix: the categories are how a text file was packed, not declared levels"
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
-# What may separate the columns of a file called .csv, and what to do then.
-OTHER_SEPARATORS = {";": "save it with commas", "\t": "rename it to end in .tsv"}
+# What else may separate the columns of a text file, whatever its name says.
+SIGNS = (",", ";", "\t", "|")
+# A separator is believed that splits so many lines evenly.
+FIRST_LINES = 20
 BLOCK_ROWS = 20_000
 # What pandas and Arrow raise on files that are damaged, or of no use to us.
 UNREADABLE = (OSError, EOFError, ValueError, NotImplementedError, MemoryError, KeyError, zlib.error)
 
 WHOLE = re.compile(r"(-?(?:0|[1-9]\d*))\.0+", re.ASCII)
+COMMA_NUMBER = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:\.\d{3})+),\d+(?:[eE][+-]?\d+)?", re.ASCII)
 BOOLEANS = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 
 
@@ -54,7 +61,9 @@ def read_table(table: Table) -> nw.DataFrame[Any]:
     table : a frame that narwhals reads (pandas, polars, Arrow; a lazy one is collected), or the
         path of a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file. Cells of a text file keep their
         spelling, but for apostrophes that guard a formula from a spreadsheet, and become the
-        categories of pandas categoricals; empty cells, NA and NaN are missing.
+        categories of pandas categoricals; empty cells, NA and NaN are missing. A file called .csv
+        may be separated by semicolons or tabs; a comma inside its numbers is then a decimal sign,
+        and a warning says so.
     """
     if isinstance(table, str | Path):
         return _read_file(Path(table))
@@ -84,6 +93,13 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
         return _read_text(path, separator) if separator else _read_parquet(path)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+    except pd.errors.EmptyDataError:
+        advice = "give one with a line of column names and a row per unit"
+        raise DataError(f"{path}: the file is empty; {advice}") from None
+    except UnicodeDecodeError as error:
+        where = f"the text is not UTF-8 (byte {error.object[error.start]:#x})"
+        advice = "save it as UTF-8, in Excel as 'CSV UTF-8'"
+        raise DataError(f"{path}: cannot be read: {where}; {advice}") from None
     except (*UNREADABLE, pd.errors.ParserWarning) as error:
         # what is wrong may quote any byte of the file
         said = "".join(sign if sign.isprintable() else " " for sign in str(error).strip())
@@ -93,9 +109,15 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
 def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     # Text, not dtype="category": there pandas reads "01" as the number 1. Block by block, so
     # that a large file is never held as text.
-    rules: dict[str, Any] = {"sep": separator, "dtype": str, "keep_default_na": False}
+    rules: dict[str, Any] = {"dtype": str, "keep_default_na": False}
+    first = pd.read_csv(path, header=None, nrows=1, sep=separator, **rules)
+    # some spreadsheets write a line about the separator before the names
+    rules["skiprows"] = int(first.iloc[0, 0].lower().startswith("sep="))
+    rules["sep"] = _find_separator(path, separator, rules)
+    if rules["sep"] != separator:
+        logger.info("%s: columns are separated by %r", path, rules["sep"])
     header = pd.read_csv(path, header=None, nrows=1, **rules).iloc[0].tolist()
-    _check_header([from_spreadsheet(name) for name in header], separator)
+    _check_header([from_spreadsheet(name) for name in header], rules["sep"])
     with warnings.catch_warnings():
         # pandas only warns before it cuts rows that are longer than the header
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -108,21 +130,53 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
             **rules,
         ) as blocks:
             packed = [block.astype("category") for block in blocks]
-    frame = pd.DataFrame()
+    frame, decimals = pd.DataFrame(), []
     for name in packed[0].columns:
         column = pd.api.types.union_categoricals([block[name] for block in packed])
         # two texts may be one without their guards, and the column is then no categorical
-        bare = column.map(from_spreadsheet, na_action="ignore")
+        spelled = from_spreadsheet
+        if rules["sep"] != "," and _has_decimal_commas(column.categories):
+            decimals.append(name)
+            spelled = _with_point
+        bare = column.map(spelled, na_action="ignore")
         frame[from_spreadsheet(name)] = pd.Categorical(bare)
+    if decimals:
+        taken = f"the comma in the numbers of {quoted(decimals)} is read as a decimal sign"
+        text = f"{path}: {taken}; if it is none, separate the columns by commas"
+        warnings.warn(text, DataWarning, stacklevel=5)
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
 
 
+def _find_separator(path: Path, usual: str, rules: dict[str, Any]) -> str:
+    """Return what splits the first lines evenly: what the file's name says, if it does."""
+    columns = {usual: 1}
+    for sign in dict.fromkeys([usual, *SIGNS]):
+        try:
+            rules = {**rules, "sep": sign, "engine": "python"}  # the other fills up short lines
+            lines = pd.read_csv(path, header=None, nrows=FIRST_LINES, **rules)
+        except (pd.errors.ParserError, csv.Error):
+            continue
+        if not lines.isna().to_numpy().any():  # no line is shorter than the first
+            columns[sign] = lines.shape[1]
+    return usual if columns[usual] > 1 else max(columns, key=lambda sign: columns[sign])
+
+
+def _has_decimal_commas(texts: Iterable[str]) -> bool:
+    """Tell whether texts have commas that are all decimal signs, and no points."""
+    found = [text for text in texts if "," in text or "." in text]
+    return bool(found) and all("." not in t and COMMA_NUMBER.fullmatch(t) for t in found)
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".")
+
+
 def _check_header(header: list[str], separator: str) -> None:
-    for sign, advice in OTHER_SEPARATORS.items():
+    for sign in SIGNS:
         if len(header) == 1 and sign != separator and sign in header[0]:
             found = f"has one column, {header[0][:40]!r}, and looks separated by {sign!r}"
-            raise DataError(f"{found}: {advice}")
+            raise DataError(f"{found}, but not all lines have as many columns: correct them")
     repeated = [name for name, times in Counter(header).items() if name and times > 1]
     if repeated:
         raise DataError(f"column names {repeated} stand more than once; rename or drop the others")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,7 @@ from silomix.model.reading import (
 )
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
 from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
+from silomix.model.suspicions import MOST_LEVELS, folded, kinds_of, suspect, warn_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,16 +49,8 @@ logger = logging.getLogger("silomix")
 # The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
 
-# A column of text with more numbers, days or all-different texts is not taken for categorical.
-MOST_LEVELS = 50
-
 # Counts of rows that add up to more are a mistake.
 MOST_ROWS = 10**9
-
-# Texts that other programs write for a missing cell.
-LIKE_MISSING = (".", "?", "-")
-
-DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?", re.ASCII)
 
 
 def load(
@@ -163,14 +155,21 @@ def infer_schema(
     bins = {str(name): count for name, count in (bins or {}).items()}
     _check_declared(kinds, bins, names)
     found: list[Variable] = []
+    odd: dict[str, dict[str, str]] = {}
     for name in names:
         label = f"{where}: column {name!r}"
+        cells = read_cells(frame.get_column(name), label)
         if name in bins:
-            cells = read_cells(frame.get_column(name), label)
             cut = cut_variable(read_numbers(cells, label), name, bins[name], label)
             found.append(_with_missing(cut, cells, missing))
         else:
-            found += _infer_variables(frame, name, kinds.get(name), missing, label)
+            found += _infer_variables(frame, name, cells, kinds.get(name), missing, label)
+        is_number = name in bins or found[-1].kind != "categorical"
+        is_guess = name not in kinds and declared_levels(frame, name) is None
+        odd[name] = suspect(name, cells, is_number=is_number, is_guess=is_guess)
+        if missing == "level":
+            odd[name].pop("ticks", None)
+    warn_of(odd, where)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
     told = guess_told(found, kinds, "kinds")
     if told:
@@ -256,21 +255,24 @@ def _check_declared(
 
 
 def _infer_variables(
-    frame: nw.DataFrame[Any], name: str, word: str | None, missing: Missing, label: str
+    frame: nw.DataFrame[Any],
+    name: str,
+    cells: Cells,
+    word: str | None,
+    missing: Missing,
+    label: str,
 ) -> list[Variable]:
     """Return the variable of a column; two, where a spike of its numbers is set apart.
 
     `word` is what the column was declared as; None leaves it to its cells.
     """
     column, levels = frame.get_column(name), declared_levels(frame, name)
-    cells = read_cells(column, label)
     is_guess = word is None
     if word is None:
         word = guess_kind(column, cells, label) if levels is None else "categorical"
     if word == "categorical":
         if is_guess and levels is None:
             _check_countable(cells, label)
-        _warn_like_missing(cells, label)
         return [_with_missing(Variable(name, _infer_levels(cells, levels, label)), cells, missing)]
     values = read_numbers(cells, label)
     spike = find_spike(values) if is_guess else None
@@ -287,7 +289,8 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
         numbers = all(map(NUMBER.fullmatch, cells.texts))
         levels = sorted(cells.texts)
         levels = sorted(levels, key=float) if numbers else levels
-    _check_spaces(levels, label)
+    if any(not level.strip() for level in levels):
+        raise DataError(f"{label} has cells of blanks alone; make them missing cells")
     if not levels:
         _warn_missing_in_full(label)
     return tuple(levels)
@@ -307,7 +310,9 @@ def _level_codes(cells: Cells, variable: Variable, missing: Missing, label: str)
     blank = codes.get(MISSING_LEVEL, -1) if missing == "level" else len(variable.levels)
     for place, text in enumerate(cells.texts):
         if text not in codes:
-            raise _unseen(repr(text), cells.codes == place, variable, label)
+            twin = next((level for level in codes if folded(level) == folded(text)), None)
+            hint = "" if twin is None else f" (did you mean {twin!r}?)"
+            raise _unseen(f"{text!r}{hint}", cells.codes == place, variable, label)
     if blank < 0 and cells.missing.any():
         found = f"a missing cell, which is a level of its own here ({MISSING_LEVEL!r})"
         raise _unseen(found, cells.missing, variable, label)
@@ -336,31 +341,20 @@ def _check_rows(frame: nw.DataFrame[Any], least: int, where: str) -> None:
 
 def _check_countable(cells: Cells, label: str) -> None:
     """Refuse a column that is dates, identifiers, or numbers among words rather than levels."""
-    days = [text for text in cells.texts if DAY.fullmatch(text)]
-    numbers = [text for text in cells.texts if NUMBER.fullmatch(text)] + days
-    words = sorted(set(cells.texts).difference(numbers))
+    numbers, days, words = kinds_of(cells.texts)
+    numbers += days
     advice = "leave it out with {variables}, or declare its levels in a {schema}"
     if len(numbers) > MOST_LEVELS:
         found = f"{len(numbers)} distinct numbers or dates, such as {quoted(numbers[:3])}"
-        cure = f"empty cells such as {words[0]!r}" if words else "turn its dates into numbers"
+        cure = "turn its dates into numbers" if days else "write its numbers with a decimal point"
+        cure = f"empty cells such as {words[0]!r}" if words else cure
         advice = f"looks continuous: {cure}, {advice}"
     elif MOST_LEVELS < len(cells.texts) == np.count_nonzero(~cells.missing):
         found = f"{len(cells.texts)} texts, all different, such as {quoted(cells.texts[:3])}"
-        advice = f"looks like an identifier: {advice}"
+        advice = f"looks like an identifier: name it with --id of silomix fit, {advice}"
     else:
         return
     raise DataError(f"{label} has {found}, and {advice}", variables=..., schema=None)
-
-
-def _check_spaces(levels: Sequence[str], label: str) -> None:
-    trimmed = {"": ""}
-    for level in levels:
-        twin = trimmed.setdefault(level.strip(), level)
-        if twin != level or not level:
-            text = (
-                f"{label} has the level {level!r}, which differs from {twin!r} only in white space"
-            )
-            raise DataError(f"{text}; trim it, or make these cells missing")
 
 
 def _warn(text: str) -> None:
@@ -369,11 +363,3 @@ def _warn(text: str) -> None:
 
 def _warn_missing_in_full(label: str) -> None:
     _warn(f"{label} is missing in every row and tells nothing; leave it out unless this is meant")
-
-
-def _warn_like_missing(cells: Cells, label: str) -> None:
-    for text in LIKE_MISSING:
-        if text in cells.texts and not (text == "-" and "+" in cells.texts):
-            rows = np.count_nonzero(cells.codes == cells.texts.index(text))
-            found = f"{label} has the level {text!r}, in {rows} of {len(cells.codes)} rows"
-            _warn(f"{found}; if it stands for a missing cell, leave these cells empty")

@@ -13,7 +13,8 @@ from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
 from silomix.model.sentences import ABSENT, at_least, number, one_of, plural
-from silomix.model.table import MOST_LEVELS, encode, load
+from silomix.model.suspicions import MOST_LEVELS
+from silomix.model.table import encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
 from silomix.posterior.outside_estimates import (

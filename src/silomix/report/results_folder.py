@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
 
-from silomix.errors import SettingsError
+from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
 from silomix.model.reading import find_column, read_cells, read_table
-from silomix.model.sentences import listing
+from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.membership import row_silos, to_four_decimals
@@ -136,9 +137,17 @@ def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:
     ----------
     frequency : a column of counts; its rows are repeated.
     """
-    frame = expand(table, frequency)
-    found = find_column(frame, column, "to name its rows")
-    cells = read_cells(found, f"the column {column!r}")
+    label, frame = f"the column {column!r}", read_table(table)
+    cells = read_cells(find_column(frame, column, "to name its rows"), label)
+    rows = np.bincount(cells.codes[~cells.missing], minlength=len(cells.texts))
+    repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
+    if repeated or cells.missing.any():
+        found = f"{label} has {plural(len(repeated), 'id')} in more than one row"
+        found += f" ({quoted(repeated[:3])})" if repeated else ""
+        why = f"and none in {cells.missing.sum()}; each row has a label of its own"
+        warnings.warn(f"{found}, {why}", DataWarning, stacklevel=2)
+    if frequency is not None:
+        cells = read_cells(find_column(expand(frame, frequency), column), label)
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 

@@ -19,6 +19,24 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
+# What other programs call a keyword: scikit-learn, StepMix, poLCA, PReMiuM, mclust, Stan, PyMC.
+CALLED_ELSEWHERE = {
+    "clusters components": "n_clusters n_components n_classes nclass nclusters nClus k K G",
+    "seed random_state": "random_state seed rng set_seed",
+    "iterations": "max_iter maxiter n_iter num_iter nSweeps n_samples num_samples draws",
+    "burn_in": "nBurn burnin n_burn tune warmup num_warmup",
+    "thin": "nFilter thinning",
+    "chains": "n_init nrep n_chains num_chains nstart",
+    "threads": "n_jobs n_threads cores n_cores workers",
+    "progress verbose": "verbose progress progress_bar progressbar",
+    "variables": "columns features covNames vars formula",
+    "kinds kind": "measurement xModel covariance_type categorical_features modelNames",
+    "silo": "site sites group groups hospital centre center",
+    "alpha": "weight_concentration_prior",
+    "frequency": "sample_weight weights freq",
+    "missing": "na_rm na.rm",
+}
+
 # Draws that each silo keeps, about, when neither `kept` nor `thin` is given.
 KEPT = 2_000
 
@@ -200,11 +218,25 @@ def check_keywords(preset: str | None, given: Collection[str], known: Collection
     """Refuse keywords that are not known, and presets that nobody made."""
     if preset is not None:
         one_of("preset", preset, PRESETS)
-    others = f"; the keywords are {', '.join(known)}"
-    unknown = {name: did_you_mean(name, known) or others for name in given if name not in known}
+    unknown = {name: meant(name, known) for name in given if name not in known}
     if unknown:
         problems = [((name,), f"is no keyword{hint}") for name, hint in unknown.items()]
         raise refusal("these settings", problems)
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """Return which keyword an unknown one probably meant; all of them where that is not clear."""
+    if here := called_here(name, known):
+        return f" (here it is {' or '.join(map(repr, here))})"
+    return did_you_mean(name, known) or f"; the keywords are {', '.join(known)}"
+
+
+def called_here(name: str, known: Collection[str]) -> list[str]:
+    """Return what is known here of what other programs call by a name."""
+    for ours, theirs in CALLED_ELSEWHERE.items():
+        if name.casefold() in theirs.casefold().split():
+            return [word for word in ours.split() if word in known]
+    return []
 
 
 def _state(keywords: Mapping[str, object]) -> dict[KeyPath, Any]:

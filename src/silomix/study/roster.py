@@ -11,6 +11,7 @@ import numpy as np
 from silomix.errors import DataError, DataWarning
 from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
+from silomix.model.suspicions import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +55,9 @@ def read_roster(table: Table, column: str | None) -> Roster:
     if cells.missing.any():
         row = np.argmax(cells.missing) + 1
         raise DataError(f"the silo column {column!r} is empty in data row {row}; fill or remove it")
+    for group in alike(cells.texts):
+        text = f"the silo column {column!r} has {quoted(group)}"
+        raise DataError(f"{text}, which differ only in capitals or blanks: spell them alike")
     names = sorted(cells.texts, key=natural)
     places = np.array([names.index(text) for text in cells.texts], dtype=np.int64)
     return Roster(tuple(names), places[cells.codes])
@@ -75,8 +79,9 @@ def own_rows(table: Table, column: str | None, silo: str, study: Study) -> nw.Da
     if column is not None:
         names, places = read_roster(frame, column)
         if silo not in names:
+            others = set(names).difference(study.silos)  # another silo is not meant
             raise DataError(
-                f"the silo column {column!r} has no row of {silo!r}{did_you_mean(silo, names)}; "
+                f"the silo column {column!r} has no row of {silo!r}{did_you_mean(silo, others)}; "
                 f"it has {quoted(names)}: correct the name, or check that this is the right table"
             )
         return frame[np.flatnonzero(places == names.index(silo))]

@@ -61,10 +61,11 @@ def discount(block: Any, statistics: Floats, kappa: Floats) -> Floats:
     """
     if np.isinf(kappa).all():
         return statistics
-    m = block.near(statistics)
     rest = level_totals(statistics, block.offsets) - statistics
     by_level = np.repeat(kappa, block.statistics)
-    drifts = np.isfinite(by_level)
+    # an only level has all the probability, and cannot drift
+    drifts = np.isfinite(by_level) & (np.repeat(block.statistics, block.statistics) > 1)
+    m = np.where(drifts, block.near(statistics), 0.5)
     k = np.where(drifts, by_level, 1.0)
     x, y = k * m, k * (1 - m)
     slope = k * (_digamma_rise(x, statistics) - _digamma_rise(y, rest))

@@ -1,0 +1,171 @@
+"""What in a table deserves a second look: one warning for each problem, and nothing is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from silomix.errors import DataWarning
+from silomix.model.numbers import MOST_WHOLE_LEVELS, NUMBER
+from silomix.model.reading import COMMA_NUMBER
+from silomix.model.sentences import listing, plural, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from silomix.kernels.arrays import Ints
+    from silomix.model.reading import Cells
+
+# What people and programs write for a missing cell, in small letters.
+LIKE_MISSING = re.compile(
+    r"[.?/-]+|#?n[./]?[ak]\.?|<na>|nan|#value!|\W?(?:null|missing)\W?|unk|un(?:known|specified)"
+    r"|blank|empty|no (?:data|answer)|not (?:known|available|recorded|specified|stated)"
+)
+# Numbers that stand for a missing cell where the other numbers are far from them.
+MISSING_CODES = {-7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 99, 99.9}
+MISSING_CODES |= {888, 999, 999.9, 9999, 99999, 999999}
+
+# A column of text with more levels is seldom meant as such.
+MOST_LEVELS = 50
+# In fewer rows, two columns agree or one has a single value by chance.
+FEWEST_ROWS = 20
+# More problems of one kind are counted and not named.
+MOST_NAMED = 5
+
+# A day, 2026-01-31 or 31.01.2026 or 1/31/26, with or without a time.
+DAY = re.compile(r"(?:\d{4}-\d\d-\d\d|\d{1,2}([./-])\d{1,2}\1(?:\d{4}|\d\d))(?:[T ].*)?", re.ASCII)
+NAMES_ROWS = re.compile(r"(?i:(?:^|[\W_])(?:id|ids|pid|mrn|nhs|nr|no|number))$|[a-z]I[dD]$")
+
+# What follows a list of the columns that have a problem.
+PROBLEMS = {
+    "spelling": "they differ only in capitals or blanks; if they are one level, spell them alike",
+    "missing": "taken as they stand; if they mean a missing cell, empty these cells",
+    "words": "taken as levels; for numbers, empty the other cells and write points, not commas",
+    "many": "taken as levels; leave out identifiers, dates and free text with {variables}",
+    "identifier": "taken as numbers; if they name rows, leave them out with {variables}, or give "
+    "them to silomix fit as --id",
+    "alike": "they say the same in every row, which counts twice; leave one out with {variables}",
+    "constant": "that tells nothing; leave out such columns with {variables}",
+    "ticks": "empty cells are left out, so that tells nothing; if empty means no, give {missing}",
+}
+
+
+def folded(text: str) -> str:
+    """Return a text without what a reader overlooks: capitals, and blanks around and between."""
+    return " ".join(text.casefold().split())
+
+
+def alike(texts: list[str]) -> list[list[str]]:
+    """Return the groups of texts that differ only in capitals or blanks."""
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        groups.setdefault(folded(text), []).append(text)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
+
+
+def kinds_of(texts: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the texts that are numbers, with a decimal comma last, the days, and the rest."""
+    numbers = [text for text in texts if NUMBER.fullmatch(text)]
+    numbers += [text for text in texts if COMMA_NUMBER.fullmatch(text)]
+    days = [text for text in texts if DAY.fullmatch(text)]
+    return numbers, days, sorted(set(texts).difference(numbers, days))
+
+
+def suspect(name: str, cells: Cells, *, is_number: bool, is_guess: bool) -> dict[str, str]:
+    """Return what is odd about a column, by problem; under "alike", a digest of what it tells.
+
+    Parameters
+    ----------
+    is_number : whether it is taken as a number, and not as levels.
+    is_guess : whether nobody declared that.
+    """
+    texts = cells.texts
+    rows = np.bincount(cells.codes[~cells.missing], minlength=len(texts))
+    found = {}
+    codes = _missing_codes(texts)
+    # a 9 may be one of many numbers, and is a code of scores and grades
+    odd = [code for code in codes if code != "9"] if is_number else _missing_words(texts) + codes
+    if odd:
+        counted = [f"{text!r} in {plural(rows[texts.index(text)], 'row')}" for text in odd]
+        found["missing"] = f"{name!r} has {listing(counted)}"
+    if not is_number:
+        if twins := alike(texts):
+            found["spelling"] = f"{name!r} has {' and '.join(quoted(group) for group in twins)}"
+        if is_guess:
+            found |= _suspect_levels(name, texts)
+    elif is_guess and _looks_like_identifier(name, cells):
+        found["identifier"] = f"{name!r}, such as {texts[0]}"
+    return found | _suspect_rows(name, cells, rows)
+
+
+def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
+    """Warn once of each problem that `suspect` found in the columns."""
+    groups: dict[str, list[str]] = {}
+    for name, found in columns.items():
+        if "alike" in found:
+            groups.setdefault(found["alike"], []).append(repr(name))
+    pairs = [" and ".join(names) for names in groups.values() if len(names) > 1]
+    for problem, about in PROBLEMS.items():
+        clauses = [found[problem] for found in columns.values() if problem in found]
+        clauses = pairs if problem == "alike" else clauses
+        if clauses:
+            text = f"{where}: {listing(clauses, MOST_NAMED)}: {about}"
+            warnings.warn(DataWarning(text, variables=..., missing="level"), stacklevel=4)
+
+
+def _missing_words(texts: list[str]) -> list[str]:
+    words = [text for text in texts if LIKE_MISSING.fullmatch(folded(text))]
+    return [text for text in words if not (text == "-" and "+" in texts)]
+
+
+def _missing_codes(texts: list[str]) -> list[str]:
+    """Return the codes that no other number is near, or that stand among words alone."""
+    numbers = {text: float(text) for text in texts if NUMBER.fullmatch(text)}
+    codes = [text for text, value in numbers.items() if value in MISSING_CODES]
+    others = [value for value in numbers.values() if value not in MISSING_CODES]
+    if len(others) < 2:
+        return codes if len(codes) == len(numbers) < len(texts) - 1 else []
+    low, high = min(others), max(others)
+
+    def is_far(value: float) -> bool:
+        return value < 0 <= low or max(low - value, value - high) >= high - low
+
+    return [text for text in codes if is_far(numbers[text])]
+
+
+def _suspect_levels(name: str, texts: list[str]) -> dict[str, str]:
+    numbers, days, words = kinds_of(texts)
+    others = [text for text in (*numbers, *words) if not NUMBER.fullmatch(text)]
+    if len(numbers) > MOST_WHOLE_LEVELS and others:
+        return {"words": f"{name!r} has {len(numbers)} numbers and {quoted(others[-3:])}"}
+    if len(texts) > MOST_LEVELS or len(days) > MOST_WHOLE_LEVELS:
+        return {"many": f"{name!r} has {len(texts)} different texts such as {texts[0]!r}"}
+    return {}
+
+
+def _looks_like_identifier(name: str, cells: Cells) -> bool:
+    """Tell whether whole numbers name rows: by their column's name, or long and all different."""
+    lengths = {len(text) if text.isdecimal() else 0 for text in cells.texts}
+    is_long = len(lengths) == 1 and min(lengths) > 4 and len(cells.texts) == len(cells.codes)
+    return is_long or (0 not in lengths and NAMES_ROWS.search(name) is not None)
+
+
+def _suspect_rows(name: str, cells: Cells, rows: Ints) -> dict[str, str]:
+    n = len(cells.codes)
+    if n < FEWEST_ROWS or not len(rows):
+        return {}
+    if len(rows) == 1:
+        text = f"{name!r} has only one value in {plural(rows[0], 'row')}, {cells.texts[0]!r}"
+        return {"ticks" if cells.missing.any() else "constant": text}
+    if n - rows.max() < FEWEST_ROWS / 2:
+        return {}  # rare levels fall together by chance
+    # spellings are numbered as they first occur: equal codes are the same split of the rows, which
+    # tells nothing where nearly all cells differ
+    told = cells.codes.tobytes()
+    if n - len(rows) < FEWEST_ROWS / 2:
+        told += repr(cells.texts).encode()
+    return {"alike": hashlib.sha256(told).hexdigest()}
