@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from silomix.kernels.arrays import Array, Floats, Reals, Rng
 
 # Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
-DISPERSIONS = np.append(0.0, np.geomspace(2.0**-8, 2.0**5, 23))
+DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
 POINTS = len(DISPERSIONS)
 # log probability of a dispersion that was not drawn
 NEVER = -1e30
@@ -119,7 +119,9 @@ class NegativeBinomial(ExactFamily):
         """Return what part of each point α is, and the slopes of it: (..., variable, point)."""
         steps = np.diff(DISPERSIONS)
         ways = (alpha[..., None] - DISPERSIONS[:-1]) / steps
-        slopes = np.where((ways >= 0) & (ways < 1), 1.0 / steps, 0.0)
+        # at a point, the mean of those on both sides
+        sides = 1.0 * ((ways >= 0) & (ways < 1)) + ((ways > 0) & (ways <= 1))
+        slopes = 0.5 * sides / steps
         parts = -np.diff(np.clip(ways, 0.0, 1.0), prepend=1.0, append=0.0)
         return parts, -np.diff(slopes, prepend=0.0, append=0.0)
 
@@ -185,26 +187,24 @@ class NegativeBinomial(ExactFamily):
         same = [np.full(len(means), -np.log(POINTS))] * POINTS
         return flat(np.full(len(means), SHAPE), SHAPE / means, np.zeros(len(means)), *same)
 
-    def _update(self, statistics: Array, prior: Floats | None) -> tuple[Floats, Floats, Floats]:
-        """Return shape, rate and, of each dispersion, log p(α, cells): (..., variable, point)."""
+    def _update(self, statistics: Array, prior: Floats | None) -> tuple[Floats, ...]:
+        """Return shape, rate, log p(α, cells), (..., variable, point), and log p(cells)."""
         n, total, rising = self._sums(statistics)
         a, b, _, logs = self._numbers(self.prior() if prior is None else prior)
         laws = [(a, b), (a + total, b + n)]
         before, after = (log_normaliser(s[..., None], t[..., None], DISPERSIONS) for s, t in laws)
-        return *laws[1], logs + rising + after - before
+        joint = logs + (rising + after - before)
+        return *laws[1], joint, logsumexp(joint, axis=-1) - logsumexp(logs, axis=-1)
 
     def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return the numbers of the posterior: (..., posterior number)."""
-        shape, rate, logs = self._update(statistics, prior)
-        return self._as_numbers(shape, rate, np.zeros(shape.shape), logs)
-
-    def _as_numbers(self, shape: Floats, rate: Floats, gamma: Floats, logs: Floats) -> Floats:
-        logs = logs - logsumexp(logs, axis=-1, keepdims=True)
-        return flat(shape, rate, gamma, *np.moveaxis(logs, -1, 0))
+        shape, rate, joint, evidence = self._update(statistics, prior)
+        logs = joint - evidence[..., None]
+        return flat(shape, rate, np.zeros(shape.shape), *np.moveaxis(logs, -1, 0))
 
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return log p(cells) without the factorials, parameters integrated out."""
-        return np.asarray(logsumexp(self._update(statistics, prior)[2], axis=-1))
+        return self._update(statistics, prior)[3]
 
     def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
@@ -253,13 +253,15 @@ class NegativeBinomial(ExactFamily):
         return sums
 
     def medians(self, posterior: Floats) -> Floats:
-        """Return the medians of the dispersions, and those of the means there."""
+        """Return the medians of the dispersions, and near those of the means: averaged over α."""
         shape, rate, _, logs = self._numbers(posterior)
-        below = (np.cumsum(np.exp(logs), axis=-1) < 0.5).sum(axis=-1)
+        masses, r = np.exp(logs), 1.0 / DISPERSIONS[1:]
+        p = betaincinv(shape[..., None], r * rate[..., None] + 1.0, 0.5)
+        at_zero = gammaincinv(shape, 0.5) / rate
+        means = np.concatenate([at_zero[..., None], r * p / (1.0 - p)], axis=-1)
+        below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
         alpha = DISPERSIONS[np.minimum(below, POINTS - 1)]
-        some = np.where(alpha > 0, alpha, 1.0)
-        p = betaincinv(shape, rate / some + 1.0, 0.5)
-        return flat(np.where(alpha > 0, p / (1 - p) / some, gammaincinv(shape, 0.5) / rate), alpha)
+        return flat((masses * means).sum(axis=-1), alpha)
 
     def variances(self, mean: Floats, concentration: Floats) -> Floats:
         """Return the posterior variances of the coordinates: (..., parameter)."""
@@ -364,9 +366,9 @@ class NegativeBinomial(ExactFamily):
         pull = some * rng.standard_gamma(a + b / some + 1.0) / (1.0 + some * m)
         drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, NEVER)
         rate = exposure + np.where(curved, pull, b)
-        own = self._as_numbers(a + tables.sum(axis=0), rate, np.ones(m.shape), drawn)
+        numbers = a + tables.sum(axis=0), rate, np.ones(m.shape), *np.moveaxis(drawn, -1, 0)
         alike = self.posterior(statistics.sum(axis=0))
-        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), own, alike)
+        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), flat(*numbers), alike)
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared dispersions."""
@@ -395,10 +397,11 @@ class NegativeBinomial(ExactFamily):
         shape, rate, _, logs = self._numbers(self.posterior(statistics))
         mean = np.maximum((shape / rate).mean(axis=0), SMALLEST)
         _, usual, no, same = self._numbers(self.prior())
-        alike = logsumexp(np.concatenate([logs, same[None]]), axis=0)
+        alike = logsumexp(np.concatenate([logs, same[None]]), axis=0) - np.log(len(logs) + 1.0)
         for size, known in product(SIZES, (same, alike)):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
-            yield self._as_numbers(size * mean, np.full(len(mean), size), no, known), against
+            law = size * mean, np.full(len(mean), size), no
+            yield flat(*law, *np.moveaxis(known, -1, 0)), against
 
 
 def draw_dispersions(logs: Floats, rng: Rng, size: tuple[int, ...]) -> Floats:
