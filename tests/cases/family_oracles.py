@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from scipy.special import betaln, expit, log_expit, logsumexp
+from scipy.special import betaln, expit, gammaln, log_expit, logsumexp
 
 from silomix.model.schema import Schema, Shard, Variable
 
@@ -217,6 +217,110 @@ class Count:
         told = np.arctan(rows[..., 1:] - rows[..., :1] * shared) * apart
         found = [*roots, shared, shared**2, own, roots[0] * roots[1]]
         return [*found, apart**2, apart**2 * kappa[..., None], told]
+
+
+@dataclass(frozen=True)
+class Overdispersed:
+    """Negative binomial x with mean m and variance m + α m², α one of 18 values, all as probable.
+
+    m is (1/α) p/(1 − p) with p ~ Beta(½, ½/(α mean) + 1), or Gamma(½, ½/mean) at α = 0. A silo's
+    own m has the same law with (κ + 1) m for ½ and κ + 1 for ½/mean.
+    """
+
+    name: str
+    mean: float = 2.0
+    size: int = 2
+    dispersions = np.append(0, 2 ** np.linspace(-6, 4, 17))
+
+    @property
+    def variable(self):
+        return Variable(self.name, kind="negative-binomial", location=self.mean)
+
+    def features(self, x):
+        """n, x and Σ_{j<x} ln(1 + αj) at every α above 0, nan if missing: (..., statistic)."""
+        known, r = ~np.isnan(x), 1 / self.dispersions[1:]
+        value = np.where(known, x, 0)[..., None]
+        rising = gammaln(value + r) - gammaln(r) - value * np.log(r)
+        return np.concatenate([known[..., None], value, rising], axis=-1)
+
+    def log_cell(self, x, parameters):
+        m, alpha = np.broadcast_arrays(*np.moveaxis(parameters, -1, 0))
+        r = 1 / np.where(alpha > 0, alpha, 1)
+        logs = stats.nbinom(r, r / (r + m)).logpmf(x)
+        return np.where(alpha > 0, logs, stats.poisson(m).logpmf(x))
+
+    def log_evidence(self, cells):
+        logs = []
+        for alpha in self.dispersions:
+            a, b, log = 0.5, 0.5 / self.mean, 0.0
+            for x in cells[~np.isnan(cells)]:
+                if alpha:
+                    r = 1 / alpha
+                    choose = gammaln(x + r) - gammaln(r) - gammaln(x + 1)
+                    log += choose + betaln(a + x, r * (b + 1) + 1) - betaln(a, r * b + 1)
+                else:
+                    log += stats.nbinom(a, b / (b + 1)).logpmf(x)
+                a, b = a + x, b + 1
+            logs.append(log)
+        return logsumexp(logs) - np.log(len(logs))
+
+    def law(self, alpha, shape, rate):
+        """Of the mean, at one α."""
+        if alpha:
+            return stats.betaprime(shape, rate / alpha + 1, scale=1 / alpha)
+        return stats.gamma(shape, scale=1 / rate)
+
+    def log_prior(self, parameters):
+        m, alpha = np.moveaxis(parameters, -1, 0)
+        laws = [self.law(one, 0.5, 0.5 / self.mean).logpdf(m) for one in self.dispersions]
+        at = np.abs(alpha[..., None] - self.dispersions).argmin(axis=-1)
+        return np.choose(at, laws) - np.log(len(laws))
+
+    def grid(self, _):
+        parts = [self._log_grid(alpha, 0.5, 0.5 / self.mean) for alpha in self.dispersions]
+        points, log_mass = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return points, log_mass - np.log(len(self.dispersions))
+
+    def own_grid(self, shared, kappa):
+        return self._log_grid(shared[1], (kappa + 1) * shared[0], kappa + 1)
+
+    def _log_grid(self, alpha, shape, rate):
+        below = 45 / min(shape, np.sqrt(shape))
+        t, step = np.linspace(-below, 30, 12_001, retstep=True)
+        t = t + np.log(shape / rate)
+        log_mass = self.law(alpha, shape, rate).logpdf(np.exp(t)) + t + np.log(step)
+        return np.stack([np.exp(t), np.full_like(t, alpha)], axis=-1), log_mass
+
+    def draw_prior(self, shape, rng):
+        alpha = rng.choice(self.dispersions, shape)
+        half = np.full(shape, 0.5)
+        return np.stack([self._draw_mean(alpha, half, half / self.mean, rng), alpha], axis=-1)
+
+    def _draw_mean(self, alpha, shape, rate, rng):
+        some = np.where(alpha > 0, alpha, 1)
+        p = rng.beta(np.maximum(shape, 1e-300), rate / some + 1)
+        curved = p / np.maximum(1 - p, 1e-300) / some
+        return np.maximum(np.where(alpha > 0, curved, rng.gamma(shape) / rate), 1e-30)
+
+    def draw_own(self, shared, kappa, rng):
+        m, alpha = np.moveaxis(shared, -1, 0)
+        own = self._draw_mean(alpha, (kappa + 1) * m, kappa + 1, rng)
+        return np.stack([own, alpha], axis=-1)
+
+    def draw_cells(self, parameters, rng):
+        m, alpha = np.moveaxis(parameters, -1, 0)
+        some = np.where(alpha > 0, alpha, 1)
+        rates = np.where(alpha > 0, m * some * rng.standard_gamma(1 / some), m)
+        return rng.poisson(np.minimum(rates, 1e9)).astype(float)
+
+    def summaries(self, shared, own, kappa, rows):
+        m, alpha = np.moveaxis(shared, -1, 0)
+        logs, own_logs = np.log1p(m), np.log1p(own[..., 0])
+        apart, place = np.arctan(own_logs - logs), np.arctan(alpha)
+        told = np.arctan(rows[..., 1] - rows[..., 0] * m) * apart
+        found = [logs, own_logs, logs * own_logs, place, place**2, alpha > 0, place * logs]
+        found += [np.arctan(own[..., 1]) * place, apart, apart**2, apart**2 * kappa, told]
+        return [np.stack([*found, place * apart**2 * kappa], axis=-1)]
 
 
 def _logit_grid(a, b):

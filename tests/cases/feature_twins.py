@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import numpy as np
+from cases.family_oracles import Overdispersed
 from cases.sweep_twin import fold, uniform
 from scipy import stats
 from scipy.special import logsumexp
@@ -12,6 +13,7 @@ from scipy.special import logsumexp
 LOG_DENSITIES = {
     "gaussian": stats.norm.logpdf,
     "poisson": stats.poisson.logpmf,
+    "negative-binomial": lambda x, *own: Overdispersed("").log_cell(x, np.stack(own, axis=-1)),
     "exponential": lambda x, mean: stats.expon.logpdf(x, 0, mean),
 }
 
@@ -57,7 +59,7 @@ def log_density(shard, parameters):
         columns, variables = map(list, zip(*group, strict=True))
         cells, scales = shard.numbers[:, columns], np.log([one.scale for one in variables])
         if kind in LOG_DENSITIES:
-            of_each = 1 + (kind == "gaussian")
+            of_each = 1 + (kind in ("gaussian", "negative-binomial"))
             for x in cells.T[..., None]:
                 own = parameters[:, place : place + of_each].T
                 total += np.where(np.isnan(x), 0.0, LOG_DENSITIES[kind](x, *own))

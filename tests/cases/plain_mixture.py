@@ -7,7 +7,8 @@ books on conjugate priors say (Gelman et al., 2013, sections 2.6, 3.3 and 3.4).
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln
+from scipy.stats import nbinom
 
 
 def draw_category(x, size, rng):
@@ -27,20 +28,39 @@ def draw_normal(x, location, scale, rng):
     return rng.normal(middle, sd / np.sqrt(prior_rows + n)), sd
 
 
+def draw_spread_count(x, mean, start, rng):
+    """Mean and dispersion, the dispersion given the mean and then the mean given the dispersion.
+
+    NB(r, q) with mean r p/(1 − p), p = 1 − q ~ Beta(½, r/(2 mean) + 1), and 1/r on a grid that
+    begins at 0; near 0 stands for 0 here.
+    """
+    grid = np.append(1e-7, 2 ** np.linspace(-6, 4, 17))
+    r = 1 / grid
+    b = 0.5 * r / mean + 1
+    p = start / (start + r)
+    # density of the mean: that of p times dp/dm = r/(m + r)²
+    logs = -0.5 * np.log(p) + (b - 1) * np.log1p(-p) - betaln(0.5, b) + np.log(r / (start + r) ** 2)
+    rising = [gammaln(cell + r) - gammaln(r) for cell in x]
+    logs = logs + np.sum(rising, axis=0) + x.sum() * np.log(p) + len(x) * r * np.log1p(-p)
+    place = np.argmax(logs + rng.gumbel(size=len(grid)))
+    odds = rng.gamma(0.5 + x.sum()) / rng.gamma(b[place] + len(x) * r[place])
+    return max(r[place] * odds, 1e-30), r[place]
+
+
 def plain_gibbs(columns, labels, components, alpha, sweeps, rng):
     """Run sweeps; return labels (sweep, row), largest weight and log-likelihood (sweep,).
 
     Parameters
     ----------
     columns : (kind, facts, cells) of each: ("category", levels), ("normal", (location, scale)),
-        ("count", mean); cells are nan where they are missing.
+        ("count", mean), ("spread count", mean); cells are nan where they are missing.
     """
-    rows, kept = len(labels), []
+    rows, kept, means = len(labels), [], {}
     for _ in range(sweeps):
         weights = rng.dirichlet([alpha + (labels == c).sum() for c in range(components)])
         scores = np.tile(np.log(np.maximum(weights, 1e-300)), (rows, 1))
         for c in range(components):
-            for kind, facts, x in columns:
+            for place, (kind, facts, x) in enumerate(columns):
                 known = ~np.isnan(x)
                 own, cells = x[known & (labels == c)], x[known]
                 if kind == "category":
@@ -50,6 +70,10 @@ def plain_gibbs(columns, labels, components, alpha, sweeps, rng):
                     scores[known, c] += -0.5 * ((cells - m) / sd) ** 2 - np.log(
                         sd * np.sqrt(2 * np.pi)
                     )
+                elif kind == "spread count":
+                    m, r = draw_spread_count(own, facts, means.get((c, place), facts), rng)
+                    means[c, place] = m
+                    scores[known, c] += nbinom.logpmf(cells, r, r / (r + m))
                 else:
                     rate = rng.gamma(0.5 + own.sum(), 1 / (0.5 / facts + len(own)))
                     scores[known, c] += cells * np.log(rate) - rate - gammaln(cells + 1)

@@ -31,6 +31,7 @@ COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
 NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
+SPREAD = ("negative-binomial",) * 2
 # the sweeps, levels of the categories, and kinds of the numbers
 MODELS = {
     "categories": (compiled_sweeps, SIZES, ()),
@@ -38,8 +39,9 @@ MODELS = {
     "gaussian": (feature_sweeps, (), NORMAL),
     "gaussian-full": (feature_sweeps, (), JOINT),
     "poisson": (feature_sweeps, (), COUNTS),
+    "negative-binomial": (feature_sweeps, (), SPREAD),
     "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
-    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + COUNTS),
+    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + COUNTS + SPREAD),
 }
 
 

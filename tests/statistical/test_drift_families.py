@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cases.family_oracles import Category, Count, Number
+from cases.family_oracles import Category, Count, Number, Overdispersed
 from scipy import stats
 from statistical.exact import FALSE_ALARM
 
@@ -19,6 +19,7 @@ from silomix.kernels.dirichlet_multinomial import GRID
 from silomix.model.families import drift, make_family
 from silomix.model.families.drift import Shared, draw_shared
 from silomix.model.families.gaussian import Gaussian
+from silomix.model.families.negative_binomial import DISPERSIONS, NegativeBinomial
 from silomix.model.families.product import Product
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema
@@ -32,6 +33,7 @@ KINDS = {
     "categories": (Category("a"), Category("b", 3), Category("c")),
     "gaussian": (Number("x", 54.0, 9.0), Number("y")),
     "poisson": (Count("n", 3.0), Count("m", 0.5)),
+    "negative-binomial": (Overdispersed("n", 3.0), Overdispersed("m", 0.5)),
     "mixed": (Category("a", 3), Number("x"), Count("n")),
 }
 
@@ -83,7 +85,9 @@ class Study:
         found = []
         for kind, x in zip(self.kinds, np.moveaxis(cells, -1, 0), strict=True):
             known, value = ~np.isnan(x), np.nan_to_num(x)
-            if isinstance(kind, Category):
+            if isinstance(kind, Overdispersed):
+                found += list(np.moveaxis(kind.features(x), -1, 0))
+            elif isinstance(kind, Category):
                 found += [known & (value == level) for level in range(kind.size)]
             else:
                 found += [known, value, value**2][: kind.size + 1]
@@ -198,6 +202,38 @@ def counts_for_table_counts(patch):
     patch.setattr("silomix.model.families.poisson.draw_all_tables", lambda _, counts, __: counts)
 
 
+def dispersion_of_each_silo(patch):
+    """As if the dispersion were not shared."""
+    right = NegativeBinomial.draw_own
+
+    def draw(family, sums, parameters, kappa, rng):
+        own = right(family, sums, parameters, kappa, rng)
+        own[1:, ..., 1::2] = own[:1, ..., ::-1, 1::2]
+        return own
+
+    patch.setattr(NegativeBinomial, "draw_own", draw)
+
+
+def dispersions_as_if_alike(patch):
+    """Drawn as if silos' means did not differ."""
+    right = NegativeBinomial.shared_posterior
+
+    def numbers(family, sums, parameters, kappa, rng):
+        found = right(family, sums, parameters, kappa, rng)
+        alike = family.posterior(sums.sum(axis=0))
+        for place in range(len(DISPERSIONS)):
+            found[..., 3 + place :: 21] = alike[..., 3 + place :: 21]
+        return found
+
+    patch.setattr(NegativeBinomial, "shared_posterior", numbers)
+
+
+def tables_of_none(patch):
+    """Counts in place of table counts."""
+    where = "silomix.model.families.negative_binomial.draw_all_tables"
+    patch.setattr(where, lambda _, counts, __: counts)
+
+
 def means_as_if_alike(patch):
     """Silos' means not integrated out: every row counts as if it were of one silo."""
     right = Gaussian.shared_posterior
@@ -229,6 +265,9 @@ PLANTED = [
     (spread_of_another_cluster, "gaussian"),
     (counts_for_table_counts, "poisson"),
     (means_as_if_alike, "gaussian"),
+    (dispersion_of_each_silo, "negative-binomial"),
+    (dispersions_as_if_alike, "negative-binomial"),
+    (tables_of_none, "negative-binomial"),
     (exchanged_whatever_the_rows, "mixed"),
 ]
 # of the code that all kinds share, and which test_drift.py looks at

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 from cases import family_oracles as oracles
-from cases.family_oracles import Category, Count, Joint, Number
+from cases.family_oracles import Category, Count, Joint, Number, Overdispersed
 from numpy.testing import assert_allclose
 from scipy.special import gammaln, logsumexp, multigammaln
 from statistical.exact import (
@@ -27,6 +27,7 @@ from silomix.model.draws import Schedule
 from silomix.model.families import feature_sweeps, make_family
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.gaussian_full import FullGaussian
+from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.poisson import Poisson
 from silomix.model.prior import Prior
 
@@ -59,6 +60,10 @@ COUNTS = TinyTable(
     (Count("n", 3.0), Count("m", 0.5)),
     np.array([[1, 0], [2, nan], [9, 1], [nan, 0], [4, 2]], dtype=float),
 )
+SPREAD = TinyTable(
+    (Overdispersed("n", 3.0), Overdispersed("m", 0.5)),
+    np.array([[1, 0], [2, nan], [16, 1], [nan, 0], [0, 6]], dtype=float),
+)
 MIXED = TinyTable(
     (Category("a"), Number("x", -1.0, 0.2), Count("n")),
     np.array([[0, nan, 1], [nan, 1.1, nan], [1, nan, 4], [nan, 0.5, 3], [0, -0.4, nan]]),
@@ -69,7 +74,13 @@ JOINT = TinyTable(
 )
 # three missing cells, summed out on a grid
 GAPS = replace(JOINT, codes=np.where(np.isin(JOINT.codes, (0.9, 0.6, -0.4)), nan, JOINT.codes))
-TABLES = {"gaussian": NUMBERS, "gaussian-full": JOINT, "poisson": COUNTS, "mixed": MIXED}
+TABLES = {
+    "gaussian": NUMBERS,
+    "gaussian-full": JOINT,
+    "poisson": COUNTS,
+    "negative-binomial": SPREAD,
+    "mixed": MIXED,
+}
 
 
 def masses(tiny, log_evidence=None):
@@ -128,6 +139,7 @@ class FeatureSweeper:
 def prior_worth_twice_the_rows(patch):
     patch.setattr("silomix.model.families.gaussian.PRIOR", (0.0, 0.02, 3.0, 0.5))
     patch.setattr("silomix.model.families.poisson.SHAPE", 1.0)
+    patch.setattr("silomix.model.families.negative_binomial.SHAPE", 1.0)
 
 
 def squares_forgotten(patch):
@@ -144,7 +156,7 @@ def squares_forgotten(patch):
 
 def missing_cells_counted(patch):
     """As if they were zeros."""
-    for family in (Gaussian, Poisson):
+    for family in (Gaussian, Poisson, NegativeBinomial):
         right = family.features
         patch.setattr(family, "features", lambda own, cells, f=right: f(own, np.nan_to_num(cells)))
 
@@ -163,6 +175,30 @@ def one_spread_for_all(patch):
         return found
 
     patch.setattr(Gaussian, "draw", draw)
+
+
+def dispersions_by_means_alone(patch):
+    """The sums of L left out of the posterior of α."""
+    right = NegativeBinomial.posterior
+
+    def posterior(family, statistics, prior=None):
+        sums = np.zeros_like(statistics)
+        for place in (0, 1):
+            sums[..., place::19] = statistics[..., place::19]
+        return right(family, sums, prior)
+
+    patch.setattr(NegativeBinomial, "posterior", posterior)
+
+
+def dispersion_of_another_component(patch):
+    right = NegativeBinomial.draw
+
+    def draw(family, posterior, rng, draws=None):
+        found = right(family, posterior, rng, draws)
+        found[..., 1::2] = found[..., ::-1, 1::2]
+        return found
+
+    patch.setattr(NegativeBinomial, "draw", draw)
 
 
 def covariances_forgotten(patch):
@@ -191,10 +227,14 @@ BUGS = [
     (known_cells_not_looked_at, GAPS),
     (prior_worth_twice_the_rows, NUMBERS),
     (prior_worth_twice_the_rows, COUNTS),
+    (prior_worth_twice_the_rows, SPREAD),
+    (dispersions_by_means_alone, SPREAD),
+    (dispersion_of_another_component, SPREAD),
     (squares_forgotten, NUMBERS),
     (one_spread_for_all, NUMBERS),
     (missing_cells_counted, NUMBERS),
     (missing_cells_counted, COUNTS),
+    (missing_cells_counted, SPREAD),
     (missing_cells_counted, MIXED),
     (weights_not_drawn, MIXED),
 ]

@@ -141,8 +141,8 @@ def infer_schema(
     silo : the column that names the silos, if there is one; it is no variable.
     variables : the columns to use; by default all but the silo column.
     kinds : by column, "categorical", "gaussian", "log-gaussian" (the logarithm is normal within a
-        cluster), "poisson" (counts) or another word of `silomix.model.families.KINDS`; numbers
-        declared so are not split.
+        cluster), "poisson" (counts), "negative-binomial" (counts that vary more) or another word of
+        `silomix.model.families.KINDS`; numbers declared so are not split.
     bins : by column of numbers, how many levels to cut them into, at their quantiles.
     missing : "marginalise", or "level" to give `MISSING_LEVEL` to variables with missing cells.
     where : what messages call the table.

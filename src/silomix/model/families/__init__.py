@@ -9,6 +9,7 @@ from silomix.model.families import compiled_sweeps, feature_sweeps
 from silomix.model.families.categorical import Categorical
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.gaussian_full import FullGaussian
+from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.parameter import Parameter
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
@@ -27,6 +28,7 @@ KINDS: dict[str, type[NumberFamily]] = {
     "gaussian": Gaussian,
     "gaussian-full": FullGaussian,
     "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
     "parameter": Parameter,  # of clusters sampled elsewhere: no column of a table
 }
 

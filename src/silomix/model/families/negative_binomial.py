@@ -1,0 +1,411 @@
+"""Counts that vary more than Poisson ones within a cluster, each variable on its own.
+
+    x ~ NB(m, α) with mean m and variance m + α m²,   r = 1/α,   p = αm/(1 + αm),
+    log p(x) = L_α(x) − ln x! + x ln(m/(1 + αm)) − r ln(1 + αm),   L_α(x) = Σ_{j<x} ln(1 + αj)
+
+The dispersion α is one of `DISPERSIONS`, all equally probable beforehand; at α = 0 counts are
+Poisson. Given α, p ~ Beta(a, rb + 1) with a = 0.5 and b = a/m₀, where m₀ is the variable's mean
+count, which stands in the study as its location: so E m = m₀, and at α = 0 the prior is that of
+`poisson`. With the sums of L at every α as statistics, this is an exponential family and its
+conjugate prior, and evidence and draws are exact. Where a cluster's α is between two of the
+dispersions, as that of an average is, its log density is between theirs.
+
+Under drift a silo's own m has the law of the prior with a = (κ + 1) m and b = κ + 1, so that its
+mean is m and its variance about that of a row over κ + 1, and α is shared. Silos' own m are
+integrated out: α is drawn given m, by closed marginals, and m given α by table counts (Zhou and
+Carin, 2015), a beta variable for each silo (Escobar and West, 1995) and a gamma variable for the
+prior, which make it gamma distributed.
+
+Per variable there are two parameters, mean and dispersion; the statistics n, Σx and ΣL at each α
+but 0; and the numbers of the posterior: shape and rate, whether m is gamma distributed with these
+at any α, as under drift, and the log probability of each α.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
+
+from silomix.kernels.dirichlet_multinomial import draw_all_tables
+from silomix.model.families.family import SMALLEST, by_variable, flat
+from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
+from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from silomix.kernels.arrays import Array, Floats, Reals, Rng
+
+# Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
+DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
+POINTS = len(DISPERSIONS)
+# log probability of a dispersion that was not drawn
+NEVER = -1e30
+# of the dispersion's coordinate: one row tells as much of it as of the root of a mean
+ROOT_8 = np.sqrt(8.0)
+
+
+def log_rising(x: Floats) -> Floats:
+    """Return L_α(x) at every α but 0: (..., point)."""
+    r = 1.0 / DISPERSIONS[1:]
+    return gammaln(x[..., None] + r) - gammaln(r) - x[..., None] * np.log(r)
+
+
+def log1p_over(m: Floats, alpha: Floats) -> Floats:
+    """Return ln(1 + αm)/α, m at α = 0."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    return np.where(alpha > 0, np.log1p(some * m) / some, m)
+
+
+def log_normaliser(shape: Floats, rate: Floats, alpha: Floats) -> Floats:
+    """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
+    r = 1.0 / np.where(alpha > 0, alpha, 1.0)
+    curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
+    return np.where(alpha > 0, curved, gammaln(shape) - shape * np.log(rate))
+
+
+def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
+    """Draw m from the law that `log_normaliser` is of: r times a ratio of gammas."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    below = np.where(alpha > 0, some * rng.standard_gamma(rate / some + 1.0), rate)
+    return np.asarray(np.maximum(rng.standard_gamma(shape) / below, SMALLEST))
+
+
+@cache
+def some_counts() -> tuple[Floats, Floats]:
+    """Return counts that stand for all, few of the large ones.
+
+    Returns
+    -------
+    worth : (place,), log of how many counts each is over x!; features : (place, statistic), T(x).
+    """
+    # each of the first; then steps that grow as a Poisson variable widens, and then with x
+    t = np.arange(241.0)
+    edges = 31.5 + t + t * t / 8.0 + 1e-3 * np.expm1(t / 10.0)
+    x = np.concatenate([np.arange(32.0), 0.5 * (edges[1:] + edges[:-1])])
+    worth = np.log(np.concatenate([np.ones(32), np.diff(edges)])) - gammaln(x + 1.0)
+    return worth, np.column_stack([np.ones(len(x)), x, log_rising(x)])
+
+
+class NegativeBinomial(ExactFamily):
+    """A block of counts: see `silomix.model.families.family.Family`."""
+
+    word = "counts"
+    support = "counts"
+    parameter_words = ("mean", "dispersion")
+    statistic_words = ("n", "Σx", *(f"ΣL at {alpha:.3g}" for alpha in DISPERSIONS[1:]))
+    posterior_words = ("shape", "rate", "gamma", *(f"log p({a:.3g})" for a in DISPERSIONS))
+    log_base = Poisson.log_base
+
+    def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
+        """Return n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
+        n, total, *rising = by_variable(statistics, POINTS + 1)
+        return n, total, np.stack([np.zeros(n.shape), *rising], axis=-1)
+
+    def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
+        shape, rate, gamma, *logs = by_variable(posterior.astype(np.float64), POINTS + 3)
+        return shape, rate, gamma, np.stack(logs, axis=-1)
+
+    def _parameters(self, parameters: Reals) -> tuple[Floats, Floats]:
+        m, alpha = by_variable(parameters.astype(np.float64), 2)
+        return np.maximum(m, SMALLEST), np.clip(alpha, 0.0, DISPERSIONS[-1])
+
+    def _between(self, alpha: Floats) -> tuple[Floats, Floats]:
+        """Return what part of each point α is, and the slopes of it: (..., variable, point)."""
+        steps = np.diff(DISPERSIONS)
+        ways = (alpha[..., None] - DISPERSIONS[:-1]) / steps
+        # at a point, the mean of those on both sides
+        sides = 1.0 * ((ways >= 0) & (ways < 1)) + ((ways > 0) & (ways <= 1))
+        slopes = 0.5 * sides / steps
+        parts = -np.diff(np.clip(ways, 0.0, 1.0), prepend=1.0, append=0.0)
+        return parts, -np.diff(slopes, prepend=0.0, append=0.0)
+
+    def features(self, cells: Floats) -> Floats:
+        """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
+        known = ~np.isnan(cells)
+        x = np.where(known, cells, 0.0)
+        return flat(known, x, *np.moveaxis(log_rising(x), -1, 0))
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return η: (..., statistic) from (..., parameter)."""
+        m, alpha = self._parameters(parameters)
+        parts, _ = self._between(alpha)
+        softer = log1p_over(m[..., None], DISPERSIONS)
+        constant, odds = -(parts * softer).sum(-1), -(parts * softer * DISPERSIONS).sum(-1)
+        return flat(constant, np.log(m) + odds, *np.moveaxis(parts[..., 1:], -1, 0))
+
+    def _log_masses(self, parameters: Reals) -> Floats:
+        """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
+        worth, features = some_counts()
+        natural = np.stack(by_variable(self.natural(parameters), POINTS + 1), axis=-1)
+        return natural @ features.T + worth
+
+    def moments(self, parameters: Reals) -> Floats:
+        """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
+        if parameters.ndim > 2:  # draw by draw: places of all of them would fill the memory
+            return np.array([self.moments(own) for own in parameters])
+        masses, features = softmax(self._log_masses(parameters), axis=-1), some_counts()[1]
+        m, _ = self._parameters(parameters)
+        # the mean is known, and L rises by about ln(1 + αm) with x
+        missed = m[..., None] - masses @ features[:, 1:2]
+        rising = masses @ features[:, 2:] + missed * np.log1p(DISPERSIONS[1:] * m[..., None])
+        return flat(np.ones(m.shape), m, *np.moveaxis(rising, -1, 0))
+
+    def from_moments(self, moments: Floats) -> Floats:
+        """Return the most likely parameters of rows with these moments: (..., parameter)."""
+        one, mean, rising = self._sums(moments)
+        logs = self._log_likelihoods(one, mean, rising, np.maximum(mean, SMALLEST))
+        return flat(mean, DISPERSIONS[logs.argmax(axis=-1)])
+
+    def _log_likelihoods(self, n: Floats, total: Floats, rising: Floats, m: Floats) -> Floats:
+        """Return log p of rows at each dispersion: (..., variable, point)."""
+        softer = log1p_over(m[..., None], DISPERSIONS)
+        return (
+            rising
+            + (total * np.log(m))[..., None]
+            - softer * (n[..., None] + total[..., None] * DISPERSIONS)
+        )
+
+    def inside(self, parameters: Floats) -> Floats:
+        """Return a mean above zero, and a dispersion that there is."""
+        return flat(*self._parameters(parameters))
+
+    def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
+        """Return log ratios of means, and of a row's variance to Poisson's at the location."""
+        (m, alpha), (mean, overall) = self._parameters(parameters), self._parameters(whole)
+        ratio = (1.0 + alpha * self.locations) / (1.0 + overall * self.locations)
+        return flat(np.log(m / mean), np.log(ratio))
+
+    def prior(self) -> Floats:
+        """Return the numbers of the prior: (posterior number,)."""
+        means = np.maximum(self.locations, SMALLEST_MEAN)
+        same = [np.full(len(means), -np.log(POINTS))] * POINTS
+        return flat(np.full(len(means), SHAPE), SHAPE / means, np.zeros(len(means)), *same)
+
+    def _update(self, statistics: Array, prior: Floats | None) -> tuple[Floats, ...]:
+        """Return shape, rate, log p(α, cells), (..., variable, point), and log p(cells)."""
+        n, total, rising = self._sums(statistics)
+        a, b, _, logs = self._numbers(self.prior() if prior is None else prior)
+        laws = [(a, b), (a + total, b + n)]
+        before, after = (log_normaliser(s[..., None], t[..., None], DISPERSIONS) for s, t in laws)
+        joint = logs + (rising + after - before)
+        return *laws[1], joint, logsumexp(joint, axis=-1) - logsumexp(logs, axis=-1)
+
+    def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return the numbers of the posterior: (..., posterior number)."""
+        shape, rate, joint, evidence = self._update(statistics, prior)
+        logs = joint - evidence[..., None]
+        return flat(shape, rate, np.zeros(shape.shape), *np.moveaxis(logs, -1, 0))
+
+    def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
+        """Return log p(cells) without the factorials, parameters integrated out."""
+        return self._update(statistics, prior)[3]
+
+    def draw(self, posterior: Reals, rng: Rng, draws: int | None = None) -> Floats:
+        """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
+        shape, rate, gamma, logs = self._numbers(posterior)
+        size = shape.shape if draws is None else (draws, *shape.shape)
+        alpha = draw_dispersions(logs, rng, size)
+        shape, rate = (np.broadcast_to(part, size) for part in (shape, rate))
+        return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E η under the posterior: (..., statistic)."""
+        shape, rate, _, logs = self._numbers(self.posterior(statistics))
+        a, b = shape[..., None], rate[..., None]
+        masses, alpha, r = np.exp(logs), DISPERSIONS[1:], 1.0 / DISPERSIONS[1:]
+        both = digamma(a + r * b + 1.0)
+        constant = np.concatenate([-a / b, r * (digamma(r * b + 1.0) - both)], axis=-1)
+        odds = np.concatenate([-np.log(b), -both - np.log(alpha)], axis=-1) + digamma(a)
+        sums = ((masses * part).sum(axis=-1) for part in (constant, odds))
+        return flat(*sums, *np.moveaxis(masses[..., 1:], -1, 0))
+
+    def valid(self, statistics: Floats) -> Floats:
+        """Return sums that rows can have: those of L are least where all counts are equal."""
+        n, total, rising = self._sums(np.maximum(statistics, 0.0))
+        total = np.where(n > 0, total, 0.0)
+        least = n[..., None] * log_rising(total / np.where(n > 0, n, 1.0))
+        rising = np.where(n[..., None] > 0, np.maximum(rising[..., 1:], least), 0.0)
+        return flat(n, total, *np.moveaxis(rising, -1, 0))
+
+    def fit(self, draws: Reals) -> Floats:
+        """Return the sums of the rows that a posterior with such draws must have seen, by moments.
+
+        The law of m has the mean shape/rate at every α, and the variance (m + αm²)/(rate − α). L
+        is as expected at the dispersions drawn. Draws are (draw, cluster, parameter).
+        """
+        m, alpha = self._parameters(draws)
+        a0, b0, _, _ = self._numbers(self.prior())
+        mean, variance = m.mean(axis=0), np.maximum(m.var(axis=0), 1e-300)
+        rate = (m + alpha * m * m).mean(axis=0) / variance + alpha.mean(axis=0)
+        rate = np.minimum(rate, MOST_ROWS)
+        n, total = np.maximum(rate - b0, 1e-3), np.maximum(mean * rate - a0, 0.0)
+        parts = self._between(alpha)[0].mean(axis=0)
+        sums = np.zeros((*n.shape[:-1], self.statistics.sum()))
+        for point, part in zip(DISPERSIONS, np.moveaxis(parts, -1, 0), strict=True):
+            rows = np.repeat(n * part, POINTS + 1, axis=-1)
+            sums += rows * self.moments(flat(total / n, np.full(n.shape, point)))
+        return sums
+
+    def medians(self, posterior: Floats) -> Floats:
+        """Return the medians of the dispersions, and near those of the means: averaged over α."""
+        shape, rate, _, logs = self._numbers(posterior)
+        masses, r = np.exp(logs), 1.0 / DISPERSIONS[1:]
+        p = betaincinv(shape[..., None], r * rate[..., None] + 1.0, 0.5)
+        at_zero = gammaincinv(shape, 0.5) / rate
+        means = np.concatenate([at_zero[..., None], r * p / (1.0 - p)], axis=-1)
+        below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
+        alpha = DISPERSIONS[np.minimum(below, POINTS - 1)]
+        return flat((masses * means).sum(axis=-1), alpha)
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of the coordinates: (..., parameter)."""
+        m, alpha = self._parameters(self.from_moments(mean))
+        rows = 0.25 / (1.0 + concentration)
+        return flat((1.0 + alpha * m) * rows, rows)
+
+    def score(self, parameters: Floats, statistics: Floats) -> Floats:
+        """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
+        m, alpha = self._parameters(parameters)
+        n, total, rising = self._sums(statistics)
+        parts, slopes = self._between(alpha)
+        by_mean = (parts / (1.0 + DISPERSIONS * m[..., None])).sum(axis=-1) * (total / m - n)
+        logs = self._log_likelihoods(n, total, rising, m)
+        return flat(by_mean, (slopes * logs).sum(axis=-1))
+
+    def _log_means(self, m: Floats) -> Floats:
+        """Return log p(α) p(m | α) of the prior: (..., variable, point)."""
+        a, b, _, logs = self._numbers(self.prior())
+        a, b, m = a[..., None], b[..., None], m[..., None]
+        softer = log1p_over(m, DISPERSIONS)
+        law = (a - 1.0) * np.log(m) - ((a + 1.0) * DISPERSIONS + b) * softer
+        return logs + law - log_normaliser(a, b, DISPERSIONS)
+
+    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
+        """Return the log density of the prior, and its gradient."""
+        m, alpha = self._parameters(parameters)
+        a, b, _, _ = self._numbers(self.prior())
+        (parts, slopes), values = self._between(alpha), self._log_means(m)
+        down = ((a + 1.0)[..., None] * DISPERSIONS + b[..., None]) / (
+            1 + DISPERSIONS * m[..., None]
+        )
+        by_mean = (a - 1.0) / m - (parts * down).sum(axis=-1)
+        return 0.0, float((parts * values).sum()), flat(by_mean, (slopes * values).sum(axis=-1))
+
+    def coordinates(self, parameters: Reals) -> Floats:
+        """Return the roots of the means, and logs of the variance over Poisson's: free."""
+        m, alpha = self._parameters(parameters)
+        return flat(np.sqrt(m), np.log1p(alpha * self._typical()) / ROOT_8)
+
+    def back(self, coordinates: Floats) -> Floats:
+        """Return the parameters at these coordinates."""
+        root, log = by_variable(coordinates, 2)
+        alpha = np.expm1(ROOT_8 * log) / self._typical()
+        return flat(np.maximum(root, 0.0) ** 2, np.clip(alpha, 0.0, DISPERSIONS[-1]))
+
+    def _typical(self) -> Floats:
+        return np.maximum(self.locations, SMALLEST_MEAN)
+
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
+        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        m, alpha = by_variable(parameters, 2)
+        fits = (m >= 0).all() and ((alpha >= 0) & (alpha <= DISPERSIONS[-1])).all()
+        return "" if fits else "has means or dispersions out of range"
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        one, x, _ = self._sums(mean)
+        fits = (one == 1).all() and (x >= 0).all()
+        fits = fits and np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
+        return "" if fits else f"has means that no {self.word} have"
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
+        logs = 0.5 * (self._log_masses(one) + self._log_masses(other))
+        return np.asarray(np.minimum(logsumexp(logs, axis=-1), 0.0))
+
+    def log_marginal(self, statistics: Array, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | m, α, κ) without factorials, the silo's own m integrated out."""
+        n, total, rising = self._sums(statistics)
+        m, alpha = self._parameters(parameters)
+        drifts, k = drifting(kappa)
+        own = log_normaliser(k * m + total, k + n, alpha) - log_normaliser(k * m, k, alpha)
+        same = total * np.log(m) - (n + alpha * total) * log1p_over(m, alpha)
+        parts, _ = self._between(alpha)
+        return np.asarray(np.where(drifts, own, same) + (parts * rising).sum(axis=-1))
+
+    def shared_posterior(
+        self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng
+    ) -> Floats:
+        """Return the posterior numbers of m with α drawn, silos' own m integrated out.
+
+        Where silos do not differ, those of both. Of p(silo | m, α), Γ(km + Σx)/Γ(km) is made a
+        power of m by table counts, k = κ + 1, and Γ(km + kr + 1)/Γ(km + kr + 1 + Σx + nr) an
+        exponential by a beta variable q. A gamma variable does so for (1 + αm) in the prior.
+        """
+        n, total, rising = self._sums(statistics)
+        m, _ = self._parameters(parameters)
+        a, b, _, _ = self._numbers(self.prior())
+        drifts, k = drifting(kappa[:, None, :])
+        logs = self._log_means(m) + rising.sum(axis=0)
+        for place, point in enumerate(DISPERSIONS):
+            after = log_normaliser(k * m + total, k + n, point)
+            logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
+        alpha = draw_dispersions(logs, rng, m.shape)
+        some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
+        shapes = np.broadcast_to(k * m, total.shape)
+        tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)
+        above = rng.standard_gamma(total + n / some)
+        odds = above / rng.standard_gamma(shapes + k / some + 1.0)
+        exposure = k * np.log1p(np.where(curved, odds, n / k)).sum(axis=0)
+        pull = some * rng.standard_gamma(a + b / some + 1.0) / (1.0 + some * m)
+        drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, NEVER)
+        rate = exposure + np.where(curved, pull, b)
+        numbers = a + tables.sum(axis=0), rate, np.ones(m.shape), *np.moveaxis(drawn, -1, 0)
+        alike = self.posterior(statistics.sum(axis=0))
+        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), flat(*numbers), alike)
+
+    def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
+        """Draw each silo's own means around the shared ones, with the shared dispersions."""
+        n, total, _ = self._sums(statistics)
+        m, alpha = (np.broadcast_to(part, n.shape) for part in self._parameters(parameters))
+        drifts, k = drifting(kappa[:, None, :])
+        own = draw_means(k * m + total, k + n, alpha, rng)
+        return flat(np.where(drifts, own, m), alpha)
+
+    def near(self, statistics: Floats) -> Floats:
+        """Return the posterior means of the means, and medians of the dispersions."""
+        numbers = self.posterior(statistics)
+        shape, rate, _, _ = self._numbers(numbers)
+        return flat(shape / rate, by_variable(self.medians(numbers), 2)[1])
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviation of the counts: (..., variable)."""
+        m, alpha = self._parameters(parameters)
+        return np.sqrt(m + alpha * m * m)
+
+    def priors_near(self, statistics: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield priors around the mean of the clusters' means, and what speaks against each.
+
+        Their dispersions are those of the prior, or such as the clusters have.
+        """
+        shape, rate, _, logs = self._numbers(self.posterior(statistics))
+        mean = np.maximum((shape / rate).mean(axis=0), SMALLEST)
+        _, usual, no, same = self._numbers(self.prior())
+        alike = logsumexp(np.concatenate([logs, same[None]]), axis=0) - np.log(len(logs) + 1.0)
+        for size, known in product(SIZES, (same, alike)):
+            against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
+            law = size * mean, np.full(len(mean), size), no
+            yield flat(*law, *np.moveaxis(known, -1, 0)), against
+
+
+def draw_dispersions(logs: Floats, rng: Rng, size: tuple[int, ...]) -> Floats:
+    """Draw one of the dispersions by log probabilities, (..., point): `size`."""
+    reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
+    thresholds = rng.random(size) * reached[..., -1]
+    return DISPERSIONS[(reached <= thresholds[..., None]).sum(axis=-1)]
