@@ -12,6 +12,7 @@ from silomix.model.families.gaussian_full import FullGaussian
 from silomix.model.families.parameter import Parameter
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
+from silomix.model.families.student_t import StudentT
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, type[NumberFamily]] = {
     "gaussian": Gaussian,
     "gaussian-full": FullGaussian,
+    "student-t": StudentT,
     "poisson": Poisson,
     "parameter": Parameter,  # of clusters sampled elsewhere: no column of a table
 }
