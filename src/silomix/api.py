@@ -173,8 +173,9 @@ def fit(
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
-    kinds : by column, "categorical", "gaussian", "log-gaussian" or "poisson" (counts). Left out,
-        numbers are "gaussian" unless they have ten or fewer distinct values, all whole.
+    kinds : by column, "categorical", "gaussian", "log-gaussian", "student-t" (with outliers),
+        "poisson" (counts), or another that the documentation has. Left out, numbers are "gaussian"
+        unless they have ten or fewer distinct values, all whole.
     bins : by column of numbers, into how many levels to cut them, at quantiles: `{"age": 4}`.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.

@@ -31,15 +31,17 @@ COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
 NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
+TAILED = ("student-t",) * 3
 # the sweeps, levels of the categories, and kinds of the numbers
 MODELS = {
     "categories": (compiled_sweeps, SIZES, ()),
     "categories by features": (feature_sweeps, SIZES, ()),
     "gaussian": (feature_sweeps, (), NORMAL),
     "gaussian-full": (feature_sweeps, (), JOINT),
+    "student-t": (feature_sweeps, (), TAILED),
     "poisson": (feature_sweeps, (), COUNTS),
     "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
-    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + COUNTS),
+    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + TAILED + COUNTS),
 }
 
 

@@ -2,11 +2,11 @@
 
     x | m, σ ~ t_ν(m, σ), ν = 4, or   x | w ~ N(m, σ²/w),   w ~ Gamma(ν/2, ν/2),
 
-with the prior of `gaussian` for m and σ², in the units of the study. A t density is no T · η: no sums
-of x say what rows say of m and σ. So every row hides its weights w, one for each cell. Labels are
-drawn with w summed out, then w given the labels; given w, everything is as for `gaussian`, each
-row weighing w (Lange, Little and Taylor, 1989; Geweke, 1993). A far cell has a small w, so it hardly
-moves a mean. A missing cell is left out.
+with the prior of `gaussian` for m and σ², in the units of the study. A t density is no T · η: no
+sums of x say what rows say of m and σ. So every row hides its weights w, one for each cell. Labels
+are drawn with w summed out, then w given the labels; given w, everything is as for `gaussian`, each
+row weighing w (Lange, Little and Taylor, 1989; Geweke, 1993). A far cell has a small w, so it
+hardly moves a mean. A missing cell is left out.
 
 Under drift a silo's mean is N(m, σ²/(κ + 1)) and σ is shared.
 
@@ -17,7 +17,8 @@ and six statistics of a row with weight w:
     w, wx, wx²  as 1, x and x² of `gaussian`
     h           what T · η lacks of log p(x), at the parameters that w was drawn or expected at
 
-With E w for w, T · η is the bound of EM, so the evidence of such sums is a lower bound of the rows'.
+With E w for w, T · η is the bound of EM, so the evidence of such sums is a lower bound of that of
+the rows.
 
 What matching and releases know of a silo are its draws. Their evidence is that of normal rows whose
 posterior is as wide (`fit`): Fisher's information on the mean is (ν + 1)/(ν + 3) of a normal row's,
@@ -37,7 +38,7 @@ from silomix.model.families.gaussian import LOG_2PI, PRIOR, SMALLEST_B, Gaussian
 from silomix.model.families.numeric import ExactFamily
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
 
 # ν: tails heavy enough for outliers, and a variance
 FREEDOM = 4.0
@@ -85,12 +86,16 @@ class StudentT(ExactFamily, Gaussian):
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
         """Return log p of the known cells, in the units of the study: (row, cluster)."""
         m, s = by_variable(parameters, 2)
-        known = ~np.isnan(cells)
-        # (row, cluster, variable); a missing cell is at the mean
-        z = (np.where(known, cells, 0.0)[:, None] - m) / s * known[:, None]
-        factors = np.multiply.reduceat(1.0 + z * z / FREEDOM, range(0, z.shape[2], AT_ONCE), axis=2)
-        peaks = known.astype(np.float64) @ (LOG_PEAK - 0.5 * LOG_2PI - np.log(s)).T
-        return np.asarray(peaks - 0.5 * (FREEDOM + 1) * np.log(factors).sum(axis=2))
+        logs = (~np.isnan(cells)).astype(np.float64) @ (LOG_PEAK - 0.5 * LOG_2PI - np.log(s)).T
+        factors = np.ones(logs.shape)
+        # variable by variable: arrays that stay in the cache
+        for place, (x, centre, scale) in enumerate(zip(cells.T, m.T, s.T, strict=True), start=1):
+            z = (x[:, None] - centre) / scale
+            factors *= np.fmax(1.0 + z * z / FREEDOM, 1.0)  # one for a missing cell
+            if place % AT_ONCE == 0 or place == len(m.T):
+                logs -= 0.5 * (FREEDOM + 1) * np.log(factors)
+                factors[:] = 1.0
+        return logs
 
     def complete(self, cells: Floats, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
         """Return T(x) with weights drawn: (row, statistic)."""
@@ -173,7 +178,9 @@ class StudentT(ExactFamily, Gaussian):
 
         √(pq) is averaged over the mixture of p and q, at places with equal shares of each.
         """
-        both = [np.broadcast_arrays(*by_variable(part, 2)) for part in np.broadcast_arrays(one, other)]
+        both = [
+            np.broadcast_arrays(*by_variable(part, 2)) for part in np.broadcast_arrays(one, other)
+        ]
         x = np.concatenate([m[..., None] + s[..., None] * PLACES for m, s in both], axis=-1)
         logs = [
             -np.log(s) - 0.5 * (FREEDOM + 1) * np.log1p(((x - m) / s) ** 2 / FREEDOM)
