@@ -173,9 +173,10 @@ def fit(
     seed : same seed, same result, on any number of threads.
     threads : cores to use; all when left out.
     variables : columns to use; by default all but the silo and frequency columns.
-    kinds : by column, "categorical", "gaussian", "log-gaussian", "poisson" (counts) or
-        "negative-binomial" (counts that vary more). Left out, numbers are "gaussian" unless
-        they have ten or fewer distinct values, all whole.
+    kinds : by column, "categorical", "gaussian", "log-gaussian", "gaussian-full" (correlated),
+        "student-t" (with outliers), "poisson" (counts) or "negative-binomial" (counts that vary
+        more). Left out, numbers are "gaussian" unless they have ten or fewer distinct values, all
+        whole.
     bins : by column of numbers, into how many levels to cut them, at quantiles: `{"age": 4}`.
     missing : "marginalise" leaves missing cells out; "level" makes them a level.
     frequency : a column of counts, for tables of patterns; its rows are repeated.

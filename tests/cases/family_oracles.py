@@ -153,6 +153,36 @@ class Number:
 
 
 @dataclass(frozen=True)
+class Tailed(Number):
+    """x ~ t₄(m, σ), with the prior and the drift of `Number`; the evidence is an integral."""
+
+    @property
+    def variable(self):
+        return Variable(self.name, kind="student-t", location=self.location, scale=self.scale)
+
+    def log_cell(self, x, parameters):
+        m, s = np.moveaxis(parameters, -1, 0)
+        data = self.location + self.scale * x
+        return stats.t(4, self.location + self.scale * m, self.scale * s).logpdf(data)
+
+    def log_evidence(self, cells):
+        return log_integral(self, cells, self.grid(cells))
+
+    def draw_cells(self, parameters, rng):
+        m, s = np.moveaxis(parameters, -1, 0)
+        return m + s * rng.standard_t(4, m.shape)
+
+    def draw_weights(self, x, parameters, rng):
+        """Draw the precisions of cells that have them: (...,)."""
+        m, s = np.moveaxis(parameters, -1, 0)
+        return rng.gamma(2.5, 2 / (4 + ((x - m) / s) ** 2))
+
+    def summaries(self, shared, own, kappa, rows):
+        # Σw and Σwx
+        return super().summaries(shared, own, kappa, rows[..., 2:4])
+
+
+@dataclass(frozen=True)
 class Joint:
     """One of several jointly normal variables; `test_gaussian_full` says what they are."""
 

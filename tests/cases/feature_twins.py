@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 
 LOG_DENSITIES = {
     "gaussian": stats.norm.logpdf,
+    "student-t": lambda x, mean, scale: stats.t.logpdf(x, 4, mean, scale),
     "poisson": stats.poisson.logpmf,
     "negative-binomial": lambda x, *own: Overdispersed("").log_cell(x, np.stack(own, axis=-1)),
     "exponential": lambda x, mean: stats.expon.logpdf(x, 0, mean),
@@ -59,7 +60,7 @@ def log_density(shard, parameters):
         columns, variables = map(list, zip(*group, strict=True))
         cells, scales = shard.numbers[:, columns], np.log([one.scale for one in variables])
         if kind in LOG_DENSITIES:
-            of_each = 1 + (kind in ("gaussian", "negative-binomial"))
+            of_each = 1 + (kind in ("gaussian", "student-t", "negative-binomial"))
             for x in cells.T[..., None]:
                 own = parameters[:, place : place + of_each].T
                 total += np.where(np.isnan(x), 0.0, LOG_DENSITIES[kind](x, *own))
@@ -67,7 +68,7 @@ def log_density(shard, parameters):
         else:
             total += log_joint_density(cells, parameters[:, place : place + 9])
             place += 9
-        if kind.startswith("gaussian"):
+        if kind not in ("poisson", "exponential"):
             total -= np.where(np.isnan(cells), 0.0, scales).sum(axis=1)[:, None]
     return total
 

@@ -7,8 +7,8 @@ books on conjugate priors say (Gelman et al., 2013, sections 2.6, 3.3 and 3.4).
 from __future__ import annotations
 
 import numpy as np
+from scipy import stats
 from scipy.special import betaln, gammaln
-from scipy.stats import nbinom
 
 
 def draw_category(x, size, rng):
@@ -47,37 +47,79 @@ def draw_spread_count(x, mean, start, rng):
     return max(r[place] * odds, 1e-30), r[place]
 
 
+def draw_tailed(x, variances, location, scale, rng):
+    """Mean and scale, given the cells of a component and the variance of each, scale apart.
+
+    A regression on a constant with known ratios of variances (Gelman et al., 2013, section 14.7).
+    """
+    ratios = np.append(variances, 100.0)  # the prior is one more observation, at the location
+    cells = np.append(x, location)
+    middle = (cells / ratios).sum() / (1 / ratios).sum()
+    squares = ((cells - middle) ** 2 / ratios).sum()
+    sd = np.sqrt((0.5 * scale**2 + squares) / rng.chisquare(3 + len(x)))
+    return rng.normal(middle, sd / np.sqrt((1 / ratios).sum())), sd
+
+
+def draw_variances(x, m, sd, rng):
+    """Variances of cells in units of their squared scale, a scaled inverse χ² each: (row,).
+
+    Four observations of variance one beforehand, and the cell's own; nan cells say nothing.
+    """
+    return (4 + np.nan_to_num((x - m) / sd) ** 2) / rng.chisquare(5, len(x))
+
+
 def plain_gibbs(columns, labels, components, alpha, sweeps, rng):
     """Run sweeps; return labels (sweep, row), largest weight and log-likelihood (sweep,).
 
     Parameters
     ----------
     columns : (kind, facts, cells) of each: ("category", levels), ("normal", (location, scale)),
-        ("count", mean), ("spread count", mean); cells are nan where they are missing.
+        ("tailed", (location, scale)), ("count", mean), ("spread count", mean); cells are nan where
+        they are missing.
     """
-    rows, kept, means = len(labels), [], {}
+    rows, kept, state = len(labels), [], {}
     for _ in range(sweeps):
         weights = rng.dirichlet([alpha + (labels == c).sum() for c in range(components)])
         scores = np.tile(np.log(np.maximum(weights, 1e-300)), (rows, 1))
         for c in range(components):
             for place, (kind, facts, x) in enumerate(columns):
                 known = ~np.isnan(x)
-                own, cells = x[known & (labels == c)], x[known]
-                if kind == "category":
-                    scores[known, c] += draw_category(own, facts, rng)[cells.astype(int)]
-                elif kind == "normal":
-                    m, sd = draw_normal(own, *facts, rng)
-                    scores[known, c] += -0.5 * ((cells - m) / sd) ** 2 - np.log(
-                        sd * np.sqrt(2 * np.pi)
-                    )
-                elif kind == "spread count":
-                    m, r = draw_spread_count(own, facts, means.get((c, place), facts), rng)
-                    means[c, place] = m
-                    scores[known, c] += nbinom.logpmf(cells, r, r / (r + m))
-                else:
-                    rate = rng.gamma(0.5 + own.sum(), 1 / (0.5 / facts + len(own)))
-                    scores[known, c] += cells * np.log(rate) - rate - gammaln(cells + 1)
+                of_own = state.get(place, np.ones(rows))[known & (labels == c)]
+                own, law = x[known & (labels == c)], state.get((place, c))
+                state[place, c] = law = draw_law(kind, facts, own, of_own, law, rng)
+                scores[known, c] += log_density(kind, x[known], law)
         log_likelihood = np.logaddexp.reduce(scores, axis=1).sum()
         labels = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+        for place, (kind, _, x) in enumerate(columns):
+            if kind == "tailed":
+                of_row = np.array([state[place, c] for c in labels])
+                state[place] = draw_variances(x, *of_row.T, rng)
         kept.append((labels, weights.max(), log_likelihood))
     return [np.array(part) for part in zip(*kept, strict=True)]
+
+
+def draw_law(kind, facts, own, variances, law, rng):
+    """Parameters of one column in one component, given its cells there; law : those before."""
+    if kind == "category":
+        return draw_category(own, facts, rng)
+    if kind == "normal":
+        return draw_normal(own, *facts, rng)
+    if kind == "tailed":
+        return draw_tailed(own, variances, *facts, rng)
+    if kind == "spread count":
+        return draw_spread_count(own, facts, facts if law is None else law[0], rng)
+    return rng.gamma(0.5 + own.sum(), 1 / (0.5 / facts + len(own)))
+
+
+def log_density(kind, cells, law):
+    """Log density of cells, none of them missing: (cell,)."""
+    if kind == "category":
+        return law[cells.astype(int)]
+    if kind == "normal":
+        return stats.norm.logpdf(cells, *law)
+    if kind == "tailed":
+        return stats.t.logpdf(cells, 4, *law)
+    if kind == "spread count":
+        m, r = law
+        return stats.nbinom.logpmf(cells, r, r / (r + m))
+    return stats.poisson.logpmf(cells, law)

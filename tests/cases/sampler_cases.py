@@ -22,6 +22,9 @@ def random_shard(seed, rows, sizes, missing):
     return shard_of(np.stack(columns, axis=1).astype(dtype), sizes)
 
 
+RAW = ("poisson", "exponential")
+
+
 def mixed_shard(seed, rows, sizes, numbers, missing):
     """The same three kinds of rows, with columns of numbers of these kinds of variables."""
     codes = np.zeros((rows, 0), np.uint8)
@@ -29,7 +32,7 @@ def mixed_shard(seed, rows, sizes, numbers, missing):
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 3, rows)
     cells = [
-        rng.normal(kind - 1, 0.5) if word.startswith("gaussian") else rng.poisson(1.0 + 3 * kind)
+        rng.poisson(1 + 3.0 * kind) if word in RAW else rng.normal(kind - 1, 0.5)
         for word in numbers
     ]
     found = np.where(rng.random((rows, len(cells))) < missing, np.nan, np.transpose(cells))

@@ -31,17 +31,18 @@ COMPONENTS = 7
 ALPHA, BETA = 0.75, 0.5
 KEY = 2**63 + 12345
 NORMAL, JOINT, COUNTS = ("gaussian",) * 3, ("gaussian-full",) * 3, ("poisson",) * 2
-SPREAD = ("negative-binomial",) * 2
+SPREAD, TAILED = ("negative-binomial",) * 2, ("student-t",) * 3
 # the sweeps, levels of the categories, and kinds of the numbers
 MODELS = {
     "categories": (compiled_sweeps, SIZES, ()),
     "categories by features": (feature_sweeps, SIZES, ()),
     "gaussian": (feature_sweeps, (), NORMAL),
     "gaussian-full": (feature_sweeps, (), JOINT),
+    "student-t": (feature_sweeps, (), TAILED),
     "poisson": (feature_sweeps, (), COUNTS),
     "negative-binomial": (feature_sweeps, (), SPREAD),
     "the family of the docs": (feature_sweeps, (), ("exponential",) * 2),
-    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + COUNTS + SPREAD),
+    "all together": (feature_sweeps, SIZES, NORMAL + JOINT + TAILED + COUNTS + SPREAD),
 }
 
 

@@ -329,6 +329,63 @@ def test_what_the_method_cannot_do_is_said(settings, said):
     assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))
 
 
+def tailed_table(rows, seed):
+    """Two clusters of t variables with four degrees of freedom in two silos, cells missing."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(2, size=rows)
+    cells = rng.standard_t(4, (rows, 4)) + 3.0 * truth[:, None]
+    cells[rng.random(cells.shape) < 0.05] = np.nan
+    table = pd.DataFrame(cells, columns=list("abcd"))
+    return table.assign(silo=rng.choice(["north", "south"], rows)), truth
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                {"strategy": "exact", "iterations": 600},
+                {"aggregation": "cmc", "polish": 0},
+                {"aggregation": "vcmc", "polish": 0},
+                {"tier": "summary", "aggregation": "product"},
+                {"clusters": 2},
+                {"silo": None, "shards": 2},
+                {"drift": "none", "matching": "hungarian", "polish": 5},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_outliers_are_part_of_their_clusters_in_every_way(settings, tmp_path):
+    """Found, reported, saved and loaded."""
+    table, truth = tailed_table(300, 3)
+    given = {"silo": "silo", "iterations": 400, "seed": 1, "threads": 1} | settings
+    if given["silo"] is None:
+        table = table.drop(columns="silo")
+    posterior = silomix.fit(table, kinds=dict.fromkeys("abcd", "student-t"), **given)
+    assert posterior.n_clusters == 2
+    assert adjusted_rand_index(truth, posterior.labels) > 0.8
+    found = posterior.parameters.mean(axis=0)
+    assert_allclose(np.sort(found[:, ::2], axis=0), [[0.0] * 4, [3.0] * 4], atol=0.35)
+    assert_allclose(found[:, 1::2], 1.0, atol=0.25)
+    posterior.report(tmp_path / "report.html")
+    loaded = silomix.load(posterior.save(tmp_path / "posterior.silomix"))
+    assert_array_equal(loaded.labels, posterior.labels)
+
+
+@pytest.mark.slow
+def test_normal_clusters_are_not_enough_for_outliers():
+    """Where one kind finds the two clusters, the other makes more, for the far cells."""
+    table, _ = tailed_table(800, 4)
+    found = [
+        silomix.fit(table, silo="silo", kinds=dict.fromkeys("abcd", kind), seed=1, threads=1)
+        for kind in ("student-t", "gaussian")
+    ]
+    assert found[0].n_clusters == 2 < found[1].n_clusters
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from cases.family_oracles import Category, Count, Number, Overdispersed
+from cases.family_oracles import Category, Count, Number, Overdispersed, Tailed
 from scipy import stats
 from statistical.exact import FALSE_ALARM
 
@@ -21,6 +21,7 @@ from silomix.model.families.drift import Shared, draw_shared
 from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.negative_binomial import DISPERSIONS, NegativeBinomial
 from silomix.model.families.product import Product
+from silomix.model.families.student_t import StudentT
 from silomix.model.prior import Prior
 from silomix.model.schema import Schema
 
@@ -32,6 +33,7 @@ ROWS = 25
 KINDS = {
     "categories": (Category("a"), Category("b", 3), Category("c")),
     "gaussian": (Number("x", 54.0, 9.0), Number("y")),
+    "student-t": (Tailed("x", 54.0, 9.0), Tailed("y")),
     "poisson": (Count("n", 3.0), Count("m", 0.5)),
     "negative-binomial": (Overdispersed("n", 3.0), Overdispersed("m", 0.5)),
     "mixed": (Category("a", 3), Number("x"), Count("n")),
@@ -76,19 +78,22 @@ class Study:
         of_row = self.split(own[silo, chain, labels])
         pairs = zip(self.kinds, of_row, strict=True)
         cells = np.stack([kind.draw_cells(part, self.rng) for kind, part in pairs], axis=-1)
-        features = self.features(np.where(self.missing, np.nan, cells))
+        features = self.features(np.where(self.missing, np.nan, cells), of_row)
         is_in = labels[..., None] == np.arange(CLUSTERS)
         return np.einsum("scrk,scrt->sckt", is_in, features), is_in.sum(axis=2)
 
-    def features(self, cells):
+    def features(self, cells, of_row):
         """T(x) of cells (..., variable), as a reader of the module would write it."""
         found = []
-        for kind, x in zip(self.kinds, np.moveaxis(cells, -1, 0), strict=True):
+        for kind, x, own in zip(self.kinds, np.moveaxis(cells, -1, 0), of_row, strict=True):
             known, value = ~np.isnan(x), np.nan_to_num(x)
             if isinstance(kind, Overdispersed):
                 found += list(np.moveaxis(kind.features(x), -1, 0))
             elif isinstance(kind, Category):
                 found += [known & (value == level) for level in range(kind.size)]
+            elif isinstance(kind, Tailed):
+                w = known * kind.draw_weights(value, own, self.rng)
+                found += [known, known, w, w * value, w * value**2, np.zeros(w.shape)]
             else:
                 found += [known, value, value**2][: kind.size + 1]
         return np.stack(found, axis=-1).astype(np.float64)
@@ -260,7 +265,20 @@ def exchanged_whatever_the_rows(patch):
         patch.setattr(family, "log_marginal", lambda own, sums, *_: own.known(sums) * 0.0)
 
 
+def rows_for_weights(patch):
+    """As if rows said as much of a silo's mean, whatever they weigh."""
+    right = StudentT.draw_own
+
+    def draw(family, sums, *given):
+        wrong = sums.copy()
+        wrong[..., 2::6] = sums[..., ::6]
+        return right(family, wrong, *given)
+
+    patch.setattr(StudentT, "draw_own", draw)
+
+
 PLANTED = [
+    (rows_for_weights, "student-t"),
     (rows_of_another_silo, "poisson"),
     (spread_of_another_cluster, "gaussian"),
     (counts_for_table_counts, "poisson"),
@@ -275,6 +293,7 @@ SHARED = [
     (silos_drawn_first, "gaussian"),
     (silos_drawn_first, "poisson"),
     (rows_of_another_silo, "gaussian"),
+    (means_as_if_alike, "student-t"),
     (kappa_never_infinite, "mixed"),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.family_oracles import Category, Count, Number, Overdispersed, make_shard
+from cases.family_oracles import Category, Count, Number, Overdispersed, Tailed, make_shard
 from cases.plain_mixture import plain_gibbs
 from scipy import stats
 from statistical.exact import FALSE_ALARM
@@ -16,30 +16,29 @@ from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 
-KINDS = (
-    *(Category("a"), Category("b", 3), Number("x", 54.0, 9.0), Number("y"), Count("n", 3.0)),
-    Overdispersed("v", 2.0),
-)
+CATEGORIES, COUNTS = (Category("a"), Category("b", 3)), (Count("n", 3.0), Overdispersed("v", 2.0))
+MIXED = (*CATEGORIES, Number("x", 54.0, 9.0), Number("y"), *COUNTS)
+TAILED = (*CATEGORIES, Tailed("x", 54.0, 9.0), Tailed("y"), *COUNTS)
 ROWS, COMPONENTS, ALPHA = 60, 3, 0.7
 BATCHES = 25
 
 
-def simulate(rng):
+def simulate(kinds, rng):
     """Two clusters that overlap, with cells missing here and there: (row, variable)."""
     first = [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5], [0.8, 2.0]]
     second = [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5], [3.0, 0.3]]
     truth = rng.random(ROWS) < 0.4
     columns = [
         np.where(truth, *(kind.draw_cells(np.tile(p, (ROWS, 1)), rng) for p in pair))
-        for kind, *pair in zip(KINDS, first, second, strict=True)
+        for kind, *pair in zip(kinds, first, second, strict=True)
     ]
     cells = np.column_stack(columns)
     cells[rng.random(cells.shape) < 0.1] = np.nan
     return cells
 
 
-def ours(cells, seed, sweeps):
-    shard = make_shard(KINDS, cells)
+def ours(kinds, cells, seed, sweeps):
+    shard = make_shard(kinds, cells)
     family = make_family(shard.schema, Prior())
     plan = feature_sweeps.prepare(shard, COMPONENTS, ALPHA, family)
     kept = KeptDraws(
@@ -55,12 +54,13 @@ def ours(cells, seed, sweeps):
     return kept.labels, kept.weights.max(axis=1), kept.log_likelihood
 
 
-def theirs(cells, seed, sweeps):
+def theirs(kinds, cells, seed, sweeps):
     columns = []
-    for kind, x in zip(KINDS, cells.T, strict=True):
+    for kind, x in zip(kinds, cells.T, strict=True):
         if isinstance(kind, Number):
             facts = kind.location, kind.scale
-            columns.append(("normal", facts, kind.location + kind.scale * x))
+            word = "tailed" if isinstance(kind, Tailed) else "normal"
+            columns.append((word, facts, kind.location + kind.scale * x))
         elif isinstance(kind, Category):
             columns.append(("category", kind.size, x))
         else:
@@ -90,24 +90,23 @@ def disagreement(one, other):
     return float(2 * stats.t.sf(np.abs(z), df=BATCHES - 1).min() * len(z))
 
 
-def check(seed, sweeps):
-    cells = simulate(np.random.default_rng(seed))
-    reference = summaries(*theirs(cells, seed, sweeps))
-    assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) > FALSE_ALARM
+@pytest.mark.parametrize(
+    ("kinds", "sweeps"),
+    [
+        (MIXED, 2_500),
+        *(pytest.param(kinds, 60_000, marks=pytest.mark.slow) for kinds in (MIXED, TAILED)),
+        pytest.param(TAILED, 8_000, marks=pytest.mark.slow),
+    ],
+)
+def test_agrees_with_an_independent_sampler_and_another_prior_does_not(kinds, sweeps, seed):
+    cells = simulate(kinds, np.random.default_rng(seed))
+    reference = summaries(*theirs(kinds, cells, seed, sweeps))
+    assert disagreement(summaries(*ours(kinds, cells, seed, sweeps)), reference) > FALSE_ALARM
     for place, value in (
         ("gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5)),
         ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4, 1e-3, 17))),
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"silomix.model.families.{place}", value)
-            wrong = summaries(*ours(cells, seed, sweeps))
-        assert disagreement(wrong, reference) < FALSE_ALARM
-
-
-def test_agrees_with_an_independent_sampler_and_another_prior_does_not(seed):
-    check(seed, 2_500)
-
-
-@pytest.mark.slow
-def test_agrees_with_an_independent_sampler_for_long(seed):
-    check(seed, 60_000)
+            found = summaries(*ours(kinds, cells, seed, sweeps))
+        assert disagreement(found, reference) < FALSE_ALARM

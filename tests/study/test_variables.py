@@ -137,9 +137,8 @@ def test_what_a_kind_cannot_have_is_refused(path, place, change, sentence):
 
 
 def test_kinds_that_are_mixed_up_are_refused():
-    with pytest.raises(
-        SettingsError, match="order of their kinds: categorical, gaussian, gaussian-full, poisson"
-    ):
+    kinds = "categorical, gaussian, gaussian-full, student-t, poisson"
+    with pytest.raises(SettingsError, match=f"order of their kinds: {kinds}"):
         make_study(Schema(VARIABLES[::-1]), ["north", "south"])
 
 

@@ -34,6 +34,7 @@ from silomix.simulate import simulate as draw_table
 from silomix.simulate.cohort import CONDITIONS, PUBLISHED_ROWS, planted, truth_files, write_cohort
 from silomix.simulate.designs import schema_of
 from silomix.study import digest, write_study
+from silomix.study.policy import exact_variables
 from silomix.study.variables import VariableSettings
 
 MOST_NAMES = 12
@@ -259,10 +260,13 @@ def study_command(
     }
     lines = [(one.name, _in_short(one)) for one in study.variables]
     head = "levels, or kind and units" if study.table_schema.numbers else "levels"
+    exact = exact_variables(study)
+    refused = f"{listing(exact)} can only leave as exact sums: policies that round refuse the study"
     view = Group(
         Text(f"{len(study.silos)} silos: {listing(study.silos, MOST_NAMES)}"),
         frame_view(pd.DataFrame(lines, columns=["variable", head])),
         *map(Text, tell_guess(study, settings.get("kind"))),
+        *([Text(refused)] if exact else []),
         Text(f"Digest: {digest(study)}"),
     )
     return Shown(record, view, f"Study: {out}")

@@ -174,14 +174,20 @@ def draw_chains(
 
 
 @kernel
-def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
-    members[:] = 0.0
-    statistics[:] = 0.0
+def add_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
+    """Add rows to what there is of each label: members and statistics as for `sum_by_label`."""
     for row in range(len(features)):
         members[labels[row]] += 1.0
         for feature in range(features.shape[1]):
             statistics[labels[row], feature] += features[row, feature]
+
+
+@kernel
+def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
+    """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
+    members[:] = 0.0
+    statistics[:] = 0.0
+    add_by_label(features, labels, members, statistics)
 
 
 @kernel

@@ -204,10 +204,15 @@ def policy_digest(policy: Policy) -> str:
     return digest(policy, without="name")[:DIGEST_LENGTH]
 
 
+def exact_variables(study: Study) -> list[str]:
+    """Return the names of the variables whose sums no rule can round."""
+    return [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
+
+
 def check_study(study: Study, policy: Policy, silo: str) -> None:
     """Refuse a study that sets more than the silo's policy lets it, before any work is done."""
     limits = policy.limits
-    exact = [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
+    exact = exact_variables(study)
     if exact and policy.has_rules:
         raise PolicyRefusal(
             f"{silo}: {listing(exact)} can only leave as exact sums, and the silo's policy rounds; "

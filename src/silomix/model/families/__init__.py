@@ -13,6 +13,7 @@ from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.parameter import Parameter
 from silomix.model.families.poisson import Poisson
 from silomix.model.families.product import Product
+from silomix.model.families.student_t import StudentT
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, type[NumberFamily]] = {
     "gaussian": Gaussian,
     "gaussian-full": FullGaussian,
+    "student-t": StudentT,
     "poisson": Poisson,
     "negative-binomial": NegativeBinomial,
     "parameter": Parameter,  # of clusters sampled elsewhere: no column of a table

@@ -77,13 +77,14 @@ def log_bound(rows: Rows, labels: Ints, components: int, alpha: float, steps: in
     """
     cells = np.column_stack(rows.shard.cells)
     _, first, repeats = np.unique(cells, axis=0, return_index=True, return_counts=True)
-    family, features = rows.family, rows.family.features(rows.shard.some(first))
+    family, distinct = rows.family, rows.shard.some(first)
+    features = family.features(distinct)
     _, begun = np.unique(labels[first], return_inverse=True)
     shares = np.eye(int(begun.max()) + 1)[begun]
     best = -np.inf
     for step in range(steps + 1):
         weighted = shares * repeats[:, None]
-        members, sums = weighted.sum(axis=0), weighted.T @ features
+        members, sums = weighted.sum(axis=0), family.settle(distinct, features, weighted)
         if step:
             held = int((members >= FEWEST_ROWS).sum())
             if held < 2:
@@ -95,7 +96,10 @@ def log_bound(rows: Rows, labels: Ints, components: int, alpha: float, steps: in
             risen, best = bound > best + SMALLEST_GAIN, max(best, bound)
             if not risen:
                 break
-        # r_ic ∝ exp(ψ(α + N_c) + T(x_i) · E η_c)
-        scores = features @ family.expected_natural(sums).T + digamma(alpha + members)
-        shares = softmax(scores, axis=1)
+        # r_ic ∝ exp(ψ(α + N_c) + T(x_i) · E η_c), or near, where T is not known
+        if family.always_hides:
+            scores = family.log_density(distinct, family.medians(family.posterior(sums)))
+        else:
+            scores = features @ family.expected_natural(sums).T
+        shares = softmax(scores + digamma(alpha + members), axis=1)
     return best

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -63,9 +63,12 @@ class Family(ABC):
     Attributes
     ----------
     variables : in the order of the columns.
+    always_hides : whether `hides` is true of every row, so that no sums are known without
+        parameters.
     """
 
     variables: tuple[Variable, ...]
+    always_hides: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -129,7 +132,8 @@ class Family(ABC):
     def hides(self, cells: Array) -> Bools:
         """Tell which rows have a density that is no T · η, none: (row,).
 
-        Of such rows `features` is zero, and the next three methods are asked instead.
+        Of such rows `features` is what a chain begins with, or zero, and the next three methods
+        are asked instead.
         """
         return np.zeros(len(cells), dtype=np.bool_)
 

@@ -24,7 +24,7 @@ from silomix.model.families.dirichlet import SMALLEST_GAMMA
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from silomix.kernels.arrays import Array, Bools, Bytes, Floats, Reals, Rng
+    from silomix.kernels.arrays import Bools, Bytes, Floats, Reals, Rng
     from silomix.kernels.layout import KeptDraws
     from silomix.model.draws import Schedule
     from silomix.model.families.product import Product
@@ -95,10 +95,6 @@ class FeatureRows:
         seen, made = ~family.hides(shard), np.ascontiguousarray(made)
         return cls(family, made, seen, made if seen.all() else made[seen], shard.some(~seen))
 
-    def hidden_scores(self, parameters: Reals) -> Floats:
-        """Return log p of the hidden rows, less log_base, draw by draw: (draw, row, cluster)."""
-        return np.stack([self.family.log_density(self.hidden, own) for own in parameters])
-
     def draw(
         self, key: int, log_weights: Floats, parameters: Floats, out: tuple[Bytes, Floats, Floats]
     ) -> tuple[Floats, float]:
@@ -124,14 +120,8 @@ class FeatureRows:
         chosen = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
         drawn = self.family.complete(self.hidden, parameters, chosen, rng)
         labels[self.seen], labels[~self.seen] = some, chosen
-        add_hidden(chosen, drawn, members, statistics)
+        feature_rows.add_by_label(drawn, chosen, members, statistics)
         return drawn, log_likelihood + float(logsumexp(scores, axis=1).sum())
-
-
-def add_hidden(labels: Array, drawn: Floats, members: Floats, statistics: Floats) -> None:
-    """Add hidden rows to members, (cluster,), and statistics, (cluster, statistic), in place."""
-    np.add.at(members, labels, 1.0)
-    np.add.at(statistics, labels, drawn)
 
 
 def prepare(shard: Shard, components: int, alpha: float, family: Product) -> Plan:
@@ -156,7 +146,7 @@ def resume(plan: Plan, key: int, state: Bytes, _: int) -> Chain:
     drawn = rest.copy().view(np.float64).reshape(rows.hidden.rows, rows.features.shape[1])
     # in the order of `FeatureRows.draw`: sums must be the same to the last digit
     feature_rows.sum_by_label(rows.visible, labels[rows.seen], members, sums)
-    add_hidden(labels[~rows.seen], drawn, members, sums)
+    feature_rows.add_by_label(drawn, labels[~rows.seen], members, sums)
     return Chain(plan, key, labels.copy(), drawn, members, sums)
 
 

@@ -21,7 +21,7 @@ and four numbers of the posterior, (m, λ, a, b).
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaincinv, gammaln
@@ -56,6 +56,18 @@ class Gaussian(NumberFamily):
     parameter_words = ("mean", "sd")
     statistic_words = ("n", "Σx", "Σx²")
     posterior_words = ("m", "λ", "a", "b")
+
+    # rows that a spread is worth, of each that the mean is
+    spread_worth: ClassVar[float] = 1.0
+
+    def sums(self, statistics: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return rows, what they weigh, which is as many, Σx and Σx²: each (..., variable)."""
+        n, total, square = by_variable(statistics, 3)
+        return n, n, total, square
+
+    def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
+        """Return statistics with these sums: (..., statistic)."""
+        return flat(n, total, square)
 
     def describe(self, parameters: Reals) -> Floats:
         """Return mean and sd in the units of the table, or of its logarithms."""
@@ -110,9 +122,9 @@ class Gaussian(NumberFamily):
 
     def posterior(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return the numbers of the posterior: (..., posterior number)."""
-        n, total, square = by_variable(statistics, 3)
+        n, w, total, square = self.sums(statistics)
         m0, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
-        size = l0 + n
+        size = l0 + w
         mean = (l0 * m0 + total) / size
         b = b0 + 0.5 * (square + l0 * m0 * m0 - size * mean * mean)
         return flat(mean, size, a0 + 0.5 * n, np.maximum(b, SMALLEST_B))
@@ -127,7 +139,7 @@ class Gaussian(NumberFamily):
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return log p(cells), parameters integrated out: (..., variable)."""
-        n, _, _ = by_variable(statistics, 3)
+        n, _, _, _ = self.sums(statistics)
         _, l0, a0, b0 = by_variable(self.prior() if prior is None else prior, 4)
         _, size, a, b = by_variable(self.posterior(statistics, prior), 4)
         spread = gammaln(a) - gammaln(a0) + a0 * np.log(b0) - a * np.log(b)
@@ -142,10 +154,11 @@ class Gaussian(NumberFamily):
 
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: differences of such sums need not be."""
-        n, total, square = by_variable(statistics, 3)
-        rows, some = np.where(n > 0, n, 1.0), n > 0
-        least = total * total / rows
-        return flat(*(np.where(some, part, 0.0) for part in (n, total, np.maximum(square, least))))
+        n, w, total, square = self.sums(statistics)
+        some = (n > 0) & (w > 0)
+        least = total * total / np.where(some, w, 1.0)
+        parts = n, w, total, np.maximum(square, least)
+        return self.from_sums(*(np.where(some, part, 0.0) for part in parts))
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
@@ -156,11 +169,12 @@ class Gaussian(NumberFamily):
         _, l0, a0, b0 = by_variable(self.prior(), 4)
         variance, mean = (s * s).mean(axis=0), m.mean(axis=0)
         size = np.minimum(variance / np.maximum(m.var(axis=0), 1e-300), MOST_ROWS)
-        n = np.maximum(size - l0, 1e-3)
+        w = np.maximum(size - l0, 1e-3)
+        n = w * self.spread_worth
         b = variance * np.maximum(a0 + 0.5 * n - 1.0, 0.5)
-        x = mean * (l0 + n) / n
-        square = (2.0 * (b - b0) + (l0 + n) * mean * mean) / n
-        return flat(n, n * x, n * np.maximum(square, x * x + SMALLEST_B))
+        x = mean * (l0 + w) / w
+        square = (2.0 * (b - b0) + (l0 + w) * mean * mean) / w
+        return self.from_sums(n, w, w * x, w * np.maximum(square, x * x + SMALLEST_B))
 
     def medians(self, posterior: Floats) -> Floats:
         """Return the medians of the parameters: (..., parameter)."""
@@ -176,10 +190,10 @@ class Gaussian(NumberFamily):
     def score(self, parameters: Floats, statistics: Floats) -> Floats:
         """Return the gradient of the log-likelihood of rows with these sums: as `parameters`."""
         m, s = by_variable(parameters, 2)
-        n, total, square = by_variable(statistics, 3)
+        n, w, total, square = self.sums(statistics)
         precision = s**-2.0
-        squares = square - 2.0 * m * total + n * m * m
-        return flat((total - n * m) * precision, squares * precision / s - n / s)
+        squares = square - 2.0 * m * total + w * m * m
+        return flat((total - w * m) * precision, squares * precision / s - n / s)
 
     def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
         """Return the log density of the prior in (mean, sd), and its gradient."""
@@ -230,11 +244,11 @@ class Gaussian(NumberFamily):
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
-        n, total, square = by_variable(statistics, 3)
+        n, w, total, square = self.sums(statistics)
         m, s = by_variable(parameters, 2)
-        mean = _mean(n, total)
-        shrunk = self.worth(n, kappa)
-        squares = np.maximum(square - total * mean, 0.0) + n * shrunk * (mean - m) ** 2
+        mean = _mean(w, total)
+        shrunk = self.worth(w, kappa)
+        squares = np.maximum(square - total * mean, 0.0) + w * shrunk * (mean - m) ** 2
         fixed = -n * (0.5 * LOG_2PI + np.log(s)) + 0.5 * np.log(shrunk)
         return np.asarray(fixed - 0.5 * squares / (s * s))
 
@@ -242,30 +256,30 @@ class Gaussian(NumberFamily):
         self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng
     ) -> Floats:
         """Return the posterior numbers of (m, σ), silos' own means integrated out, exactly."""
-        n, total, square = by_variable(statistics, 3)
-        shrunk = self.worth(n, kappa[:, None, :])
-        mean = _mean(n, total)
-        weight, weighted = (n * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
+        n, w, total, square = self.sums(statistics)
+        shrunk = self.worth(w, kappa[:, None, :])
+        mean = _mean(w, total)
+        weight, weighted = (w * shrunk).sum(axis=0), (total * shrunk).sum(axis=0)
         squares = (square - (1.0 - shrunk) * total * mean).sum(axis=0)
-        found = self.posterior(flat(weight, weighted, squares))
+        found = self.posterior(self.from_sums(weight, weight, weighted, squares))
         found[..., 2::4] = PRIOR[2] + 0.5 * n.sum(axis=0)
         return found
 
     def draw_own(self, statistics: Floats, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared spreads."""
-        n, total, _ = by_variable(statistics, 3)
-        m, s = (np.broadcast_to(part, n.shape) for part in by_variable(parameters, 2))
+        _, w, total, _ = self.sums(statistics)
+        m, s = (np.broadcast_to(part, w.shape) for part in by_variable(parameters, 2))
         drifts, k = drifting(kappa[:, None, :])
-        centre = (k * m + total) / (k + n)
-        own = centre + s / np.sqrt(k + n) * rng.standard_normal(n.shape)
+        centre = (k * m + total) / (k + w)
+        own = centre + s / np.sqrt(k + w) * rng.standard_normal(w.shape)
         return flat(np.where(drifts, own, m), s)
 
     def near(self, statistics: Floats) -> Floats:
         """Return mean and spread of rows, the spread drawn towards the prior's."""
-        n, total, square = by_variable(statistics, 3)
-        rows = np.maximum(n, 1.0)
-        mean = total / rows
-        squares = np.maximum(square - rows * mean * mean, 0.0)
+        n, w, total, square = self.sums(statistics)
+        rows, weight = np.maximum(n, 1.0), np.maximum(w, 1.0)
+        mean = total / weight
+        squares = np.maximum(square - weight * mean * mean, 0.0)
         return flat(mean, np.sqrt((squares + 2 * PRIOR[3]) / (rows + 3.0)))
 
     def nothing(self) -> Floats:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # what the last axis of an argument is; and one that every block gets as it is
 VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS = range(5)
 
+# steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
+SETTLING = 8
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -100,6 +103,11 @@ class Product:
     def is_categorical(self) -> bool:
         """Whether all variables are categories, for which there are faster kernels."""
         return all(isinstance(block, Categorical) for block in self.blocks)
+
+    @property
+    def always_hides(self) -> bool:
+        """Whether every row hides something in one of the blocks."""
+        return any(block.always_hides for block in self.blocks)
 
     @cached_property
     def categories(self) -> Categorical:
@@ -188,6 +196,20 @@ class Product:
     def expected_features(self, shard: Shard, parameters: Floats) -> Floats:
         """Return E T(x) given what is seen of the rows, by cluster: (row, cluster, statistic)."""
         return np.asarray(side_by_side(self._of_rows("expected_features", shard, parameters)))
+
+    def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
+        """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
+
+        Where every row hides something, that is at its mean given the sums, after steps of EM.
+        """
+        sums = shares.T @ features
+        for _ in range(SETTLING if self.always_hides else 0):
+            at = self.medians(self.posterior(sums))
+            for cluster, own in enumerate(shares.T):
+                some = own > 0
+                features = self.expected_features(shard.some(some), at[[cluster]])[:, 0]
+                sums[cluster] = own[some] @ features
+        return np.asarray(sums)
 
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from silomix.model.families.product import Product
     from silomix.model.schema import Shard
 
+# numbers that are held at once where hidden rows are weighed under many draws
+ROOM = 2**24
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -108,15 +111,19 @@ class Rows:
         rows, logs = self._rows, np.log(weights)
         natural = self.family.columns(parameters)
         value, members, statistics = expected_sums(rows.visible, natural, logs, threads)
-        if rows.hidden.rows:
-            scores = rows.hidden_scores(parameters) + logs[:, None]
-            shares = softmax(scores, axis=2)
-            value += logsumexp(scores, axis=2).sum(axis=1)
-            members += shares.sum(axis=1)
-            for draw, own in enumerate(parameters):
-                features = self.family.expected_features(rows.hidden, own)
-                statistics[draw] += np.einsum("rc,rcf->cf", shares[draw], features)
+        for draw, own in enumerate(parameters if rows.hidden.rows else ()):
+            scores = self.family.log_density(rows.hidden, own) + logs[draw]
+            shares = softmax(scores, axis=1)
+            value[draw] += logsumexp(scores, axis=1).sum()
+            members[draw] += shares.sum(axis=0)
+            features = self.family.expected_features(rows.hidden, own)
+            statistics[draw] += np.einsum("rc,rcf->cf", shares, features)
         return value + self.log_base.sum(), members, statistics
+
+    def _log_densities(self, some: Ints, parameters: Floats) -> Floats:
+        """Return log p of some rows, less log_base, draw by draw: (draw, row, cluster)."""
+        shard = self.shard.some(some)
+        return np.stack([self.family.log_density(shard, own) for own in parameters])
 
     def membership(self, weights: Reals, parameters: Reals, threads: int = 1) -> RowMembership:
         """Return P(cluster | row) and ln p(row), averaged over draws.
@@ -135,9 +142,12 @@ class Rows:
         if rows.hidden.rows:
             shares, densities = np.empty((len(rows.seen), logs.shape[1])), np.empty(len(rows.seen))
             shares[rows.seen], densities[rows.seen] = found
-            scores = rows.hidden_scores(parameters) + logs[:, None]
-            shares[~rows.seen] = softmax(scores, axis=2).mean(axis=0)
-            densities[~rows.seen] = logsumexp(scores, axis=(0, 2)) - np.log(len(scores))
+            hidden, at_once = np.flatnonzero(~rows.seen), max(ROOM // logs.size, 1)
+            for first in range(0, len(hidden), at_once):
+                some = hidden[first : first + at_once]
+                scores = self._log_densities(some, parameters) + logs[:, None]
+                shares[some] = softmax(scores, axis=2).mean(axis=0)
+                densities[some] = logsumexp(scores, axis=(0, 2)) - np.log(len(scores))
             found = shares, densities
         return RowMembership(found[0], found[1] + self.log_base)
 
@@ -145,6 +155,8 @@ class Rows:
         """Return what the rows of each label add up to: (cluster, statistic)."""
         if self.family.is_categorical:
             return level_counts(self.shard.codes, self.shard.schema.sizes, labels, clusters)
+        if self.family.always_hides:
+            return self.family.settle(self.shard, self.features, np.eye(clusters)[labels])
         members, sums = np.zeros(clusters), np.zeros((clusters, self.features.shape[1]))
         sum_by_label(self.features, labels, members, sums)
         return sums
@@ -159,8 +171,7 @@ class Rows:
         scores = np.tensordot(self.features[some], self.family.natural(parameters), axes=(1, 2))
         hides = np.flatnonzero(~self._rows.seen[some])
         if len(hides):
-            apart = self.shard.some(np.arange(self.shard.rows)[some][hides])
-            found = [self.family.log_density(apart, own) for own in parameters]
-            scores[hides] = np.stack(found, axis=1)
+            apart = np.arange(self.shard.rows)[some][hides]
+            scores[hides] = np.swapaxes(self._log_densities(apart, parameters), 0, 1)
         logs = np.log(np.maximum(weights, SMALLEST_PROBABILITY))
         return np.asarray(log_softmax(scores + logs, axis=2))

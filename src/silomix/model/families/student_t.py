@@ -1,0 +1,193 @@
+"""Numbers with outliers: Student's t around a cluster's mean, each variable on its own.
+
+    x | m, σ ~ t_ν(m, σ), ν = 4, or   x | w ~ N(m, σ²/w),   w ~ Gamma(ν/2, ν/2),
+
+with the prior of `gaussian` for m and σ², in the units of the study. A t density is no T · η: no
+sums of x say what rows say of m and σ. So every row hides its weights w, one for each cell. Labels
+are drawn with w summed out, then w given the labels; given w, everything is as for `gaussian`, each
+row weighing w (Lange, Little and Taylor, 1989; Geweke, 1993). A far cell has a small w, so it
+hardly moves a mean. A missing cell is left out.
+
+Under drift a silo's mean is N(m, σ²/(κ + 1)) and σ is shared.
+
+Per variable there are two parameters, mean and scale, four numbers of the posterior, (m, λ, a, b),
+and six statistics of a row with weight w:
+
+    n, v = 1    rows, and rows that the scale is worth
+    w, wx, wx²  as 1, x and x² of `gaussian`
+    h           what T · η lacks of log p(x), at the parameters that w was drawn or expected at
+
+With E w for w, T · η is the bound of EM, so the evidence of such sums is a lower bound of that of
+the rows.
+
+What matching and releases know of a silo are its draws. Their evidence is that of normal rows whose
+posterior is as wide (`fit`): Fisher's information on the mean is (ν + 1)/(ν + 3) of a normal row's,
+that on ln σ is ν/(ν + 3), so n rows have Σw = n(ν + 1)/(ν + 3) and v = nν/(ν + 3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import digamma, gammaln
+from scipy.stats import t as student
+
+from silomix.model.families.family import by_variable, flat
+from silomix.model.families.gaussian import LOG_2PI, PRIOR, SMALLEST_B, Gaussian
+from silomix.model.families.numeric import ExactFamily
+
+if TYPE_CHECKING:
+    from silomix.kernels.arrays import Bools, Floats, Ints, Reals, Rng
+
+# ν: tails heavy enough for outliers, and a variance
+FREEDOM = 4.0
+# log of the t density at its centre, less that of the normal density
+LOG_PEAK = float(gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - 0.5 * np.log(FREEDOM / 2))
+# factors of this many variables are multiplied before a logarithm is taken: no product overflows
+AT_ONCE = 8
+# places with equal shares of a cluster's rows, where two clusters' densities are compared
+PLACES = student.ppf((np.arange(32) + 0.5) / 32, FREEDOM)
+
+
+class StudentT(ExactFamily, Gaussian):
+    """A block of Student-t variables: see `silomix.model.families.family.Family`."""
+
+    parameter_words = ("mean", "scale")
+    statistic_words = ("n", "Σv", "Σw", "Σwx", "Σwx²", "Σh")
+    always_hides = True
+    spread_worth = FREEDOM / (FREEDOM + 1)
+
+    def sums(self, statistics: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return Σv, Σw, Σwx and Σwx²: each (..., variable)."""
+        _, v, w, total, square, _ = by_variable(statistics, 6)
+        return v, w, total, square
+
+    def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
+        """Return statistics with these sums, of so many rows that Σw is what they tell of m."""
+        rows = w * (FREEDOM + 3) / (FREEDOM + 1)
+        return flat(rows, n, w, total, square, np.zeros(w.shape))
+
+    def _from_weights(self, cells: Floats, z: Floats, w: Floats) -> Floats:
+        """Return T(x) of cells z scales from the mean with weights w: (..., statistic)."""
+        left = LOG_PEAK - 0.5 * (FREEDOM + 1) * np.log1p(z * z / FREEDOM) + 0.5 * w * z * z
+        ones, known = np.ones(w.shape), ~np.isnan(cells)
+        parts = ones, ones, w, w * cells, w * cells * cells, left
+        return flat(*(np.where(known, part, 0.0) for part in parts))
+
+    def features(self, cells: Floats) -> Floats:
+        """Return T(x) of rows that all weigh one, for chains to begin with: (row, statistic)."""
+        return self._from_weights(cells, np.zeros(cells.shape), np.ones(cells.shape))
+
+    def hides(self, cells: Floats) -> Bools:
+        """Tell which rows hide something: all."""
+        return np.ones(len(cells), dtype=np.bool_)
+
+    def log_density(self, cells: Floats, parameters: Floats) -> Floats:
+        """Return log p of the known cells, in the units of the study: (row, cluster)."""
+        m, s = by_variable(parameters, 2)
+        logs = (~np.isnan(cells)).astype(np.float64) @ (LOG_PEAK - 0.5 * LOG_2PI - np.log(s)).T
+        factors = np.ones(logs.shape)
+        # variable by variable: arrays that stay in the cache
+        for place, (x, centre, scale) in enumerate(zip(cells.T, m.T, s.T, strict=True), start=1):
+            z = (x[:, None] - centre) / scale
+            factors *= np.fmax(1.0 + z * z / FREEDOM, 1.0)  # one for a missing cell
+            if place % AT_ONCE == 0 or place == len(m.T):
+                logs -= 0.5 * (FREEDOM + 1) * np.log(factors)
+                factors[:] = 1.0
+        return logs
+
+    def complete(self, cells: Floats, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
+        """Return T(x) with weights drawn: (row, statistic)."""
+        m, s = by_variable(parameters[labels], 2)
+        z = (cells - m) / s
+        w = rng.standard_gamma(0.5 * (FREEDOM + 1), z.shape) / (0.5 * (FREEDOM + z * z))
+        return self._from_weights(cells, z, w)
+
+    def expected_features(self, cells: Floats, parameters: Floats) -> Floats:
+        """Return T(x) with expected weights: (row, cluster, statistic)."""
+        m, s = by_variable(parameters, 2)
+        z = (cells[:, None] - m) / s
+        return self._from_weights(cells[:, None], z, (FREEDOM + 1) / (FREEDOM + z * z))
+
+    def natural(self, parameters: Reals) -> Floats:
+        """Return η: (..., statistic) from (..., parameter)."""
+        m, s = by_variable(parameters.astype(np.float64), 2)
+        precision = s**-2.0
+        return self._eta(-0.5 * LOG_2PI - np.log(s), m * m * precision, m * precision, precision)
+
+    def expected_natural(self, statistics: Floats) -> Floats:
+        """Return E η under the posterior: (..., statistic)."""
+        m, size, a, b = by_variable(self.posterior(statistics), 4)
+        peak = 0.5 * (digamma(a) - np.log(b) - LOG_2PI)
+        return self._eta(peak, m * m * a / b + 1.0 / size, m * a / b, a / b)
+
+    def _eta(self, peak: Floats, square: Floats, product: Floats, precision: Floats) -> Floats:
+        """Return η of what stands with v, and of m²/σ², m/σ² and 1/σ²."""
+        zeros = np.zeros(peak.shape)
+        return flat(zeros, peak, -0.5 * square, product, -0.5 * precision, zeros + 1.0)
+
+    def moments(self, parameters: Reals) -> Floats:
+        """Return E T(x), 0 for h, which says nothing of parameters: (..., statistic)."""
+        m, s = by_variable(parameters, 2)
+        ones = np.ones_like(m)
+        return flat(ones, ones, ones, m, m * m + s * s, 0.0 * ones)
+
+    def from_moments(self, moments: Floats) -> Floats:
+        """Return the parameters with these moments: (..., parameter)."""
+        v, w, total, square = self.sums(moments)
+        mean = total / w
+        return flat(mean, np.sqrt(np.maximum((square - total * mean) / v, SMALLEST_B)))
+
+    def nothing(self) -> Floats:
+        """Return the mean statistics that the prior has: (statistic,)."""
+        return np.tile([1.0, 1.0, 1.0, 0.0, PRIOR[3] / PRIOR[2], 0.0], len(self.variables))
+
+    def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
+        """Return log p(cells, weights), or a bound of log p(cells): (..., variable)."""
+        return super().log_evidence(statistics, prior) + by_variable(statistics, 6)[5]
+
+    def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
+        """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
+        found = super().log_marginal(statistics, parameters, kappa)
+        return found + by_variable(statistics, 6)[5]
+
+    def discount(self, statistics: Floats, kappa: Floats) -> Floats:
+        """Return the sums of the fewer rows that say as much of the shared parameters."""
+        worth = self.worth(self.sums(statistics)[1], kappa)
+        return np.asarray(statistics * np.repeat(worth, self.statistics, axis=-1))
+
+    def variances(self, mean: Floats, concentration: Floats) -> Floats:
+        """Return the posterior variances of mean and ln scale: (..., parameter)."""
+        v, w, _, _ = self.sums(mean)
+        s = by_variable(self.from_moments(mean), 2)[1]
+        return flat(s * s / (1.0 + w * concentration), 0.5 / (1.0 + v * concentration))
+
+    def problems(self, parameters: Reals, *, together: bool = True) -> str:
+        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
+        return super().problems(parameters).replace("standard deviations", "scales")
+
+    def mean_problems(self, mean: Floats) -> str:
+        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
+        v, w, total, square = self.sums(mean)
+        fits = (v > 0).all() and (w > 0).all() and (w * square >= total**2 * (1 - 1e-9)).all()
+        return "" if fits else "has means and mean squares that no numbers have"
+
+    def log_affinity(self, one: Floats, other: Floats) -> Floats:
+        """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable).
+
+        √(pq) is averaged over the mixture of p and q, at places with equal shares of each.
+        """
+        both = [
+            np.broadcast_arrays(*by_variable(part, 2)) for part in np.broadcast_arrays(one, other)
+        ]
+        x = np.concatenate([m[..., None] + s[..., None] * PLACES for m, s in both], axis=-1)
+        logs = [
+            -np.log(s) - 0.5 * (FREEDOM + 1) * np.log1p(((x - m) / s) ** 2 / FREEDOM)
+            for m, s in ((m[..., None], s[..., None]) for m, s in both)
+        ]
+        return np.asarray(np.log((1.0 / np.cosh(0.5 * (logs[0] - logs[1]))).mean(axis=-1)))
+
+    def spread(self, parameters: Floats) -> Floats:
+        """Return the standard deviations, larger than the scales: (..., variable)."""
+        return np.asarray(by_variable(parameters, 2)[1] * np.sqrt(FREEDOM / (FREEDOM - 2)))

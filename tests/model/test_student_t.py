@@ -1,0 +1,226 @@
+"""Numbers with outliers against SciPy: densities, weights, slopes, evidence, comparisons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases.family_oracles import Tailed, log_evidence, make_shard
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.integrate import quad
+
+from silomix.model.families import make_family
+from silomix.model.families.gaussian import Gaussian
+from silomix.model.families.rows import Rows
+from silomix.model.families.student_t import StudentT
+from silomix.model.prior import Prior
+from silomix.model.schema import Variable
+from silomix.study.policy import Policy
+
+nan = np.nan
+KINDS = (Tailed("x", 5.0, 2.0), Tailed("y"))
+CELLS = np.array([[-0.4, 3.0], [0.3, nan], [nan, 1.9], [25.0, 2.2], [0.2, 2.0], [nan, nan]])
+# P(|z| > LIMIT) is 6e-7 for each of some hundred numbers
+LIMIT = 5.0
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def family():
+    return StudentT(tuple(kind.variable for kind in KINDS))
+
+
+def some_parameters(rng, clusters=4):
+    """Mean and scale of x, then of y: (cluster, parameter)."""
+    m, s = rng.normal(0, 3, (clusters, 2)), rng.gamma(2.0, 0.5, (clusters, 2))
+    return np.stack([m, s], axis=-1).reshape(clusters, 4)
+
+
+def t_logpdf(cells, parameters):
+    """By SciPy, in the units of the study, 0 for a missing cell: (row, cluster, variable)."""
+    found = stats.t(4, parameters[:, ::2], parameters[:, 1::2]).logpdf(cells[:, None])
+    return np.where(np.isnan(cells)[:, None], 0.0, found)
+
+
+def test_every_row_hides_its_weights_and_has_the_density_of_its_known_cells(family, rng):
+    parameters = some_parameters(rng)
+    assert family.hides(CELLS).all()
+    found = family.log_density(CELLS, parameters)
+    assert_allclose(found, t_logpdf(CELLS, parameters).sum(axis=2))
+    data = stats.t(4, 5 + 2 * parameters[:, 0], 2 * parameters[:, 1]).logpdf(5 + 2 * CELLS[3, 0])
+    assert_allclose(
+        found[3] + family.log_base(CELLS)[3] - t_logpdf(CELLS, parameters)[3, :, 1], data
+    )
+    assert family.names() == [("x", "mean"), ("x", "scale"), ("y", "mean"), ("y", "scale")]
+
+
+def test_many_far_cells_do_not_overflow():
+    wide = StudentT(tuple(Variable(f"x{q}", kind="student-t") for q in range(300)))
+    cells, parameters = np.full((2, 300), 1e9), np.tile([0.0, 1e-3], (3, 300))
+    expected = 300 * stats.t(4, 0, 1e-3).logpdf(1e9)
+    assert_allclose(wide.log_density(cells, parameters), np.full((2, 3), expected))
+
+
+def test_completed_rows_have_the_density_that_they_were_completed_at(family, rng):
+    """T · η is log p(x) there, whether weights were drawn or expected, and below it elsewhere."""
+    parameters = some_parameters(rng, 3)
+    natural, known = family.natural(parameters), t_logpdf(CELLS, parameters).sum(axis=2)
+    for cluster in range(3):
+        drawn = family.complete(CELLS, parameters, np.full(len(CELLS), cluster), rng)
+        assert_allclose(drawn @ natural[cluster], known[:, cluster])
+        assert not drawn[-1].any()
+    expected = family.expected_features(CELLS, parameters)
+    values = np.einsum("rcf,df->rcd", expected, natural)
+    assert_allclose(np.einsum("rcc->rc", values), known)
+    assert (values <= known[:, None] + 1e-9).all()
+
+
+def test_weights_are_drawn_given_cell_and_cluster(family, rng):
+    """By Kolmogorov and Smirnov; the normal sums given weights are those of weighted rows."""
+    parameters, draws = some_parameters(rng, 2), 5000
+    for cell in (0.3, 25.0):
+        cells = np.tile([cell, nan], (draws, 1))
+        drawn = family.complete(cells, parameters, np.ones(draws, int), rng)
+        n, v, w, total, square = drawn[:, :5].T
+        z = (cell - parameters[1, 0]) / parameters[1, 1]
+        assert stats.kstest(w, stats.gamma(2.5, scale=2 / (4 + z * z)).cdf).pvalue > 1e-6
+        assert_array_equal([n, v], 1)
+        assert_allclose([total, square], [w * cell, w * cell**2])
+        mean = family.expected_features(cells[:1], parameters)[0, 1, 2]
+        assert abs(w.mean() - mean) <= LIMIT * w.std() / np.sqrt(draws)
+
+
+def test_given_weights_of_one_it_is_gaussian(family, rng):
+    """Method by method, but for the rows that a release stands for."""
+    normal = Gaussian(family.variables)
+    sums, theirs = (one.features(CELLS[:5]).sum(axis=0) for one in (family, normal))
+    sums[5::6] = 0.0
+    parameters = some_parameters(rng, 1)[0]
+    kappa = np.array([7.0, np.inf])
+    assert_allclose(family.posterior(sums), normal.posterior(theirs))
+    for name in ("log_evidence", "near", "known"):
+        assert_allclose(getattr(family, name)(sums), getattr(normal, name)(theirs), err_msg=name)
+    assert_allclose(family.score(parameters, sums), normal.score(parameters, theirs))
+    pair = [one.log_marginal(s, parameters, kappa) for one, s in ((family, sums), (normal, theirs))]
+    assert_allclose(*pair)
+    pair = [one.log_remainder(s, kappa) for one, s in ((family, sums), (normal, theirs))]
+    assert_allclose(*pair)
+    found = [one.from_moments(one.means(s)[0]) for one, s in ((family, sums), (normal, theirs))]
+    assert_allclose(*found)
+    # E η · T is the same, however η is split
+    values = [one.expected_natural(s) @ s for one, s in ((family, sums), (normal, theirs))]
+    assert_allclose(*values)
+
+
+def test_the_marginal_integrates_a_silos_own_mean_out(family, rng):
+    """Given weights, by quadrature."""
+    x, w, (m, s), kappa = rng.normal(size=5), rng.gamma(2.0, 0.5, 5), (0.4, 1.3), 6.0
+    sums = np.array([5, 5, w.sum(), (w * x).sum(), (w * x * x).sum(), 0.0])
+
+    def joint(own):
+        rows = stats.norm(own, s / np.sqrt(w)).logpdf(x).sum() - 0.5 * np.log(w).sum()
+        return np.exp(rows + stats.norm(m, s / np.sqrt(kappa + 1)).logpdf(own))
+
+    alone = StudentT(family.variables[:1])
+    found = alone.log_marginal(sums, np.array([m, s]), np.array([kappa]))
+    assert_allclose(found, np.log(quad(joint, m - 12 * s, m + 12 * s)[0]), rtol=1e-7)
+
+
+def test_the_score_of_expected_sums_is_the_slope_of_the_likelihood(rng):
+    """Fisher's identity: of the whole mixture, by central differences of SciPy's densities."""
+    shard = make_shard(KINDS, CELLS)
+    product = make_family(shard.schema, Prior())
+    weights, parameters = np.array([[0.3, 0.7]]), some_parameters(rng, 2)
+
+    def log_likelihood(at):
+        masses = np.exp(t_logpdf(CELLS, at.reshape(2, 4)).sum(axis=2)) @ weights[0]
+        return np.log(masses).sum()
+
+    value, _, statistics = Rows(shard, product).expected(weights, parameters[None])
+    assert_allclose(value - product.log_base(shard).sum(), log_likelihood(parameters))
+    steps = 1e-6 * np.eye(8)
+    flat = parameters.ravel()
+    rise = [log_likelihood(flat + e) - log_likelihood(flat - e) for e in steps]
+    slopes = product.score(parameters, statistics[0]).ravel()
+    assert_allclose(slopes, np.array(rise) / 2e-6, rtol=1e-5, atol=1e-6)
+
+
+def test_the_evidence_of_rows_is_a_close_bound(rng):
+    """Of rows without parameters, weights settle where the bound is within half a unit or so."""
+    cells = np.vstack([CELLS, rng.standard_t(4, (30, 2))])
+    shard = make_shard(KINDS, cells)
+    product = make_family(shard.schema, Prior())
+    sums = Rows(shard, product).sum_statistics(np.zeros(len(cells), int), 1)
+    found = product.log_evidence(sums).sum() + product.log_base(shard).sum()
+    exact = log_evidence(KINDS, cells)
+    assert exact - 1.5 < found < exact
+    # rows that all weigh one, as if there were no tails, are far off
+    normal = Gaussian(product.variables)
+    without = normal.log_evidence(normal.features(cells).sum(axis=0)).sum()
+    assert without + product.log_base(shard).sum() < exact - 20
+
+
+def test_moments_are_those_of_rows_and_their_weights(family, rng):
+    parameters, rows = some_parameters(rng, 1), 40_000
+    cells = parameters[0, ::2] + parameters[0, 1::2] * rng.standard_t(4, (rows, 2))
+    drawn = family.complete(cells, parameters, np.zeros(rows, int), rng)
+    apart = drawn.mean(axis=0) - family.moments(parameters)[0]
+    telling = np.arange(12) % 6 < 5  # h says nothing of parameters
+    assert (np.abs(apart) <= LIMIT * drawn.std(axis=0) / np.sqrt(rows) + 1e-12)[telling].all()
+    assert_allclose(family.from_moments(family.moments(parameters)), parameters)
+    assert_allclose(family.back(family.coordinates(parameters)), parameters)
+
+
+def test_draws_say_what_rows_they_saw(family, rng):
+    """The posterior of many rows is as wide as Fisher says, and so are the sums that stand in."""
+    rows, draws = 300, 4000
+    x, alone = rng.standard_t(4, (rows, 1)), StudentT(family.variables[:1])
+    parameters, kept = np.array([[0.0, 1.0]]), []
+    for _ in range(draws):
+        sums = alone.complete(x, parameters, np.zeros(rows, int), rng).sum(axis=0)
+        parameters = alone.draw(alone.posterior(sums), rng)[None]
+        kept.append(parameters)
+    mean, concentration = alone.means(alone.valid(alone.fit(np.array(kept))))
+    assert concentration[0, 0] == pytest.approx(rows, rel=0.25)
+    again = alone.draw(alone.posterior(mean[0] * concentration[0]), rng, draws)
+    spreads = [np.std(part, axis=0).ravel() for part in (kept, again)]
+    assert_allclose(spreads[1] / spreads[0], 1, rtol=0.15)
+    assert_allclose(again.mean(axis=0), np.mean(kept, axis=0)[0], atol=0.02)
+    assert alone.mean_problems(mean) == ""
+
+
+def test_affinity_is_the_integral(family, rng):
+    one, other = some_parameters(rng, 2)
+    found = np.exp(family.log_affinity(one, other))
+    for q in range(2):
+        p, r = (stats.t(4, part[2 * q], part[2 * q + 1]) for part in (one, other))
+        # evenly in the arc sine, which is fine at the centres and reaches far
+        x = np.sinh(np.linspace(-12, 12, 200_001))
+        known = np.trapezoid(np.sqrt(p.pdf(x) * r.pdf(x)), x)
+        assert found[q] == pytest.approx(known, abs=0.02)
+    assert_allclose(family.log_affinity(one, one), 0, atol=1e-12)
+    sd = stats.t(4, 0, one[1::2]).std()
+    assert_allclose(family.spread(one), sd)
+
+
+def test_equal_rows_leave_a_scale_above_zero(family, rng):
+    sums = family.features(np.full((500, 2), 0.7)).sum(axis=0)
+    assert (family.draw(family.posterior(sums), rng, 100)[..., 1::2] > 1e-3).all()
+
+
+def test_what_comes_from_elsewhere_is_checked(family, rng):
+    parameters = some_parameters(rng)
+    assert family.problems(parameters) == ""
+    parameters[0, 1] = 0.0
+    assert family.problems(parameters)
+    mean = family.nothing()
+    assert family.mean_problems(mean[None]) == ""
+    for place, value in ((2, 0.0), (1, -1.0), (4, -1.0)):
+        wrong = mean.copy()
+        wrong[place] = value
+        assert family.mean_problems(wrong[None])
+    assert family.breach(mean[None], np.full((1, 2), 20.0), np.array([20]), Policy())
