@@ -1,4 +1,4 @@
-"""Sweeps on features against an independent sampler, on a table of all kinds of variables."""
+"""Sweeps on features against an independent sampler, on tables of all kinds of variables."""
 
 from __future__ import annotations
 
@@ -16,30 +16,34 @@ from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 
-KINDS = (
-    *(Category("a"), Category("b", 3), Number("x", 54.0, 9.0), Number("y"), Count("n", 3.0)),
-    Overdispersed("v", 2.0),
-)
+MIXED = (Category("a"), Category("b", 3), Number("x", 54.0, 9.0), Number("y"), Count("n", 3.0))
+SPREAD = (Category("a"), Overdispersed("v", 2.0), Overdispersed("w", 3.0))
+# the parameters of two clusters that overlap
+CLUSTERS = {
+    MIXED: (
+        [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5]],
+        [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5]],
+    ),
+    SPREAD: ([[0.8, 0.2], [0.8, 2.0], [6.0, 0.5]], [[0.3, 0.7], [3.0, 0.5], [1.0, 4.0]]),
+}
 ROWS, COMPONENTS, ALPHA = 60, 3, 0.7
 BATCHES = 25
 
 
-def simulate(rng):
-    """Two clusters that overlap, with cells missing here and there: (row, variable)."""
-    first = [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5], [0.8, 2.0]]
-    second = [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5], [3.0, 0.3]]
+def simulate(kinds, rng):
+    """Two clusters, with cells missing here and there: (row, variable)."""
     truth = rng.random(ROWS) < 0.4
     columns = [
         np.where(truth, *(kind.draw_cells(np.tile(p, (ROWS, 1)), rng) for p in pair))
-        for kind, *pair in zip(KINDS, first, second, strict=True)
+        for kind, *pair in zip(kinds, *CLUSTERS[kinds], strict=True)
     ]
     cells = np.column_stack(columns)
     cells[rng.random(cells.shape) < 0.1] = np.nan
     return cells
 
 
-def ours(cells, seed, sweeps):
-    shard = make_shard(KINDS, cells)
+def ours(kinds, cells, seed, sweeps):
+    shard = make_shard(kinds, cells)
     family = make_family(shard.schema, Prior())
     plan = feature_sweeps.prepare(shard, COMPONENTS, ALPHA, family)
     kept = KeptDraws(
@@ -55,9 +59,9 @@ def ours(cells, seed, sweeps):
     return kept.labels, kept.weights.max(axis=1), kept.log_likelihood
 
 
-def theirs(cells, seed, sweeps):
+def theirs(kinds, cells, seed, sweeps):
     columns = []
-    for kind, x in zip(KINDS, cells.T, strict=True):
+    for kind, x in zip(kinds, cells.T, strict=True):
         if isinstance(kind, Number):
             facts = kind.location, kind.scale
             columns.append(("normal", facts, kind.location + kind.scale * x))
@@ -90,24 +94,24 @@ def disagreement(one, other):
     return float(2 * stats.t.sf(np.abs(z), df=BATCHES - 1).min() * len(z))
 
 
-def check(seed, sweeps):
-    cells = simulate(np.random.default_rng(seed))
-    reference = summaries(*theirs(cells, seed, sweeps))
-    assert disagreement(summaries(*ours(cells, seed, sweeps)), reference) > FALSE_ALARM
-    for place, value in (
-        ("gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5)),
-        ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4, 1e-3, 17))),
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"silomix.model.families.{place}", value)
-            wrong = summaries(*ours(cells, seed, sweeps))
-        assert disagreement(wrong, reference) < FALSE_ALARM
+WRONG_PRIOR = ("gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5))
+NO_DISPERSION = ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4, 1e-3, 17)))
 
 
-def test_agrees_with_an_independent_sampler_and_another_prior_does_not(seed):
-    check(seed, 2_500)
-
-
-@pytest.mark.slow
-def test_agrees_with_an_independent_sampler_for_long(seed):
-    check(seed, 60_000)
+@pytest.mark.parametrize(
+    ("kinds", "wrong", "sweeps"),
+    [
+        (MIXED, WRONG_PRIOR, 2_500),
+        (SPREAD, NO_DISPERSION, 1_000),
+        pytest.param(MIXED, WRONG_PRIOR, 60_000, marks=pytest.mark.slow),
+        pytest.param(SPREAD, NO_DISPERSION, 20_000, marks=pytest.mark.slow),
+    ],
+)
+def test_agrees_with_an_independent_sampler_and_a_wrong_model_does_not(
+    kinds, wrong, sweeps, seed, monkeypatch
+):
+    given = kinds, simulate(kinds, np.random.default_rng(seed)), seed, sweeps
+    reference = summaries(*theirs(*given))
+    assert disagreement(summaries(*ours(*given)), reference) > FALSE_ALARM
+    monkeypatch.setattr(f"silomix.model.families.{wrong[0]}", wrong[1])
+    assert disagreement(summaries(*ours(*given)), reference) < FALSE_ALARM
