@@ -6,6 +6,7 @@ from itertools import groupby
 
 import numpy as np
 from cases.family_oracles import Overdispersed
+from cases.sampler_cases import RAW
 from cases.sweep_twin import fold, uniform
 from scipy import stats
 from scipy.special import logsumexp
@@ -68,7 +69,7 @@ def log_density(shard, parameters):
         else:
             total += log_joint_density(cells, parameters[:, place : place + 9])
             place += 9
-        if kind not in ("poisson", "exponential"):
+        if kind not in RAW:
             total -= np.where(np.isnan(cells), 0.0, scales).sum(axis=1)[:, None]
     return total
 

@@ -22,7 +22,7 @@ def random_shard(seed, rows, sizes, missing):
     return shard_of(np.stack(columns, axis=1).astype(dtype), sizes)
 
 
-RAW = ("poisson", "exponential")
+RAW = ("poisson", "negative-binomial", "exponential")
 
 
 def mixed_shard(seed, rows, sizes, numbers, missing):

@@ -1,4 +1,4 @@
-"""Sweeps on features against an independent sampler, on a table of all kinds of variables."""
+"""Sweeps on features against an independent sampler, on tables of all kinds of variables."""
 
 from __future__ import annotations
 
@@ -16,21 +16,28 @@ from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
 
-CATEGORIES, COUNTS = (Category("a"), Category("b", 3)), (Count("n", 3.0), Overdispersed("v", 2.0))
-MIXED = (*CATEGORIES, Number("x", 54.0, 9.0), Number("y"), *COUNTS)
-TAILED = (*CATEGORIES, Tailed("x", 54.0, 9.0), Tailed("y"), *COUNTS)
+MIXED = (Category("a"), Category("b", 3), Number("x", 54.0, 9.0), Number("y"), Count("n", 3.0))
+TAILED = (Category("a"), Category("b", 3), Tailed("x", 54.0, 9.0), Tailed("y"), Count("n", 3.0))
+SPREAD = (Category("a"), Overdispersed("v", 2.0), Overdispersed("w", 3.0))
+# the parameters of two clusters that overlap
+CLUSTERS = {
+    MIXED: (
+        [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5]],
+        [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5]],
+    ),
+    SPREAD: ([[0.8, 0.2], [0.8, 2.0], [6.0, 0.5]], [[0.3, 0.7], [3.0, 0.5], [1.0, 4.0]]),
+}
+CLUSTERS[TAILED] = CLUSTERS[MIXED]
 ROWS, COMPONENTS, ALPHA = 60, 3, 0.7
 BATCHES = 25
 
 
 def simulate(kinds, rng):
-    """Two clusters that overlap, with cells missing here and there: (row, variable)."""
-    first = [[0.8, 0.2], [0.6, 0.3, 0.1], [-0.6, 0.7], [0.5, 0.4], [1.5], [0.8, 2.0]]
-    second = [[0.3, 0.7], [0.2, 0.2, 0.6], [0.7, 0.5], [-0.3, 0.8], [4.5], [3.0, 0.3]]
+    """Two clusters, with cells missing here and there: (row, variable)."""
     truth = rng.random(ROWS) < 0.4
     columns = [
         np.where(truth, *(kind.draw_cells(np.tile(p, (ROWS, 1)), rng) for p in pair))
-        for kind, *pair in zip(kinds, first, second, strict=True)
+        for kind, *pair in zip(kinds, *CLUSTERS[kinds], strict=True)
     ]
     cells = np.column_stack(columns)
     cells[rng.random(cells.shape) < 0.1] = np.nan
@@ -90,23 +97,25 @@ def disagreement(one, other):
     return float(2 * stats.t.sf(np.abs(z), df=BATCHES - 1).min() * len(z))
 
 
+WRONG_PRIOR = ("gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5))
+NO_DISPERSION = ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4, 1e-3, 17)))
+
+
 @pytest.mark.parametrize(
-    ("kinds", "sweeps"),
+    ("kinds", "wrong", "sweeps"),
     [
-        (MIXED, 2_500),
-        *(pytest.param(kinds, 60_000, marks=pytest.mark.slow) for kinds in (MIXED, TAILED)),
-        pytest.param(TAILED, 8_000, marks=pytest.mark.slow),
+        (MIXED, WRONG_PRIOR, 2_500),
+        (SPREAD, NO_DISPERSION, 1_000),
+        pytest.param(MIXED, WRONG_PRIOR, 60_000, marks=pytest.mark.slow),
+        pytest.param(SPREAD, NO_DISPERSION, 20_000, marks=pytest.mark.slow),
+        *(pytest.param(TAILED, WRONG_PRIOR, n, marks=pytest.mark.slow) for n in (8_000, 60_000)),
     ],
 )
-def test_agrees_with_an_independent_sampler_and_another_prior_does_not(kinds, sweeps, seed):
-    cells = simulate(kinds, np.random.default_rng(seed))
-    reference = summaries(*theirs(kinds, cells, seed, sweeps))
-    assert disagreement(summaries(*ours(kinds, cells, seed, sweeps)), reference) > FALSE_ALARM
-    for place, value in (
-        ("gaussian.PRIOR", (0.0, 1.0, 3.0, 1.5)),
-        ("negative_binomial.DISPERSIONS", np.append(0, np.geomspace(1e-4, 1e-3, 17))),
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(f"silomix.model.families.{place}", value)
-            found = summaries(*ours(kinds, cells, seed, sweeps))
-        assert disagreement(found, reference) < FALSE_ALARM
+def test_agrees_with_an_independent_sampler_and_a_wrong_model_does_not(
+    kinds, wrong, sweeps, seed, monkeypatch
+):
+    given = kinds, simulate(kinds, np.random.default_rng(seed)), seed, sweeps
+    reference = summaries(*theirs(*given))
+    assert disagreement(summaries(*ours(*given)), reference) > FALSE_ALARM
+    monkeypatch.setattr(f"silomix.model.families.{wrong[0]}", wrong[1])
+    assert disagreement(summaries(*ours(*given)), reference) < FALSE_ALARM

@@ -230,8 +230,9 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
         means, spreads = parameters[:, 0], family.spread(parameters)[:, 0]
         heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
-            # the spread of a raw number follows from its mean, and a parameter has none
-            yield Cell(amount(mean), colour, f"sd {amount(sd)}" if family.units == "scaled" else "")
+            # where the mean is all there is, the spread follows from it
+            note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""
+            yield Cell(amount(mean), colour, note)
 
     caption = "Means, and in small print standard deviations; numbers down, clusters across"
     if posterior.study.table_schema.of_parameters:

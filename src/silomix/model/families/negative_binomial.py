@@ -23,14 +23,15 @@ at any α, as under drift, and the log probability of each α.
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
+from scipy.special import betaincinv, digamma, gammaincinv, logsumexp, softmax
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
+from silomix.model.families import dispersion
+from silomix.model.families.dispersion import DISPERSIONS, POINTS, log1p_over, log_normaliser
 from silomix.model.families.family import SMALLEST, by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
@@ -40,55 +41,8 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array, Floats, Reals, Rng
 
-# Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
-DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
-POINTS = len(DISPERSIONS)
-# log probability of a dispersion that was not drawn
-NEVER = -1e30
 # of the dispersion's coordinate: one row tells as much of it as of the root of a mean
 ROOT_8 = np.sqrt(8.0)
-
-
-def log_rising(x: Floats) -> Floats:
-    """Return L_α(x) at every α but 0: (..., point)."""
-    r = 1.0 / DISPERSIONS[1:]
-    return gammaln(x[..., None] + r) - gammaln(r) - x[..., None] * np.log(r)
-
-
-def log1p_over(m: Floats, alpha: Floats) -> Floats:
-    """Return ln(1 + αm)/α, m at α = 0."""
-    some = np.where(alpha > 0, alpha, 1.0)
-    return np.where(alpha > 0, np.log1p(some * m) / some, m)
-
-
-def log_normaliser(shape: Floats, rate: Floats, alpha: Floats) -> Floats:
-    """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
-    r = 1.0 / np.where(alpha > 0, alpha, 1.0)
-    curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
-    return np.where(alpha > 0, curved, gammaln(shape) - shape * np.log(rate))
-
-
-def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
-    """Draw m from the law that `log_normaliser` is of: r times a ratio of gammas."""
-    some = np.where(alpha > 0, alpha, 1.0)
-    below = np.where(alpha > 0, some * rng.standard_gamma(rate / some + 1.0), rate)
-    return np.asarray(np.maximum(rng.standard_gamma(shape) / below, SMALLEST))
-
-
-@cache
-def some_counts() -> tuple[Floats, Floats]:
-    """Return counts that stand for all, few of the large ones.
-
-    Returns
-    -------
-    worth : (place,), log of how many counts each is over x!; features : (place, statistic), T(x).
-    """
-    # each of the first; then steps that grow as a Poisson variable widens, and then with x
-    t = np.arange(241.0)
-    edges = 31.5 + t + t * t / 8.0 + 1e-3 * np.expm1(t / 10.0)
-    x = np.concatenate([np.arange(32.0), 0.5 * (edges[1:] + edges[:-1])])
-    worth = np.log(np.concatenate([np.ones(32), np.diff(edges)])) - gammaln(x + 1.0)
-    return worth, np.column_stack([np.ones(len(x)), x, log_rising(x)])
 
 
 class NegativeBinomial(ExactFamily):
@@ -121,27 +75,25 @@ class NegativeBinomial(ExactFamily):
         ways = (alpha[..., None] - DISPERSIONS[:-1]) / steps
         # at a point, the mean of those on both sides
         sides = 1.0 * ((ways >= 0) & (ways < 1)) + ((ways > 0) & (ways <= 1))
-        slopes = 0.5 * sides / steps
         parts = -np.diff(np.clip(ways, 0.0, 1.0), prepend=1.0, append=0.0)
-        return parts, -np.diff(slopes, prepend=0.0, append=0.0)
+        return parts, -np.diff(0.5 * sides / steps, prepend=0.0, append=0.0)
 
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
-        known = ~np.isnan(cells)
-        x = np.where(known, cells, 0.0)
-        return flat(known, x, *np.moveaxis(log_rising(x), -1, 0))
+        x = np.nan_to_num(cells)
+        return flat(~np.isnan(cells), x, *np.moveaxis(dispersion.log_rising(x), -1, 0))
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
         m, alpha = self._parameters(parameters)
         parts, _ = self._between(alpha)
-        softer = log1p_over(m[..., None], DISPERSIONS)
+        softer = log1p_over(m[..., None])
         constant, odds = -(parts * softer).sum(-1), -(parts * softer * DISPERSIONS).sum(-1)
         return flat(constant, np.log(m) + odds, *np.moveaxis(parts[..., 1:], -1, 0))
 
     def _log_masses(self, parameters: Reals) -> Floats:
         """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
-        worth, features = some_counts()
+        worth, features = dispersion.some_counts()
         natural = np.stack(by_variable(self.natural(parameters), POINTS + 1), axis=-1)
         return natural @ features.T + worth
 
@@ -149,7 +101,10 @@ class NegativeBinomial(ExactFamily):
         """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
         if parameters.ndim > 2:  # draw by draw: places of all of them would fill the memory
             return np.array([self.moments(own) for own in parameters])
-        masses, features = softmax(self._log_masses(parameters), axis=-1), some_counts()[1]
+        masses, features = (
+            softmax(self._log_masses(parameters), axis=-1),
+            dispersion.some_counts()[1],
+        )
         m, _ = self._parameters(parameters)
         # the mean is known, and L rises by about ln(1 + αm) with x
         missed = m[..., None] - masses @ features[:, 1:2]
@@ -164,22 +119,18 @@ class NegativeBinomial(ExactFamily):
 
     def _log_likelihoods(self, n: Floats, total: Floats, rising: Floats, m: Floats) -> Floats:
         """Return log p of rows at each dispersion: (..., variable, point)."""
-        softer = log1p_over(m[..., None], DISPERSIONS)
-        return (
-            rising
-            + (total * np.log(m))[..., None]
-            - softer * (n[..., None] + total[..., None] * DISPERSIONS)
-        )
+        times = n[..., None] + total[..., None] * DISPERSIONS
+        return rising + (total * np.log(m))[..., None] - times * log1p_over(m[..., None])
 
     def inside(self, parameters: Floats) -> Floats:
         """Return a mean above zero, and a dispersion that there is."""
         return flat(*self._parameters(parameters))
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
-        """Return log ratios of means, and of a row's variance to Poisson's at the location."""
+        """Return log ratios of means, and of variances of rows with a typical mean."""
         (m, alpha), (mean, overall) = self._parameters(parameters), self._parameters(whole)
-        ratio = (1.0 + alpha * self.locations) / (1.0 + overall * self.locations)
-        return flat(np.log(m / mean), np.log(ratio))
+        logs = (np.log1p(part * (1.0 + self.locations)) for part in (alpha, overall))
+        return flat(np.log(m / mean), next(logs) - next(logs))
 
     def prior(self) -> Floats:
         """Return the numbers of the prior: (posterior number,)."""
@@ -192,7 +143,7 @@ class NegativeBinomial(ExactFamily):
         n, total, rising = self._sums(statistics)
         a, b, _, logs = self._numbers(self.prior() if prior is None else prior)
         laws = [(a, b), (a + total, b + n)]
-        before, after = (log_normaliser(s[..., None], t[..., None], DISPERSIONS) for s, t in laws)
+        before, after = (log_normaliser(s[..., None], t[..., None]) for s, t in laws)
         joint = logs + (rising + after - before)
         return *laws[1], joint, logsumexp(joint, axis=-1) - logsumexp(logs, axis=-1)
 
@@ -210,9 +161,9 @@ class NegativeBinomial(ExactFamily):
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
         shape, rate, gamma, logs = self._numbers(posterior)
         size = shape.shape if draws is None else (draws, *shape.shape)
-        alpha = draw_dispersions(logs, rng, size)
+        alpha = dispersion.draw_dispersions(logs, rng, size)
         shape, rate = (np.broadcast_to(part, size) for part in (shape, rate))
-        return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
+        return flat(dispersion.draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
@@ -228,10 +179,8 @@ class NegativeBinomial(ExactFamily):
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: those of L are least where all counts are equal."""
         n, total, rising = self._sums(np.maximum(statistics, 0.0))
-        total = np.where(n > 0, total, 0.0)
-        least = n[..., None] * log_rising(total / np.where(n > 0, n, 1.0))
-        rising = np.where(n[..., None] > 0, np.maximum(rising[..., 1:], least), 0.0)
-        return flat(n, total, *np.moveaxis(rising, -1, 0))
+        least = n[..., None] * dispersion.log_rising(total / np.where(n > 0, n, 1.0))
+        return flat(n, total, *np.moveaxis(np.maximum(rising[..., 1:], least), -1, 0))
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
@@ -241,10 +190,9 @@ class NegativeBinomial(ExactFamily):
         """
         m, alpha = self._parameters(draws)
         a0, b0, _, _ = self._numbers(self.prior())
-        mean, variance = m.mean(axis=0), np.maximum(m.var(axis=0), 1e-300)
-        rate = (m + alpha * m * m).mean(axis=0) / variance + alpha.mean(axis=0)
-        rate = np.minimum(rate, MOST_ROWS)
-        n, total = np.maximum(rate - b0, 1e-3), np.maximum(mean * rate - a0, 0.0)
+        rate = (m + alpha * m * m).mean(axis=0) / np.maximum(m.var(axis=0), 1e-300)
+        rate = np.minimum(rate + alpha.mean(axis=0), MOST_ROWS)
+        n, total = np.maximum(rate - b0, 1e-3), np.maximum(m.mean(axis=0) * rate - a0, 0.0)
         parts = self._between(alpha)[0].mean(axis=0)
         sums = np.zeros((*n.shape[:-1], self.statistics.sum()))
         for point, part in zip(DISPERSIONS, np.moveaxis(parts, -1, 0), strict=True):
@@ -260,8 +208,7 @@ class NegativeBinomial(ExactFamily):
         at_zero = gammaincinv(shape, 0.5) / rate
         means = np.concatenate([at_zero[..., None], r * p / (1.0 - p)], axis=-1)
         below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
-        alpha = DISPERSIONS[np.minimum(below, POINTS - 1)]
-        return flat((masses * means).sum(axis=-1), alpha)
+        return flat((masses * means).sum(axis=-1), DISPERSIONS[below])
 
     def variances(self, mean: Floats, concentration: Floats) -> Floats:
         """Return the posterior variances of the coordinates: (..., parameter)."""
@@ -282,47 +229,36 @@ class NegativeBinomial(ExactFamily):
         """Return log p(α) p(m | α) of the prior: (..., variable, point)."""
         a, b, _, logs = self._numbers(self.prior())
         a, b, m = a[..., None], b[..., None], m[..., None]
-        softer = log1p_over(m, DISPERSIONS)
+        softer = log1p_over(m)
         law = (a - 1.0) * np.log(m) - ((a + 1.0) * DISPERSIONS + b) * softer
-        return logs + law - log_normaliser(a, b, DISPERSIONS)
+        return logs + law - log_normaliser(a, b)
 
     def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
         """Return the log density of the prior, and its gradient."""
         m, alpha = self._parameters(parameters)
         a, b, _, _ = self._numbers(self.prior())
         (parts, slopes), values = self._between(alpha), self._log_means(m)
-        down = ((a + 1.0)[..., None] * DISPERSIONS + b[..., None]) / (
-            1 + DISPERSIONS * m[..., None]
-        )
-        by_mean = (a - 1.0) / m - (parts * down).sum(axis=-1)
+        down = (a[..., None] + 1.0) * DISPERSIONS + b[..., None]
+        by_mean = (a - 1.0) / m - (parts * down / (1.0 + DISPERSIONS * m[..., None])).sum(axis=-1)
         return 0.0, float((parts * values).sum()), flat(by_mean, (slopes * values).sum(axis=-1))
 
     def coordinates(self, parameters: Reals) -> Floats:
         """Return the roots of the means, and logs of the variance over Poisson's: free."""
         m, alpha = self._parameters(parameters)
-        return flat(np.sqrt(m), np.log1p(alpha * self._typical()) / ROOT_8)
+        return flat(np.sqrt(m), np.log1p(alpha * (1.0 + self.locations)) / ROOT_8)
 
     def back(self, coordinates: Floats) -> Floats:
         """Return the parameters at these coordinates."""
         root, log = by_variable(coordinates, 2)
-        alpha = np.expm1(ROOT_8 * log) / self._typical()
+        alpha = np.expm1(ROOT_8 * log) / (1.0 + self.locations)
         return flat(np.maximum(root, 0.0) ** 2, np.clip(alpha, 0.0, DISPERSIONS[-1]))
-
-    def _typical(self) -> Floats:
-        return np.maximum(self.locations, SMALLEST_MEAN)
-
-    def problems(self, parameters: Reals, *, together: bool = True) -> str:
-        """Say what is wrong with parameters from elsewhere; nothing where all is well."""
-        m, alpha = by_variable(parameters, 2)
-        fits = (m >= 0).all() and ((alpha >= 0) & (alpha <= DISPERSIONS[-1])).all()
-        return "" if fits else "has means or dispersions out of range"
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        one, x, _ = self._sums(mean)
-        fits = (one == 1).all() and (x >= 0).all()
-        fits = fits and np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
-        return "" if fits else f"has means that no {self.word} have"
+        near = np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
+        return (
+            "" if near and (self.known(mean) == 1).all() else f"has means that no {self.word} have"
+        )
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
@@ -356,15 +292,15 @@ class NegativeBinomial(ExactFamily):
         for place, point in enumerate(DISPERSIONS):
             after = log_normaliser(k * m + total, k + n, point)
             logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
-        alpha = draw_dispersions(logs, rng, m.shape)
+        alpha = dispersion.draw_dispersions(logs, rng, m.shape)
         some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
         shapes = np.broadcast_to(k * m, total.shape)
         tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)
-        above = rng.standard_gamma(total + n / some)
-        odds = above / rng.standard_gamma(shapes + k / some + 1.0)
+        odds = rng.standard_gamma(total + n / some) / rng.standard_gamma(shapes + k / some + 1.0)
         exposure = k * np.log1p(np.where(curved, odds, n / k)).sum(axis=0)
         pull = some * rng.standard_gamma(a + b / some + 1.0) / (1.0 + some * m)
-        drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, NEVER)
+        # as good as −∞, also in single precision
+        drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, -1e30)
         rate = exposure + np.where(curved, pull, b)
         numbers = a + tables.sum(axis=0), rate, np.ones(m.shape), *np.moveaxis(drawn, -1, 0)
         alike = self.posterior(statistics.sum(axis=0))
@@ -375,14 +311,12 @@ class NegativeBinomial(ExactFamily):
         n, total, _ = self._sums(statistics)
         m, alpha = (np.broadcast_to(part, n.shape) for part in self._parameters(parameters))
         drifts, k = drifting(kappa[:, None, :])
-        own = draw_means(k * m + total, k + n, alpha, rng)
+        own = dispersion.draw_means(k * m + total, k + n, alpha, rng)
         return flat(np.where(drifts, own, m), alpha)
 
     def near(self, statistics: Floats) -> Floats:
-        """Return the posterior means of the means, and medians of the dispersions."""
-        numbers = self.posterior(statistics)
-        shape, rate, _, _ = self._numbers(numbers)
-        return flat(shape / rate, by_variable(self.medians(numbers), 2)[1])
+        """Return the medians given the prior: (..., parameter)."""
+        return self.medians(self.posterior(statistics))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of the counts: (..., variable)."""
@@ -400,12 +334,5 @@ class NegativeBinomial(ExactFamily):
         alike = logsumexp(np.concatenate([logs, same[None]]), axis=0) - np.log(len(logs) + 1.0)
         for size, known in product(SIZES, (same, alike)):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
-            law = size * mean, np.full(len(mean), size), no
-            yield flat(*law, *np.moveaxis(known, -1, 0)), against
-
-
-def draw_dispersions(logs: Floats, rng: Rng, size: tuple[int, ...]) -> Floats:
-    """Draw one of the dispersions by log probabilities, (..., point): `size`."""
-    reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
-    thresholds = rng.random(size) * reached[..., -1]
-    return DISPERSIONS[(reached <= thresholds[..., None]).sum(axis=-1)]
+            shapes, rates = np.broadcast_arrays(size * mean, size)
+            yield flat(shapes, rates, no, *np.moveaxis(known, -1, 0)), against

@@ -118,7 +118,8 @@ class NumberFamily(Family):
 
     def problems(self, parameters: Reals, *, together: bool = True) -> str:
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
-        return "" if (parameters >= 0).all() else f"has {self.parameter_words[0]}s below zero"
+        words = "s or ".join(self.parameter_words)
+        return "" if (parameters >= 0).all() else f"has {words}s below zero"
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
