@@ -512,8 +512,8 @@ def test_numbers_and_lists_of_numpy_are_taken():
 
 
 WRONG_CALLS = [
-    ({"itertions": 5}, "itertions is no keyword (did you mean 'iterations'?)"),
-    ({"transport": 5}, "transport is no keyword; the keywords are title, seed"),
+    ({"itertions": 5}, "itertions is not a keyword (did you mean 'iterations'?)"),
+    ({"transport": 5}, "transport is not a keyword; the keywords are title, seed"),
     ({"preset": "papers"}, "preset='papers' is not known (did you mean 'paper'?); choose one of"),
     ({"iterations": -5}, "iterations is -5; it must be at least 1"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),

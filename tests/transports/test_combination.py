@@ -268,8 +268,8 @@ WRONG = {
     "too large": (None, {"smallest": 2.0}, "no component has a weight of smallest=2"),
     "unknown word": (None, {"aggregation": "mean"}, "aggregation='mean' is not known"),
     "no such number": (None, {"rows": {"north": 1}}, "rows is 1; it must be a whole number"),
-    "a polish": (None, {"polish": 3}, "polish is no keyword"),
-    "unknown keyword": (None, {"drfit": "none"}, "drfit is no keyword .did you mean 'drift'"),
+    "a polish": (None, {"polish": 3}, "polish is not a keyword"),
+    "unknown keyword": (None, {"drfit": "none"}, "drfit is not a keyword .did you mean 'drift'"),
 }
 
 

@@ -172,6 +172,11 @@ def infer_schema(
         else:
             found += _infer_variables(frame, name, kinds.get(name), missing, label)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
+    joint = [variable.name for variable in found if variable.kind == "gaussian-full"]
+    if len(joint) == 1:
+        text = f"{where}: column {joint[0]!r} alone is 'gaussian-full', which for one column is the"
+        text += " same as 'gaussian'; declare it so: a policy can round its sums then"
+        warnings.warn(text, DataWarning, stacklevel=2)
     told = guess_told(found, kinds, "kinds")
     if told:
         logger.info(told)

@@ -356,7 +356,8 @@ def release_given(
         raise PolicyRefusal(
             f"{silo}: its policy {policy.name!r} has a minimum count or rounds, and nobody can "
             "tell how much one row moves a posterior that was sampled elsewhere; let the policy's "
-            "owner choose one without rules, such as 'open', or fit the rows with silomix"
+            "owner choose one without rules, such as --policy open, or fit the rows with silomix "
+            "(`silomix study --preset files`)"
         )
     (block,) = family.blocks
     weights, free = given.stacked

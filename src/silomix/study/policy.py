@@ -210,9 +210,9 @@ def check_study(study: Study, policy: Policy, silo: str) -> None:
     exact = [v.name for v in study.table_schema.numbers if not KINDS[v.kind].has_rules]
     if exact and policy.has_rules:
         raise PolicyRefusal(
-            f"{silo}: {listing(exact)} can only leave as exact sums of products, and the silo's "
-            "policy rounds; declare them gaussian in the study, or let the policy's owner set "
-            "minimum_count to 0 and round_to to 1"
+            f"{silo}: {listing(exact)} can only leave as exact sums of products, and its policy "
+            f"{policy.name!r} rounds; make the study with --preset files and declare them "
+            "gaussian, or let the policy's owner choose one without rules, such as --policy open"
         )
     schedule, weighing = study.sampling, study.aggregation
     asks = weighing.method == "vcmc" and weighing.oracle == "federated"
