@@ -124,5 +124,7 @@ def test_the_planted_clusters_are_found_and_intervals_cover(cases):
 @pytest.mark.statistical
 def test_rows_that_count_twice_are_noticed(cases):
     """A planted fault: each silo under two names makes intervals by √2 too narrow."""
-    twice = [combine(case.draws | {f"{s} again": d for s, d in case.draws.items()}) for case in cases]
+    twice = [
+        combine(case.draws | {f"{s} again": d for s, d in case.draws.items()}) for case in cases
+    ]
     assert np.mean([inside(posterior) for posterior in twice]) < 0.9

@@ -172,11 +172,9 @@ def infer_schema(
         else:
             found += _infer_variables(frame, name, kinds.get(name), missing, label)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
-    joint = [variable.name for variable in found if variable.kind == "gaussian-full"]
-    if len(joint) == 1:
-        text = f"{where}: column {joint[0]!r} alone is 'gaussian-full', which for one column is the"
-        text += " same as 'gaussian'; declare it so: a policy can round its sums then"
-        warnings.warn(text, DataWarning, stacklevel=2)
+    if list(kinds.values()).count("gaussian-full") == 1:
+        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
+        _warn(f"{text}; declare it so, since a policy can round its sums, or add another")
     told = guess_told(found, kinds, "kinds")
     if told:
         logger.info(told)
