@@ -13,7 +13,7 @@ demo: .venv/.core
 test: .venv/.dev
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
-slow: .venv/.dev
+slow: .venv/.slow
 	$(BIN)/pytest -m slow
 	$(BIN)/python reproduction/cells.py --datasets 40
 
@@ -91,6 +91,11 @@ release: .venv/.release
 	@echo "installing silomix and its test tools"
 	@$(PIP) -e '.[dev]'
 	@touch $@ .venv/.core
+
+.venv/.slow: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing silomix, its test tools and other samplers"
+	@$(PIP) -e '.[dev,samplers]'
+	@touch $@ .venv/.dev .venv/.core
 
 .venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing silomix and its documentation tools"

@@ -202,7 +202,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message, seed):
     ],
 )
 def test_a_keyword_that_fit_has_not(keyword, advice, seed):
-    with pytest.raises(SettingsError, match=f"{keyword} is no keyword.*{re.escape(advice)}"):
+    with pytest.raises(SettingsError, match=f"{keyword} is not a keyword.*{re.escape(advice)}"):
         silomix.fit(make_table(seed), **{keyword: 1})
 
 

@@ -72,6 +72,29 @@ def test_releases_of_draws_are_combined(files, tier):
     assert (files / "results" / "report.html").stat().st_size > 10_000
 
 
+def test_priors_and_transforms_on_the_command_line(files):
+    """As in Python; nothing is guessed of rows, since a folder would not say so."""
+    for silo in ROWS:
+        made = release(silo, "--transform", "sigma=log", "--out", f"release-of-{silo}")
+        assert made.exit_code == 0, made.output
+    asked = json.loads(run("inspect", "release-of-north", "--json").stdout)["explanation"]
+    assert len(asked["What may still be asked"]) == 1
+    folders = [f"release-of-{silo}" for silo in ROWS]
+    priors = ["--prior", "mu=0,0.1", "--prior", "sigma=-1,9"]
+    done = run("combine", *folders, "--transform", "mu=none", *priors, "--out", "results")
+    assert done.exit_code == 0, done.output
+    study = silomix.load("results/posterior.silomix").study
+    assert [(v.transform, v.prior) for v in study.variables] == [
+        ("none", (0.0, 0.1)),
+        ("log", (-1.0, 9.0)),
+    ]
+    for wrong in (["--prior", "mu=0"], ["--prior", "mu"], ["--transform", "log"]):
+        assert run("combine", *folders, *wrong, "--out", "other").exit_code == 2
+    assert run("combine", *folders, "--transform", "mu=exp", "--out", "other").exit_code == 4
+    about = ["--draws", "north/draws.nc", "--silo", "north", "--weights", "w", "--policy", "open"]
+    assert run("release", *about, "--dry-run").exit_code == 2
+
+
 def test_what_may_not_leave_does_not(files):
     made = release("north", "--out", "release", policy="default")
     assert made.exit_code == 6

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import io
 import re
 import shlex
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from cases.pages import blocks, run_page
 from typer.testing import CliRunner
 
 import silomix
@@ -24,14 +23,6 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "reproduction").glob("*.md")),
 ]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
-
-
-def blocks(text, language):
-    """The blocks of a language on a page, each with the text block that follows it, or ''."""
-    return [(code, printed) for kind, code, printed in FENCE.findall(text) if kind == language]
-
-
 LONG = {
     "tutorial.md",
     "scikit-learn-arviz.md",
@@ -40,26 +31,17 @@ LONG = {
     "simulated-cohort.md",
 }
 """Pages that fit large tables: `make slow` runs them."""
+ELSEWHERE = {"numpyro-pymc.md"}
+"""Pages that other tests run."""
 
 
 def pages_with(language):
     found = [
         pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [])
         for page in PAGES
-        if blocks(page.read_text(encoding="utf-8"), language)
+        if page.name not in ELSEWHERE and blocks(page.read_text(encoding="utf-8"), language)
     ]
     return pytest.mark.parametrize("page", found, ids=lambda page: str(page.relative_to(ROOT)))
-
-
-def run_page(text):
-    """Run the Python blocks of a page in order, in one namespace."""
-    namespace = {"__name__": "page"}
-    for code, expected in blocks(text, "python"):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, "page", "exec"), namespace)
-        if expected:
-            assert printed.getvalue() == expected
 
 
 def test_pages_are_found():

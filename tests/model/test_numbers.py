@@ -218,6 +218,13 @@ def test_declarations_that_make_no_sense_are_refused(options, message):
         load(pd.DataFrame({"age": AGES}), **options)
 
 
+def test_a_joint_column_that_is_alone_is_warned_of():
+    table = pd.DataFrame({"x": np.arange(60.0) % 17, "y": np.arange(60.0) % 13})
+    with pytest.warns(DataWarning, match="the same as 'gaussian'"):
+        infer_schema(table, kinds={"x": "gaussian-full"})
+    assert infer_schema(table, kinds=dict.fromkeys("xy", "gaussian-full")).numbers
+
+
 def test_numbers_that_a_silo_lacks_are_warned_of():
     with pytest.warns(DataWarning, match="column 'x' is missing in every row"):
         shard = load(pd.DataFrame({"x": [None, np.nan]}), schema=NUMBER)

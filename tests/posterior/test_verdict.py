@@ -17,7 +17,7 @@ def moving(by, rounds=50):
     return PolishTrace({"movement": checks}, rounds, still_moving=by > 4)
 
 
-SILOS_AGREE = "Trust it: in all 2 silos the chains agree on the clusters"
+SILOS_AGREE = "Trust it: in both silos the chains agree on the clusters"
 ONE_AGREES = "Trust it: the silo's chains agree on the clusters"
 UNCHECKED = "Whether the draws had settled was not checked:"
 NO_CHECK = PolishTrace({"movement": np.empty((0, 4))}, 3, False)

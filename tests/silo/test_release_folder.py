@@ -15,7 +15,7 @@ from cases.cli_cases import run, words
 from cases.release_cases import clustered
 from federation.mutations import content_of, mutate_folder
 
-from silomix.errors import FileError, MessageError
+from silomix.errors import MessageError, SettingsError
 from silomix.messages import SampleLocally
 from silomix.messages.container import HEAD
 from silomix.messages.container import digest_record as fingerprint
@@ -174,14 +174,14 @@ class TestWriting:
     def test_only_a_release_is_replaced_and_only_by_force(self, tmp_path, summary):
         schema = summary.study.table_schema
         write_release(summary.release, tmp_path, schema)
-        with pytest.raises(FileError, match="--force"):
+        with pytest.raises(SettingsError, match="--force"):
             write_release(summary.release, tmp_path, schema)
         (tmp_path / "README.txt").write_text("old")
         write_release(summary.release, tmp_path, schema, force=True)
         arrive(tmp_path, summary.study)
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-        with pytest.raises(FileError, match=r"exists already; give another folder$"):
+        with pytest.raises(SettingsError, match=r"exists already; give another folder$"):
             write_release(summary.release, tmp_path / "mine", schema, force=True)
         assert (tmp_path / "mine" / "thesis.txt").exists()
 
@@ -330,7 +330,7 @@ class TestCommands:
         with monkeypatch.context() as patch:
             patch.setattr("silomix.cli.silo_side.sample_rows", None)  # refused before it samples
             again = release("--out", "out")
-        assert (again.exit_code, "exists already" in words(again)) == (5, True)
+        assert (again.exit_code, "exists already" in words(again)) == (4, True)
         assert release("--out", "out", "--force", policy="ours.toml").exit_code == 0
         rounded = release("--out", "out", "--force")
         assert (rounded.exit_code, "another rounding" in words(rounded)) == (6, True)

@@ -421,6 +421,10 @@ def test_a_known_number_of_clusters_leaves_no_component_to_spare(tmp_path):
     assert make(clusters=None) == make()
     # what is given wins, and the ball's radius is that of a finite mixture
     assert make(clusters=3, alpha=4.0).model.alpha == 4.0
+    for wrong in ("3", 3.0, True, 1):
+        with pytest.raises(SettingsError) as caught:
+            make(clusters=wrong)
+        assert list(caught.value.settings) == ["clusters"]
     assert make(clusters=3, matching="ball").matching == Ball(exponent=0.5, absorb=0)
     assert make(clusters=3, preset="paper").matching == Ball(exponent=0.5, absorb=0)
     assert make(clusters=3, matching=Ball(exponent=0.3)).matching.exponent == 0.3
@@ -512,8 +516,8 @@ def test_numbers_and_lists_of_numpy_are_taken():
 
 
 WRONG_CALLS = [
-    ({"itertions": 5}, "itertions is no keyword (did you mean 'iterations'?)"),
-    ({"transport": 5}, "transport is no keyword; the keywords are title, seed"),
+    ({"itertions": 5}, "itertions is not a keyword (did you mean 'iterations'?)"),
+    ({"transport": 5}, "transport is not a keyword; the keywords are title, seed"),
     ({"preset": "papers"}, "preset='papers' is not known (did you mean 'paper'?); choose one of"),
     ({"iterations": -5}, "iterations is -5; it must be at least 1"),
     ({"iterations": 100, "burn_in": 100}, "burn_in is 100; it must be less than iterations, 100"),

@@ -4,7 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-from silomix.cli.command import command, settings_of
+import typer
+
+from silomix.cli.command import by_column, command, settings_of
 from silomix.cli.terminal import Shown
 from silomix.report.results_folder import check_free, posterior_files, write_posterior
 from silomix.report.summary import posterior_record, posterior_view
@@ -17,6 +19,8 @@ def combine_command(
     *,
     out: Path,
     aggregation: str = "product",
+    transform: list[str] | None = None,
+    prior: list[str] | None = None,
     force: bool = False,
     **settings: Any,
 ) -> Shown:
@@ -26,6 +30,10 @@ def combine_command(
     ----------
     folders : One of each silo, as release --draws wrote it.
     aggregation : product, cmc or uniform.
+    transform : What makes a parameter about normal: sd=log, logit or none; repeatable. By where
+        its draws lie if left out.
+    prior : Mean and sd of the normal prior that every silo gave to a parameter after its transform,
+        as sd=0,1.5; repeatable. Too wide to matter if left out.
     alpha : Concentration of the weights' prior in the silos (default 1).
 
     Examples
@@ -33,7 +41,19 @@ def combine_command(
     silomix combine release-of-north release-of-south --out results
     """
     check_free(posterior_files(out), force=force)
+    settings["transforms"] = by_column("--transform", transform)
+    settings["prior"] = {n: _pair(law) for n, law in by_column("--prior", prior).items()}
     posterior = combine_releases(folders, aggregation=aggregation, **settings)
     written = write_posterior(out, posterior)
     record = posterior_record(posterior) | {"files": written}
     return Shown(record, posterior_view(posterior), f"Results: {out}")
+
+
+def _pair(law: str) -> list[float]:
+    """Return the two numbers in a prior's MEAN,SD."""
+    try:
+        mean, sd = map(float, law.split(","))
+    except ValueError:
+        text = f"{law!r} is not MEAN,SD, such as 0,1.5"
+        raise typer.BadParameter(text, param_hint="--prior") from None
+    return [mean, sd]

@@ -165,8 +165,8 @@ def _describe(parameter: inspect.Parameter, texts: Mapping[str, str]) -> Any:
         return typer.Argument(metavar=name.upper(), **shared)
     spelled = SPELLED.get(name, f"--{name.replace('_', '-')}")
     if kind in {bool, list[str] | None}:
-        # a flag has no type on the help page; what may be given several times is about a column
-        shared["metavar"] = "" if kind is bool else "COLUMN=..."
+        # a flag has no type on the help page; what may be given several times has a name
+        shared["metavar"] = "" if kind is bool else "COLUMN=..." if panel == TABLE else "NAME=..."
     return typer.Option(spelled, rich_help_panel=panel, **shared)
 
 
@@ -212,12 +212,12 @@ def split(names: str | None) -> list[str] | None:
 
 
 def by_column(option: str, lines: Sequence[str] | None) -> dict[str, str]:
-    """Return what each column=value of an option says."""
+    """Return what each name=value of an option says."""
     found: dict[str, str] = {}
     for line in lines or ():
         name, sign, value = line.rpartition("=")
         if not (sign and name and value) or name in found:
-            problem = "names a column twice" if name in found else "is no COLUMN=VALUE"
+            problem = "names the same twice" if name in found else "is not NAME=VALUE"
             raise typer.BadParameter(f"{line!r} {problem}", param_hint=option)
         found[name] = value
     return found

@@ -13,7 +13,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from silomix.cli.command import COLUMNS, command, settings_of, split, study_of
+from silomix.cli.command import COLUMNS, by_column, command, settings_of, split, study_of
 from silomix.cli.terminal import Shown
 from silomix.messages import Release
 from silomix.messages.folder import check_target, read_release, write_release
@@ -125,6 +125,7 @@ def release_command(
     rows: int | None = None,
     weights: str = "weights",
     parameters: str | None = None,
+    transform: list[str] | None = None,
     policy: str | None = None,
     out: Path | None = None,
     silo_column: str | None = None,
@@ -145,9 +146,11 @@ def release_command(
     ----------
     silo : This silo's name in the study.
     draws : Instead of a table and a study: a netCDF file of ArviZ with draws of a mixture.
-    rows : With --draws, how many rows they are of; else by how the weights vary.
+    rows : With --draws, how many rows they are of.
     weights : With --draws, the variable with the components' weights.
     parameters : With --draws, the variables with their parameters, as a,b,c.
+    transform : With --draws, what makes a parameter about normal: sd=log, logit or none;
+        repeatable. By where its draws lie if left out.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; no files.
 
@@ -161,7 +164,10 @@ def release_command(
     if out is not None:
         check_target(out, force=force)
     if draws is not None:
-        loaded, plan, made = read_elsewhere(draws, silo, rules, rows, (weights, split(parameters)))
+        if rows is None:
+            raise typer.BadParameter("give --rows N too: how many rows the draws are of")
+        where, words = (weights, split(parameters), None), by_column("--transform", transform)
+        loaded, plan, made = read_elsewhere(draws, silo, rules, rows, where, words)
         opened = ledgers.open_account(loaded, plan, silo, rules, draws, **counted)
         return _write_release(made, plan, opened, out, force=force)
     if table is None or study is None:
@@ -183,13 +189,17 @@ def release_command(
 
 
 def read_elsewhere(
-    path: Path, silo: str, rules: Policy, rows: int | None, where: tuple[str, list[str] | None]
+    path: Path,
+    silo: str,
+    rules: Policy,
+    rows: int,
+    where: tuple[str, list[str] | None, None],
+    transforms: dict[str, str],
 ) -> tuple[Loaded, Study, Release]:
     """Return draws as the ledger has rows, a study of this silo alone, and what may leave."""
     tier = "draws" if "draws" in rules.tiers else "summary"
-    about: dict[str, Any] = {"transforms": {}, "prior": {}, "policy": rules, "tier": tier}
-    known = {} if rows is None else {silo: rows}
-    plan, (made,), _ = sum_up_draws({silo: path}, (*where, None), rows=known, **about)
+    about: dict[str, Any] = {"transforms": transforms, "prior": {}, "policy": rules, "tier": tier}
+    plan, (made,), _ = sum_up_draws({silo: path}, where, rows={silo: rows}, **about)
     # in the place of rows, what the ledger tells one answer from another by
     shard = Shard(plan.table_schema, np.zeros((made.clusters, 0), np.uint8), made.medians)
     cells = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from silomix.errors import FileError, MessageError
+from silomix.errors import FileError, MessageError, SettingsError
 from silomix.messages import Release, SampleLocally, container, csv_tables
 from silomix.messages.container import HEAD, LARGEST_MESSAGE, Arrays, Envelope, shorten
 from silomix.messages.message_checks import release_problems
@@ -94,15 +94,17 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
     Raises
     ------
+    SettingsError
+        When it is taken.
     FileError
-        When it is taken, or cannot be looked at.
+        When it cannot be looked at.
     """
     with writing(target, FileError):
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
         replaceable = taken and (target / HEAD).is_file()
     if taken and not (force and replaceable):
         advice = "give another folder" + (", or --force to replace it" if replaceable else "")
-        raise FileError(f"{target} exists already; {advice}")
+        raise SettingsError(f"{target} exists already; {advice}")
 
 
 def write_folder(target: Path, files: Iterable[tuple[str, bytes]]) -> None:

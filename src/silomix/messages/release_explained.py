@@ -65,15 +65,18 @@ COMPARING = (
     "added, and this is not differential privacy."
 )
 
+NO_QUESTIONS = "Nothing: silomix has draws that were made elsewhere here, and no rows to ask about."
+
 
 def explain(release: Release, schema: Schema) -> dict[str, list[str]]:
     """Return what a release is, and what it tells, as sentences under headings."""
     policy = Policy(**release.policy)
+    asked = [NO_QUESTIONS] if schema.of_parameters else further_questions(policy)
     return {
         "What this is": _what(release, schema, policy),
         "What the policy did": what_rules_did(release),
         "What a recipient could infer": inferences(schema, policy, release.tier),
-        "What may still be asked": further_questions(policy),
+        "What may still be asked": asked,
     }
 
 

@@ -171,6 +171,9 @@ def infer_schema(
             odd[name].pop("ticks", None)
     warn_of(odd, where)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
+    if list(kinds.values()).count("gaussian-full") == 1:
+        text = f"{where}: a single column is 'gaussian-full', which is the same as 'gaussian'"
+        _warn(f"{text}; declare it so, since a policy can round its sums, or add another")
     told = guess_told(found, kinds, "kinds")
     if told:
         logger.info(told)

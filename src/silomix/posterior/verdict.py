@@ -242,11 +242,12 @@ def _names(silos: list[str]) -> str:
 
 def _reasons(diagnostics: PosteriorDiagnostics) -> str:
     silos = len(diagnostics.silos)
+    every = "both" if silos == 2 else f"all {silos}"
     checked = diagnostics.polish is not None and diagnostics.polish.checked
     reasons = {
         "the chains over all silos mixed": diagnostics.chains is not None,
         "the silo's chains agree on the clusters": silos == 1,
-        f"in all {silos} silos the chains agree on the clusters": silos > 1,
+        f"in {every} silos the chains agree on the clusters": silos > 1,
         "it is sure which of them are the same": silos > 1 and diagnostics.confidence is not None,
         f"the draws had settled after {plural(diagnostics.rounds, 'polish round')}": checked,
     }

@@ -356,7 +356,8 @@ def release_given(
         raise PolicyRefusal(
             f"{silo}: its policy {policy.name!r} has a minimum count or rounds, and nobody can "
             "tell how much one row moves a posterior that was sampled elsewhere; let the policy's "
-            "owner choose one without rules, such as 'open', or fit the rows with silomix"
+            "owner choose one without rules, such as --policy open, or fit the rows with silomix "
+            "(`silomix study --preset files`)"
         )
     (block,) = family.blocks
     weights, free = given.stacked
@@ -365,7 +366,11 @@ def release_given(
     kept = {}
     if tier == "draws":
         kept = {"weights": weights.astype(np.float32), "probabilities": draws.astype(np.float32)}
-    diagnostics = judge_traces(dict(_traces(given)))
+    traces = {
+        f"{name} of cluster {cluster}": part[:, :, cluster]
+        for cluster in range(len(given.shares))
+        for name, part in (("weight", given.weights), *given.by_name())
+    }
     sizes = np.maximum(np.rint(rows * given.shares), 1).astype(np.int64)
     return Release(
         silo=silo,
@@ -381,15 +386,7 @@ def release_given(
         weights=kept.get("weights"),
         probabilities=kept.get("probabilities"),
         diagnostics=ReleasedDiagnostics.of(
-            diagnostics, prior_draws=0.0, sweeps=given.weights.shape[1]
+            judge_traces(traces), prior_draws=0.0, sweeps=given.weights.shape[1]
         ),
         policy=echo(policy),
     )
-
-
-def _traces(given: Given) -> Iterator[tuple[str, Floats]]:
-    """Yield every aligned weight and parameter by name: (chain, draw)."""
-    for cluster in range(len(given.shares)):
-        yield f"weight of cluster {cluster}", given.weights[:, :, cluster]
-        for place, name in enumerate(given.names):
-            yield f"{name} of cluster {cluster}", given.values[:, :, cluster, place]

@@ -196,8 +196,9 @@ def make_study(
     methods = _state({"matching": Evidence(), "solver": Lbfgs()})
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
-    if stated.get(PATHS["clusters"]) is not None:
-        methods |= _state({**KNOWN_CLUSTERS, "components": stated[PATHS["clusters"]]})
+    if (known := stated.get(PATHS["clusters"])) is not None:
+        # checked here, or the validation would complain of the components too
+        methods |= _state({**KNOWN_CLUSTERS, "components": at_least("clusters", known, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {
         "missing": schema.missing,
@@ -220,7 +221,7 @@ def check_keywords(preset: str | None, given: Collection[str], known: Collection
         one_of("preset", preset, PRESETS)
     unknown = {name: meant(name, known) for name in given if name not in known}
     if unknown:
-        problems = [((name,), f"is no keyword{hint}") for name, hint in unknown.items()]
+        problems = [((name,), f"is not a keyword{hint}") for name, hint in unknown.items()]
         raise refusal("these settings", problems)
 
 

@@ -215,9 +215,10 @@ def check_study(study: Study, policy: Policy, silo: str) -> None:
     exact = exact_variables(study)
     if exact and policy.has_rules:
         raise PolicyRefusal(
-            f"{silo}: {listing(exact)} can only leave as exact sums, and the silo's policy rounds; "
-            "declare them gaussian, or counts poisson, in the study, or let the policy's owner set "
-            "minimum_count to 0 and round_to to 1"
+            f"{silo}: {listing(exact)} can only leave as exact sums, and its policy "
+            f"{policy.name!r} rounds; make the study with --preset files and declare them "
+            "gaussian, or counts poisson; or let the policy's owner choose one without rules, "
+            "such as --policy open"
         )
     schedule, weighing = study.sampling, study.aggregation
     asks = weighing.method == "vcmc" and weighing.oracle == "federated"
