@@ -66,7 +66,9 @@ class ClusterMap(NamedTuple):
     shares: Floats
 
 
-def contrast(weights: Reals, parameters: Reals, family: Product) -> Contrast:
+def contrast(
+    weights: Reals, parameters: Reals, family: Product, margin: float = MARGIN
+) -> Contrast:
     """Return how the clusters differ from the whole population, over the draws.
 
     Each family's `scaled_difference` has its formula.
@@ -75,12 +77,13 @@ def contrast(weights: Reals, parameters: Reals, family: Product) -> Contrast:
     ----------
     weights : (draw, cluster)
     parameters : (draw, cluster, parameter), in the units of the study.
+    margin : smallest scaled difference worth a word.
     """
     whole = family.whole(parameters, weights)
     found = []
     for cluster in range(parameters.shape[1]):  # all draws of all clusters may be gigabytes
         differs = family.scaled_difference(parameters[:, cluster], whole)
-        sides = (differs, differs > 0, differs > MARGIN, differs < -MARGIN)
+        sides = (differs, differs > 0, differs > margin, differs < -margin)
         found.append([side.mean(axis=0) for side in sides])
     described = np.asarray(family.describe(whole.mean(axis=0)), dtype=np.float64)
     return Contrast(described, *np.array(found).swapaxes(0, 1))

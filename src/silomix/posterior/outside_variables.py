@@ -310,9 +310,10 @@ def _describe(outside: Outside) -> Iterator[str]:
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
         yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
         yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
-        for cluster, (rows, mean, change, span, p, differs) in enumerate(texts(outside, one)):
+        lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)
+        for name, (rows, mean, change, span, p, differs) in lines:
             star = " *" if differs else ""
-            yield f"{cluster:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
+            yield f"{name:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"

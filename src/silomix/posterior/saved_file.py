@@ -277,6 +277,7 @@ def _check_records(posterior: Posterior) -> None:
     for part in (made, posterior.correspondence, posterior.silo_weights):
         if part and part.silos != study.silos:
             raise FileError(f"its study has other silos than its {type(part).__name__} names")
+    posterior.with_names(posterior.names)
 
 
 def make_datatree(posterior: Posterior) -> xr.DataTree:

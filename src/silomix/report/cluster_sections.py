@@ -15,6 +15,7 @@ from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, number, percent, probability
 from silomix.posterior import characterise
+from silomix.posterior.contrasts import describe_clusters
 from silomix.posterior.outside_variables import AGAINST, texts, value
 from silomix.report.display import (
     Cell,
@@ -60,7 +61,8 @@ def sizes_frame(posterior: Posterior) -> pd.DataFrame:
     """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
     sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
     if posterior.assignment is not None:
-        sizes.insert(1, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
+        rows = np.bincount(posterior.labels, minlength=len(sizes))
+        sizes.insert(list(sizes).index("mean"), "rows", rows)
     return sizes
 
 
@@ -69,7 +71,7 @@ def sizes_table(posterior: Posterior) -> Table:
     sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
     scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
     intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
-    columns: dict[str, Any] = {"cluster": sizes["cluster"]}
+    columns: dict[str, Any] = {"cluster": posterior.cluster_names}
     if "rows" in sizes:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
     columns["share"] = sizes["mean"].map(percent)
@@ -114,9 +116,15 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    lines = [(c, listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
-    heads = ("cluster", "higher than in the whole", "lower than in the whole")
-    return from_lines("What sets each cluster apart", heads, lines, left=(0, 1, 2))
+    said = describe_clusters(posterior, contrast)
+    lines = [
+        (name, text, listed(c, high), listed(c, low))
+        for c, (name, text, (high, low)) in enumerate(
+            zip(posterior.cluster_names, said, found, strict=True)
+        )
+    ]
+    heads = ("cluster", "in words", "higher than in the whole", "lower than in the whole")
+    return from_lines("What sets each cluster apart", heads, lines, left=range(4))
 
 
 def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
@@ -156,6 +164,7 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
         "largest": largest,
         "data": {
             "draws": posterior.n_draws,
+            "names": posterior.cluster_names,
             "rows": None if silo_rows is None else _rounded(weights, sum(silo_rows)),
             "scaled": _rounded(contrast.scaled[:, shown].T, 1e2),
             **{name: _rounded(part, 1e4) for name, part in parts.items()},
@@ -234,7 +243,7 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     caption = "Means, and in small print standard deviations; numbers down, clusters across"
     if posterior.study.table_schema.of_parameters:
         caption = "Posterior means; parameters down, clusters across"
-    heads = ["variable", "whole", *range(posterior.n_clusters)]
+    heads = ["variable", "whole", *posterior.cluster_names]
     found = find_numbers(posterior, contrast, MOST_NUMBERS)
     return from_lines(caption, heads, (line(*one) for one in found))
 
@@ -247,7 +256,7 @@ def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
         name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
         lines.append([name, *(curve(x, own, sizes @ heights) for own in heights)])
     caption = "What the numbers look like in each cluster, before all rows"
-    return from_lines(caption, ["variable", *range(posterior.n_clusters)], lines)
+    return from_lines(caption, ["variable", *posterior.cluster_names], lines)
 
 
 def number_table(posterior: Posterior) -> Table:
@@ -280,8 +289,10 @@ def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
         f"{percent(found.shares[1])}. A disc grows with its cluster's share of the rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
-    lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}
-    drawing, table = map_chart(found, shares, caption), make_table("Where the clusters lie", lie)
+    names = posterior.cluster_names
+    lie = {"cluster": names, "axis 1": x, "axis 2": y}
+    drawing = map_chart(found, shares, names, caption)
+    table = make_table("Where the clusters lie", lie)
     return Picture(drawing, caption, table)
 
 
@@ -301,6 +312,7 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
+    names = found.posterior.cluster_names
     named = ("cluster",) if is_mean else ("cluster", "level")
     heads = (
         *named,
@@ -313,8 +325,8 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     )
     lines: list[tuple[object, ...]] = []
     for one in levels:
-        for cluster, (*shown, differs) in enumerate(texts(found, one)):
-            lines.append((*(cluster, one.level)[: len(named)], *shown, "yes" if differs else ""))
+        for name, (*shown, differs) in zip(names, texts(found, one), strict=True):
+            lines.append((*(name, one.level)[: len(named)], *shown, "yes" if differs else ""))
         whole = f"{found.rows - missing:,}", value(one.whole, one)
         lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", ""))
     left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""

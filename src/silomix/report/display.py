@@ -236,13 +236,14 @@ def line_chart(values: Reals, *, name: str, along: str) -> Markup:
     return _chart(parts, CHART, name)
 
 
-def map_chart(found: ClusterMap, shares: Reals, name: str) -> Markup:
+def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: str) -> Markup:
     """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
     ----------
     shares : (cluster,), of all rows.
-    name : of what is drawn, for those who cannot see it.
+    names : of the clusters.
+    caption : what is drawn, for those who cannot see it.
     """
     middle = SQUARE / 2
     scale = middle / (np.abs(found.centres).max() * 1.25 or 1.0)
@@ -257,11 +258,11 @@ def map_chart(found: ClusterMap, shares: Reals, name: str) -> Markup:
         *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
         # above all discs, since one may lie on another
         *(
-            _text(str(cluster), x, y - radius - 6, "middle", "disc-name")
-            for cluster, ((x, y), radius) in enumerate(discs)
+            _text(name, x, y - radius - 6, "middle", "disc-name")
+            for name, ((x, y), radius) in zip(names, discs, strict=True)
         ),
     ]
-    return _chart(parts, (SQUARE, SQUARE), name)
+    return _chart(parts, (SQUARE, SQUARE), caption)
 
 
 def _chart(parts: Iterable[Markup], size: tuple[int, int], name: str) -> Markup:

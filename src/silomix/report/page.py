@@ -12,7 +12,8 @@ import jinja2
 
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
-from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
+from silomix.posterior.characterise import MARGIN, PROBABILITY
+from silomix.posterior.contrasts import contrast_of
 from silomix.posterior.verdict import sentences
 from silomix.report import cluster_sections, run_sections
 from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
@@ -62,7 +63,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
         steps=STEPS,
         margin=MARGIN,
         probability=PROBABILITY,
-        contrast=contrast(posterior.weights, posterior.profile_draws, posterior.family),
+        contrast=contrast_of(posterior),
         outside=outside,
         **_frame(),
     )

@@ -76,6 +76,8 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         others = "; the others as categories" if schema.categories else ""
         yield Text(f"Taken as numbers: {taken}{others}.")
     yield as_view(sizes_table(posterior))
+    said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
+    yield Text("".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said))
     yield verdict_view(posterior.diagnostics)
     yield Text()
     if posterior.correspondence is not None:
@@ -111,7 +113,8 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        lines.append((cluster, f"{len(named)} of {many}", known, printable(listing(named))))
+        name = posterior.cluster_names[int(str(cluster))]
+        lines.append((name, f"{len(named)} of {many}", known, printable(listing(named))))
     heads = ("cluster", "silos", "sure", "found by")
     return as_view(from_lines("", heads, lines, left=(0, 3)))
 

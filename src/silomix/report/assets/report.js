@@ -42,7 +42,7 @@
     function describe(line, cluster) {
       const i = Number(line.dataset.i);
       const mean = data.mean[i][cluster];
-      let text = `Cluster ${cluster}, ${line.cells[0].textContent.trim()}: ${percent(mean)}, 95% interval ` +
+      let text = `Cluster ${data.names[cluster]}, ${line.cells[0].textContent.trim()}: ${percent(mean)}, 95% interval ` +
         `${percent(data.lower[i][cluster])} to ${percent(data.upper[i][cluster])}; in the whole population ` +
         `${percent(data.whole[i])}. Scaled difference ${signed(data.scaled[i][cluster])}; probability that it ` +
         `is higher than in the whole ${sure(data.above[i][cluster])}.`;
