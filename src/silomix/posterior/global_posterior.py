@@ -410,7 +410,7 @@ class Posterior:
         --------
         >>> frame = posterior.contrast(cluster=3)
         >>> frame.shape, bool(frame["sets_apart"][0])
-        ((20, 12), True)
+        ((22, 12), True)
         """
         clusters = range(self.n_clusters) if cluster is None else [self._known(cluster)]
         return make_frame(contrast_columns(self, clusters, level, margin), frame_like, self)

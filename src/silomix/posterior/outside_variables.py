@@ -12,7 +12,15 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
-from silomix.model.sentences import ABSENT, at_least, number, one_of, plural
+from silomix.model.sentences import (
+    ABSENT,
+    at_least,
+    did_you_mean,
+    number,
+    one_of,
+    plural,
+    quoted,
+)
 from silomix.model.table import MOST_LEVELS, encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
@@ -30,13 +38,14 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Bools
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]
-Kind = Literal["mean", "levels"]
-Columns: TypeAlias = "str | Sequence[str] | Mapping[str, Kind | None]"
+# What to compare of a column; any other word is the one level whose share it is.
+KINDS = ("mean", "levels")
+Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str | None]"
 
 # What each method compares a cluster with.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
@@ -148,7 +157,6 @@ def compare_outside(
     cluster is not sure: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
     Vermunt, 2010) in several draws of the posterior, and pools these (Rubin, 1987). This is right
     if the clusters are, and if the variable does not depend on the clustered ones within a cluster.
-    Where clusters overlap, a share may come out below 0 or above 1, with a wide interval.
 
     "labels" is table 11 of Fendler et al. (2026): each row in one cluster, which is compared with
     all rows, by a z-test for proportions with continuity correction, and by Welch's t-test for
@@ -160,9 +168,10 @@ def compare_outside(
     ----------
     posterior : whose clusters to compare.
     table : any frame or path with the study's variables and these columns; rows of the fit or new.
-    columns : a name, names, or names with what to compare, as in {"age": "mean", "ward": "levels"}.
-        By default numbers of more than two values have a mean, and everything else levels; of two
-        levels the second is compared.
+    columns : a name, names, or names with what to compare, as in {"age": "mean", "ward": "levels",
+        "status": "died"}: the mean, all levels, or the one level named. By default numbers of more
+        than two values have a mean, and everything else levels; of two levels the second is
+        compared.
     silo : the column that names each row's silo, or the silo that all rows are of; without it all
         rows get the global weights.
     method : "averaged" or "labels".
@@ -200,7 +209,7 @@ def compare_outside(
     frame, used, clusters = read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
-    _check_outside(posterior, missing, silo)
+    check_outside(posterior, missing, silo)
     if method == "labels":
         if labels is None:
             labels = posterior.membership(frame, silo, threads=threads).argmax(axis=1)
@@ -213,14 +222,10 @@ def compare_outside(
         found = [compare_labels(target, given, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
-        chosen = np.linspace(0, posterior.n_draws - 1, used).round().astype(np.int64)
-        shard = encode(frame, posterior.study.table_schema)
         places = silo_places(frame, silo, posterior)
-        memberships = (
-            encoded_membership(posterior, shard, places, cores(threads), draw).membership
-            for draw in chosen
+        found = compare_memberships(
+            targets, memberships_by_draw(posterior, frame, places, used, threads), level
         )
-        found = compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
         comparisons=tuple(found),
@@ -232,7 +237,17 @@ def compare_outside(
     )
 
 
-def _check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:
+def memberships_by_draw(
+    posterior: Posterior, frame: nw.DataFrame[Any], places: Ints, draws: int, threads: int | None
+) -> Iterator[Floats]:
+    """Yield the memberships of rows, (row, cluster), in each of so many draws, evenly spaced."""
+    shard = encode(frame, posterior.study.table_schema)
+    for draw in np.linspace(0, posterior.n_draws - 1, draws).round().astype(np.int64):
+        yield encoded_membership(posterior, shard, places, cores(threads), draw).membership
+
+
+def check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:
+    """Refuse columns in which clusters differ by construction."""
     for variable in posterior.study.variables:
         if variable.name in names:
             raise SettingsError(
@@ -255,7 +270,8 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     Parameters
     ----------
     frame : a row per unit.
-    columns : names, or names with "mean" or "levels" to say so; None leaves it to the values.
+    columns : names, or names with "mean", "levels" or a level to say so; None leaves it to the
+        values.
     """
     names = [columns] if isinstance(columns, str) else columns
     kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
@@ -264,8 +280,7 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     return [target for name in kinds for target in _read_column(frame, name, kinds[name])]
 
 
-def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
-    one_of("columns", kind or "mean", get_args(Kind))
+def _read_column(frame: nw.DataFrame[Any], name: str, kind: str | None) -> list[Target]:
     column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
     cells = read_cells(column, where)
     if len(cells.texts) < 2:
@@ -291,11 +306,18 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list
         )
     shard = load(frame, variables=[name], kinds={name: "categorical"})
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
-    missing = codes == len(variable.levels)
+    missing, wanted = codes == len(variable.levels), str(kind)
+    if kind == "levels":
+        wanted = variable.levels[1] if len(variable.levels) == 2 else ""
+    elif wanted not in variable.levels:
+        raise DataError(
+            f"{where} has no level {wanted!r}{did_you_mean(wanted, variable.levels)}, only "
+            f"{quoted(variable.levels)}; name one of them, or give {KINDS[0]!r} or {KINDS[1]!r}"
+        )
     return [
         Target(name, level, np.where(missing, np.nan, codes == code))
         for code, level in enumerate(variable.levels)
-        if code or len(variable.levels) != 2
+        if level == (wanted or level)
     ]
 
 

@@ -28,6 +28,7 @@ from silomix.report.display import (
     make_table,
     map_chart,
     shown_name,
+    whisker,
 )
 from silomix.report.run_sections import rows_by_silo
 
@@ -320,14 +321,20 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
         "mean" if is_mean else "share",
         f"minus the {against}{'' if is_mean else ', points'}",
         f"{found.level:.0%} interval",
+        "",
         "p value",
         f"differs from the {against}",
     )
     lines: list[tuple[object, ...]] = []
+    ends = np.abs([[one.lower, one.upper] for one in levels])
+    reach = np.max(ends, initial=0.0, where=np.isfinite(ends)) or 1.0
     for one in levels:
-        for name, (*shown, differs) in zip(names, texts(found, one), strict=True):
-            lines.append((*(name, one.level)[: len(named)], *shown, "yes" if differs else ""))
+        drawn = zip(one.difference, one.lower, one.upper, strict=True)
+        for name, marks, (*shown, p, differs) in zip(names, drawn, texts(found, one), strict=True):
+            picture = whisker(*marks, reach) if np.isfinite(marks).all() else ""
+            said = picture, p, "yes" if differs else ""
+            lines.append((*(name, one.level)[: len(named)], *shown, *said))
         whole = f"{found.rows - missing:,}", value(one.whole, one)
-        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", ""))
+        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
     left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
     return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))
