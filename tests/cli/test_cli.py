@@ -426,7 +426,7 @@ def test_warnings_are_sentences(tmp_path):
 
 
 RESULTS = {
-    *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
+    *("cluster_sizes.csv", "profiles.csv", "contrast.csv", "labels.csv", "correspondence.csv"),
     *("silo_weights.csv", "drift.csv", "summary.txt", "report.html", "study.toml"),
     "posterior.silomix",
 }

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.linalg import eigh
 
 from silomix.errors import SettingsError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 MARGIN = 0.2
 # Posterior probability from which a difference is shown.
 PROBABILITY = 0.95
+# Clusters that are easier to find by their number than by what they are like.
+FEW = 8
 # Share of all rows from which a cluster counts as more than a trace.
 SMALL = 0.01
 
@@ -110,6 +113,14 @@ def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     high, low = (shown & (probability >= PROBABILITY) for probability in (found.high, found.low))
     both = zip(clearest, high, low, strict=True)
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
+
+
+def likeness_order(found: Contrast, family: Product) -> Ints:
+    """Return the clusters in an order that puts like ones side by side; few stay as they are."""
+    scaled = found.scaled[:, shown_columns(family)]
+    if len(scaled) <= FEW:
+        return np.arange(len(scaled))
+    return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
 
 
 def number_of_clusters(weights: Reals, *, at_least: float = SMALL) -> dict[int, float]:
@@ -284,11 +295,19 @@ def nearly_same(
     and so told them apart on its own rows; and the overlap, Σ √(p_a p_b) over all rows there can
     be, from 0 to 1.
     """
+    pairs = nearest_pairs(correspondence, probabilities, family)
+    return [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
+
+
+def nearest_pairs(
+    correspondence: Correspondence | None, probabilities: Reals, family: Product
+) -> list[tuple[int, int, float, float]]:
+    """Return all pairs of clusters, those nearest to being one first, as `nearly_same` does."""
     joined = joint_probabilities(correspondence)
     overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), family)
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
-    named = np.argwhere(np.triu((joined >= DOUBTFUL) | (overlaps >= OVERLAP), k=1))
-    pairs = [(a, b, float(joined[a, b]), float(overlaps[a, b])) for a, b in named.tolist()]
+    both = zip(*np.triu_indices(len(overlaps), k=1), strict=True)
+    pairs = [(int(a), int(b), float(joined[a, b]), float(overlaps[a, b])) for a, b in both]
     return sorted(pairs, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 

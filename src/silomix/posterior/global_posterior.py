@@ -76,11 +76,13 @@ class Assignment:
     labels : (row,), the most probable cluster of each row, from 0, in the order of the table.
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
+    missing : (silo, variable), missing cells; None where a policy keeps them.
     """
 
     labels: Ints
     membership: Singles
     silos: Ints
+    missing: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -590,6 +592,12 @@ class Posterior:
         from silomix.report import write_report  # looks upward
 
         return write_report(self, path, outside=outside)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, and the clusters as a small heat map."""
+        from silomix.report.notebook import notebook_view  # looks upward
+
+        return notebook_view(self)
 
     def __repr__(self) -> str:
         """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""

@@ -90,6 +90,7 @@ ARRAYS = {
     ),
     "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
+    "assignment.missing": Array("<i8", ("silo", "variable"), 0),
     "diagnostics.elbo": Array("<f8", ("step",), -LARGEST, LARGEST),
     "polish.0": Array("<f8", ("round",), -LARGEST, LARGEST),
     "polish.1": Array("<f8", ("check", "finding")),

@@ -13,7 +13,7 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, number, percent, probability
+from silomix.model.sentences import amount, listing, number, percent, plural
 from silomix.posterior import characterise
 from silomix.posterior.contrasts import describe_clusters
 from silomix.posterior.outside_variables import AGAINST, texts, value
@@ -38,16 +38,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from silomix.kernels.arrays import Floats, Ints
+    from silomix.model.draws import Correspondence
     from silomix.model.schema import Variable
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
+    from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
     from silomix.posterior.outside_variables import Outside
 
+# Probability from which a row's cluster is called sure.
+SURE = 0.9
 # Levels on each side of a cluster that are listed; others are counted.
 MOST_TRAITS = 10
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
+# Pairs of clusters that are listed: those nearest to being one.
+MOST_PAIRS = 5
 # Scaled difference from which the colour is the strongest, if any is so large.
 LARGEST = 2.0
 # Numbers on the page: those that differ most between clusters.
@@ -67,14 +73,34 @@ def sizes_frame(posterior: Posterior) -> pd.DataFrame:
     return sizes
 
 
+def sure_rows(rows: Assignment) -> tuple[float, Floats]:
+    """Return the share of rows whose cluster has a probability of `SURE` or more, of all and by it.
+
+    Of clusters, (cluster,), it is among the rows that are labelled so; nan where there are none.
+    """
+    clusters = rows.membership.shape[1]
+    # kept in single precision, to four decimals
+    sure = rows.membership.max(axis=1) > SURE - 1e-5
+    counts = np.bincount(rows.labels, minlength=clusters)
+    with np.errstate(invalid="ignore"):
+        return float(sure.mean()), np.bincount(rows.labels, sure, clusters) / counts
+
+
 def sizes_table(posterior: Posterior) -> Table:
     """Return the clusters' shares of all rows, with intervals and, where known, rows."""
     sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
+    match, names = posterior.correspondence, posterior.cluster_names
+    near: dict[int, list[str]] = {}
+    for a, b, *_ in characterise.nearly_same(match, posterior.profile_draws, posterior.family):
+        near.setdefault(a, []).append(names[b])
+        near.setdefault(b, []).append(names[a])
     scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
     intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
-    columns: dict[str, Any] = {"cluster": posterior.cluster_names}
-    if "rows" in sizes:
+    notes = [f"nearly {listing(near[c], 3)}" if c in near else "" for c in range(len(names))]
+    columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
+    if posterior.assignment is not None:
         columns["rows labelled"] = sizes["rows"].map("{:,}".format)
+        columns["of them sure"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
     columns["share"] = sizes["mean"].map(percent)
     columns[f"{INTERVAL:.0%} interval"] = intervals
     if silo_rows is not None:
@@ -133,6 +159,7 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
 
     Parameters are those of `traits_table`.
     """
+    order = characterise.likeness_order(contrast, posterior.family)
     levels = slice(len(posterior.levels))
     contrast = characterise.Contrast(*(part[..., levels] for part in contrast))
     draws = posterior.profile_draws[:, :, levels]
@@ -145,11 +172,11 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
     means = draws.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
-    parts = {"whole": contrast.whole[shown], "lower": lower.T, "upper": upper.T}
-    parts |= {"mean": means[:, shown].T, "above": contrast.above[:, shown].T}
+    parts = {"lower": lower, "upper": upper, "mean": means[:, shown]}
+    parts |= {"above": contrast.above[:, shown]}
 
     def line(column: int) -> dict[str, Any]:
-        both = zip(means[:, column], contrast.scaled[:, column], strict=True)
+        both = zip(means[order, column], contrast.scaled[order, column], strict=True)
         return {
             "name": posterior.levels[column],
             "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
@@ -165,10 +192,11 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
         "largest": largest,
         "data": {
             "draws": posterior.n_draws,
-            "names": posterior.cluster_names,
-            "rows": None if silo_rows is None else _rounded(weights, sum(silo_rows)),
-            "scaled": _rounded(contrast.scaled[:, shown].T, 1e2),
-            **{name: _rounded(part, 1e4) for name, part in parts.items()},
+            "names": [posterior.cluster_names[cluster] for cluster in order],
+            "rows": None if silo_rows is None else _rounded(weights[order], sum(silo_rows)),
+            "scaled": _rounded(contrast.scaled[order][:, shown].T, 1e2),
+            "whole": _rounded(contrast.whole[shown], 1e4),
+            **{name: _rounded(part[order].T, 1e4) for name, part in parts.items()},
         },
     }
 
@@ -235,8 +263,9 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
         yield Cell(shown_name(variable))
         family = KINDS[variable.kind]((variable,))
-        means, spreads = parameters[:, 0], family.spread(parameters)[:, 0]
-        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
+        placed = [0, *(order + 1)]
+        means, spreads = parameters[placed, 0], family.spread(parameters)[placed, 0]
+        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # the spread of a raw number follows from its mean, and a parameter has none
             yield Cell(amount(mean), colour, f"sd {amount(sd)}" if family.units == "scaled" else "")
@@ -244,7 +273,8 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     caption = "Means, and in small print standard deviations; numbers down, clusters across"
     if posterior.study.table_schema.of_parameters:
         caption = "Posterior means; parameters down, clusters across"
-    heads = ["variable", "whole", *posterior.cluster_names]
+    order = characterise.likeness_order(contrast, posterior.family)
+    heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
     found = find_numbers(posterior, contrast, MOST_NUMBERS)
     return from_lines(caption, heads, (line(*one) for one in found))
 
@@ -252,24 +282,77 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
 def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
     """Return a small curve of each number in each cluster; parameters as for `traits_table`."""
     sizes, lines = posterior.weights.mean(axis=0, dtype=np.float64), []
+    order = characterise.likeness_order(contrast, posterior.family)
     for variable, parameters, _ in find_numbers(posterior, contrast, MOST_CURVES):
         x, heights = densities(variable, parameters[1:])
         name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
-        lines.append([name, *(curve(x, own, sizes @ heights) for own in heights)])
+        lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "What the numbers look like in each cluster, before all rows"
-    return from_lines(caption, ["variable", *posterior.cluster_names], lines)
+    return from_lines(caption, ["variable", *(posterior.cluster_names[c] for c in order)], lines)
 
 
-def number_table(posterior: Posterior) -> Table:
-    """Return the posterior of the number of clusters of some size, among those found."""
-    found = characterise.number_of_clusters(posterior.weights)
-    columns = {
-        "clusters": found,
-        "probability": [probability(share, posterior.n_draws) for share in found.values()],
-        "": map(bar, found.values()),
-    }
-    caption = f"How many of the clusters found hold at least {characterise.SMALL:.0%} of all rows"
-    return make_table(caption, columns)
+def number_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield what speaks for this number of clusters, and for one fewer and one more."""
+    match, found = posterior.correspondence, posterior.n_clusters
+    names = posterior.cluster_names
+    small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
+    yield f"{plural(found, 'cluster')}, " + (
+        f"{small} of them with less than {characterise.SMALL:.0%} of all rows."
+        if small
+        else f"each with {characterise.SMALL:.0%} of all rows or more."
+    )
+    if match is not None:
+        counts = sorted({len(group) for group in match.groups})
+        each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        yield f"On its own rows {'the' if len(match.groups) == 1 else 'each'} silo found {each}."
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
+    if pairs:
+        a, b, one, overlap = pairs[0]
+        found_both = 0 if match is None else _found_both(match, a, b)
+        apart = (
+            f"; told apart on its own rows by {plural(found_both, 'silo')}" if found_both else ""
+        )
+        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
+        yield (
+            f"One fewer: clusters {names[a]} and {names[b]} are the nearest to being one; {sure}"
+            f"their profiles overlap by {overlap:.2f}{apart}."
+        )
+    if match is None or match.confidence is None:
+        yield "One more: how sure it is that no cluster is two was not computed."
+    elif (np.bincount(np.concatenate(match.groups)) > 1).any():
+        # a cluster of one part alone cannot be two
+        parts = np.bincount(np.concatenate(match.groups), minlength=found)
+        together = np.where(parts > 1, match.cluster_confidence(), np.inf)
+        least = int(together.argmin())
+        split = sum(int((group == least).sum() > 1) for group in match.groups)
+        own = f"; {plural(split, 'silo')} found it in parts" if split else ""
+        yield (
+            f"One more: cluster {names[least]} is the likeliest to be two; the probability that "
+            f"what the silos found of it belongs together is {together[least]:.2f}{own}."
+        )
+
+
+def _found_both(match: Correspondence, a: int, b: int) -> int:
+    """Return how many silos found two clusters, and so told them apart, on their own rows."""
+    return int(match.held[:, [a, b]].all(axis=1).sum())
+
+
+def pairs_table(posterior: Posterior) -> Table:
+    """Return the pairs of clusters that are nearest to being one."""
+    match, names = posterior.correspondence, posterior.cluster_names
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
+        :MOST_PAIRS
+    ]
+    heads = ["clusters", "probability that they are one", "overlap of their profiles"]
+    lines: list[list[object]] = [
+        [f"{names[a]} and {names[b]}", number(one), f"{overlap:.2f}"]
+        for a, b, one, overlap in pairs
+    ]
+    if match is not None:
+        heads.append("silos that found both")
+        for line, (a, b, *_) in zip(lines, pairs, strict=True):
+            line.append(_found_both(match, a, b))
+    return from_lines("The pairs of clusters that are nearest to being one", heads, lines)
 
 
 def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:

@@ -205,7 +205,7 @@ def whisker(middle: float, lower: float, upper: float, reach: float) -> Markup:
     """Return a difference with its interval, before a line at zero; `reach` is at both ends."""
     at, low, high = (50 + 49 * value / reach for value in (middle, lower, upper))
     parts = [
-        _element("rect", "bar-all", x=49.5, y=0, width=1, height=10),
+        _element("rect", "bar-zero", x=49.7, y=0, width=0.6, height=10),
         _element("rect", "bar-interval", x=low, y=4.2, width=max(high - low, 0.4), height=1.6),
         _element("rect", "bar-dot", x=at - 1.2, y=1.5, width=2.4, height=7),
     ]

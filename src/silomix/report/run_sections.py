@@ -56,6 +56,8 @@ TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
     "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
+# Variables whose missing cells are shown: those with most.
+MOST_MISSING = 100
 # Confidence of a match that is not worth a word.
 SURE = 0.995
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
@@ -230,6 +232,31 @@ def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:
     ]
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
     return from_lines(caption, ["silo", *clusters], lines)
+
+
+def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
+    """Return the share of missing cells, a line per variable, most first: all rows, then each silo.
+
+    None where it is not known; variables without missing cells are left out.
+    """
+    found = posterior.assignment
+    if found is None or found.missing is None:
+        return None
+    rows = np.maximum(np.bincount(found.silos, minlength=len(posterior.silos)), 1)
+    names = [variable.name for variable in posterior.family.variables]
+    shares = pd.DataFrame((found.missing / rows[:, None]).T, names, list(posterior.silos))
+    shares.insert(0, "all rows", found.missing.sum(axis=0) / rows.sum())
+    return shares[shares["all rows"] > 0].sort_values("all rows", ascending=False, kind="stable")
+
+
+def missing_table(shares: pd.DataFrame) -> Table:
+    """Return the shares of missing cells, coloured."""
+    lines = [
+        [name, *(Cell(percent(share), heat_class(share)) for share in own)]
+        for name, own in zip(shares.index, shares.to_numpy()[:MOST_MISSING], strict=False)
+    ]
+    caption = "Missing cells by variable, most first, in all rows and in each silo"
+    return from_lines(caption, ["variable", *shares.columns], lines)
 
 
 def sent_kinds(posterior: Posterior) -> list[str]:

@@ -17,7 +17,7 @@ from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.global_posterior import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
-from silomix.report.cluster_sections import sizes_frame, sizes_table
+from silomix.report.cluster_sections import number_sentences, sizes_frame, sizes_table
 from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
+# Silos whose missing cells are shown side by side.
+MOST_ACROSS = 4
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
 
@@ -83,11 +85,17 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     if posterior.correspondence is not None:
         yield Text("Which silos found which cluster on their own rows", style="bold")
         yield _holders_view(posterior)
+    yield Text("How many clusters", style="bold")
+    yield Text("\n".join([*number_sentences(posterior), ""]))
     yield Text("The silos", style="bold")
     yield as_view(run.silos_table(posterior), MOST_SILOS)
     if posterior.silo_profiles is not None and len(posterior.silos) > 1:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
+    missing = run.missing_shares(posterior)
+    if missing is not None and len(missing):
+        shown = as_view(run.missing_table(missing.iloc[:, : 1 + MOST_ACROSS]), MOST_SILOS)
+        yield Group(Text("Missing cells", style="bold"), shown)
     yield Text("What left each silo, in bytes", style="bold")
     yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
