@@ -221,8 +221,8 @@ def fit(
     found = gather_assignment(silos.silos, roster.places)
     if policy is None:
         found = replace(found, missing=np.array([part.shard.missing for part in parts]))
-    source = Path(table).name if isinstance(table, str | Path) else ""
-    made = replace(posterior.provenance, table=source)
+    name = Path(table).name if isinstance(table, str | Path) else ""
+    made = replace(posterior.provenance, table=name)
     return replace(posterior, assignment=found, provenance=made, backend=backend_of(table))
 
 

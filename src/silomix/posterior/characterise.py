@@ -13,8 +13,6 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.linalg import eigh
 
-from silomix.errors import SettingsError
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -121,22 +119,6 @@ def likeness_order(found: Contrast, family: Product) -> Ints:
     if len(scaled) <= FEW:
         return np.arange(len(scaled))
     return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
-
-
-def number_of_clusters(weights: Reals, *, at_least: float = SMALL) -> dict[int, float]:
-    """Return the posterior probability of each number of clusters of some size.
-
-    Given the clusters that were found: it says how many of them hold at least a share `at_least` of
-    the rows, not whether there are others.
-
-    Parameters
-    ----------
-    weights : (draw, cluster)
-    """
-    if not 0 <= at_least < 1:
-        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
-    counts, draws = np.unique((weights >= at_least).sum(axis=1), return_counts=True)
-    return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
 
 
 def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterMap | None:

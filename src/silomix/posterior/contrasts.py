@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from silomix.model.metrics import highest_density_interval
+from silomix.model.sentences import listing
 from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast, shown_columns, traits
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def describe_clusters(posterior: Posterior, found: Contrast) -> list[str]:
             variable, is_high = variables[column], bool(scaled[column] > 0)
             text = _trait(variable, words[column], means[cluster, column], is_high=is_high)
             said.setdefault(variable.name, text)
-        more = len(said) - MOST_WORDS
-        listed = ", ".join([*said.values()][:MOST_WORDS]) or "like the whole population"
-        texts.append(listed + (f" and {more} more" if more > 0 else ""))
+        texts.append(listing([*said.values()], MOST_WORDS) or "like the whole population")
     return texts
 
 

@@ -595,7 +595,7 @@ class Posterior:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdict, and the clusters as a small heat map."""
-        from silomix.report.notebook import notebook_view  # looks upward
+        from silomix.report import notebook_view  # looks upward
 
         return notebook_view(self)
 

@@ -21,15 +21,10 @@ from scipy.special import softmax, stdtr, stdtrit
 from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.sentences import at_least
+from silomix.posterior import outside_variables as outside
 from silomix.posterior.global_posterior import make_frame
 from silomix.posterior.membership import ELSEWHERE
 from silomix.posterior.outside_estimates import pooled_error
-from silomix.posterior.outside_variables import (
-    DRAWS,
-    check_outside,
-    memberships_by_draw,
-    read_outside,
-)
 
 if TYPE_CHECKING:
     from silomix.kernels.arrays import Floats
@@ -48,7 +43,7 @@ def regress_membership(
     covariates: Columns,
     *,
     reference: int = 0,
-    draws: int = DRAWS,
+    draws: int = outside.DRAWS,
     level: float = 0.95,
     threads: int | None = None,
 ) -> Any:
@@ -84,16 +79,18 @@ def regress_membership(
     >>> found.shape, found["variable"].tolist()[:2]
     ((8, 11), ['intercept', 'age'])
     """
-    if reference not in range(posterior.n_clusters) or posterior.n_clusters < 2:
-        last = posterior.n_clusters - 1
-        raise SettingsError(f"reference is {reference}; give another cluster's number, 0 to {last}")
-    if not 0 < level < 1:
-        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+    outside.check_level(level)
+    clusters = posterior.n_clusters
+    if clusters < 2 or reference not in range(clusters):
+        raise SettingsError(
+            f"reference is {reference}; give one of two or more, 0 to {clusters - 1}"
+        )
     frame = read_table(table)
-    found = [list(group) for _, group in groupby(read_outside(frame, covariates), lambda t: t[0])]
-    check_outside(posterior, [targets[0].variable for targets in found], None)
+    targets = outside.read_outside(frame, covariates)
+    found = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
+    outside.check_outside(posterior, [target.variable for target in targets], None)
     # of three or more levels the first is left out
-    used = [target for targets in found for target in targets[len(targets) > 1 :]]
+    used = [target for group in found for target in group[len(group) > 1 :]]
     values = np.column_stack([target.values for target in used])
     known = ~np.isnan(values).any(axis=1)
     design = np.column_stack([np.ones(known.sum()), values[known]])
@@ -102,27 +99,28 @@ def regress_membership(
             "the covariates determine each other, or no row has all of them; leave some out"
         )
     # equal weights make memberships proportional to P(x | c)
-    even = np.full_like(posterior.weights, 1 / posterior.n_clusters)
-    by_silo = np.full_like(posterior.weights_by_silo, 1 / posterior.n_clusters)
-    flat = replace(posterior, weights=even, weights_by_silo=by_silo)
-    count = min(at_least("draws", draws, 2), posterior.n_draws)
-    places = np.full(len(frame), ELSEWHERE)
-    evidence = memberships_by_draw(flat, frame, places, count, threads)
+    flat = replace(posterior, weights=np.ones_like(posterior.weights) / clusters)
+    count, places = at_least("draws", draws, 2), np.full(len(frame), ELSEWHERE)
+    evidence = outside.memberships_by_draw(flat, frame, places, count, threads)
     fits = [fit_multinomial(design, each[known], reference) for each in evidence]
     estimate, within = (np.array(part) for part in zip(*fits, strict=True))
     error, freedom = pooled_error(estimate, within, np.full_like(estimate, np.inf))
     middle = estimate.mean(axis=0)
     half = stdtrit(freedom, 0.5 + level / 2) * error
-    others = [c for c in range(posterior.n_clusters) if c != reference]
+    # a constant far from the data may be beyond what floats hold
+    ratio, low, high = (
+        np.exp(np.minimum(x, 700.0)) for x in (middle, middle - half, middle + half)
+    )
+    others = [c for c in range(clusters) if c != reference]
     columns = {
         "cluster": np.repeat(others, len(used) + 1),
         "variable": ["intercept", *(target.variable for target in used)] * len(others),
         "level_name": [None, *(target.level for target in used)] * len(others),
         "log_odds": middle,
         "se": error,
-        "odds_ratio": np.exp(middle),
-        "lower": np.exp(middle - half),
-        "upper": np.exp(middle + half),
+        "odds_ratio": ratio,
+        "lower": low,
+        "upper": high,
         "interval": [f"{100 * level:g}% CI"] * len(middle),
         "p_value": 2 * stdtr(freedom, -np.abs(middle) / error),
         "rows": np.full(len(middle), len(design)),
@@ -162,11 +160,11 @@ def fit_multinomial(design: Floats, evidence: Floats, reference: int) -> tuple[F
 
     start = np.zeros(len(free) * terms)
     best = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
-    before, after, _ = shares(best)
     information = RIDGE * np.eye(len(best))
-    for sign, share in ((1, after[:, free]), (-1, before[:, free])):
-        spread_out = (share[:, :, None] * z[:, None]).reshape(len(z), -1)
-        information += sign * spread_out.T @ spread_out
+    for sign, all_shares in zip((-1, 1), shares(best)[:2], strict=True):
+        share = all_shares[:, free]
+        each = (share[:, :, None] * z[:, None]).reshape(len(z), -1)
+        information += sign * each.T @ each
         for place, own in enumerate(share.T):
             block = slice(place * terms, (place + 1) * terms)
             information[block, block] -= sign * (z.T * own) @ z

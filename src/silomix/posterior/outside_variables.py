@@ -12,15 +12,7 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
-from silomix.model.sentences import (
-    ABSENT,
-    at_least,
-    did_you_mean,
-    number,
-    one_of,
-    plural,
-    quoted,
-)
+from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.table import MOST_LEVELS, encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
@@ -200,8 +192,7 @@ def compare_outside(
     ['cluster', 'age', 'age, p value']
     """
     one_of("method", method, AGAINST)
-    if not 0 < level < 1:
-        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+    check_level(level)
     if labels is not None and method != "labels":
         raise SettingsError('labels are for method="labels"; leave them out, or give it')
     if method == "averaged" and posterior.n_draws < 2:
@@ -223,9 +214,8 @@ def compare_outside(
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
         places = silo_places(frame, silo, posterior)
-        found = compare_memberships(
-            targets, memberships_by_draw(posterior, frame, places, used, threads), level
-        )
+        memberships = memberships_by_draw(posterior, frame, places, used, threads)
+        found = compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
         comparisons=tuple(found),
@@ -240,10 +230,16 @@ def compare_outside(
 def memberships_by_draw(
     posterior: Posterior, frame: nw.DataFrame[Any], places: Ints, draws: int, threads: int | None
 ) -> Iterator[Floats]:
-    """Yield the memberships of rows, (row, cluster), in each of so many draws, evenly spaced."""
-    shard = encode(frame, posterior.study.table_schema)
-    for draw in np.linspace(0, posterior.n_draws - 1, draws).round().astype(np.int64):
+    """Yield the memberships of rows, (row, cluster), in at most so many draws, evenly spaced."""
+    shard, count = encode(frame, posterior.study.table_schema), min(draws, posterior.n_draws)
+    for draw in np.linspace(0, posterior.n_draws - 1, count).round().astype(np.int64):
         yield encoded_membership(posterior, shard, places, cores(threads), draw).membership
+
+
+def check_level(level: float) -> None:
+    """Refuse a level that no interval can have."""
+    if not 0 < level < 1:
+        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
 
 
 def check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:

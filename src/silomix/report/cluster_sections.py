@@ -1,7 +1,4 @@
-"""The page's sections on clusters.
-
-How large they are, what is typical of each, how many there are, and where they lie.
-"""
+"""The page's sections on what is typical of each cluster, and where they lie."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, listing, number, percent, plural
+from silomix.model.sentences import amount, number, percent
 from silomix.posterior import characterise
 from silomix.posterior.contrasts import describe_clusters
 from silomix.posterior.outside_variables import AGAINST, texts, value
@@ -21,7 +18,6 @@ from silomix.report.display import (
     Cell,
     Picture,
     Table,
-    bar,
     curve,
     from_lines,
     heat_class,
@@ -35,25 +31,17 @@ from silomix.report.run_sections import rows_by_silo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pandas as pd
-
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.draws import Correspondence
     from silomix.model.schema import Variable
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
-    from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
     from silomix.posterior.outside_variables import Outside
 
-# Probability from which a row's cluster is called sure.
-SURE = 0.9
 # Levels on each side of a cluster that are listed; others are counted.
 MOST_TRAITS = 10
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
-# Pairs of clusters that are listed: those nearest to being one.
-MOST_PAIRS = 5
 # Scaled difference from which the colour is the strongest, if any is so large.
 LARGEST = 2.0
 # Numbers on the page: those that differ most between clusters.
@@ -62,51 +50,6 @@ MOST_NUMBERS = 200
 MOST_CURVES = 30
 # Places along a curve, and standard deviations that it shows of every cluster.
 PLACES, REACH = 61, 3.0
-
-
-def sizes_frame(posterior: Posterior) -> pd.DataFrame:
-    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
-    sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
-    if posterior.assignment is not None:
-        rows = np.bincount(posterior.labels, minlength=len(sizes))
-        sizes.insert(list(sizes).index("mean"), "rows", rows)
-    return sizes
-
-
-def sure_rows(rows: Assignment) -> tuple[float, Floats]:
-    """Return the share of rows whose cluster has a probability of `SURE` or more, of all and by it.
-
-    Of clusters, (cluster,), it is among the rows that are labelled so; nan where there are none.
-    """
-    clusters = rows.membership.shape[1]
-    # kept in single precision, to four decimals
-    sure = rows.membership.max(axis=1) > SURE - 1e-5
-    counts = np.bincount(rows.labels, minlength=clusters)
-    with np.errstate(invalid="ignore"):
-        return float(sure.mean()), np.bincount(rows.labels, sure, clusters) / counts
-
-
-def sizes_table(posterior: Posterior) -> Table:
-    """Return the clusters' shares of all rows, with intervals and, where known, rows."""
-    sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
-    match, names = posterior.correspondence, posterior.cluster_names
-    near: dict[int, list[str]] = {}
-    for a, b, *_ in characterise.nearly_same(match, posterior.profile_draws, posterior.family):
-        near.setdefault(a, []).append(names[b])
-        near.setdefault(b, []).append(names[a])
-    scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
-    intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
-    notes = [f"nearly {listing(near[c], 3)}" if c in near else "" for c in range(len(names))]
-    columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
-    if posterior.assignment is not None:
-        columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-        columns["of them sure"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
-    columns["share"] = sizes["mean"].map(percent)
-    columns[f"{INTERVAL:.0%} interval"] = intervals
-    if silo_rows is not None:
-        columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
-    columns[""] = [bar(*line) for line in scaled.to_numpy()]
-    return make_table("Each cluster's share of the rows of all silos", columns)
 
 
 def profile_means(posterior: Posterior) -> Floats:
@@ -289,70 +232,6 @@ def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
         lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "What the numbers look like in each cluster, before all rows"
     return from_lines(caption, ["variable", *(posterior.cluster_names[c] for c in order)], lines)
-
-
-def number_sentences(posterior: Posterior) -> Iterator[str]:
-    """Yield what speaks for this number of clusters, and for one fewer and one more."""
-    match, found = posterior.correspondence, posterior.n_clusters
-    names = posterior.cluster_names
-    small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
-    yield f"{plural(found, 'cluster')}, " + (
-        f"{small} of them with less than {characterise.SMALL:.0%} of all rows."
-        if small
-        else f"each with {characterise.SMALL:.0%} of all rows or more."
-    )
-    if match is not None:
-        counts = sorted({len(group) for group in match.groups})
-        each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        yield f"On its own rows {'the' if len(match.groups) == 1 else 'each'} silo found {each}."
-    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
-    if pairs:
-        a, b, one, overlap = pairs[0]
-        found_both = 0 if match is None else _found_both(match, a, b)
-        apart = (
-            f"; told apart on its own rows by {plural(found_both, 'silo')}" if found_both else ""
-        )
-        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
-        yield (
-            f"One fewer: clusters {names[a]} and {names[b]} are the nearest to being one; {sure}"
-            f"their profiles overlap by {overlap:.2f}{apart}."
-        )
-    if match is None or match.confidence is None:
-        yield "One more: how sure it is that no cluster is two was not computed."
-    elif (np.bincount(np.concatenate(match.groups)) > 1).any():
-        # a cluster of one part alone cannot be two
-        parts = np.bincount(np.concatenate(match.groups), minlength=found)
-        together = np.where(parts > 1, match.cluster_confidence(), np.inf)
-        least = int(together.argmin())
-        split = sum(int((group == least).sum() > 1) for group in match.groups)
-        own = f"; {plural(split, 'silo')} found it in parts" if split else ""
-        yield (
-            f"One more: cluster {names[least]} is the likeliest to be two; the probability that "
-            f"what the silos found of it belongs together is {together[least]:.2f}{own}."
-        )
-
-
-def _found_both(match: Correspondence, a: int, b: int) -> int:
-    """Return how many silos found two clusters, and so told them apart, on their own rows."""
-    return int(match.held[:, [a, b]].all(axis=1).sum())
-
-
-def pairs_table(posterior: Posterior) -> Table:
-    """Return the pairs of clusters that are nearest to being one."""
-    match, names = posterior.correspondence, posterior.cluster_names
-    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
-        :MOST_PAIRS
-    ]
-    heads = ["clusters", "probability that they are one", "overlap of their profiles"]
-    lines: list[list[object]] = [
-        [f"{names[a]} and {names[b]}", number(one), f"{overlap:.2f}"]
-        for a, b, one, overlap in pairs
-    ]
-    if match is not None:
-        heads.append("silos that found both")
-        for line, (a, b, *_) in zip(lines, pairs, strict=True):
-            line.append(_found_both(match, a, b))
-    return from_lines("The pairs of clusters that are nearest to being one", heads, lines)
 
 
 def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:

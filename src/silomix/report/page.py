@@ -16,7 +16,7 @@ from silomix.model.files import replace_file, writing
 from silomix.posterior.characterise import MARGIN, OVERLAP, PROBABILITY
 from silomix.posterior.contrasts import contrast_of
 from silomix.posterior.verdict import sentences
-from silomix.report import cluster_sections, run_sections
+from silomix.report import cluster_sections, run_sections, size_sections
 from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
     page = environment.get_template("report.html.j2").render(
         posterior=posterior,
         clusters=cluster_sections,
+        sizes=size_sections,
         run=run_sections,
         sentences=sentences,
         steps=STEPS,

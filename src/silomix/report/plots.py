@@ -60,24 +60,6 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
     return ax
 
 
-def number_of_clusters(
-    posterior: Posterior, ax: Axes | None = None, *, at_least: float = characterise.SMALL
-) -> Axes:
-    """Draw the posterior of how many of the clusters hold at least such a share of the rows.
-
-    Examples
-    --------
-    >>> silomix.plots.number_of_clusters(posterior).get_title()
-    'Of 5 clusters found'
-    """
-    ax, found = _axis(ax), characterise.number_of_clusters(posterior.weights, at_least=at_least)
-    ax.bar(list(found), list(found.values()), color=COLOURS[0])
-    ax.set(xticks=list(found), xlim=(min(found) - 1.5, max(found) + 1.5), ylim=(0.0, 1.0))
-    ax.set_xlabel(f"clusters with at least {at_least:.1%} of all rows")
-    ax.set(ylabel="posterior probability", title=f"Of {posterior.n_clusters} clusters found")
-    return ax
-
-
 def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None = None) -> Axes:
     """Draw the clusters on the first two axes of a multiple correspondence analysis.
 
