@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from silomix.estimator import FederatedMixture
     from silomix.model import metrics
     from silomix.posterior import Posterior, load
+    from silomix.posterior.membership_regression import regress_membership
     from silomix.posterior.outside_variables import compare_outside
     from silomix.report import plots
     from silomix.silo.relabel import local_posterior
@@ -69,6 +70,7 @@ __all__ = [
     "plots",
     "read_policy",
     "read_study",
+    "regress_membership",
     "rivals",
     "sample",
     "simulate",
@@ -90,6 +92,7 @@ _HOMES = {
     "combine": "transports.combination",
     "compare_outside": "posterior.outside_variables",
     "local_posterior": "silo.relabel",
+    "regress_membership": "posterior.membership_regression",
     "simulate_cohort": "simulate.cohort",
 }
 

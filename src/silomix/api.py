@@ -220,8 +220,12 @@ def fit(
             parts.append(Silo(name, place, own, study, policy=rules, checkpoint=folder))
         with _asking(transport, parts, cores(threads), report) as silos:
             posterior = run_study(study, silos, threads=cores(threads), report=report)
-    assignment = gather_assignment(silos.silos, roster.places)
-    return replace(posterior, assignment=assignment, backend=backend_of(table))
+    found = gather_assignment(silos.silos, roster.places)
+    if policy is None:
+        found = replace(found, missing=np.array([part.shard.missing for part in parts]))
+    name = Path(table).name if isinstance(table, str | Path) else ""
+    made = replace(posterior.provenance, table=name)
+    return replace(posterior, assignment=found, provenance=made, backend=backend_of(table))
 
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:

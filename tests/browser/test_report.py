@@ -211,6 +211,26 @@ def test_a_cell_tells_its_interval_and_count(visit):
     assert "rows." in told
 
 
+def test_tables_can_be_taken_away_as_csv(visit):
+    page = visit()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download as CSV: Each cluster's share of the rows").click()
+    sizes = pd.read_csv(waiting.value.path())
+    assert waiting.value.suggested_filename.endswith(".csv")
+    # a column for each heading but that of the drawings, and whole numbers as numbers
+    assert [str(name)[0] for name in sizes["cluster"]] == ["0", "1", "2"]
+    assert sizes["share"].str.endswith("%").all()
+    assert pd.api.types.is_numeric_dtype(sizes["expected rows"])
+    first = "#heat tbody tr:not([hidden]) th"
+    page.evaluate(f"document.querySelector('{first}').textContent = '=1+1'")
+    page.get_by_label("Find").fill("1")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download as CSV: Levels down").click()
+    levels = pd.read_csv(waiting.value.path())
+    assert len(levels) == len(shown(page))
+    assert "'=1+1" in levels.iloc[:, 0].tolist()
+
+
 def test_the_heat_map_is_one_stop_and_arrows_move_in_it(visit):
     page = visit()
     assert page.locator("#heat table [tabindex='0']").count() == 1

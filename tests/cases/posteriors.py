@@ -72,6 +72,8 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
         [rng.dirichlet(np.ones(size), (draws, clusters)) for size in schema.sizes], axis=2
     )
     membership = to_four_decimals(rng.dirichlet(np.ones(clusters), rows))
+    variables = len(changes.get("study", study).variables)
+    missing = np.arange(len(SILOS) * variables).reshape(len(SILOS), variables) % 2
     local = clusters + 1
     confidence = rng.random((2 * local, 2 * local))
     groups = tuple(np.arange(local) % clusters for _ in SILOS)
@@ -98,7 +100,7 @@ def make_posterior(rng, *, draws=50, clusters=3, rows=12, schema=SCHEMA, **chang
             {name: {"Release": 1, "PolishReply": 2} for name in SILOS},
         ),
         "assignment": Assignment(
-            membership.argmax(axis=1), membership, rng.integers(0, len(SILOS), rows)
+            membership.argmax(axis=1), membership, rng.integers(0, len(SILOS), rows), missing
         ),
     }
     return Posterior(**parts | changes)

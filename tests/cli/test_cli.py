@@ -158,7 +158,7 @@ def test_labels_say_which_row_they_are_of(tmp_path):
     told = run("fit", table, *common, "--out", out)
     assert told.exit_code == 0, told.output
     labels = pd.read_csv(out / "labels.csv")
-    assert list(labels.columns) == ["row", "id", "silo", "cluster", "probability"]
+    assert list(labels.columns) == ["row", "id", "silo", "cluster", "probability", "second"]
     # rows with a count of two come twice
     assert list(labels["id"][:4]) == ["p0", "p1", "p1", "p2"] and len(labels) == 90
     given = ["--silo", "silo", "--id", "patient", "--out", tmp_path / "l.csv"]
@@ -428,7 +428,7 @@ def test_warnings_are_sentences(tmp_path):
 
 
 RESULTS = {
-    *("cluster_sizes.csv", "profiles.csv", "labels.csv", "correspondence.csv"),
+    *("cluster_sizes.csv", "profiles.csv", "contrast.csv", "labels.csv", "correspondence.csv"),
     *("silo_weights.csv", "drift.csv", "summary.txt", "report.html", "study.toml"),
     "posterior.silomix",
 }

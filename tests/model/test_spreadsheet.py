@@ -195,7 +195,7 @@ def test_the_files_of_a_fit_have_no_formulas(evil, tmp_path):
     ids = np.array([*ATTACKS[: len(evil.labels) - 1], None], dtype=object)
     write_posterior(tmp_path, evil, ids)
     tables = {path.name: path for path in tmp_path.glob("*.csv")}
-    assert len(tables) == 6
+    assert len(tables) == 7
     for path in tables.values():
         check_cells(path)
 

@@ -9,7 +9,6 @@ import pytest
 from cases.families import categories
 from numpy.testing import assert_allclose
 
-from silomix.errors import SettingsError
 from silomix.model.draws import Correspondence
 from silomix.posterior.characterise import (
     OVERLAP,
@@ -17,7 +16,6 @@ from silomix.posterior.characterise import (
     contrast,
     joint_probabilities,
     nearly_same,
-    number_of_clusters,
     profile_overlap,
     single_silo_clusters,
     spread,
@@ -59,14 +57,6 @@ def test_traits_are_what_differs_clearest_first():
     )
     (high, low), _ = traits(contrast(weights, probabilities, FAMILY), FAMILY)
     assert (high.tolist(), low.tolist()) == ([1, 2], [4])
-
-
-def test_the_number_of_clusters_counts_those_that_are_large_enough():
-    weights = np.array([[0.90, 0.09, 0.01], [0.90, 0.095, 0.005]])
-    assert number_of_clusters(weights) == {2: 0.5, 3: 0.5}
-    assert number_of_clusters(weights, at_least=0.0) == {3: 1.0}
-    with pytest.raises(SettingsError, match=r"at_least is 1; give a share"):
-        number_of_clusters(weights, at_least=1)
 
 
 def test_the_map_is_the_correspondence_analysis_of_rows_that_the_mixture_would_give():

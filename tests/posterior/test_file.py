@@ -26,7 +26,7 @@ from silomix.posterior.saved_file import ARRAYS, SHARED, load
 from silomix.posterior.verdict import PosteriorDiagnostics, make_provenance
 from silomix.study import make_study
 
-OPTIONAL = {"correspondence.confidence", "diagnostics.elbo"}
+OPTIONAL = {"correspondence.confidence", "diagnostics.elbo", "assignment.missing"}
 
 
 @pytest.fixture

@@ -170,6 +170,28 @@ def test_draws_are_pooled_by_rubin_s_rules(rng):
         assert found.upper[cluster] - found.difference[cluster] == pytest.approx(half)
 
 
+def test_shares_stay_between_nothing_and_all(rng):
+    """Clusters that hardly differ, in which a regression alone passes both bounds."""
+    shares = 0.5 + 0.02 * (rng.random((300, 1)) - 0.5) * [1, -1]
+    values = (rng.random(300) < 0.1).astype(float)
+    target = Target("y", "yes", values)
+    free = regress(shares, target).estimate
+    assert free.min() < 0
+    (found,) = compare_memberships([target], iter([shares] * 2), 0.95)
+    for part, least in ((found.estimate, 0), (found.lower, -1), (found.upper, -1)):
+        assert part.min() >= least
+        assert part.max() <= 1
+    rest = found.estimate - found.difference
+    assert rest.min() >= -1e-12
+    assert rest.max() <= 1
+    assert np.all((found.lower <= found.difference) & (found.difference <= found.upper))
+    assert np.all(found.p_value > 0.001)
+    # those inside the bounds are as they were
+    shares = np.eye(2)[np.arange(300) % 2]
+    (inside,) = compare_memberships([target], iter([shares] * 2), 0.95)
+    np.testing.assert_allclose(inside.estimate, regress(shares, target).estimate)
+
+
 def random_rows(rng, schema, rows):
     return pd.DataFrame({v.name: rng.choice(v.levels, rows) for v in schema.variables})
 
@@ -279,6 +301,9 @@ def test_kinds_follow_the_values_unless_they_are_given(table):
     found = levels(table, ["age", "died", "region"])
     assert found == [None, "1", "east", "north", "west"]
     assert levels(table, {"died": "mean"}) == [None]
+    assert levels(table, {"died": "0", "region": "west"}) == ["0", "west"]
+    with pytest.raises(DataError, match="'west'"):
+        levels(table, {"region": "West"})
     wards = table.assign(ward=np.arange(40) % 3)
     assert levels(wards, "ward") == [None]
     assert levels(wards, {"ward": "levels"}) == ["0", "1", "2"]

@@ -13,19 +13,29 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.cli_cases import run
-from cases.posteriors import DOUBTED, SCHEMA, SILOS, make_diagnostics, make_posterior, with_drift
+from cases.posteriors import (
+    DOUBTED,
+    SCHEMA,
+    SILOS,
+    make_diagnostics,
+    make_posterior,
+    numbers_posterior,
+    with_drift,
+)
 
 from silomix.errors import FileError, SettingsError
 from silomix.model import sentences
+from silomix.model.draws import Correspondence
 from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
+from silomix.posterior.global_posterior import Assignment
 from silomix.posterior.outside_variables import compare_outside
-from silomix.report import cluster_sections, display, make_report, write_report
-from silomix.report.run_sections import drift_sentences, drift_table, steps
+from silomix.report import cluster_sections, display, make_report, size_sections, write_report
+from silomix.report.run_sections import drift_sentences, drift_table, missing_shares, steps
 from silomix.study.settings import Aggregation
 
 SECTIONS = ["trust", "sizes", "profiles", "traits", "silos", "drift"]
-SECTIONS += ["weights", "number", "map", "traces", "made", "sent"]
+SECTIONS += ["weights", "missing", "number", "map", "traces", "made", "sent"]
 VOID = {"meta", "input", "link", "br", "img", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'&</style></table>"
 
@@ -169,7 +179,7 @@ def test_a_posterior_without_parts_says_what_is_not_known(rng):
         "Cannot tell whether to trust it: no run was judged.",
         "There are none: the draws are not weighted means of the silos’.",
         "The silos did not look for clusters of their own",
-        "Uncertainty about merging or splitting clusters was not computed.",
+        "how sure it is that no cluster is two was not computed",
         "it takes at least two clusters that differ, and two variables",
         "No trace was kept",
     ):
@@ -205,9 +215,89 @@ def test_the_strongest_traits_are_listed_and_the_others_counted(rng):
     scaled = np.repeat(2.0 - 0.01 * np.arange(60), 2)[None]
     found = Contrast(None, scaled, None, high=np.ones((1, 120)), low=np.zeros((1, 120)))
     (row,) = cluster_sections.traits_table(many, found).rows
-    *listed, last = row[1].text.splitlines()
+    *listed, last = row[2].text.splitlines()
     assert [line.split()[0] for line in listed] == [f"x{q}" for q in range(10)]
-    assert (last, row[2].text) == ("and 50 more", "nothing specific")
+    assert (last, row[3].text) == ("and 50 more", "nothing specific")
+
+
+def test_what_speaks_for_one_fewer_and_one_more(posterior):
+    """Clusters 1 and 2 share no silo; one silo has two parts of cluster 0."""
+    local = ["north 0", "north 1", "north 2", "south 0", "south 1"]
+    groups = (np.array([0, 0, 1]), np.array([0, 2]))
+    sure = np.eye(len(local))
+    sure[2, 4] = sure[4, 2] = 0.25
+    sure[:2, 3] = sure[3, :2] = 0.75
+    sure[0, 1] = sure[1, 0] = 0.75
+    sizes = (np.array([10, 10, 5]), np.array([20, 5]))
+    match = Correspondence(SILOS, groups, sizes, "evidence", sure)
+    found = replace(posterior, correspondence=match)
+    fewer, more = list(size_sections.number_sentences(found))[-2:]
+    assert re.search(r"clusters 1 and 2 .*0\.25", fewer)
+    assert re.search(r"cluster 0 .*0\.75.*1 silo ", more)
+    first, *others = texts(size_sections.pairs_table(found))
+    assert (first[0], first[1], first[3]) == ("1 and 2", "0.25", "0")
+    assert sorted(line[0] for line in others) == ["0 and 1", "0 and 2"]
+    alone = list(size_sections.number_sentences(replace(posterior, correspondence=None)))
+    assert len(alone) == 3
+
+
+def test_sure_rows_and_near_clusters_are_told(posterior):
+    sure = np.array([[0.95, 0.05, 0.0], [0.5, 0.4, 0.1], [0.1, 0.9, 0.0]], dtype=np.float32)
+    rows = Assignment(sure.argmax(axis=1), sure, np.array([0, 1, 1]))
+    whole, by_cluster = size_sections.sure_rows(rows)
+    assert whole == pytest.approx(2 / 3)
+    np.testing.assert_array_equal(by_cluster, [0.5, 1.0, np.nan])
+    draws = posterior.profile_draws.copy()
+    draws[:, 2] = draws[:, 0]
+    match = replace(posterior.correspondence, confidence=None)
+    twins = replace(posterior, profile_draws=draws, correspondence=match)
+    notes = [row[0].note for row in size_sections.sizes_table(twins).rows]
+    assert "2" in notes[0]
+    assert "0" in notes[2]
+
+
+def test_missing_cells_by_variable_and_silo(posterior):
+    silos = np.array([0, 0, 0, 0, 1, 1])
+    rows = Assignment(np.zeros(6, int), np.ones((6, 3), np.float32), silos)
+    counted = replace(rows, missing=np.array([[0, 1, 0], [0, 2, 1]]))
+    shares = missing_shares(replace(posterior, assignment=counted))
+    assert shares.index.tolist() == ["stage", "sex"]
+    np.testing.assert_allclose(shares.loc["stage"], [0.5, 0.25, 1.0])
+    assert missing_shares(replace(posterior, assignment=rows)) is None
+    page = Page(make_report(replace(posterior, assignment=rows)))
+    assert "missing" not in page.sections
+
+
+def test_many_clusters_stand_by_likeness(rng):
+    """Two kinds of clusters, every other one: each kind stands together, in every part."""
+    made = make_posterior(rng, clusters=10)
+    draws = np.full_like(made.profile_draws, 0.5)
+    draws[:, :, :2] = np.where(np.arange(10) % 2, 0.9, 0.1)[:, None] * [1, 0] + [0, 0]
+    draws[:, :, 1] = 1 - draws[:, :, 0]
+    draws[:, :, 2:5] = 1 / 3
+    made = replace(made, profile_draws=draws)
+    text = make_report(made)
+    data = json.loads(re.search(r'id="heat-data">(.*?)</script>', text)[1])
+    order = [int(name) for name in data["names"]]
+    assert sorted(order) == list(range(10))
+    kinds = [cluster % 2 for cluster in order]
+    assert kinds in ([0] * 5 + [1] * 5, [1] * 5 + [0] * 5)
+    means = draws.mean(axis=0)[order]
+    np.testing.assert_allclose(np.array(data["mean"]).T / 1e4, means, atol=1e-4)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_notebook_shows_the_clusters(rng, numbers):
+    made = numbers_posterior(rng) if numbers else make_posterior(rng)
+    text = made.with_names({1: HOSTILE})._repr_html_()
+    page = Page(text)
+    assert made.diagnostics.verdict in page.text
+    assert HOSTILE in page.text
+    assert "<script>" not in text
+    assert len(page.attributes("th")) == 2 + made.n_clusters
+    heat = [a["class"] for a in page.attributes("td") if a["class"]]
+    assert len(heat) % made.n_clusters == 0
+    assert all(re.fullmatch(r"d\d+", kind) for kind in heat)
 
 
 class TestDrift:
@@ -264,7 +354,9 @@ def test_a_line_chart_has_room_for_large_numbers_and_a_constant_stays_inside():
 def test_a_report_is_written_or_refused(posterior, tmp_path):
     path = tmp_path / "report.html"
     assert write_report(posterior, path) == path
-    assert path.read_text(encoding="utf-8") == make_report(posterior)
+    written, undated = path.read_text(encoding="utf-8"), make_report(posterior)
+    (date,) = re.findall(r", (\d{4}-\d\d-\d\d), by silomix", written)
+    assert written == make_report(posterior, date=date) != undated
     with pytest.raises(FileError, match="No such file"):
         write_report(posterior, tmp_path / "nowhere" / "report.html")
 
@@ -337,7 +429,8 @@ def test_the_command_compares_outside_variables(posterior, rows, saved):
     expected = compare_outside(posterior, rows, ["age", "region"], "silo")
     np.testing.assert_allclose(lines["p_value"], expected.frame()["p_value"], rtol=1e-5)
     page = (saved / "report.html").read_text(encoding="utf-8")
-    assert page == make_report(posterior, outside=expected)
+    (date,) = re.findall(r", (\d{4}-\d\d-\d\d), by silomix", page)
+    assert page == make_report(posterior, outside=expected, date=date)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ TEXTS = {
         "negative-binomial, categorical; repeatable.",
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "A column that names each row, such as a number: kept with its label.",
-        "outside": "Columns to compare the clusters in, not to cluster: age,sex,ward=levels.",
+        "outside": "Columns to compare clusters in, not to cluster: age,ward=levels,status=died.",
         "outside_method": "averaged (default) allows for unsure rows; labels, the paper's, not.",
         "missing": "marginalise (default) skips missing cells; level if it means something.",
         "frequency": "Column of counts, if rows stand for many equal ones.",

@@ -103,6 +103,7 @@ def assign_command(
     out: Path,
     silo: str | None = None,
     id_column: str | None = None,
+    probabilities: bool = False,
     threads: int | None = None,
     force: bool = False,
 ) -> Shown:
@@ -113,6 +114,7 @@ def assign_command(
     results : Folder that fit wrote with --out, or a saved posterior.
     out : The labels, such as labels.csv: a line for each row.
     silo : Column that says whose row it is, or the silo all rows are of.
+    probabilities : Add the probability of each cluster: p0, p1 and so on.
 
     Examples
     --------
@@ -121,7 +123,7 @@ def assign_command(
     folder.check_free([out], force=force)
     found = load(_saved_in(results))
     named = None if id_column is None else folder.read_ids(table, id_column)
-    labels = folder.assign_rows(found, table, silo, threads, named)
+    labels = folder.assign_rows(found, table, silo, threads, named, probabilities=probabilities)
     folder.write_table(labels, out, private=True)
     record = summary.assigned_record(found, labels) | {"files": [out]}
     return Shown(record, summary.assigned_view(found, labels), f"Labels: {out}")

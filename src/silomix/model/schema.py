@@ -153,6 +153,12 @@ class Shard:
             found += [self.numbers[:, first:last] for first, last in pairwise(edges)]
         return tuple(found)
 
+    @property
+    def missing(self) -> Ints:
+        """How many cells of each variable are missing: (variable,)."""
+        found = (self.codes == self.schema.sizes).sum(axis=0)
+        return found if self.numbers is None else np.r_[found, np.isnan(self.numbers).sum(axis=0)]
+
     def some(self, rows: Array) -> Shard:
         """Return the shard of some of the rows: places, or a mask."""
         numbers = None if self.numbers is None else self.numbers[rows]

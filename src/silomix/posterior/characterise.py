@@ -10,9 +10,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.linalg import eigh
-
-from silomix.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 MARGIN = 0.2
 # Posterior probability from which a difference is shown.
 PROBABILITY = 0.95
+# Clusters that are easier to find by their number than by what they are like.
+FEW = 8
 # Share of all rows from which a cluster counts as more than a trace.
 SMALL = 0.01
 
@@ -66,7 +67,9 @@ class ClusterMap(NamedTuple):
     shares: Floats
 
 
-def contrast(weights: Reals, parameters: Reals, family: Product) -> Contrast:
+def contrast(
+    weights: Reals, parameters: Reals, family: Product, margin: float = MARGIN
+) -> Contrast:
     """Return how the clusters differ from the whole population, over the draws.
 
     Each family's `scaled_difference` has its formula.
@@ -75,12 +78,13 @@ def contrast(weights: Reals, parameters: Reals, family: Product) -> Contrast:
     ----------
     weights : (draw, cluster)
     parameters : (draw, cluster, parameter), in the units of the study.
+    margin : smallest scaled difference worth a word.
     """
     whole = family.whole(parameters, weights)
     found = []
     for cluster in range(parameters.shape[1]):  # all draws of all clusters may be gigabytes
         differs = family.scaled_difference(parameters[:, cluster], whole)
-        sides = (differs, differs > 0, differs > MARGIN, differs < -MARGIN)
+        sides = (differs, differs > 0, differs > margin, differs < -margin)
         found.append([side.mean(axis=0) for side in sides])
     described = np.asarray(family.describe(whole.mean(axis=0)), dtype=np.float64)
     return Contrast(described, *np.array(found).swapaxes(0, 1))
@@ -109,20 +113,12 @@ def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
-def number_of_clusters(weights: Reals, *, at_least: float = SMALL) -> dict[int, float]:
-    """Return the posterior probability of each number of clusters of some size.
-
-    Given the clusters that were found: it says how many of them hold at least a share `at_least` of
-    the rows, not whether there are others.
-
-    Parameters
-    ----------
-    weights : (draw, cluster)
-    """
-    if not 0 <= at_least < 1:
-        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
-    counts, draws = np.unique((weights >= at_least).sum(axis=1), return_counts=True)
-    return {int(count): float(n / len(weights)) for count, n in zip(counts, draws, strict=True)}
+def likeness_order(found: Contrast, family: Product) -> Ints:
+    """Return the clusters in an order that puts like ones side by side; few stay as they are."""
+    scaled = found.scaled[:, shown_columns(family)]
+    if len(scaled) <= FEW:
+        return np.arange(len(scaled))
+    return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
 
 
 def cluster_map(weights: Reals, probabilities: Reals, offsets: Ints) -> ClusterMap | None:
@@ -281,11 +277,19 @@ def nearly_same(
     and so told them apart on its own rows; and the overlap, Σ √(p_a p_b) over all rows there can
     be, from 0 to 1.
     """
+    pairs = nearest_pairs(correspondence, probabilities, family)
+    return [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
+
+
+def nearest_pairs(
+    correspondence: Correspondence | None, probabilities: Reals, family: Product
+) -> list[tuple[int, int, float, float]]:
+    """Return all pairs of clusters, those nearest to being one first, as `nearly_same` does."""
     joined = joint_probabilities(correspondence)
     overlaps = profile_overlap(probabilities.mean(axis=0, dtype=np.float64), family)
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
-    named = np.argwhere(np.triu((joined >= DOUBTFUL) | (overlaps >= OVERLAP), k=1))
-    pairs = [(a, b, float(joined[a, b]), float(overlaps[a, b])) for a, b in named.tolist()]
+    both = zip(*np.triu_indices(len(overlaps), k=1), strict=True)
+    pairs = [(int(a), int(b), float(joined[a, b]), float(overlaps[a, b])) for a, b in both]
     return sorted(pairs, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 

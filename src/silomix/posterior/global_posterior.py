@@ -5,24 +5,26 @@ Frames come in the library that the table came in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import narwhals as nw
 import numpy as np
 
-from silomix.errors import MissingDependency, SilomixError
+from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import listing, one_of, plural
-from silomix.posterior.characterise import shown_columns, spread
-from silomix.posterior.membership import table_membership
+from silomix.posterior.characterise import MARGIN, shown_columns, spread
+from silomix.posterior.contrasts import contrast_columns, contrast_of, describe_clusters
+from silomix.posterior.membership import label_columns, table_membership
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import xarray as xr
+    from numpy.typing import ArrayLike
 
     from silomix.kernels.arrays import Array, Floats, Ints, Reals, Singles
     from silomix.model.draws import Correspondence, SiloProfiles, SiloWeights
@@ -74,11 +76,13 @@ class Assignment:
     labels : (row,), the most probable cluster of each row, from 0, in the order of the table.
     membership : (row, cluster), P(cluster | row), float32, to four decimals.
     silos : (row,), the place of each row's silo.
+    missing : (silo, variable), missing cells; None where a policy keeps them.
     """
 
     labels: Ints
     membership: Singles
     silos: Ints
+    missing: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -101,6 +105,7 @@ class Posterior:
     silo_profiles : each silo's own profiles; None where a cluster has one profile everywhere.
     assignment : the rows' clusters; None where the rows are elsewhere.
     backend : the library of the frames it makes: "pandas", "polars" or "pyarrow".
+    names : by number, what clusters are called; `with_names` sets them.
 
     Examples
     --------
@@ -124,6 +129,37 @@ class Posterior:
     silo_profiles: SiloProfiles | None = None
     assignment: Assignment | None = None
     backend: Backend = "pandas"
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def with_names(self, names: Mapping[int, str]) -> Posterior:
+        """Return the posterior with names of clusters, which frames, files and figures then show.
+
+        Parameters
+        ----------
+        names : by number, what clusters are called; the others keep their number alone.
+
+        Examples
+        --------
+        >>> named = posterior.with_names({1: "frail"})
+        >>> named.cluster_names[:2], named.cluster_sizes()["name"].tolist()[:2]
+        (['0', '1: frail'], ['', 'frail'])
+        """
+        names = {self._known(cluster): str(name).strip() for cluster, name in names.items()}
+        if not all(names.values()) or len({*names.values()}) < len(names):
+            raise SettingsError("a name is empty or used twice; give each cluster its own name")
+        return replace(self, names=names)
+
+    def _known(self, cluster: int) -> int:
+        if cluster not in range(self.n_clusters):
+            last = self.n_clusters - 1
+            raise SettingsError(f"there is no cluster {cluster!r}; they go from 0 to {last}")
+        return int(cluster)
+
+    @property
+    def cluster_names(self) -> list[str]:
+        """What each cluster is called: its number, and its name if it has one."""
+        names = self.names
+        return [f"{c}: {names[c]}" if c in names else f"{c}" for c in range(self.n_clusters)]
 
     @property
     def n_clusters(self) -> int:
@@ -203,6 +239,10 @@ class Posterior:
 
         A table of patterns with counts has a label for each repeated row.
         """
+        return self._rows.labels
+
+    @property
+    def _rows(self) -> Assignment:
         if self.assignment is None and self.study.table_schema.of_parameters:
             raise SilomixError(
                 "this posterior has no labels: it was combined from draws of parameters, and knows "
@@ -214,7 +254,7 @@ class Posterior:
                 "this posterior has no labels: its rows are elsewhere. Where they are, call "
                 "posterior.membership(table, silo=...).argmax(axis=1), or run `silomix assign`"
             )
-        return self.assignment.labels
+        return self.assignment
 
     def membership(
         self, table: Table, silo: str | None = None, *, threads: int | None = None
@@ -333,8 +373,91 @@ class Posterior:
             variables, names = map(list, zip(*named, strict=True))
             means = enumerate(draws.mean(axis=0, dtype=np.float64))
             columns = {"variable": variables, "level_name": names}
-            columns |= {f"cluster {cluster}": mean for cluster, mean in means}
+            columns |= {f"cluster {self.cluster_names[c]}": mean for c, mean in means}
         return make_frame(columns, frame_like, self)
+
+    def contrast(
+        self,
+        cluster: int | None = None,
+        level: float = 0.95,
+        *,
+        margin: float = MARGIN,
+        frame_like: object = None,
+    ) -> Any:
+        """Return a frame of how clusters differ from the whole population, the clearest first.
+
+        Parameters
+        ----------
+        cluster : the only one to describe; left out, all of them in turn.
+        level, frame_like : as for `summary`; `level` is that of the interval of the difference.
+        margin : smallest scaled difference worth a word; 0 makes `probability` that of the sign.
+
+        Returns
+        -------
+        frame
+            A line for each cluster and level, the first of two left out, or mean of a number:
+
+            - cluster, variable, level_name: as in `profiles`.
+            - mean, whole: the level's probability, or the number's mean, in the cluster and in
+              all rows, the cluster's among them.
+            - difference, lower, upper, interval: between the two, in the units of the table.
+            - scaled: the difference of a level over √(w(1 − w)), w its probability in the whole; of
+              a number, over the standard deviation within clusters; of a rate, the logarithm of
+              the ratio.
+            - probability: that the scaled difference is on this side of zero, by more than
+              `margin`.
+            - sets_apart: whether this is at least 0.95, each line by itself.
+
+        Examples
+        --------
+        >>> frame = posterior.contrast(cluster=3)
+        >>> frame.shape, bool(frame["sets_apart"][0])
+        ((22, 12), True)
+        """
+        clusters = range(self.n_clusters) if cluster is None else [self._known(cluster)]
+        return make_frame(contrast_columns(self, clusters, level, margin), frame_like, self)
+
+    def descriptions(self) -> list[str]:
+        """Return each cluster in words: up to five variables that set it apart, clearest first.
+
+        Examples
+        --------
+        >>> len(posterior.descriptions())
+        5
+        """
+        return describe_clusters(self, contrast_of(self))
+
+    def labels_frame(
+        self,
+        ids: ArrayLike | None = None,
+        *,
+        probabilities: bool = False,
+        frame_like: object = None,
+    ) -> Any:
+        """Return a frame of the rows: each one's most probable cluster, and how sure that is.
+
+        Parameters
+        ----------
+        ids : (row,), what each row is called: a column of the table.
+        probabilities : whether to add the probability of each cluster: p0, p1, …
+        frame_like : as for `summary`.
+
+        Returns
+        -------
+        frame
+            A line per row of the table, in its order: row, from 1; id, if given; silo; cluster;
+            probability; and second, the cluster that is most probable after it.
+
+        Examples
+        --------
+        >>> posterior.labels_frame(ids=table.index).columns.tolist()
+        ['row', 'id', 'silo', 'cluster', 'probability', 'second']
+        """
+        found = self._rows
+        silos = np.array(self.silos, dtype=object)[found.silos]
+        sure = found.membership
+        own = label_columns(silos, found.labels, sure, ids, probabilities=probabilities)
+        return make_frame(own, frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of how much the silos differ in each variable, the largest first.
@@ -470,6 +593,12 @@ class Posterior:
 
         return write_report(self, path, outside=outside)
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, and the clusters as a small heat map."""
+        from silomix.report import notebook_view  # looks upward
+
+        return notebook_view(self)
+
     def __repr__(self) -> str:
         """Return five lines: what it is, the sizes, the silos, how it was made, the verdict."""
         study, made, numbers = self.study, self.provenance, self.study.table_schema.numbers
@@ -506,7 +635,11 @@ def make_frame(columns: Columns, frame_like: object, posterior: Posterior) -> An
         backend = backend_of(backend) if hasattr(backend, "columns") else type(backend).__name__
     one_of("frame_like", backend, get_args(Backend))
     # as lists, whose types every library finds by itself
-    lists = {name: c if isinstance(c, list) else c.tolist() for name, c in columns.items()}
+    lists = {}
+    for name, column in columns.items():
+        lists[name] = column if isinstance(column, list) else column.tolist()
+        if name == "cluster" and posterior.names:
+            lists["name"] = [posterior.names.get(cluster, "") for cluster in lists[name]]
     try:
         return nw.from_dict(lists, backend=backend).to_native()
     except ImportError:

@@ -26,7 +26,7 @@ from silomix.study.validation import cores
 
 if TYPE_CHECKING:
     import narwhals as nw
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from silomix.kernels.arrays import Array, Ints, Reals, Singles
     from silomix.model.reading import Table
@@ -55,6 +55,31 @@ def in_parts(membership: Reals) -> NDArray[np.uint16]:
 def from_parts(parts: Array) -> Singles:
     """Return the probabilities that these parts of `PARTS` are."""
     return (parts / PARTS).astype(np.float32)
+
+
+def label_columns(
+    silos: Array, labels: Ints, membership: Reals, ids: ArrayLike | None, *, probabilities: bool
+) -> dict[str, Any]:
+    """Return columns with a line per row: its silo, its cluster, how sure that is, and the next.
+
+    Parameters
+    ----------
+    silos : (row,), names.
+    labels : (row,), the most probable clusters.
+    membership : (row, cluster)
+    ids : (row,), what each row is called, if anything.
+    probabilities : whether to add a column with the probability of each cluster.
+    """
+    rows, sure = np.arange(len(labels)), membership.astype(np.float64).round(4)
+    named = {} if ids is None else {"id": np.asarray(ids, dtype=object)}
+    if ids is not None and len(named["id"]) != len(labels):
+        raise DataError(f"ids has {len(named['id'])} values; give one for each of {len(rows)} rows")
+    others = sure.copy()
+    others[rows, labels] = -1.0
+    second = others.argmax(axis=1) if sure.shape[1] > 1 else np.full(len(rows), None)
+    columns = {"row": rows + 1, **named, "silo": silos, "cluster": labels}
+    columns |= {"probability": sure[rows, labels], "second": second}
+    return columns | ({f"p{c}": own for c, own in enumerate(sure.T)} if probabilities else {})
 
 
 def table_membership(

@@ -186,16 +186,35 @@ def pool(target: Target, draws: Sequence[Regression], level: float) -> Compariso
     rows, middle = found.rows.mean(axis=0), found.difference.mean(axis=0)
     compared = np.where(rows >= FEWEST, 1.0, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error, freedom = _total(found.difference, found.error, found.freedom)
+        error, freedom = pooled_error(found.difference, found.error, found.freedom)
         half = stdtrit(freedom, 0.5 + level / 2) * error * compared
-        null, null_freedom = _total(found.difference, found.null_error, found.null_freedom)
+        null, null_freedom = pooled_error(found.difference, found.null_error, found.null_freedom)
         p_value = 2 * stdtr(null_freedom, -np.abs(middle) / null) * compared
-    whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0) * compared
-    test = middle * compared, middle - half, middle + half, p_value
-    return Comparison(target.variable, target.level, whole, rows, estimate, *test)
+    whole, estimate = float(np.nanmean(target.values)), found.estimate.mean(axis=0)
+    lower, upper = middle - half, middle + half
+    if target.level is not None:
+        estimate, middle, lower, upper = _inside(whole, rows, estimate, middle, lower, upper)
+    test = middle * compared, lower, upper, p_value
+    return Comparison(target.variable, target.level, whole, rows, estimate * compared, *test)
 
 
-def _total(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
+def _inside(
+    whole: float, rows: Floats, estimate: Floats, middle: Floats, lower: Floats, upper: Floats
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return shares, differences and intervals that can be: a share and the rest's in [0, 1].
+
+    A regression knows no bounds, and passes them where clusters overlap much.
+    """
+    share = rows / rows.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least, most = (whole - 1) / share + 1, whole / share
+        bounded = np.clip(estimate, np.maximum(least, 0.0), np.minimum(most, 1.0))
+        middle = np.clip(middle + (bounded - estimate) / (1 - share), -1.0, 1.0)
+    lower, upper = np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0)
+    return bounded, middle, np.minimum(lower, middle), np.maximum(upper, middle)
+
+
+def pooled_error(differences: Floats, within: Floats, freedom: Floats) -> tuple[Floats, Floats]:
     """Return standard error and degrees of freedom; Rubin (1987), Barnard and Rubin (1999).
 
     Where the draws agree nothing is pooled, and the degrees of freedom are those of each: the

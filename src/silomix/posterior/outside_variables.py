@@ -12,7 +12,7 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
 from silomix.model.reading import declared_levels, find_column, read_cells, read_table
-from silomix.model.sentences import ABSENT, at_least, number, one_of, plural
+from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.suspicions import MOST_LEVELS
 from silomix.model.table import encode, load
 from silomix.posterior.global_posterior import Layout, make_frame
@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     import narwhals as nw
     from numpy.typing import ArrayLike
 
-    from silomix.kernels.arrays import Bools
+    from silomix.kernels.arrays import Bools, Floats, Ints
     from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]
-Kind = Literal["mean", "levels"]
-Columns: TypeAlias = "str | Sequence[str] | Mapping[str, Kind | None]"
+# What to compare of a column; any other word is the one level whose share it is.
+KINDS = ("mean", "levels")
+Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str | None]"
 
 # What each method compares a cluster with.
 AGAINST: Mapping[Method, str] = {"averaged": "rest", "labels": "whole"}
@@ -149,7 +150,6 @@ def compare_outside(
     cluster is not sure: it regresses on their memberships (Bolck, Croon and Hagenaars, 2004;
     Vermunt, 2010) in several draws of the posterior, and pools these (Rubin, 1987). This is right
     if the clusters are, and if the variable does not depend on the clustered ones within a cluster.
-    Where clusters overlap, a share may come out below 0 or above 1, with a wide interval.
 
     "labels" is table 11 of Fendler et al. (2026): each row in one cluster, which is compared with
     all rows, by a z-test for proportions with continuity correction, and by Welch's t-test for
@@ -161,9 +161,10 @@ def compare_outside(
     ----------
     posterior : whose clusters to compare.
     table : any frame or path with the study's variables and these columns; rows of the fit or new.
-    columns : a name, names, or names with what to compare, as in {"age": "mean", "ward": "levels"}.
-        By default numbers of more than two values have a mean, and everything else levels; of two
-        levels the second is compared.
+    columns : a name, names, or names with what to compare, as in {"age": "mean", "ward": "levels",
+        "status": "died"}: the mean, all levels, or the one level named. By default numbers of more
+        than two values have a mean, and everything else levels; of two levels the second is
+        compared.
     silo : the column that names each row's silo, or the silo that all rows are of; without it all
         rows get the global weights.
     method : "averaged" or "labels".
@@ -192,8 +193,7 @@ def compare_outside(
     ['cluster', 'age', 'age, p value']
     """
     one_of("method", method, AGAINST)
-    if not 0 < level < 1:
-        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+    check_level(level)
     if labels is not None and method != "labels":
         raise SettingsError('labels are for method="labels"; leave them out, or give it')
     if method == "averaged" and posterior.n_draws < 2:
@@ -201,7 +201,7 @@ def compare_outside(
     frame, used, clusters = read_table(table), 0, posterior.n_clusters
     targets = read_outside(frame, columns)
     missing = {target.variable: int(np.isnan(target.values).sum()) for target in targets}
-    _check_outside(posterior, missing, silo)
+    check_outside(posterior, missing, silo)
     if method == "labels":
         if labels is None:
             labels = posterior.membership(frame, silo, threads=threads).argmax(axis=1)
@@ -214,13 +214,8 @@ def compare_outside(
         found = [compare_labels(target, given, clusters, level) for target in targets]
     else:
         used = min(at_least("draws", draws, 2), posterior.n_draws)
-        chosen = np.linspace(0, posterior.n_draws - 1, used).round().astype(np.int64)
-        shard = encode(frame, posterior.study.table_schema)
         places = silo_places(frame, silo, posterior)
-        memberships = (
-            encoded_membership(posterior, shard, places, cores(threads), draw).membership
-            for draw in chosen
-        )
+        memberships = memberships_by_draw(posterior, frame, places, used, threads)
         found = compare_memberships(targets, memberships, level)
     return Outside(
         posterior=posterior,
@@ -233,7 +228,23 @@ def compare_outside(
     )
 
 
-def _check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:
+def memberships_by_draw(
+    posterior: Posterior, frame: nw.DataFrame[Any], places: Ints, draws: int, threads: int | None
+) -> Iterator[Floats]:
+    """Yield the memberships of rows, (row, cluster), in at most so many draws, evenly spaced."""
+    shard, count = encode(frame, posterior.study.table_schema), min(draws, posterior.n_draws)
+    for draw in np.linspace(0, posterior.n_draws - 1, count).round().astype(np.int64):
+        yield encoded_membership(posterior, shard, places, cores(threads), draw).membership
+
+
+def check_level(level: float) -> None:
+    """Refuse a level that no interval can have."""
+    if not 0 < level < 1:
+        raise SettingsError(f"level is {level}; give a share between 0 and 1, such as 0.95")
+
+
+def check_outside(posterior: Posterior, names: Collection[str], silo: str | None) -> None:
+    """Refuse columns in which clusters differ by construction."""
     for variable in posterior.study.variables:
         if variable.name in names:
             raise SettingsError(
@@ -256,7 +267,8 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     Parameters
     ----------
     frame : a row per unit.
-    columns : names, or names with "mean" or "levels" to say so; None leaves it to the values.
+    columns : names, or names with "mean", "levels" or a level to say so; None leaves it to the
+        values.
     """
     names = [columns] if isinstance(columns, str) else columns
     kinds = names if isinstance(names, Mapping) else dict.fromkeys(names)
@@ -265,8 +277,7 @@ def read_outside(frame: nw.DataFrame[Any], columns: Columns) -> list[Target]:
     return [target for name in kinds for target in _read_column(frame, name, kinds[name])]
 
 
-def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list[Target]:
-    one_of("columns", kind or "mean", get_args(Kind))
+def _read_column(frame: nw.DataFrame[Any], name: str, kind: str | None) -> list[Target]:
     column, where = find_column(frame, name, "to compare"), f"the table: column {name!r}"
     cells = read_cells(column, where)
     if len(cells.texts) < 2:
@@ -292,11 +303,18 @@ def _read_column(frame: nw.DataFrame[Any], name: str, kind: Kind | None) -> list
         )
     shard = load(frame, variables=[name], kinds={name: "categorical"})
     (variable,), codes = shard.schema.variables, shard.codes[:, 0]
-    missing = codes == len(variable.levels)
+    missing, wanted = codes == len(variable.levels), str(kind)
+    if kind == "levels":
+        wanted = variable.levels[1] if len(variable.levels) == 2 else ""
+    elif wanted not in variable.levels:
+        raise DataError(
+            f"{where} has no level {wanted!r}{did_you_mean(wanted, variable.levels)}, only "
+            f"{quoted(variable.levels)}; name one of them, or give {KINDS[0]!r} or {KINDS[1]!r}"
+        )
     return [
         Target(name, level, np.where(missing, np.nan, codes == code))
         for code, level in enumerate(variable.levels)
-        if code or len(variable.levels) != 2
+        if level == (wanted or level)
     ]
 
 
@@ -311,9 +329,10 @@ def _describe(outside: Outside) -> Iterator[str]:
         without = f", {left_out:,} of {plural(outside.rows, 'row')} missing" if left_out else ""
         yield f"\n{one.name} (whole: {value(one.whole, one)}{without})"
         yield f"{'cluster':>7} {'rows':>10} {'estimate':>10} {against:>11} {interval:>20} {'p':>8}"
-        for cluster, (rows, mean, change, span, p, differs) in enumerate(texts(outside, one)):
+        lines = zip(outside.posterior.cluster_names, texts(outside, one), strict=True)
+        for name, (rows, mean, change, span, p, differs) in lines:
             star = " *" if differs else ""
-            yield f"{cluster:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
+            yield f"{name:>7} {rows:>10} {mean:>10} {change:>11} {span:>20} {p:>8}{star}"
     more = len(outside.comparisons) - MOST_SHOWN
     if more > 0:
         yield f"\n... and {more} more: see .frame()"

@@ -91,6 +91,7 @@ ARRAYS = {
     ),
     "assignment.membership": Array("<u2", ("row", "cluster"), 0, PARTS),
     "assignment.silos": Array("<i8", ("row",), 0, "silo"),
+    "assignment.missing": Array("<i8", ("silo", "variable"), 0),
     "diagnostics.elbo": Array("<f8", ("step",), -LARGEST, LARGEST),
     "polish.0": Array("<f8", ("round",), -LARGEST, LARGEST),
     "polish.1": Array("<f8", ("check", "finding")),
@@ -278,6 +279,7 @@ def _check_records(posterior: Posterior) -> None:
     for part in (made, posterior.correspondence, posterior.silo_weights):
         if part and part.silos != study.silos:
             raise FileError(f"its study has other silos than its {type(part).__name__} names")
+    posterior.with_names(posterior.names)
 
 
 def make_datatree(posterior: Posterior) -> xr.DataTree:

@@ -268,6 +268,7 @@ class Provenance:
     releases : by silo, digest of its release; empty where silos made none.
     sent : by silo, and by kind of reply, the bytes that left it.
     answered : by silo, and by kind of reply, how many questions it answered.
+    table : name of the file that the rows came from, if one did.
     """
 
     version: str
@@ -277,6 +278,7 @@ class Provenance:
     releases: Mapping[str, str]
     sent: Mapping[str, Mapping[str, int]]
     answered: Mapping[str, Mapping[str, int]]
+    table: str = ""
 
 
 def make_provenance(

@@ -1,7 +1,4 @@
-"""The page's sections on clusters.
-
-How large they are, what is typical of each, how many there are, and where they lie.
-"""
+"""The page's sections on what is typical of each cluster, and where they lie."""
 
 from __future__ import annotations
 
@@ -13,27 +10,26 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, number, percent, probability
+from silomix.model.sentences import amount, number, percent
 from silomix.posterior import characterise
+from silomix.posterior.contrasts import describe_clusters
 from silomix.posterior.outside_variables import AGAINST, texts, value
 from silomix.report.display import (
     Cell,
     Picture,
     Table,
-    bar,
     curve,
     from_lines,
     heat_class,
     make_table,
     map_chart,
     shown_name,
+    whisker,
 )
 from silomix.report.run_sections import rows_by_silo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pandas as pd
 
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Variable
@@ -54,30 +50,6 @@ MOST_NUMBERS = 200
 MOST_CURVES = 30
 # Places along a curve, and standard deviations that it shows of every cluster.
 PLACES, REACH = 61, 3.0
-
-
-def sizes_frame(posterior: Posterior) -> pd.DataFrame:
-    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
-    sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
-    if posterior.assignment is not None:
-        sizes.insert(1, "rows", np.bincount(posterior.labels, minlength=len(sizes)))
-    return sizes
-
-
-def sizes_table(posterior: Posterior) -> Table:
-    """Return the clusters' shares of all rows, with intervals and, where known, rows."""
-    sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
-    scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
-    intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
-    columns: dict[str, Any] = {"cluster": sizes["cluster"]}
-    if "rows" in sizes:
-        columns["rows labelled"] = sizes["rows"].map("{:,}".format)
-    columns["share"] = sizes["mean"].map(percent)
-    columns[f"{INTERVAL:.0%} interval"] = intervals
-    if silo_rows is not None:
-        columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
-    columns[""] = [bar(*line) for line in scaled.to_numpy()]
-    return make_table("Each cluster's share of the rows of all silos", columns)
 
 
 def profile_means(posterior: Posterior) -> Floats:
@@ -114,9 +86,15 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    lines = [(c, listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
-    heads = ("cluster", "higher than in the whole", "lower than in the whole")
-    return from_lines("What sets each cluster apart", heads, lines, left=(0, 1, 2))
+    said = describe_clusters(posterior, contrast)
+    lines = [
+        (name, text, listed(c, high), listed(c, low))
+        for c, (name, text, (high, low)) in enumerate(
+            zip(posterior.cluster_names, said, found, strict=True)
+        )
+    ]
+    heads = ("cluster", "in words", "higher than in the whole", "lower than in the whole")
+    return from_lines("What sets each cluster apart", heads, lines, left=range(4))
 
 
 def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
@@ -124,6 +102,7 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
 
     Parameters are those of `traits_table`.
     """
+    order = characterise.likeness_order(contrast, posterior.family)
     levels = slice(len(posterior.levels))
     contrast = characterise.Contrast(*(part[..., levels] for part in contrast))
     draws = posterior.profile_draws[:, :, levels]
@@ -136,11 +115,11 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
     means = draws.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
     silo_rows, weights = rows_by_silo(posterior), posterior.weights.mean(axis=0, dtype=np.float64)
-    parts = {"whole": contrast.whole[shown], "lower": lower.T, "upper": upper.T}
-    parts |= {"mean": means[:, shown].T, "above": contrast.above[:, shown].T}
+    parts = {"lower": lower, "upper": upper, "mean": means[:, shown]}
+    parts |= {"above": contrast.above[:, shown]}
 
     def line(column: int) -> dict[str, Any]:
-        both = zip(means[:, column], contrast.scaled[:, column], strict=True)
+        both = zip(means[order, column], contrast.scaled[order, column], strict=True)
         return {
             "name": posterior.levels[column],
             "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
@@ -156,9 +135,11 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
         "largest": largest,
         "data": {
             "draws": posterior.n_draws,
-            "rows": None if silo_rows is None else _rounded(weights, sum(silo_rows)),
-            "scaled": _rounded(contrast.scaled[:, shown].T, 1e2),
-            **{name: _rounded(part, 1e4) for name, part in parts.items()},
+            "names": [posterior.cluster_names[cluster] for cluster in order],
+            "rows": None if silo_rows is None else _rounded(weights[order], sum(silo_rows)),
+            "scaled": _rounded(contrast.scaled[order][:, shown].T, 1e2),
+            "whole": _rounded(contrast.whole[shown], 1e4),
+            **{name: _rounded(part[order].T, 1e4) for name, part in parts.items()},
         },
     }
 
@@ -227,8 +208,9 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     def line(variable: Variable, parameters: Floats, scaled: Floats) -> Iterator[Cell]:
         yield Cell(shown_name(variable))
         family = KINDS[variable.kind]((variable,))
-        means, spreads = parameters[:, 0], family.spread(parameters)[:, 0]
-        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled)]
+        placed = [0, *(order + 1)]
+        means, spreads = parameters[placed, 0], family.spread(parameters)[placed, 0]
+        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # where the mean is all there is, the spread follows from it
             note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""
@@ -237,7 +219,8 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
     caption = "Means, and in small print standard deviations; numbers down, clusters across"
     if posterior.study.table_schema.of_parameters:
         caption = "Posterior means; parameters down, clusters across"
-    heads = ["variable", "whole", *range(posterior.n_clusters)]
+    order = characterise.likeness_order(contrast, posterior.family)
+    heads = ["variable", "whole", *(posterior.cluster_names[cluster] for cluster in order)]
     found = find_numbers(posterior, contrast, MOST_NUMBERS)
     return from_lines(caption, heads, (line(*one) for one in found))
 
@@ -245,24 +228,13 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
 def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
     """Return a small curve of each number in each cluster; parameters as for `traits_table`."""
     sizes, lines = posterior.weights.mean(axis=0, dtype=np.float64), []
+    order = characterise.likeness_order(contrast, posterior.family)
     for variable, parameters, _ in find_numbers(posterior, contrast, MOST_CURVES):
         x, heights = densities(variable, parameters[1:])
         name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
-        lines.append([name, *(curve(x, own, sizes @ heights) for own in heights)])
+        lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
     caption = "What the numbers look like in each cluster, before all rows"
-    return from_lines(caption, ["variable", *range(posterior.n_clusters)], lines)
-
-
-def number_table(posterior: Posterior) -> Table:
-    """Return the posterior of the number of clusters of some size, among those found."""
-    found = characterise.number_of_clusters(posterior.weights)
-    columns = {
-        "clusters": found,
-        "probability": [probability(share, posterior.n_draws) for share in found.values()],
-        "": map(bar, found.values()),
-    }
-    caption = f"How many of the clusters found hold at least {characterise.SMALL:.0%} of all rows"
-    return make_table(caption, columns)
+    return from_lines(caption, ["variable", *(posterior.cluster_names[c] for c in order)], lines)
 
 
 def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
@@ -283,8 +255,10 @@ def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
         f"{percent(found.shares[1])}. A disc grows with its cluster's share of the rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
-    lie = {"cluster": range(len(shares)), "axis 1": x, "axis 2": y}
-    drawing, table = map_chart(found, shares, caption), make_table("Where the clusters lie", lie)
+    names = posterior.cluster_names
+    lie = {"cluster": names, "axis 1": x, "axis 2": y}
+    drawing = map_chart(found, shares, names, caption)
+    table = make_table("Where the clusters lie", lie)
     return Picture(drawing, caption, table)
 
 
@@ -304,6 +278,7 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
     """Return the table of a variable's mean, or of its levels, each cluster and then all rows."""
     first, against = levels[0], AGAINST[found.method]
     is_mean, missing = first.level is None, found.missing[first.variable]
+    names = found.posterior.cluster_names
     named = ("cluster",) if is_mean else ("cluster", "level")
     heads = (
         *named,
@@ -311,14 +286,20 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
         "mean" if is_mean else "share",
         f"minus the {against}{'' if is_mean else ', points'}",
         f"{found.level:.0%} interval",
+        "",
         "p value",
         f"differs from the {against}",
     )
     lines: list[tuple[object, ...]] = []
+    ends = np.abs([[one.lower, one.upper] for one in levels])
+    reach = np.max(ends, initial=0.0, where=np.isfinite(ends)) or 1.0
     for one in levels:
-        for cluster, (*shown, differs) in enumerate(texts(found, one)):
-            lines.append((*(cluster, one.level)[: len(named)], *shown, "yes" if differs else ""))
+        drawn = zip(one.difference, one.lower, one.upper, strict=True)
+        for name, marks, (*shown, p, differs) in zip(names, drawn, texts(found, one), strict=True):
+            picture = whisker(*marks, reach) if np.isfinite(marks).all() else ""
+            said = picture, p, "yes" if differs else ""
+            lines.append((*(name, one.level)[: len(named)], *shown, *said))
         whole = f"{found.rows - missing:,}", value(one.whole, one)
-        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", ""))
+        lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
     left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
     return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))

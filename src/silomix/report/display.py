@@ -201,6 +201,17 @@ def bar(mean: float, lower: float = np.nan, upper: float = np.nan) -> Markup:
     return _small("bar", parts, 10)
 
 
+def whisker(middle: float, lower: float, upper: float, reach: float) -> Markup:
+    """Return a difference with its interval, before a line at zero; `reach` is at both ends."""
+    at, low, high = (50 + 49 * value / reach for value in (middle, lower, upper))
+    parts = [
+        _element("rect", "bar-zero", x=49.7, y=0, width=0.6, height=10),
+        _element("rect", "bar-interval", x=low, y=4.2, width=max(high - low, 0.4), height=1.6),
+        _element("rect", "bar-dot", x=at - 1.2, y=1.5, width=2.4, height=7),
+    ]
+    return _small("bar", parts, 10)
+
+
 def curve(places: Floats, density: Floats, behind: Floats) -> Markup:
     """Return a small curve of a density before another, as tall: all of them (place,)."""
     x = 100 * (places - places[0]) / (places[-1] - places[0])
@@ -236,13 +247,14 @@ def line_chart(values: Reals, *, name: str, along: str) -> Markup:
     return _chart(parts, CHART, name)
 
 
-def map_chart(found: ClusterMap, shares: Reals, name: str) -> Markup:
+def map_chart(found: ClusterMap, shares: Reals, names: Sequence[str], caption: str) -> Markup:
     """Return clusters in the plane: a disc as large as the cluster's share.
 
     Parameters
     ----------
     shares : (cluster,), of all rows.
-    name : of what is drawn, for those who cannot see it.
+    names : of the clusters.
+    caption : what is drawn, for those who cannot see it.
     """
     middle = SQUARE / 2
     scale = middle / (np.abs(found.centres).max() * 1.25 or 1.0)
@@ -257,11 +269,11 @@ def map_chart(found: ClusterMap, shares: Reals, name: str) -> Markup:
         *(_element("circle", "disc", cx=x, cy=y, r=radius) for (x, y), radius in discs),
         # above all discs, since one may lie on another
         *(
-            _text(str(cluster), x, y - radius - 6, "middle", "disc-name")
-            for cluster, ((x, y), radius) in enumerate(discs)
+            _text(name, x, y - radius - 6, "middle", "disc-name")
+            for name, ((x, y), radius) in zip(names, discs, strict=True)
         ),
     ]
-    return _chart(parts, (SQUARE, SQUARE), name)
+    return _chart(parts, (SQUARE, SQUARE), caption)
 
 
 def _chart(parts: Iterable[Markup], size: tuple[int, int], name: str) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from datetime import datetime
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +13,10 @@ import jinja2
 
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
-from silomix.posterior.characterise import MARGIN, PROBABILITY, contrast
+from silomix.posterior.characterise import MARGIN, OVERLAP, PROBABILITY
+from silomix.posterior.contrasts import contrast_of
 from silomix.posterior.verdict import sentences
-from silomix.report import cluster_sections, run_sections
+from silomix.report import cluster_sections, run_sections, size_sections
 from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
 
 if TYPE_CHECKING:
@@ -23,20 +25,21 @@ if TYPE_CHECKING:
 
 
 def write_report(posterior: Posterior, path: str | Path, *, outside: Outside | None = None) -> Path:
-    """Write the report of a posterior as one HTML file, and return its path.
+    """Write the report of a posterior as one HTML file with today's date, and return its path.
 
     Parameters
     ----------
     path : such as report.html; a file that is there is replaced.
     outside : as for `make_report`.
     """
-    text, target = make_report(posterior, outside=outside), Path(path)
+    today = datetime.now().astimezone().date().isoformat()
+    text, target = make_report(posterior, outside=outside, date=today), Path(path)
     with writing(target, FileError):
         replace_file(target, text.encode())
     return target
 
 
-def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
+def make_report(posterior: Posterior, *, outside: Outside | None = None, date: str = "") -> str:
     """Return the report of a posterior as HTML that needs no other file and no network.
 
     It shows summaries of the posterior, never a row.
@@ -45,6 +48,7 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
     ----------
     outside : how the clusters differ in other variables, as `silomix.compare_outside` returns it;
         left out, the page has no such section.
+    date : of the report, if it is to have one.
     """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
@@ -57,13 +61,16 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None) -> str:
     page = environment.get_template("report.html.j2").render(
         posterior=posterior,
         clusters=cluster_sections,
+        sizes=size_sections,
         run=run_sections,
         sentences=sentences,
         steps=STEPS,
         margin=MARGIN,
+        overlap=OVERLAP,
         probability=PROBABILITY,
-        contrast=contrast(posterior.weights, posterior.profile_draws, posterior.family),
+        contrast=contrast_of(posterior),
         outside=outside,
+        date=date,
         **_frame(),
     )
     return page.lstrip()

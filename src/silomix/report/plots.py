@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
+from silomix.errors import MissingDependency, SettingsError, SilomixError
 from silomix.model.reading import read_table
 from silomix.model.table import encode
 from silomix.posterior import characterise
 from silomix.posterior.characterise import spread
+from silomix.posterior.contrasts import contrast_of
 from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
@@ -35,6 +36,8 @@ NO_STAMP = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 MOST_NUMBERS = 300
 # Variables whose drift is drawn, the largest; with more, no name is legible.
 MOST_VARIABLES = 40
+# Characters from which names of clusters stand slantwise.
+LONG = 5
 # Standard errors each way.
 ERRORS = 2.0
 
@@ -51,7 +54,7 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
     means, lower, upper = sizes[["mean", "lower", "upper"]].to_numpy().T
     reach = np.clip([means - lower, upper - means], 0.0, None)
     ax.errorbar(sizes["cluster"], means, reach, fmt="o", color=COLOURS[0], capsize=3)
-    ax.set_xticks(sizes["cluster"])
+    _name_ticks(ax, posterior.cluster_names)
     ax.set_ylim(bottom=0.0)
     ax.set(xlabel="cluster", ylabel="share of all rows", title=f"Cluster sizes, {level:.0%} HDI")
     return ax
@@ -60,18 +63,21 @@ def cluster_sizes(posterior: Posterior, ax: Axes | None = None, *, level: float 
 def number_of_clusters(
     posterior: Posterior, ax: Axes | None = None, *, at_least: float = characterise.SMALL
 ) -> Axes:
-    """Draw the posterior of how many of the clusters hold at least such a share of the rows.
+    """Draw how many of the clusters hold at least such a share of the rows, over the draws.
 
     Examples
     --------
     >>> silomix.plots.number_of_clusters(posterior).get_title()
     'Of 5 clusters found'
     """
-    ax, found = _axis(ax), characterise.number_of_clusters(posterior.weights, at_least=at_least)
-    ax.bar(list(found), list(found.values()), color=COLOURS[0])
-    ax.set(xticks=list(found), xlim=(min(found) - 1.5, max(found) + 1.5), ylim=(0.0, 1.0))
+    if not 0 <= at_least < 1:
+        raise SettingsError(f"at_least is {at_least}; give a share of the rows from 0 to below 1")
+    ax, held = _axis(ax), (posterior.weights >= at_least).sum(axis=1)
+    found, draws = np.unique(held, return_counts=True)
+    ax.bar(found, draws / len(held), color=COLOURS[0])
+    ax.set(xticks=found, xlim=(found.min() - 1.5, found.max() + 1.5), ylim=(0.0, 1.0))
     ax.set_xlabel(f"clusters with at least {at_least:.1%} of all rows")
-    ax.set(ylabel="posterior probability", title=f"Of {posterior.n_clusters} clusters found")
+    ax.set(ylabel="share of the draws", title=f"Of {posterior.n_clusters} clusters found")
     return ax
 
 
@@ -101,7 +107,7 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
             "and this posterior has numbers; leave out the table"
         )
     else:
-        found = characterise.difference_map(posterior.weights, _contrast(posterior), family)
+        found = characterise.difference_map(posterior.weights, contrast_of(posterior), family)
     if found is None:
         raise SilomixError(
             f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
@@ -117,7 +123,8 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
         style = cluster % len(COLOURS)
         ax.scatter(x, y, s=60 + 900 * shares[cluster], color=COLOURS[style], alpha=0.6)
         ax.scatter(x, y, s=12, color="black", marker=MARKERS[style])
-        ax.annotate(str(cluster), (x, y), textcoords="offset points", xytext=(6, 6))
+        name = posterior.cluster_names[cluster]
+        ax.annotate(name, (x, y), textcoords="offset points", xytext=(6, 6), parse_math=False)
     ax.axhline(0.0, color="0.8", linewidth=0.8, zorder=0)
     ax.axvline(0.0, color="0.8", linewidth=0.8, zorder=0)
     names = [f"axis {axis + 1} ({share:.0%})" for axis, share in enumerate(found.shares)]
@@ -148,7 +155,8 @@ def profile_heat_map(
     shown, names = _shown(posterior, both_levels=both_levels)
     shown = shown[shown < len(posterior.levels)]
     means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
-    return _heat(ax, means, names[: len(shown)], ("probability", "Probability of each level"))
+    words = ("probability", "Probability of each level")
+    return _heat(ax, means, names[: len(shown)], posterior.cluster_names, words)
 
 
 def scaled_difference(
@@ -166,13 +174,9 @@ def scaled_difference(
     'Scaled difference from the whole population'
     """
     shown, names = _shown(posterior, both_levels=both_levels)
-    scaled = _contrast(posterior).scaled[:, shown].T
+    scaled = contrast_of(posterior).scaled[:, shown].T
     words = ("scaled difference", "Scaled difference from the whole population")
-    return _heat(ax, scaled, names, words)
-
-
-def _contrast(posterior: Posterior) -> characterise.Contrast:
-    return characterise.contrast(posterior.weights, posterior.profile_draws, posterior.family)
+    return _heat(ax, scaled, names, posterior.cluster_names, words)
 
 
 def _shown(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
@@ -194,7 +198,7 @@ def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:
     """
     shares = posterior.weights_by_silo.mean(axis=0, dtype=np.float64)
     words = ("share of the silo's rows", "Which silos hold which cluster")
-    ax = _heat(ax, shares, posterior.silos, words)
+    ax = _heat(ax, shares, posterior.silos, posterior.cluster_names, words)
     if posterior.correspondence is not None:
         silo, cluster = np.nonzero(posterior.correspondence.held)
         corner = (cluster + 0.38, silo - 0.33)
@@ -214,10 +218,10 @@ def silo_weights(posterior: Posterior, ax: Axes | None = None) -> Axes:
     frame, silos = posterior.silo_weights_frame(frame_like="pandas"), posterior.silos
     weights, profiles = (frame[k].to_numpy().reshape(len(silos), -1) for k in ("weight", "profile"))
     both = np.column_stack([weights[:, 0], np.where(profiles > 0, profiles, np.nan)])
-    ax = _heat(ax, both, silos, ("influence of the silo", "Silo weights"))
-    columns = ["λ", *(f"μ {cluster}" for cluster in range(profiles.shape[1]))]
+    columns = ["λ", *(f"μ {name}" for name in posterior.cluster_names)]
+    ax = _heat(ax, both, silos, columns, ("influence of the silo", "Silo weights"))
     ax.axvline(0.5, color="white", linewidth=4)
-    ax.set(xlabel="λ, and μ by cluster", xticklabels=columns)
+    ax.set_xlabel("λ, and μ by cluster")
     return ax
 
 
@@ -388,8 +392,21 @@ def _axis(ax: Axes | None, size: tuple[float, float] = (6.4, 4.0)) -> Axes:
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 
-def _heat(ax: Axes | None, values: Floats, lines: Sequence[str], words: tuple[str, str]) -> Axes:
-    """Draw values (line, cluster) as a heat map with a colour bar, and numbers if few.
+def _name_ticks(ax: Axes, names: Sequence[str]) -> None:
+    """Name the places along an axis, long names slantwise."""
+    is_long = max(map(len, names)) > LONG
+    turn, side = (30, "right") if is_long else (0, "center")
+    ax.set_xticks(range(len(names)), names, parse_math=False, rotation=turn, ha=side)
+
+
+def _heat(
+    ax: Axes | None,
+    values: Floats,
+    lines: Sequence[str],
+    columns: Sequence[str],
+    words: tuple[str, str],
+) -> Axes:
+    """Draw values (line, column) as a heat map with a colour bar, and numbers if few.
 
     Values below zero are differences, whose scale is even around zero; others are shares. `words`
     are the label of the colour bar and the title.
@@ -407,8 +424,7 @@ def _heat(ax: Axes | None, values: Floats, lines: Sequence[str], words: tuple[st
     ax.spines[:].set_visible(False)
     ax.figure.colorbar(image, ax=ax, label=words[0], pad=0.02)
     ax.set_yticks(range(len(lines)), lines, fontsize=8, parse_math=False)
-    clusters = range(values.shape[1])
-    ax.set_xticks(clusters, map(str, clusters))
+    _name_ticks(ax, columns)
     ax.set(xlabel="cluster", title=words[1])
     few = np.argwhere(np.isfinite(values)) if values.size <= MOST_NUMBERS else ()
     for line, column in few:

@@ -16,10 +16,11 @@ from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
-from silomix.posterior.membership import row_silos, to_four_decimals
-from silomix.report.cluster_sections import sizes_frame
+from silomix.posterior.global_posterior import make_frame
+from silomix.posterior.membership import label_columns, row_silos, to_four_decimals
 from silomix.report.display import as_text
 from silomix.report.page import write_report
+from silomix.report.size_sections import sizes_frame
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from silomix.kernels.arrays import Array, Ints, Reals
+    from silomix.kernels.arrays import Array
     from silomix.model.draws import LocalPosterior
     from silomix.model.reading import Table
     from silomix.posterior import Posterior
@@ -40,7 +41,10 @@ DRAWS = "draws.npz"
 # Arrays in the file of the draws, beside `levels`, (parameter, 2): variable and level, or what the
 # parameter of a number is called. The "probabilities" of numbers are in the table's units.
 DRAWN = ("labels", "weights", "probabilities", "log_likelihood", "chain")
-TABLES = (SIZES, PROFILES, LABELS, "correspondence.csv", "silo_weights.csv", "drift.csv")
+TABLES = (
+    *(SIZES, PROFILES, LABELS, "contrast.csv"),
+    *("correspondence.csv", "silo_weights.csv", "drift.csv"),
+)
 # Files in the way that a message names; the others are only counted.
 MOST_NAMED = 3
 
@@ -83,10 +87,11 @@ def _write_tables(folder: Path, tables: dict[str, pd.DataFrame], view: Renderabl
 def _tables(posterior: Posterior, ids: Array | None) -> dict[str, pd.DataFrame]:
     """Return the tables that a posterior has, by the names of their files."""
     profiles = posterior.profiles(INTERVAL, frame_like="pandas")
-    tables = {SIZES: sizes_frame(posterior), PROFILES: profiles}
-    if found := posterior.assignment:
-        silos = np.array(posterior.silos, dtype=object)[found.silos]
-        tables[LABELS] = _labels(silos, found.labels, found.membership, ids)
+    sizes = sizes_frame(posterior).assign(description=posterior.descriptions())
+    tables = {SIZES: sizes, PROFILES: profiles}
+    tables["contrast.csv"] = posterior.contrast(level=INTERVAL, frame_like="pandas")
+    if posterior.assignment is not None:
+        tables[LABELS] = posterior.labels_frame(ids, frame_like="pandas")
     if posterior.correspondence is not None:
         tables["correspondence.csv"] = posterior.correspondence_frame(frame_like="pandas")
     if posterior.silo_weights is not None:
@@ -102,8 +107,10 @@ def assign_rows(
     silo: str | None,
     threads: int | None = None,
     ids: Array | None = None,
+    *,
+    probabilities: bool = False,
 ) -> pd.DataFrame:
-    """Return one line per row: its silo, its most probable cluster, and how probable that is.
+    """Return one line per row, as `Posterior.labels_frame` does.
 
     Parameters
     ----------
@@ -112,6 +119,7 @@ def assign_rows(
         silo outside the study, or of none, get the weights over all silos.
     threads : cores to use; all when left out.
     ids : (row,), what each row is called, if anything.
+    probabilities : whether to add the probability of each cluster.
     """
     frame = read_table(table)
     silos = np.full(len(frame), None, dtype=object)
@@ -119,15 +127,10 @@ def assign_rows(
         cells = row_silos(frame, silo, posterior)
         silos = np.array([*cells.texts, None], dtype=object)[cells.codes]
     membership = to_four_decimals(posterior.membership(frame, silo, threads=threads))
-    return _labels(silos, membership.argmax(axis=1), membership, ids)
-
-
-def _labels(silos: Array, labels: Ints, membership: Reals, ids: Array | None) -> pd.DataFrame:
-    rows = np.arange(len(labels))
-    sure = membership[rows, labels].astype(np.float64).round(4)
-    named = {} if ids is None else {"id": ids}
-    columns = {"row": rows + 1, **named, "silo": silos, "cluster": labels, "probability": sure}
-    return pd.DataFrame(columns)
+    labels = membership.argmax(axis=1)
+    columns = label_columns(silos, labels, membership, ids, probabilities=probabilities)
+    found: pd.DataFrame = make_frame(columns, "pandas", posterior)
+    return found
 
 
 def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:

@@ -41,7 +41,7 @@ from silomix.report.display import (
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from silomix.kernels.arrays import Reals
     from silomix.model.draws import SiloWeights
@@ -56,6 +56,8 @@ TRACES = {
     "elbo": ("Objective of the aggregation", "step", "relaxed ELBO"),
     "log_likelihood": ("Log-likelihood over the polish", "polish round", "log-likelihood"),
 }
+# Variables whose missing cells are shown: those with most.
+MOST_MISSING = 100
 # Confidence of a match that is not worth a word.
 SURE = 0.995
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
@@ -204,7 +206,7 @@ def holders_table(posterior: Posterior) -> Table:
         [silo, *(cell(silo, cluster, share) for cluster, share in enumerate(own))]
         for silo, own in zip(posterior.silos, shares, strict=True)
     ]
-    heads = ["silo", *range(posterior.n_clusters)]
+    heads = ["silo", *posterior.cluster_names]
     return from_lines("Each cluster's share of each silo's rows", heads, lines)
 
 
@@ -222,14 +224,39 @@ def silos_table(posterior: Posterior) -> Table:
     return make_table("The silos; λ is each one's influence on how large the clusters are", columns)
 
 
-def influence_table(found: SiloWeights) -> Table:
+def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:
     """Return μ, each silo's influence on each cluster's profile."""
     lines = [
         [silo, *(Cell(f"{share:.2f}", heat_class(share)) for share in shares)]
         for silo, shares in zip(found.silos, found.profiles, strict=True)
     ]
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
-    return from_lines(caption, ["silo", *range(found.profiles.shape[1])], lines)
+    return from_lines(caption, ["silo", *clusters], lines)
+
+
+def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
+    """Return the share of missing cells, a line per variable, most first: all rows, then each silo.
+
+    None where it is not known; variables without missing cells are left out.
+    """
+    found = posterior.assignment
+    if found is None or found.missing is None:
+        return None
+    rows = np.maximum(np.bincount(found.silos, minlength=len(posterior.silos)), 1)
+    names = [variable.name for variable in posterior.family.variables]
+    shares = pd.DataFrame((found.missing / rows[:, None]).T, names, list(posterior.silos))
+    shares.insert(0, "all rows", found.missing.sum(axis=0) / rows.sum())
+    return shares[shares["all rows"] > 0].sort_values("all rows", ascending=False, kind="stable")
+
+
+def missing_table(shares: pd.DataFrame) -> Table:
+    """Return the shares of missing cells, coloured."""
+    lines = [
+        [name, *(Cell(percent(share), heat_class(share)) for share in own)]
+        for name, own in zip(shares.index, shares.to_numpy()[:MOST_MISSING], strict=False)
+    ]
+    caption = "Missing cells by variable, most first, in all rows and in each silo"
+    return from_lines(caption, ["variable", *shares.columns], lines)
 
 
 def sent_kinds(posterior: Posterior) -> list[str]:
@@ -308,24 +335,24 @@ def drift_table(posterior: Posterior) -> Table:
     for (size, form, unit), at, low, high, note in found:
         spreads.append(Cell(f"{size * at:{form}}" + ("" if of_all else f" {unit}"), note=note))
         interval.append(span(size * low, size * high, form))
-    lines = zip(frame.to_dict("records"), own, strict=True)
+    lines, names = zip(frame.to_dict("records"), own, strict=True), posterior.cluster_names
     columns = {
         "variable": map(shown_name, own),
         "silos alike": [probability(same, draws) for same in frame["same"]],
         f"spread{of_all}": spreads,
         f"{INTERVAL:.0%} interval": interval,
         "": map(bar, middle / scale, near / scale, far / scale),
-        "largest difference between two silos": [_largest(*pair) for pair in lines],
+        "largest difference between two silos": [_largest(*pair, names) for pair in lines],
     }
     return make_table("How much the silos differ in each variable", columns, left=(0, 5))
 
 
-def _largest(line: Mapping[Hashable, Any], variable: Variable) -> str:
+def _largest(line: Mapping[Hashable, Any], variable: Variable, names: Sequence[str]) -> str:
     """Return where two silos differ most in a variable, from its line of `Posterior.drift`."""
     written = percent if variable.levels else amount
     if line["difference"] < SMALLEST * (1.0 if variable.levels else 2 * variable.scale):
         return ABSENT
     return (
-        f"{line['level_name']} in cluster {line['cluster']}: {written(line['highest'])} in "
+        f"{line['level_name']} in cluster {names[line['cluster']]}: {written(line['highest'])} in "
         f"{line['highest_silo']}, {written(line['lowest'])} in {line['lowest_silo']}"
     )

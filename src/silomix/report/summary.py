@@ -17,8 +17,8 @@ from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.global_posterior import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
-from silomix.report.cluster_sections import sizes_frame, sizes_table
 from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
+from silomix.report.size_sections import number_sentences, sizes_frame, sizes_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
+# Silos whose missing cells are shown side by side.
+MOST_ACROSS = 4
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
 
@@ -76,16 +78,24 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         others = "; the others as categories" if schema.categories else ""
         yield Text(f"Taken as numbers: {taken}{others}.")
     yield as_view(sizes_table(posterior))
+    said = zip(posterior.cluster_names, posterior.descriptions(), strict=True)
+    yield Text("".join(f"Cluster {name}: {printable(words)}.\n" for name, words in said))
     yield verdict_view(posterior.diagnostics)
     yield Text()
     if posterior.correspondence is not None:
         yield Text("Which silos found which cluster on their own rows", style="bold")
         yield _holders_view(posterior)
+    yield Text("How many clusters", style="bold")
+    yield Text("\n".join([*number_sentences(posterior), ""]))
     yield Text("The silos", style="bold")
     yield as_view(run.silos_table(posterior), MOST_SILOS)
     if posterior.silo_profiles is not None and len(posterior.silos) > 1:
         yield Text("In which variables the silos differ", style="bold")
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
+    missing = run.missing_shares(posterior)
+    if missing is not None and len(missing):
+        shown = as_view(run.missing_table(missing.iloc[:, : 1 + MOST_ACROSS]), MOST_SILOS)
+        yield Group(Text("Missing cells", style="bold"), shown)
     yield Text("What left each silo, in bytes", style="bold")
     yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
@@ -111,7 +121,8 @@ def _holders_view(posterior: Posterior) -> TerminalTable:
         silos = zip(found.index.get_level_values("silo"), found, strict=True)
         named = [f"{silo} ({sure:.2f})" if sure < run.SURE else silo for silo, sure in silos]
         known, many = "" if found.isna().all() else f"{found.min():.2f}", len(posterior.silos)
-        lines.append((cluster, f"{len(named)} of {many}", known, printable(listing(named))))
+        name = posterior.cluster_names[int(str(cluster))]
+        lines.append((name, f"{len(named)} of {many}", known, printable(listing(named))))
     heads = ("cluster", "silos", "sure", "found by")
     return as_view(from_lines("", heads, lines, left=(0, 3)))
 

@@ -42,7 +42,7 @@
     function describe(line, cluster) {
       const i = Number(line.dataset.i);
       const mean = data.mean[i][cluster];
-      let text = `Cluster ${cluster}, ${line.cells[0].textContent.trim()}: ${percent(mean)}, 95% interval ` +
+      let text = `Cluster ${data.names[cluster]}, ${line.cells[0].textContent.trim()}: ${percent(mean)}, 95% interval ` +
         `${percent(data.lower[i][cluster])} to ${percent(data.upper[i][cluster])}; in the whole population ` +
         `${percent(data.whole[i])}. Scaled difference ${signed(data.scaled[i][cluster])}; probability that it ` +
         `is higher than in the whole ${sure(data.above[i][cluster])}.`;
@@ -147,6 +147,40 @@
     filter();
   }
 
+  // a cell as a spreadsheet should read it: numbers as numbers, nothing as a formula
+  function field(cell) {
+    const note = cell.querySelector("small");
+    let text = cell.innerText.trim();
+    if (note) text = `${text.slice(0, text.length - note.innerText.length).trim()} (${note.innerText.trim()})`;
+    const number = text.replace(/−/g, "-").replace(/(\d),(?=\d{3})/g, "$1");
+    if (/^[+-]?[\d.]+%?$/.test(number)) text = number;
+    else if (/^[=+\-@\t\r]/.test(text)) text = "'" + text;
+    return `"${text.replace(/"/g, '""')}"`;
+  }
+
+  function startDownloads() {
+    for (const table of document.querySelectorAll("main table")) {
+      const name = table.caption.textContent.trim();
+      const heads = Array.from(table.tHead.rows[0].cells);
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "csv";
+      button.textContent = "CSV";
+      button.setAttribute("aria-label", "Download as CSV: " + name);
+      button.addEventListener("click", () => {
+        const lines = Array.from(table.rows).filter((line) => !line.hidden).map((line) =>
+          Array.from(line.cells).filter((cell, i) => !heads[i].matches(".drawn")).map(field).join(","));
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob(["\ufeff" + lines.join("\r\n") + "\r\n"], { type: "text/csv" }));
+        link.download = name.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 60) + ".csv";
+        link.click();
+        URL.revokeObjectURL(link.href);
+      });
+      table.parentNode.after(button);
+    }
+  }
+
   startTheme();
+  startDownloads();
   if (byId("heat")) startHeatMap();
 })();
