@@ -24,7 +24,10 @@ TINY = {
     "drift": (5, "--cells=nested/easy --kappas=20 --iterations=200 --rows=200"),
     "regimes": (2, "--regimes=ties/of/4 --methods=default,fedmerdel --iterations=100"),
     "number_cells": (4, "--cells=nested/easy --iterations=200 --rows=200"),
-    "number_rivals": (6, "--cells=nested/easy --iterations=200 --rows=200"),
+    "number_rivals": (
+        14,
+        "--tables=10-independent,2-correlated --cells=nested/easy --iterations=400 --rows=200",
+    ),
     "fractionation": (4, "--iterations=100 --rows=400 --shards=2"),
     "shards": (6, "--iterations=100 --rows=200 --shards=2"),
     "shares": (6, "--iterations=100 --rows=100 --shares=0.2"),
@@ -95,7 +98,7 @@ def test_every_method_runs_and_is_collected(tmp_path):
     missing = {name for name, text in pages.items() if text.startswith("*Not run yet")}
     assert {"inference", "shards"} <= missing
     assert len(list(tmp_path.glob("images/study-*.svg"))) == 2
-    for page in ("study", "drift"):
+    for page in ("study", "drift", "rivals"):
         text = (SCRIPTS / f"{page}.md").read_text(encoding="utf-8")
         assert set(re.findall(r"tables/([\w-]+)\.md", text)) <= pages.keys()
 
