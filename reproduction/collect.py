@@ -16,6 +16,7 @@ import figures
 from comparing import first_hundred, summarise
 from drift_targets import drift_targets
 from judging import relevel
+from number_tables import rivals_table
 from own_tables import (
     costs,
     coverage_in_short,
@@ -36,6 +37,7 @@ from paper_tables import (
     parameter_table,
     reproduced,
 )
+from real_numbers import optima, other_fits
 from running import RESULTS
 from side_tables import (
     fractionation_table,
@@ -143,6 +145,16 @@ def collect_drift(pages):
     pages.page("drift-targets-missed", missed(aims) if len(aims) else not_run("drift"))
 
 
+def collect_numbers(pages):
+    for name, table, script in (
+        ("number-rivals", rivals_table, "number_rivals"),
+        ("optima", optima, "real_numbers"),
+        ("real-numbers", other_fits, "real_numbers"),
+    ):
+        lines = pages.lines(script)
+        pages.rows(name, [] if lines is None else table(lines), script)
+
+
 def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -153,6 +165,7 @@ def main(words=None):
     collect_matching(pages)
     collect_others(pages)
     collect_drift(pages)
+    collect_numbers(pages)
     study, matching = pages.lines("study"), pages.lines("matching")
     if study is None or matching is None:
         missing = not_run("matching" if matching is None else "study")

@@ -9,10 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.script_cases import ROOT
-from scipy.stats import binom
+from scipy.stats import binom, multivariate_normal
 
 import silomix
+from silomix.model.families.symmetric_columns import outer, unpack, with_diagonal
 from silomix.model.metrics import coverage, relative_bias
+from silomix.model.table import infer_schema
 
 pytestmark = pytest.mark.slow
 SCRIPTS = ROOT / "reproduction"
@@ -24,7 +26,10 @@ TINY = {
     "drift": (5, "--cells=nested/easy --kappas=20 --iterations=200 --rows=200"),
     "regimes": (2, "--regimes=ties/of/4 --methods=default,fedmerdel --iterations=100"),
     "number_cells": (4, "--cells=nested/easy --iterations=200 --rows=200"),
-    "number_rivals": (6, "--cells=nested/easy --iterations=200 --rows=200"),
+    "number_rivals": (
+        14,
+        "--tables=10-independent,2-correlated --cells=nested/easy --iterations=400 --rows=200",
+    ),
     "fractionation": (4, "--iterations=100 --rows=400 --shards=2"),
     "shards": (6, "--iterations=100 --rows=200 --shards=2"),
     "shares": (6, "--iterations=100 --rows=100 --shares=0.2"),
@@ -95,7 +100,7 @@ def test_every_method_runs_and_is_collected(tmp_path):
     missing = {name for name, text in pages.items() if text.startswith("*Not run yet")}
     assert {"inference", "shards"} <= missing
     assert len(list(tmp_path.glob("images/study-*.svg"))) == 2
-    for page in ("study", "drift"):
+    for page in ("study", "drift", "rivals"):
         text = (SCRIPTS / f"{page}.md").read_text(encoding="utf-8")
         assert set(re.findall(r"tables/([\w-]+)\.md", text)) <= pages.keys()
 
@@ -179,6 +184,51 @@ def test_tables_of_regimes_are_what_their_truth_says(seed):
             totals = np.repeat([c.sum() for c in counts], [len(c) for c in counts])
             error = np.sqrt(np.maximum(expected * (1 - expected), 0.01) / totals)
             assert (np.abs(np.concatenate(counts) / totals - expected) < 5 * error).all(), name
+
+
+def test_correlated_tables_are_what_their_truth_says(seed):
+    """The log-density of a cluster's rows is that of the stated normal, within five errors."""
+    rivals, cells = load("number_rivals"), load("number_cells")
+    table, truth = rivals.correlated(10, "nested", separability="poor", rows=4000, seed=seed)
+    x = table.drop(columns="silo").to_numpy()
+    means, matrix = unpack(truth.probabilities, 1, 10)
+    sds = np.diagonal(matrix, axis1=1, axis2=2)
+    covariances = with_diagonal(matrix, np.ones(sds.shape)) * outer(sds)
+    laws = [multivariate_normal(*law) for law in zip(means, covariances, strict=True)]
+    density = np.column_stack([law.logpdf(x) for law in laws])
+    for cluster, law in enumerate(laws):
+        found = density[truth.labels == cluster, cluster]
+        # half a chi-squared variable of ten degrees, from the largest log-density down
+        assert abs(law.logpdf(law.mean) - found.mean() - 5) < 5 * np.sqrt(5 / len(found))
+    with np.errstate(divide="ignore"):
+        weights = np.log(truth.weights_by_silo)[table["silo"].str[-1].astype(int) - 1]
+    study = silomix.make_study(infer_schema(table, silo="silo", kinds=truth.kinds), truth.silos)
+    best = cells.best_labels(table, study, truth)
+    np.testing.assert_array_equal(best, (density + weights).argmax(axis=1))
+
+
+def test_em_climbs_to_a_maximum_and_leaves_out_what_does_not_count(rng):
+    numbers = load("real_numbers")
+    x = np.concatenate([rng.normal(-1, 0.5, (60, 2)), rng.normal(1, [0.3, 0.6], (40, 2))])
+    flat = np.tile(np.eye(2), (2, 2, 1, 1))
+    # the second start gives a component to a single row
+    means = np.array([[[-1.0, -1], [1, 1]], [x.mean(axis=0), x[0]]])
+    flat[1, 1] *= 2e-3
+    starts = np.array([[0.5, 0.5], [0.99, 0.01]]), means, flat
+    (weights, means, covariances), values, counts = numbers.climb(x, starts, np.ones((2, 2)), 5000)
+    assert counts.tolist() == [True, False]
+
+    def value(weights, means, covariances):
+        laws = zip(weights, means, covariances, strict=True)
+        return np.log(sum(w * multivariate_normal(m, c).pdf(x) for w, m, c in laws)).sum()
+
+    found = weights[0], means[0], covariances[0]
+    assert values[0] == pytest.approx(value(*found), abs=1e-6)
+    for step in (-0.02, 0.02):
+        assert value(found[0], found[1] + step, found[2]) < values[0]
+        assert value(found[0], found[1], found[2] * (1 + step)) < values[0]
+        assert value(found[0] + [step, -step], *found[1:]) < values[0]
+    assert numbers.best_end(x, starts, np.ones((2, 2))) == pytest.approx(values[0], abs=1e-6)
 
 
 def test_real_tables_with_silos_are_found_and_cut_into_levels(tmp_path, monkeypatch):

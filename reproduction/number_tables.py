@@ -1,0 +1,46 @@
+"""Tables of numbers: our defaults against rivals, and what was found in real tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from comparing import in_cell
+from judging import mean_error
+from number_rivals import DATA_KEYS, RIVALS, TABLES
+from running import CELLS
+from writing import signed, with_error
+
+
+def rivals_table(lines):
+    """Our defaults in every cell of every table, and their index less each rival's.
+
+    Bold where they are below by two errors. One data set has no error, and cannot tell.
+    """
+    rows = []
+    for table, cell in [(table, cell) for table in TABLES for cell in CELLS]:
+        part = in_cell(lines[lines["table"] == table], *cell)
+        ours = part[part["method"] == "default"]
+        if not len(ours):
+            continue
+        rows.append(
+            {
+                "table": table,
+                "cell": " ".join(cell),
+                "data sets": len(ours),
+                "right K": f"{(ours['clusters'] == ours['planted']).mean():.2f}",
+                "best possible": f"{ours['best_ari'].mean():.3f}",
+                "ours": with_error(*mean_error(ours["ari"])),
+            }
+            | {rival: less(part, rival) for rival in RIVALS}
+        )
+    return pd.DataFrame(rows)
+
+
+def less(part, rival):
+    """Return the defaults' index less a rival's, over the data sets that both have."""
+    index = part.set_index([*DATA_KEYS, "method"])["ari"].unstack()
+    if rival not in index:
+        return "–"
+    gain, error = mean_error(index["default"] - index[rival])
+    text = signed(gain, error) if np.isfinite(gain) else "–"
+    return f"**{text}**" if gain < -2 * error else text
