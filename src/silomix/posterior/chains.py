@@ -48,14 +48,15 @@ def own_last(rounds: int, chains: int) -> Ints:
 def find_chains(posterior: Posterior) -> Ints:
     """Return the places of the draws of each chain in the posterior's list: (chain, draw)."""
     polish, every = posterior.diagnostics.polish, np.arange(posterior.n_draws)
+    rounds = polish.rounds if polish else 0
     if posterior.study.strategy == "exact":
         return every.reshape(posterior.study.schedule.chains, -1)
-    kept = kept_rounds(polish.rounds) if polish else 0
+    kept = kept_rounds(rounds)
     if kept == 0 or len(every) % (2 * kept) or len(every) < 2 * kept * ONE_CHAIN_IN:
         return every[None]
     second, first = every.reshape(2, kept, -1)
     if posterior.silo_profiles is not None:
-        order = own_last(polish.rounds, first.shape[1])
+        order = own_last(rounds, first.shape[1])
         first = first.ravel()[np.argsort(order)].reshape(first.shape)
     # the two draws of a round stand side by side
     return np.stack([first, second], axis=1).reshape(2 * kept, -1).T
