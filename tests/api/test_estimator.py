@@ -117,6 +117,15 @@ def test_works_in_a_pipeline():
     assert steps.get_feature_names_out()[0] == "cluster0"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("n_components", "components"), ("n_init", "chains"), ("seed", "random_state")],
+)
+def test_parameters_of_other_estimators_are_answered_with_its_own(theirs, ours):
+    with pytest.raises(TypeError, match=f"{theirs}.*{ours}"):
+        FederatedMixture(**{theirs: 3})
+
+
 @pytest.mark.parametrize("silo", ["silo", 9, -1, 1.0])
 def test_an_array_wants_an_index_and_a_frame_a_name(silo, table):
     estimator = FederatedMixture(silo=silo, **SHORT)

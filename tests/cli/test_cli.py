@@ -166,6 +166,16 @@ def test_labels_say_which_row_they_are_of(tmp_path):
     assert list(pd.read_csv(tmp_path / "l.csv")["id"]) == [f"p{i}" for i in range(60)]
 
 
+def test_what_is_odd_about_a_table_is_told_once(tmp_path, noted):
+    """However often a command reads it; rows with the same id are among it."""
+    lines = ["id;silo;x", "p1;a;1,5", "p1;a;2,5", "p2;b;3,5"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    line = ["fit", tmp_path / "t.csv", "--silo", "silo", "--id", "id", "--out", tmp_path / "r"]
+    told = run(*line).stderr
+    assert told.count("Warning:") == 2
+    assert "'p1'" in told and "t.csv: commas" in told
+
+
 FIT, STUDY = ["fit", "t.csv", "--silo", "silo"], ["study", "t.csv", "--silo", "silo"]
 SAMPLE, SIMULATE = ["sample", "t.csv"], ["simulate", "cohort", "--out", "c.parquet"]
 OF_A_STUDY = [*SAMPLE, "--study", "s.toml", "--silo", "a"]

@@ -187,6 +187,8 @@ def test_bad_settings_are_named(monkeypatch):
         fit(table, silo="silo", preset="paper")
     with pytest.warns(DataWarning, match="give silo='silo'"):
         fit(table, iterations=100, progress=False)
+    # unless it is left out
+    fit(table, variables=["x1", "x2"], iterations=100, progress=False)
 
 
 def test_what_policies_changed_is_said(seed):

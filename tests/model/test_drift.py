@@ -254,6 +254,14 @@ def test_discounted_counts_are_between_none_and_all(counts, kappa):
     assert_array_equal(found[2:5], counts[2:5])
 
 
+def test_an_only_level_is_not_discounted(seed):
+    counts = random_case(seed)[0].astype(np.float64)[..., :3]
+    kappa = np.array([20.0, 300.0])
+    found = categories((1, 2)).discount(counts, kappa)
+    assert_array_equal(found[..., 0], counts[..., 0])
+    assert_array_equal(found[..., 1:], categories((2,)).discount(counts[..., 1:], kappa[1:]))
+
+
 def test_every_variable_is_discounted_at_its_own_kappa(seed):
     counts = random_case(seed)[0].astype(np.float64)
     kappa = np.array([20.0, np.inf, 300.0])

@@ -299,6 +299,16 @@ def test_a_table_that_cannot_be_used_is_refused_by_what_is_wrong(case):
         load(table, **options)
 
 
+def test_all_columns_that_cannot_be_used_are_named_at_once():
+    table = pd.DataFrame({"id": range(60), "name": [f"patient {place}" for place in range(60)]})
+    table["day"] = pd.Timestamp("2026-01-31")
+    with pytest.raises(DataError) as refused:
+        load(table.assign(x="a"))
+    text = str(refused.value)
+    assert [repr(name) in text for name in ("id", "name", "day", "x")] == [True] * 3 + [False]
+    assert refused.value.settings.keys() == {"variables", "kinds", "schema"}
+
+
 @pytest.mark.filterwarnings("ignore::silomix.errors.DataWarning")
 @pytest.mark.parametrize(
     ("values", "cure"),
@@ -347,7 +357,7 @@ def test_another_separator_is_found(name, tmp_path):
 def test_commas_that_are_no_decimal_signs_are_left_alone(cells, tmp_path):
     (tmp_path / "t.csv").write_text(f"x;y\n{cells}\n2,5;1\n1.5;1\n")
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*of 'y' is read", DataWarning)
+        warnings.filterwarnings("ignore", ".*numbers of 'y'", DataWarning)
         found = read_table(tmp_path / "t.csv")["x"].to_list()
     assert found == [cells.partition(";")[0], "2,5", "1.5"]
 

@@ -96,10 +96,9 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
     except pd.errors.EmptyDataError:
         advice = "give one with a line of column names and a row per unit"
         raise DataError(f"{path}: the file is empty; {advice}") from None
-    except UnicodeDecodeError as error:
-        where = f"the text is not UTF-8 (byte {error.object[error.start]:#x})"
-        advice = "save it as UTF-8, in Excel as 'CSV UTF-8'"
-        raise DataError(f"{path}: cannot be read: {where}; {advice}") from None
+    except UnicodeDecodeError:
+        advice = "the text is not UTF-8; save it as UTF-8, in Excel as 'CSV UTF-8'"
+        raise DataError(f"{path}: cannot be read: {advice}") from None
     except (*UNREADABLE, pd.errors.ParserWarning) as error:
         # what is wrong may quote any byte of the file
         said = "".join(sign if sign.isprintable() else " " for sign in str(error).strip())
@@ -134,16 +133,14 @@ def _read_text(path: Path, separator: str) -> nw.DataFrame[Any]:
     for name in packed[0].columns:
         column = pd.api.types.union_categoricals([block[name] for block in packed])
         # two texts may be one without their guards, and the column is then no categorical
-        spelled = from_spreadsheet
+        bare = column.map(from_spreadsheet, na_action="ignore")
         if rules["sep"] != "," and _has_decimal_commas(column.categories):
             decimals.append(name)
-            spelled = _with_point
-        bare = column.map(spelled, na_action="ignore")
+            bare = bare.map(lambda cell: cell.replace(",", "."), na_action="ignore")
         frame[from_spreadsheet(name)] = pd.Categorical(bare)
     if decimals:
-        taken = f"the comma in the numbers of {quoted(decimals)} is read as a decimal sign"
-        text = f"{path}: {taken}; if it is none, separate the columns by commas"
-        warnings.warn(text, DataWarning, stacklevel=5)
+        text = f"{path}: commas in the numbers of {quoted(decimals)} are read as decimal signs"
+        warnings.warn(f"{text}; if they are not, separate columns by commas", DataWarning, 5)
     frame.attrs[PACKED_TEXT] = True
     return read_table(frame)
 
@@ -166,10 +163,6 @@ def _has_decimal_commas(texts: Iterable[str]) -> bool:
     """Tell whether texts have commas that are all decimal signs, and no points."""
     found = [text for text in texts if "," in text or "." in text]
     return bool(found) and all("." not in t and COMMA_NUMBER.fullmatch(t) for t in found)
-
-
-def _with_point(cell: str) -> str:
-    return cell.replace(",", ".")
 
 
 def _check_header(header: list[str], separator: str) -> None:

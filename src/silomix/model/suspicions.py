@@ -31,10 +31,8 @@ MISSING_CODES |= {888, 999, 999.9, 9999, 99999, 999999}
 
 # A column of text with more levels is seldom meant as such.
 MOST_LEVELS = 50
-# In fewer rows, two columns agree or one has a single value by chance.
+# In fewer rows, two columns say the same, or one has a single value, by chance.
 FEWEST_ROWS = 20
-# More problems of one kind are counted and not named.
-MOST_NAMED = 5
 
 # A day, 2026-01-31 or 31.01.2026 or 1/31/26, with or without a time.
 DAY = re.compile(r"(?:\d{4}-\d\d-\d\d|\d{1,2}([./-])\d{1,2}\1(?:\d{4}|\d\d))(?:[T ].*)?", re.ASCII)
@@ -46,10 +44,8 @@ PROBLEMS = {
     "missing": "taken as they stand; if they mean a missing cell, empty these cells",
     "words": "taken as levels; for numbers, empty the other cells and write points, not commas",
     "many": "taken as levels; leave out identifiers, dates and free text with {variables}",
-    "identifier": "taken as numbers; if they name rows, leave them out with {variables}, or give "
-    "them to silomix fit as --id",
+    "identifier": "taken as numbers; if they name rows, use {variables}, or --id of silomix fit",
     "alike": "they say the same in every row, which counts twice; leave one out with {variables}",
-    "constant": "that tells nothing; leave out such columns with {variables}",
     "ticks": "empty cells are left out, so that tells nothing; if empty means no, give {missing}",
 }
 
@@ -113,7 +109,7 @@ def warn_of(columns: Mapping[str, dict[str, str]], where: str) -> None:
         clauses = [found[problem] for found in columns.values() if problem in found]
         clauses = pairs if problem == "alike" else clauses
         if clauses:
-            text = f"{where}: {listing(clauses, MOST_NAMED)}: {about}"
+            text = f"{where}: {listing(clauses)}: {about}"
             warnings.warn(DataWarning(text, variables=..., missing="level"), stacklevel=4)
 
 
@@ -130,11 +126,8 @@ def _missing_codes(texts: list[str]) -> list[str]:
     if len(others) < 2:
         return codes if len(codes) == len(numbers) < len(texts) - 1 else []
     low, high = min(others), max(others)
-
-    def is_far(value: float) -> bool:
-        return value < 0 <= low or max(low - value, value - high) >= high - low
-
-    return [text for text in codes if is_far(numbers[text])]
+    near = (max(0.0, 2 * low - high) if low >= 0 else 2 * low - high, 2 * high - low)
+    return [text for text in codes if not near[0] < numbers[text] < near[1]]
 
 
 def _suspect_levels(name: str, texts: list[str]) -> dict[str, str]:
@@ -160,7 +153,7 @@ def _suspect_rows(name: str, cells: Cells, rows: Ints) -> dict[str, str]:
         return {}
     if len(rows) == 1:
         text = f"{name!r} has only one value in {plural(rows[0], 'row')}, {cells.texts[0]!r}"
-        return {"ticks" if cells.missing.any() else "constant": text}
+        return {"ticks": text} if cells.missing.any() else {}
     if n - rows.max() < FEWEST_ROWS / 2:
         return {}  # rare levels fall together by chance
     # spellings are numbered as they first occur: equal codes are the same split of the rows, which

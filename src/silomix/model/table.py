@@ -155,20 +155,18 @@ def infer_schema(
     bins = {str(name): count for name, count in (bins or {}).items()}
     _check_declared(kinds, bins, names)
     found: list[Variable] = []
+    refused: list[DataError] = []
     odd: dict[str, dict[str, str]] = {}
     for name in names:
-        label = f"{where}: column {name!r}"
-        cells = read_cells(frame.get_column(name), label)
-        if name in bins:
-            cut = cut_variable(read_numbers(cells, label), name, bins[name], label)
-            found.append(_with_missing(cut, cells, missing))
-        else:
-            found += _infer_variables(frame, name, cells, kinds.get(name), missing, label)
-        is_number = name in bins or found[-1].kind != "categorical"
-        is_guess = name not in kinds and declared_levels(frame, name) is None
-        odd[name] = suspect(name, cells, is_number=is_number, is_guess=is_guess)
-        if missing == "level":
-            odd[name].pop("ticks", None)
+        declared, label = (kinds.get(name), bins.get(name)), f"{where}: column {name!r}"
+        try:
+            own, odd[name] = _infer_column(frame, name, *declared, missing, label)
+            found += own
+        except DataError as error:
+            refused.append(error)
+    if refused:
+        named = {key: value for error in refused for key, value in error.settings.items()}
+        raise DataError("\n".join(str(error.args[0]) for error in refused), **named)
     warn_of(odd, where)
     found.sort(key=lambda variable: all_kinds().index(variable.kind))
     if list(kinds.values()).count("gaussian-full") == 1:
@@ -257,18 +255,30 @@ def _check_declared(
             raise SettingsError(f"{text}; give one of them", kinds=None, bins=None)
 
 
-def _infer_variables(
-    frame: nw.DataFrame[Any],
-    name: str,
-    cells: Cells,
-    word: str | None,
-    missing: Missing,
-    label: str,
-) -> list[Variable]:
-    """Return the variable of a column; two, where a spike of its numbers is set apart.
+def _infer_column(
+    frame: Any, name: str, word: str | None, bins: int | None, missing: Missing, label: str
+) -> tuple[list[Variable], dict[str, str]]:
+    """Return the variables of a column, and what is odd about it.
 
     `word` is what the column was declared as; None leaves it to its cells.
     """
+    cells = read_cells(frame.get_column(name), label)
+    if bins is None:
+        found = _infer_variables(frame, name, cells, word, label)
+    else:
+        found = [cut_variable(read_numbers(cells, label), name, bins, label)]
+    is_number = bins is not None or found[-1].kind != "categorical"
+    is_guess = word is None and declared_levels(frame, name) is None
+    odd = suspect(name, cells, is_number=is_number, is_guess=is_guess)
+    if missing == "level":
+        odd.pop("ticks", None)
+    return [_with_missing(variable, cells, missing) for variable in found], odd
+
+
+def _infer_variables(
+    frame: nw.DataFrame[Any], name: str, cells: Cells, word: str | None, label: str
+) -> list[Variable]:
+    """Return the variable of a column; two, where a spike of its numbers is set apart."""
     column, levels = frame.get_column(name), declared_levels(frame, name)
     is_guess = word is None
     if word is None:
@@ -276,14 +286,14 @@ def _infer_variables(
     if word == "categorical":
         if is_guess and levels is None:
             _check_countable(cells, label)
-        return [_with_missing(Variable(name, _infer_levels(cells, levels, label)), cells, missing)]
+        return [Variable(name, _infer_levels(cells, levels, label))]
     values = read_numbers(cells, label)
     spike = find_spike(values) if is_guess else None
     if spike is None:
         return [number_variable(values, name, word, label)]
     twin = Variable(f"{name} is {spell(spike)}", SPIKE_LEVELS, spike=spike, source=name)
     others = number_variable(np.where(values == spike, np.nan, values), name, word, label)
-    return [_with_missing(twin, cells, missing), replace(others, spike=spike)]
+    return [twin, replace(others, spike=spike)]
 
 
 def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple[str, ...]:
@@ -300,7 +310,9 @@ def _infer_levels(cells: Cells, declared: list[str] | None, label: str) -> tuple
 
 
 def _with_missing(variable: Variable, cells: Cells, missing: Missing) -> Variable:
-    """Return a categorical variable with the levels that stand for cells without one."""
+    """Return a variable, a categorical one with the levels that stand for cells without one."""
+    if variable.kind != "categorical":
+        return variable
     levels = variable.levels
     if missing == "level" and cells.missing.any():
         levels = (*(level for level in levels if level != MISSING_LEVEL), MISSING_LEVEL)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from silomix.errors import MissingDependency, SettingsError, SilomixError
+from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
 from silomix.model.reading import read_table
 from silomix.model.table import encode
 from silomix.posterior import characterise

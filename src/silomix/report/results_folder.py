@@ -13,7 +13,7 @@ from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
 from silomix.model.reading import find_column, read_cells, read_table
-from silomix.model.sentences import listing, plural, quoted
+from silomix.model.sentences import listing, plural
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.global_posterior import make_frame
@@ -140,17 +140,14 @@ def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:
     ----------
     frequency : a column of counts; its rows are repeated.
     """
-    label, frame = f"the column {column!r}", read_table(table)
-    cells = read_cells(find_column(frame, column, "to name its rows"), label)
-    rows = np.bincount(cells.codes[~cells.missing], minlength=len(cells.texts))
+    found = find_column(expand(table, frequency), column, "to name its rows")
+    cells = read_cells(found, f"the column {column!r}")
+    rows = np.bincount(cells.codes[~cells.missing])
     repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
-    if repeated or cells.missing.any():
-        found = f"{label} has {plural(len(repeated), 'id')} in more than one row"
-        found += f" ({quoted(repeated[:3])})" if repeated else ""
-        why = f"and none in {cells.missing.sum()}; each row has a label of its own"
-        warnings.warn(f"{found}, {why}", DataWarning, stacklevel=2)
-    if frequency is not None:
-        cells = read_cells(find_column(expand(frame, frequency), column), label)
+    if frequency is None and (repeated or cells.missing.any()):
+        ids, none = plural(len(repeated), "id"), plural(int(cells.missing.sum()), "row")
+        told = f"the column {column!r} has {ids} in several rows {repeated[:3]} and none in {none}"
+        warnings.warn(f"{told}; each row is clustered by itself", DataWarning, stacklevel=2)
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
 

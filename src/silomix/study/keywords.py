@@ -25,16 +25,13 @@ CALLED_ELSEWHERE = {
     "seed random_state": "random_state seed rng set_seed",
     "iterations": "max_iter maxiter n_iter num_iter nSweeps n_samples num_samples draws",
     "burn_in": "nBurn burnin n_burn tune warmup num_warmup",
-    "thin": "nFilter thinning",
     "chains": "n_init nrep n_chains num_chains nstart",
     "threads": "n_jobs n_threads cores n_cores workers",
     "progress verbose": "verbose progress progress_bar progressbar",
     "variables": "columns features covNames vars formula",
     "kinds kind": "measurement xModel covariance_type categorical_features modelNames",
     "silo": "site sites group groups hospital centre center",
-    "alpha": "weight_concentration_prior",
-    "frequency": "sample_weight weights freq",
-    "missing": "na_rm na.rm",
+    "frequency": "sample_weight freq",
 }
 
 # Draws that each silo keeps, about, when neither `kept` nor `thin` is given.
