@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases.family_oracles import Tailed, log_evidence, make_shard
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 
@@ -165,6 +165,54 @@ def test_the_evidence_of_rows_is_a_close_bound(rng):
     normal = Gaussian(product.variables)
     without = normal.log_evidence(normal.features(cells).sum(axis=0)).sum()
     assert without + product.log_base(shard).sum() < exact - 20
+
+
+def _weighing(weigh):
+    """A method that gives rows these weights of z, how far a cell is from its mean."""
+
+    def complete(family, cells, parameters, labels, rng):
+        z = (cells - parameters[labels, ::2]) / parameters[labels, 1::2]
+        return family._from_weights(cells, z, weigh(z, rng))
+
+    return complete
+
+
+def _rows_for_weights(family, statistics, right=StudentT.sums):
+    n, _, total, square = right(family, statistics)
+    return n, n, total, square
+
+
+BUGS = {
+    "weights are not drawn": ("complete", _weighing(lambda z, _: np.ones(z.shape))),
+    "weights at their mean": ("complete", _weighing(lambda z, _: 5 / (4 + z * z))),
+    "weights of any row": ("complete", _weighing(lambda z, rng: rng.gamma(2, 0.5, z.shape))),
+    "rows for weights": ("sums", _rows_for_weights),
+}
+
+
+@pytest.mark.parametrize("bug", [None, *BUGS])
+def test_weights_and_parameters_in_turn_keep_the_posterior(bug, family, rng, monkeypatch):
+    """Of one cluster, on a fine grid; false alarms are one in a million. Bugs are caught."""
+    if bug:
+        monkeypatch.setattr(StudentT, *BUGS[bug])
+    x, chains = np.array([-0.7, 0.2, 0.4, 1.1, nan, 6.0]), 6000
+    points, log_mass = KINDS[1].grid(x)
+    logs = log_mass + sum(KINDS[1].log_cell(cell, points) for cell in x[~np.isnan(x)])
+    masses = np.exp(logs - logs.max())
+    masses /= masses.sum()
+    alone, labels = StudentT(family.variables[1:]), np.repeat(np.arange(chains), len(x))
+    parameters = points[rng.choice(len(points), chains, p=masses)]
+    for _ in range(4):
+        drawn = alone.complete(np.tile(x, chains)[:, None], parameters, labels, rng)
+        sums = drawn.reshape(chains, len(x), 6).sum(axis=1)
+        parameters = alone.draw(alone.posterior(sums), rng)
+    p_values = []
+    for place in range(2):
+        order = np.argsort(points[:, place])
+        reached = np.cumsum(masses[order])
+        uniform = np.interp(parameters[:, place], points[order, place], reached)
+        p_values.append(stats.kstest(uniform, "uniform").pvalue)
+    assert (min(p_values) > 1e-6) == (bug is None)
 
 
 def test_moments_are_those_of_rows_and_their_weights(family, rng):

@@ -11,10 +11,10 @@ mean stands for, under a policy that has rules; `checks.csv`, what each rule did
 "draws" `weights.csv` and `probabilities.csv`.
 
 A number has a line for each of its parameters in the place of levels: `mean` and `sd` or `scale`,
-or the `rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares. These are in the
-study's units, (x − location)/scale; where a study has numbers, further
-columns have the variable's kind, location, scale and transform, and `in_data_units` the mean or the
-standard deviation that the line comes to.
+or the `rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares.
+These are in the study's units, (x − location)/scale; where a study has numbers, further columns
+have the variable's kind, location, scale and transform, and `in_data_units` the mean, the standard
+deviation or the scale that the line comes to.
 
 A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
 read back the same, and texts as `model.spreadsheet` has them. Reading is lenient: whoever reads
