@@ -178,8 +178,8 @@ class Tailed(Number):
         return rng.gamma(2.5, 2 / (4 + ((x - m) / s) ** 2))
 
     def summaries(self, shared, own, kappa, rows):
-        # Σw and Σwx
-        return super().summaries(shared, own, kappa, rows[..., 2:4])
+        # Σw and Σwx, in the same units
+        return super().summaries(shared, own, kappa, rows[..., [2, 4]])
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,8 @@ class Study:
             elif isinstance(kind, Category):
                 found += [known & (value == level) for level in range(kind.size)]
             elif isinstance(kind, Tailed):
-                w = known * kind.draw_weights(value, own, self.rng)
-                found += [known, known, w, w * value, w * value**2, np.zeros(w.shape)]
+                w = known * kind.draw_weights(value, own, self.rng) * 7 / 5
+                found += [known, known * 7 / 4, w, known, w * value, w * value**2]
             else:
                 found += [known, value, value**2][: kind.size + 1]
         return np.stack(found, axis=-1).astype(np.float64)
@@ -269,7 +269,7 @@ def rows_for_weights(patch):
 
     def draw(family, sums, *given):
         wrong = sums.copy()
-        wrong[..., 2::6] = sums[..., ::6]
+        wrong[..., 2::6] = sums[..., ::6] * 7 / 5
         return right(family, wrong, *given)
 
     patch.setattr(StudentT, "draw_own", draw)

@@ -29,7 +29,7 @@ from silomix.model.families.gaussian import Gaussian
 from silomix.model.families.gaussian_full import FullGaussian
 from silomix.model.families.negative_binomial import NegativeBinomial
 from silomix.model.families.poisson import Poisson
-from silomix.model.families.student_t import FREEDOM, StudentT
+from silomix.model.families.student_t import StudentT
 from silomix.model.prior import Prior
 
 pytestmark = pytest.mark.statistical
@@ -233,40 +233,6 @@ def known_cells_not_looked_at(patch):
     patch.setattr(FullGaussian, "log_density", log_density)
 
 
-def _rows_weigh(patch, weigh):
-    """Give the rows of a t variable these weights of z, how far a cell is from its mean."""
-
-    def complete(family, cells, parameters, labels, rng):
-        z = (cells - parameters[labels, ::2]) / parameters[labels, 1::2]
-        return family._from_weights(cells, z, weigh(z, rng))
-
-    patch.setattr(StudentT, "complete", complete)
-
-
-def weights_not_redrawn(patch):
-    _rows_weigh(patch, lambda z, _: np.ones(z.shape))
-
-
-def weights_at_their_mean(patch):
-    _rows_weigh(patch, lambda z, _: (FREEDOM + 1) / (FREEDOM + z * z))
-
-
-def weights_of_any_row(patch):
-    """From the prior, as if no cell had been seen."""
-    _rows_weigh(patch, lambda z, rng: rng.gamma(FREEDOM / 2, 2 / FREEDOM, z.shape))
-
-
-def rows_for_weights(patch):
-    """As if the precision of a mean were that of as many rows, whatever they weigh."""
-    right = StudentT.sums
-
-    def sums(family, statistics):
-        n, _, total, square = right(family, statistics)
-        return n, n, total, square
-
-    patch.setattr(StudentT, "sums", sums)
-
-
 def tails_not_looked_at(patch):
     """Labels drawn as if clusters were normal."""
 
@@ -278,10 +244,6 @@ def tails_not_looked_at(patch):
 
 NORMAL = Gaussian(tuple(kind.variable for kind in TAILED.kinds))
 BUGS = [
-    (weights_not_redrawn, TAILED),
-    (weights_at_their_mean, TAILED),
-    (weights_of_any_row, TAILED),
-    (rows_for_weights, TAILED),
     (tails_not_looked_at, TAILED),
     (covariances_forgotten, JOINT),
     (known_cells_not_looked_at, GAPS),

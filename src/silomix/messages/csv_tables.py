@@ -10,11 +10,11 @@ cluster and level, where `basis` says what the profile is of, and `count` of `of
 mean stands for, under a policy that has rules; `checks.csv`, what each rule did; and in tier
 "draws" `weights.csv` and `probabilities.csv`.
 
-A number has a line for each of its parameters in the place of levels: `mean` and `sd`, or the
-`rate` of counts. The column `mean` of a line `sd` is the mean of the squares. These are in the
-study's units, (x − location)/scale; where a study has numbers, further
-columns have the variable's kind, location, scale and transform, and `in_data_units` the mean or the
-standard deviation that the line comes to.
+A number has a line for each of its parameters in the place of levels: `mean` and `sd` or `scale`,
+or the `rate` of counts. The column `mean` of a line `sd` or `scale` is the mean of the squares.
+These are in the study's units, (x − location)/scale; where a study has numbers, further columns
+have the variable's kind, location, scale and transform, and `in_data_units` the mean, the standard
+deviation or the scale that the line comes to.
 
 A table too long for one file goes on in `profile_2.csv` and so on. Numbers are written so that they
 read back the same, and texts as `model.spreadsheet` has them. Reading is lenient: whoever reads
@@ -146,8 +146,8 @@ def release_tables(release: Release, schema: Schema) -> dict[str, bytes]:
 def _lines(family: Product) -> tuple[Ints, Ints]:
     """Return the variable, and the statistic, of each line of a cluster's profile: (line,).
 
-    Lines are parameters. Numbers have one statistic more than parameters, how many rows there are,
-    which is 1 in a mean.
+    Lines are parameters. Numbers have more statistics than parameters, first how many rows there
+    are, which are 1 in a mean.
     """
     variable = np.repeat(np.arange(len(family.variables)), family.parameters)
     ends = np.cumsum(family.statistics)

@@ -54,7 +54,7 @@ class Gaussian(NumberFamily):
     units = "scaled"
     support = "all"
     parameter_words = ("mean", "sd")
-    statistic_words = ("n", "Σx", "Σx²")
+    statistic_words: ClassVar[tuple[str, ...]] = ("n", "Σx", "Σx²")
     posterior_words = ("m", "λ", "a", "b")
 
     # rows that a spread is worth, of each that the mean is

@@ -120,7 +120,7 @@ class Rows:
             statistics[draw] += np.einsum("rc,rcf->cf", shares, features)
         return value + self.log_base.sum(), members, statistics
 
-    def _log_densities(self, some: Ints, parameters: Floats) -> Floats:
+    def _log_densities(self, some: Ints, parameters: Reals) -> Floats:
         """Return log p of some rows, less log_base, draw by draw: (draw, row, cluster)."""
         shard = self.shard.some(some)
         return np.stack([self.family.log_density(shard, own) for own in parameters])

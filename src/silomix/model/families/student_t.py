@@ -13,16 +13,17 @@ Under drift a silo's mean is N(m, σ²/(κ + 1)) and σ is shared.
 Per variable there are two parameters, mean and scale, four numbers of the posterior, (m, λ, a, b),
 and six statistics of a row with weight w:
 
-    n, v = 1    rows, and rows that the scale is worth
-    w, wx, wx²  as 1, x and x² of `gaussian`
-    h           what T · η lacks of log p(x), at the parameters that w was drawn or expected at
+    n           1
+    v           1, in units of ν/(ν + 3)
+    w, wx, wx²  as 1, x and x² of `gaussian`, in units of (ν + 1)/(ν + 3)
+    h           1 + what T · η lacks of log p(x), at the parameters that w was drawn or expected at
 
 With E w for w, T · η is the bound of EM, so the evidence of such sums is a lower bound of that of
 the rows.
 
 What matching and releases know of a silo are its draws. Their evidence is that of normal rows whose
 posterior is as wide (`fit`): Fisher's information on the mean is (ν + 1)/(ν + 3) of a normal row's,
-that on ln σ is ν/(ν + 3), so n rows have Σw = n(ν + 1)/(ν + 3) and v = nν/(ν + 3).
+that on ln σ is ν/(ν + 3). In the units above, n such rows have n for v, w and h too.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 FREEDOM = 4.0
 # log of the t density at its centre, less that of the normal density
 LOG_PEAK = float(gammaln((FREEDOM + 1) / 2) - gammaln(FREEDOM / 2) - 0.5 * np.log(FREEDOM / 2))
+# what a row says of the mean and of the logarithm of the scale, in normal rows
+OF_MEAN, OF_SCALE = (FREEDOM + 1) / (FREEDOM + 3), FREEDOM / (FREEDOM + 3)
 # factors of this many variables are multiplied before a logarithm is taken: no product overflows
 AT_ONCE = 8
 # places with equal shares of a cluster's rows, where two clusters' densities are compared
@@ -54,25 +57,30 @@ class StudentT(ExactFamily, Gaussian):
     """A block of Student-t variables: see `silomix.model.families.family.Family`."""
 
     parameter_words = ("mean", "scale")
-    statistic_words = ("n", "Σv", "Σw", "Σwx", "Σwx²", "Σh")
+    statistic_words = ("n", "Σv", "Σw", "Σh", "Σwx", "Σwx²")
     always_hides = True
-    spread_worth = FREEDOM / (FREEDOM + 1)
+    spread_worth = OF_SCALE / OF_MEAN
 
     def sums(self, statistics: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return Σv, Σw, Σwx and Σwx²: each (..., variable)."""
-        _, v, w, total, square, _ = by_variable(statistics, 6)
-        return v, w, total, square
+        """Return Σv, Σw, Σwx and Σwx², in normal rows: each (..., variable)."""
+        _, v, w, _, total, square = by_variable(statistics, 6)
+        return v * OF_SCALE, w * OF_MEAN, total * OF_MEAN, square * OF_MEAN
 
     def from_sums(self, n: Floats, w: Floats, total: Floats, square: Floats) -> Floats:
-        """Return statistics with these sums, of so many rows that Σw is what they tell of m."""
-        rows = w * (FREEDOM + 3) / (FREEDOM + 1)
-        return flat(rows, n, w, total, square, np.zeros(w.shape))
+        """Return the statistics of rows that stand in for draws, with these sums but for n."""
+        rows = w / OF_MEAN
+        return flat(rows, rows, rows, rows, total / OF_MEAN, square / OF_MEAN)
+
+    def left_out(self, statistics: Floats) -> Floats:
+        """Return Σh less what it has beside log p(x): (..., variable)."""
+        n, _, _, h, _, _ = by_variable(statistics, 6)
+        return np.asarray(h - n)
 
     def _from_weights(self, cells: Floats, z: Floats, w: Floats) -> Floats:
         """Return T(x) of cells z scales from the mean with weights w: (..., statistic)."""
         left = LOG_PEAK - 0.5 * (FREEDOM + 1) * np.log1p(z * z / FREEDOM) + 0.5 * w * z * z
-        ones, known = np.ones(w.shape), ~np.isnan(cells)
-        parts = ones, ones, w, w * cells, w * cells * cells, left
+        ones, known, w = np.ones(w.shape), ~np.isnan(cells), w / OF_MEAN
+        parts = ones, ones / OF_SCALE, w, 1.0 + left, w * cells, w * cells * cells
         return flat(*(np.where(known, part, 0.0) for part in parts))
 
     def features(self, cells: Floats) -> Floats:
@@ -85,13 +93,16 @@ class StudentT(ExactFamily, Gaussian):
 
     def log_density(self, cells: Floats, parameters: Floats) -> Floats:
         """Return log p of the known cells, in the units of the study: (row, cluster)."""
-        m, s = by_variable(parameters, 2)
+        m, s = by_variable(parameters.astype(np.float64), 2)
         logs = (~np.isnan(cells)).astype(np.float64) @ (LOG_PEAK - 0.5 * LOG_2PI - np.log(s)).T
         factors = np.ones(logs.shape)
         # variable by variable: arrays that stay in the cache
         for place, (x, centre, scale) in enumerate(zip(cells.T, m.T, s.T, strict=True), start=1):
-            z = (x[:, None] - centre) / scale
-            factors *= np.fmax(1.0 + z * z / FREEDOM, 1.0)  # one for a missing cell
+            z = np.subtract.outer(x, centre)
+            z *= 1.0 / (scale * np.sqrt(FREEDOM))
+            z *= z
+            z += 1.0
+            factors *= np.fmax(z, 1.0, out=z)  # one for a missing cell
             if place % AT_ONCE == 0 or place == len(m.T):
                 logs -= 0.5 * (FREEDOM + 1) * np.log(factors)
                 factors[:] = 1.0
@@ -124,14 +135,16 @@ class StudentT(ExactFamily, Gaussian):
 
     def _eta(self, peak: Floats, square: Floats, product: Floats, precision: Floats) -> Floats:
         """Return η of what stands with v, and of m²/σ², m/σ² and 1/σ²."""
-        zeros = np.zeros(peak.shape)
-        return flat(zeros, peak, -0.5 * square, product, -0.5 * precision, zeros + 1.0)
+        ones = np.ones(peak.shape)
+        normal = (-0.5 * OF_MEAN * square, ones, OF_MEAN * product, -0.5 * OF_MEAN * precision)
+        return flat(-ones, OF_SCALE * peak, *normal)
 
     def moments(self, parameters: Reals) -> Floats:
-        """Return E T(x), 0 for h, which says nothing of parameters: (..., statistic)."""
+        """Return E T(x), 1 for h, which says nothing of parameters: (..., statistic)."""
         m, s = by_variable(parameters, 2)
         ones = np.ones_like(m)
-        return flat(ones, ones, ones, m, m * m + s * s, 0.0 * ones)
+        normal = (m / OF_MEAN, (m * m + s * s) / OF_MEAN)
+        return flat(ones, ones / OF_SCALE, ones / OF_MEAN, ones, *normal)
 
     def from_moments(self, moments: Floats) -> Floats:
         """Return the parameters with these moments: (..., parameter)."""
@@ -141,16 +154,16 @@ class StudentT(ExactFamily, Gaussian):
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
-        return np.tile([1.0, 1.0, 1.0, 0.0, PRIOR[3] / PRIOR[2], 0.0], len(self.variables))
+        square = self.spread_worth * PRIOR[3] / PRIOR[2]
+        return np.tile([1.0, 1.0, 1.0, 1.0, 0.0, square], len(self.variables))
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return log p(cells, weights), or a bound of log p(cells): (..., variable)."""
-        return super().log_evidence(statistics, prior) + by_variable(statistics, 6)[5]
+        return super().log_evidence(statistics, prior) + self.left_out(statistics)
 
     def log_marginal(self, statistics: Floats, parameters: Floats, kappa: Floats) -> Floats:
         """Return log p(rows | m, σ, κ), the silo's own mean integrated out: (..., variable)."""
-        found = super().log_marginal(statistics, parameters, kappa)
-        return found + by_variable(statistics, 6)[5]
+        return super().log_marginal(statistics, parameters, kappa) + self.left_out(statistics)
 
     def discount(self, statistics: Floats, kappa: Floats) -> Floats:
         """Return the sums of the fewer rows that say as much of the shared parameters."""
@@ -169,8 +182,8 @@ class StudentT(ExactFamily, Gaussian):
 
     def mean_problems(self, mean: Floats) -> str:
         """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        v, w, total, square = self.sums(mean)
-        fits = (v > 0).all() and (w > 0).all() and (w * square >= total**2 * (1 - 1e-9)).all()
+        *ones, x, square = by_variable(mean, 6)
+        fits = (np.array(ones) == 1).all() and (square >= x * x * (1 - 1e-9)).all()
         return "" if fits else "has means and mean squares that no numbers have"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
