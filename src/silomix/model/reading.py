@@ -86,7 +86,7 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
     separator = next((sep for end, sep in SEPARATORS.items() if name.endswith(end)), None)
     if separator is None and not name.endswith(".parquet"):
         known = ", ".join([*SEPARATORS, ".parquet"])
-        raise DataError(f"{path}: unknown kind of file; give one that ends in {known}")
+        raise DataError(f"{path}: unknown kind of file; save it as one that ends in {known}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path")
     try:
