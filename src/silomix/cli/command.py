@@ -184,7 +184,7 @@ class OnceCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the line, and complain of what stands there twice, or elsewhere."""
+        """Parse the line, and complain of what stands there twice, or belongs elsewhere."""
         known = [str(parameter.name) for parameter in self.params]
         for arg in args:
             name = arg.partition("=")[0].removeprefix("--").replace("-", "_")

@@ -61,9 +61,9 @@ def read_table(table: Table) -> nw.DataFrame[Any]:
     table : a frame that narwhals reads (pandas, polars, Arrow; a lazy one is collected), or the
         path of a .csv, .csv.gz, .tsv, .tsv.gz or .parquet file. Cells of a text file keep their
         spelling, but for apostrophes that guard a formula from a spreadsheet, and become the
-        categories of pandas categoricals; empty cells, NA and NaN are missing. A file called .csv
-        may be separated by semicolons or tabs; a comma inside its numbers is then a decimal sign,
-        and a warning says so.
+        categories of pandas categoricals; empty cells, NA and NaN are missing. Another
+        separator than the file's name says is found; commas that are no separators are decimal
+        signs in numbers, and a warning says so.
     """
     if isinstance(table, str | Path):
         return _read_file(Path(table))
@@ -86,7 +86,7 @@ def _read_file(path: Path) -> nw.DataFrame[Any]:
     separator = next((sep for end, sep in SEPARATORS.items() if name.endswith(end)), None)
     if separator is None and not name.endswith(".parquet"):
         known = ", ".join([*SEPARATORS, ".parquet"])
-        raise DataError(f"{path}: unknown kind of file; give one that ends in {known}")
+        raise DataError(f"{path}: unknown kind of file; save it as one that ends in {known}")
     if not path.is_file():
         raise DataError(f"{path}: no such file; check the path")
     try:

@@ -13,7 +13,7 @@ from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
 from silomix.model.reading import find_column, read_cells, read_table
-from silomix.model.sentences import listing, plural
+from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.global_posterior import make_frame
@@ -45,7 +45,7 @@ TABLES = (
     *(SIZES, PROFILES, LABELS, "contrast.csv"),
     *("correspondence.csv", "silo_weights.csv", "drift.csv"),
 )
-# Files in the way that a message names; the others are only counted.
+# Files in the way, or ids, that a message names; the others are only counted.
 MOST_NAMED = 3
 
 
@@ -144,9 +144,10 @@ def read_ids(table: Table, column: str, frequency: str | None = None) -> Array:
     cells = read_cells(found, f"the column {column!r}")
     rows = np.bincount(cells.codes[~cells.missing])
     repeated = [cells.texts[place] for place in np.flatnonzero(rows > 1)]
-    if frequency is None and (repeated or cells.missing.any()):
-        ids, none = plural(len(repeated), "id"), plural(int(cells.missing.sum()), "row")
-        told = f"the column {column!r} has {ids} in several rows {repeated[:3]} and none in {none}"
+    named, n = int((rows == 1).sum()), len(cells.codes)
+    if frequency is None and named < n:
+        told = f"the column {column!r} tells {named} of {plural(n, 'row')} apart (it repeats "
+        told += f"{quoted(repeated, MOST_NAMED) or 'nothing but blanks'})"
         warnings.warn(f"{told}; each row is clustered by itself", DataWarning, stacklevel=2)
     return np.array([*cells.texts, None], dtype=object)[cells.codes]
 
