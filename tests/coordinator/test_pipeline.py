@@ -378,17 +378,6 @@ def test_outliers_are_part_of_their_clusters_in_every_way(settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_normal_clusters_are_not_enough_for_outliers():
-    """Where one kind finds the two clusters, the other makes more, for the far cells."""
-    table, _ = tailed_table(800, 4)
-    found = [
-        silomix.fit(table, silo="silo", kinds=dict.fromkeys("abcd", kind), seed=1, threads=1)
-        for kind in ("student-t", "gaussian")
-    ]
-    assert found[0].n_clusters == 2 < found[1].n_clusters
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
