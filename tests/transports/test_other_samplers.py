@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "numpyro-pymc.md"
 # what other packages warn of is theirs
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-DATA_SETS, ROWS, NU = 60, 400, 4.0
+DATA_SETS, HALF, ROWS, NU = 60, 30, 400, 4.0
 CENTRES, SCALES = np.array([0.0, 7.0, 14.0, 22.0]), np.array([1.0, 1.5, 0.8, 1.2])
 # neither silo has all of the clusters
 SHARES = {"north": [0.4, 0.35, 0.25, 0.0], "south": [0.0, 0.3, 0.3, 0.4]}
@@ -44,9 +44,7 @@ class Case(NamedTuple):
 
 @pytest.fixture(scope="module")
 def cases(page):
-    """Data sets of which NumPyro sampled the north, all at once, and PyMC the south."""
-    import jax
-
+    """Data sets of which NumPyro sampled the north, and PyMC, in the first half, the south."""
     rng = np.random.default_rng(7)
     planted = []
     for _ in range(DATA_SETS):
@@ -54,21 +52,27 @@ def cases(page):
         noise = {silo: rng.standard_t(NU, ROWS) for silo in SHARES}
         rows = {silo: CENTRES[own] + SCALES[own] * noise[silo] for silo, own in labels.items()}
         planted.append((rows, labels))
+    north = with_numpyro(page, [rows["north"] for rows, _ in planted], 7)
+    south = [page["with_pymc"](rows["south"], 3, k) for k, (rows, _) in enumerate(planted[:HALF])]
+    south += with_numpyro(page, [rows["south"] for rows, _ in planted[HALF:]], 8)
+    draws = [dict(zip(SHARES, both, strict=True)) for both in zip(north, south, strict=True)]
+    return [Case(*both, own) for both, own in zip(planted, draws, strict=True)]
+
+
+def with_numpyro(page, tables, seed):
+    """The draws of several silos, which are sampled at once: compiling takes longest."""
+    import jax
 
     def sample(key, values):
         return page["with_numpyro"](values, 3, key).get_samples(group_by_chain=True)
 
-    keys = jax.random.split(jax.random.key(7), DATA_SETS)
-    north = jax.vmap(sample)(keys, np.array([rows["north"] for rows, _ in planted]))
-    found = []
-    for place, (rows, labels) in enumerate(planted):
-        own = {name: np.asarray(values[place]) for name, values in north.items()}
-        draws = {
-            "north": {"weights": own["w"], "parameters": {name: own[name] for name in PRIOR}},
-            "south": page["with_pymc"](rows["south"], 3, place),
-        }
-        found.append(Case(rows, labels, draws))
-    return found
+    keys = jax.random.split(jax.random.key(seed), len(tables))
+    found = jax.vmap(sample)(keys, np.array(tables))
+    by_name = {name: np.asarray(values) for name, values in found.items()}
+    return [
+        {"weights": by_name["w"][k], "parameters": {name: by_name[name][k] for name in PRIOR}}
+        for k in range(len(tables))
+    ]
 
 
 def combine(draws):

@@ -30,10 +30,8 @@ def combine_command(
     ----------
     folders : One of each silo, as release --draws wrote it.
     aggregation : product, cmc or uniform.
-    transform : What makes a parameter about normal: sd=log, logit or none; repeatable. By where
-        its draws lie if left out.
-    prior : Mean and sd of the normal prior that every silo gave to a parameter after its transform,
-        as sd=0,1.5; repeatable. Too wide to matter if left out.
+    transform : sd=log, logit or none; by where the draws lie if left out. Repeatable.
+    prior : sd=0,1.5, mean and sd of the silos' prior, transformed; wide if left out. Repeatable.
     alpha : Concentration of the weights' prior in the silos (default 1).
 
     Examples

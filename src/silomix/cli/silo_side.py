@@ -149,8 +149,7 @@ def release_command(
     rows : With --draws, how many rows they are of.
     weights : With --draws, the variable with the components' weights.
     parameters : With --draws, the variables with their parameters, as a,b,c.
-    transform : With --draws, what makes a parameter about normal: sd=log, logit or none;
-        repeatable. By where its draws lie if left out.
+    transform : With --draws: sd=log, logit or none; by where the draws lie if left out. Repeatable.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; no files.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
@@ -194,8 +195,9 @@ def make_study(
     if schema.numbers:
         methods |= _state({"oracle": "federated"})  # distinct rows of numbers would be the rows
     if (known := stated.get(PATHS["clusters"])) is not None:
-        # checked here, or the validation would complain of the components too
-        methods |= _state({**KNOWN_CLUSTERS, "components": at_least("clusters", known, 2)})
+        methods |= _state(KNOWN_CLUSTERS)
+        with suppress(SettingsError):  # of what makes no sense, the validation complains once
+            methods |= _state({"components": at_least("clusters", known, 2)})
     values = methods | (_state(PRESETS[preset]) if preset else {}) | stated
     document: dict[str, Any] = {
         "missing": schema.missing,
