@@ -31,7 +31,7 @@ from scipy.special import betaincinv, digamma, gammaincinv, logsumexp, softmax
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families import dispersion
-from silomix.model.families.dispersion import DISPERSIONS, POINTS, log1p_over, log_normaliser
+from silomix.model.families.dispersion import DISPERSIONS, POINTS, join, log1p_over, log_normaliser
 from silomix.model.families.family import SMALLEST, by_variable, flat
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
@@ -57,13 +57,13 @@ class NegativeBinomial(ExactFamily):
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
         """Return n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
-        n, total, *rising = by_variable(statistics, POINTS + 1)
-        return n, total, np.stack([np.zeros(n.shape), *rising], axis=-1)
+        sums = dispersion.split(statistics, POINTS + 1)
+        return sums[..., 0], sums[..., 1], sums[..., 1:] * (DISPERSIONS > 0)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
-        shape, rate, gamma, *logs = by_variable(posterior.astype(np.float64), POINTS + 3)
-        return shape, rate, gamma, np.stack(logs, axis=-1)
+        numbers = dispersion.split(posterior, POINTS + 3)
+        return numbers[..., 0], numbers[..., 1], numbers[..., 2], numbers[..., 3:]
 
     def _parameters(self, parameters: Reals) -> tuple[Floats, Floats]:
         m, alpha = by_variable(parameters.astype(np.float64), 2)
@@ -81,7 +81,7 @@ class NegativeBinomial(ExactFamily):
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
         x = np.nan_to_num(cells)
-        return flat(~np.isnan(cells), x, *np.moveaxis(dispersion.log_rising(x), -1, 0))
+        return join([~np.isnan(cells), x], dispersion.log_rising(x))
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
@@ -89,13 +89,12 @@ class NegativeBinomial(ExactFamily):
         parts, _ = self._between(alpha)
         softer = log1p_over(m[..., None])
         constant, odds = -(parts * softer).sum(-1), -(parts * softer * DISPERSIONS).sum(-1)
-        return flat(constant, np.log(m) + odds, *np.moveaxis(parts[..., 1:], -1, 0))
+        return join([constant, np.log(m) + odds], parts[..., 1:])
 
     def _log_masses(self, parameters: Reals) -> Floats:
         """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
         worth, features = dispersion.some_counts()
-        natural = np.stack(by_variable(self.natural(parameters), POINTS + 1), axis=-1)
-        return natural @ features.T + worth
+        return dispersion.split(self.natural(parameters), POINTS + 1) @ features.T + worth
 
     def moments(self, parameters: Reals) -> Floats:
         """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
@@ -109,7 +108,7 @@ class NegativeBinomial(ExactFamily):
         # the mean is known, and L rises by about ln(1 + αm) with x
         missed = m[..., None] - masses @ features[:, 1:2]
         rising = masses @ features[:, 2:] + missed * np.log1p(DISPERSIONS[1:] * m[..., None])
-        return flat(np.ones(m.shape), m, *np.moveaxis(rising, -1, 0))
+        return join([np.ones(m.shape), m], rising)
 
     def from_moments(self, moments: Floats) -> Floats:
         """Return the most likely parameters of rows with these moments: (..., parameter)."""
@@ -122,10 +121,6 @@ class NegativeBinomial(ExactFamily):
         times = n[..., None] + total[..., None] * DISPERSIONS
         return rising + (total * np.log(m))[..., None] - times * log1p_over(m[..., None])
 
-    def inside(self, parameters: Floats) -> Floats:
-        """Return a mean above zero, and a dispersion that there is."""
-        return flat(*self._parameters(parameters))
-
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return log ratios of means, and of variances of rows with a typical mean."""
         (m, alpha), (mean, overall) = self._parameters(parameters), self._parameters(whole)
@@ -135,8 +130,8 @@ class NegativeBinomial(ExactFamily):
     def prior(self) -> Floats:
         """Return the numbers of the prior: (posterior number,)."""
         means = np.maximum(self.locations, SMALLEST_MEAN)
-        same = [np.full(len(means), -np.log(POINTS))] * POINTS
-        return flat(np.full(len(means), SHAPE), SHAPE / means, np.zeros(len(means)), *same)
+        same = np.full((len(means), POINTS), -np.log(POINTS))
+        return join([np.full(len(means), SHAPE), SHAPE / means, 0.0 * means], same)
 
     def _update(self, statistics: Array, prior: Floats | None) -> tuple[Floats, ...]:
         """Return shape, rate, log p(α, cells), (..., variable, point), and log p(cells)."""
@@ -145,13 +140,12 @@ class NegativeBinomial(ExactFamily):
         laws = [(a, b), (a + total, b + n)]
         before, after = (log_normaliser(s[..., None], t[..., None]) for s, t in laws)
         joint = logs + (rising + after - before)
-        return *laws[1], joint, logsumexp(joint, axis=-1) - logsumexp(logs, axis=-1)
+        return *laws[1], joint, np.logaddexp.reduce(joint, -1) - np.logaddexp.reduce(logs, -1)
 
     def posterior(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return the numbers of the posterior: (..., posterior number)."""
         shape, rate, joint, evidence = self._update(statistics, prior)
-        logs = joint - evidence[..., None]
-        return flat(shape, rate, np.zeros(shape.shape), *np.moveaxis(logs, -1, 0))
+        return join([shape, rate, np.zeros(shape.shape)], joint - evidence[..., None])
 
     def log_evidence(self, statistics: Array, prior: Floats | None = None) -> Floats:
         """Return log p(cells) without the factorials, parameters integrated out."""
@@ -173,14 +167,13 @@ class NegativeBinomial(ExactFamily):
         both = digamma(a + r * b + 1.0)
         constant = np.concatenate([-a / b, r * (digamma(r * b + 1.0) - both)], axis=-1)
         odds = np.concatenate([-np.log(b), -both - np.log(alpha)], axis=-1) + digamma(a)
-        sums = ((masses * part).sum(axis=-1) for part in (constant, odds))
-        return flat(*sums, *np.moveaxis(masses[..., 1:], -1, 0))
+        return join([(masses * part).sum(axis=-1) for part in (constant, odds)], masses[..., 1:])
 
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: those of L are least where all counts are equal."""
         n, total, rising = self._sums(np.maximum(statistics, 0.0))
         least = n[..., None] * dispersion.log_rising(total / np.where(n > 0, n, 1.0))
-        return flat(n, total, *np.moveaxis(np.maximum(rising[..., 1:], least), -1, 0))
+        return join([n, total], np.maximum(rising[..., 1:], least))
 
     def fit(self, draws: Reals) -> Floats:
         """Return the sums of the rows that a posterior with such draws must have seen, by moments.
@@ -205,8 +198,7 @@ class NegativeBinomial(ExactFamily):
         shape, rate, _, logs = self._numbers(posterior)
         masses, r = np.exp(logs), 1.0 / DISPERSIONS[1:]
         p = betaincinv(shape[..., None], r * rate[..., None] + 1.0, 0.5)
-        at_zero = gammaincinv(shape, 0.5) / rate
-        means = np.concatenate([at_zero[..., None], r * p / (1.0 - p)], axis=-1)
+        means = np.concatenate([(gammaincinv(shape, 0.5) / rate)[..., None], r * p / (1.0 - p)], -1)
         below = (np.cumsum(masses, axis=-1) < 0.5).sum(axis=-1)
         return flat((masses * means).sum(axis=-1), DISPERSIONS[below])
 
@@ -302,9 +294,9 @@ class NegativeBinomial(ExactFamily):
         # as good as −∞, also in single precision
         drawn = np.where(alpha[..., None] == DISPERSIONS, 0.0, -1e30)
         rate = exposure + np.where(curved, pull, b)
-        numbers = a + tables.sum(axis=0), rate, np.ones(m.shape), *np.moveaxis(drawn, -1, 0)
+        numbers = join([a + tables.sum(axis=0), rate, np.ones(m.shape)], drawn)
         alike = self.posterior(statistics.sum(axis=0))
-        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), flat(*numbers), alike)
+        return np.where(np.repeat(drifts, self.posterior_numbers, axis=-1), numbers, alike)
 
     def draw_own(self, statistics: Array, parameters: Floats, kappa: Floats, rng: Rng) -> Floats:
         """Draw each silo's own means around the shared ones, with the shared dispersions."""
@@ -335,4 +327,4 @@ class NegativeBinomial(ExactFamily):
         for size, known in product(SIZES, (same, alike)):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
             shapes, rates = np.broadcast_arrays(size * mean, size)
-            yield flat(shapes, rates, no, *np.moveaxis(known, -1, 0)), against
+            yield join([shapes, rates, no], known), against
