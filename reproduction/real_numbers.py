@@ -250,7 +250,7 @@ def optima(lines):
     for (fit, name, k), part in found.groupby(["fit", "table", "K"], sort=False):
         above = part.sort_values("seed")["above"]
         row = {"covariances": fit, "table": name, "K": k, "stated": part["stated"].iloc[0]}
-        row["above, by seed"] = ", ".join(f"{value:+.2f}" for value in above)
+        row["above, by seed"] = ", ".join(f"{value:+.2f}" for value in above.round(2) + 0.0)
         rows.append(row | {"reached": f"{(above > -0.005).sum()} of {len(part)}"})
     return pd.DataFrame(rows)
 
