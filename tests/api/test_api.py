@@ -21,6 +21,7 @@ from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
 from silomix.model.table import load
+from silomix.report.run_sections import missing_shares
 from silomix.silo.sampler import Job, sample_shard
 
 QUICK = {"components": 5, "iterations": 40, "seed": 3, "progress": False}
@@ -269,3 +270,23 @@ def test_the_first_call_says_that_it_compiles(tmp_path):
     assert said.count("compiling") == 1
     assert len(said.splitlines()) == 1
     assert said_by_a_process(NUMBA_CACHE_DIR=str(tmp_path)) == ""
+
+
+@pytest.mark.filterwarnings("ignore::silomix.errors.SamplingWarning")
+def test_a_fit_knows_its_file_and_its_gaps_unless_a_policy_keeps_them(seed, tmp_path):
+    table, truth = silomix.simulate("homogeneous", rows=80, silos=2, seed=seed)
+    # seven ages are missing, and a third is the same number, which has a variable of its own
+    table["age"] = np.where(np.arange(80) % 3, truth.labels + np.linspace(50.0, 60.0, 80), 7.5)
+    table.loc[:6, "age"] = table.loc[50:59, "x1"] = None
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    quick = {"silo": "silo", "iterations": 60, "polish": 0, "threads": 1, "progress": False}
+    found = silomix.fit(tmp_path / "rows.csv", **quick)
+    assert found.provenance.table == "rows.csv"
+    assert "age" in {variable.source for variable in found.family.variables}
+    shares = missing_shares(found)
+    assert shares.index.tolist() == ["x1", "age"]
+    for silo in found.silos:
+        gaps = table[table["silo"] == silo].isna().mean()
+        assert_allclose(shares[silo], gaps[["x1", "age"]])
+    kept = silomix.fit(table, **quick, policy="open")
+    assert (kept.assignment.missing, kept.provenance.table) == (None, "")

@@ -468,7 +468,7 @@ def test_fit_writes_what_the_library_finds(fitted):
     np.testing.assert_array_equal(found.labels, again.labels)
     assert silomix.read_study(out / "study.toml") == found.study
     labels = pd.read_csv(out / "labels.csv")
-    assert labels.columns.tolist() == ["row", "silo", "cluster", "probability"]
+    assert labels.columns.tolist() == ["row", "silo", "cluster", "probability", "second"]
     assert labels["row"].tolist() == list(range(1, 401))
     assert labels["silo"].tolist() == pd.read_csv(table)["silo"].tolist()
     assert labels["cluster"].tolist() == found.labels.tolist()

@@ -278,7 +278,8 @@ def nearly_same(
     be, from 0 to 1.
     """
     pairs = nearest_pairs(correspondence, probabilities, family)
-    return [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
+    named = [pair for pair in pairs if pair[2] >= DOUBTFUL or pair[3] >= OVERLAP]
+    return sorted(named, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
 
 
 def nearest_pairs(
@@ -290,7 +291,8 @@ def nearest_pairs(
     joined = np.full_like(overlaps, np.nan) if joined is None else joined
     both = zip(*np.triu_indices(len(overlaps), k=1), strict=True)
     pairs = [(int(a), int(b), float(joined[a, b]), float(overlaps[a, b])) for a, b in both]
-    return sorted(pairs, key=lambda pair: (-np.nan_to_num(pair[2]), -pair[3]))
+    # a probability that is written as 0.00 says no more than none
+    return sorted(pairs, key=lambda pair: (-np.nan_to_num(pair[2]).round(2), -pair[3]))
 
 
 def joint_probabilities(correspondence: Correspondence | None) -> Floats | None:

@@ -455,9 +455,8 @@ class Posterior:
         """
         found = self._rows
         silos = np.array(self.silos, dtype=object)[found.silos]
-        sure = found.membership
-        own = label_columns(silos, found.labels, sure, ids, probabilities=probabilities)
-        return make_frame(own, frame_like, self)
+        rows = silos, found.labels, found.membership, ids
+        return make_frame(label_columns(*rows, probabilities=probabilities), frame_like, self)
 
     def drift(self, level: float = 0.95, *, frame_like: object = None) -> Any:
         """Return a frame of how much the silos differ in each variable, the largest first.

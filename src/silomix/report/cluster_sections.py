@@ -86,13 +86,9 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    said = describe_clusters(posterior, contrast)
-    lines = [
-        (name, text, listed(c, high), listed(c, low))
-        for c, (name, text, (high, low)) in enumerate(
-            zip(posterior.cluster_names, said, found, strict=True)
-        )
-    ]
+    first = zip(posterior.cluster_names, describe_clusters(posterior, contrast), strict=True)
+    both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
+    lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
     heads = ("cluster", "in words", "higher than in the whole", "lower than in the whole")
     return from_lines("What sets each cluster apart", heads, lines, left=range(4))
 

@@ -24,7 +24,7 @@ from rich.text import Text
 from silomix.model.sentences import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
     from rich.console import RenderableType
@@ -114,6 +114,12 @@ def from_lines(
     """Return a table from its headings and its lines of values, some of them `Cell`s."""
     rows = tuple(tuple(x if isinstance(x, Cell) else Cell(x) for x in line) for line in lines)
     return Table(caption, tuple(map(str, heads)), rows, left)
+
+
+def heat_lines(names: Iterable[str], shares: Reals, form: Callable[[float], str]) -> list[Any]:
+    """Return lines of a table: a name, and shares (line, column) in their colours."""
+    each = zip(names, shares, strict=True)
+    return [[name, *(Cell(form(s), heat_class(s)) for s in own)] for name, own in each]
 
 
 def as_view(table: Table, most: int | None = None) -> TerminalTable:

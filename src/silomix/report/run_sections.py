@@ -34,6 +34,7 @@ from silomix.report.display import (
     bar,
     from_lines,
     heat_class,
+    heat_lines,
     line_chart,
     make_table,
     shown_name,
@@ -226,10 +227,7 @@ def silos_table(posterior: Posterior) -> Table:
 
 def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:
     """Return μ, each silo's influence on each cluster's profile."""
-    lines = [
-        [silo, *(Cell(f"{share:.2f}", heat_class(share)) for share in shares)]
-        for silo, shares in zip(found.silos, found.profiles, strict=True)
-    ]
+    lines = heat_lines(found.silos, found.profiles, "{:.2f}".format)
     caption = "μ: each silo's influence on each cluster's profile; a column sums to one"
     return from_lines(caption, ["silo", *clusters], lines)
 
@@ -243,18 +241,19 @@ def missing_shares(posterior: Posterior) -> pd.DataFrame | None:
     if found is None or found.missing is None:
         return None
     rows = np.maximum(np.bincount(found.silos, minlength=len(posterior.silos)), 1)
-    names = [variable.name for variable in posterior.family.variables]
-    shares = pd.DataFrame((found.missing / rows[:, None]).T, names, list(posterior.silos))
-    shares.insert(0, "all rows", found.missing.sum(axis=0) / rows.sum())
+    names = [variable.column for variable in posterior.family.variables]
+    counts = pd.DataFrame(found.missing.T, names, list(posterior.silos))
+    # a number that is a spike is missing to one of its column's two variables only
+    counts = counts.groupby(level=0, sort=False).min()
+    shares = counts.div(rows)
+    shares.insert(0, "all rows", counts.sum(axis=1) / rows.sum())
     return shares[shares["all rows"] > 0].sort_values("all rows", ascending=False, kind="stable")
 
 
 def missing_table(shares: pd.DataFrame) -> Table:
     """Return the shares of missing cells, coloured."""
-    lines = [
-        [name, *(Cell(percent(share), heat_class(share)) for share in own)]
-        for name, own in zip(shares.index, shares.to_numpy()[:MOST_MISSING], strict=False)
-    ]
+    shown = shares.head(MOST_MISSING)
+    lines = heat_lines(shown.index, shown.to_numpy(), percent)
     caption = "Missing cells by variable, most first, in all rows and in each silo"
     return from_lines(caption, ["variable", *shares.columns], lines)
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Probability from which a row's cluster is called sure.
 SURE = 0.9
+# Probability from which nobody doubts that a cluster is one.
+SETTLED = 0.995
 # Pairs of clusters that are listed: those nearest to being one.
 MOST_PAIRS = 5
 
@@ -76,8 +78,8 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     """Yield what speaks for this number of clusters, and for one fewer and one more."""
     match, names = posterior.correspondence, posterior.cluster_names
     small = int((posterior.weights.mean(axis=0, dtype=np.float64) < SMALL).sum())
-    rare = f"{small or 'none'} of them with less than {SMALL:.0%} of all rows"
-    yield f"{plural(len(names), 'cluster')}, {rare}."
+    many = plural(len(names), "cluster")
+    yield f"{many}, {small or 'none'} of them with less than {SMALL:.0%} of all rows."
     pairs = nearest_pairs(match, posterior.profile_draws, posterior.family)
     for a, b, one, overlap in pairs[:1]:
         sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
@@ -90,9 +92,11 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
         return
     # a cluster that was found in one piece cannot be two
     pieces = np.array([[(group == c).sum() for c in range(len(names))] for group in match.groups])
-    together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), np.inf)
+    together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), 1.0)
     least = int(together.argmin())
-    if np.isfinite(together[least]):
+    if together[least] >= SETTLED:
+        yield "One more: what the silos found of each cluster clearly belongs together."
+    else:
         split = plural(int((pieces[:, least] > 1).sum()), "silo")
         yield (
             f"One more: cluster {names[least]} is the likeliest to be two; the probability that "

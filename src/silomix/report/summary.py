@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
-# Silos whose missing cells are shown side by side.
-MOST_ACROSS = 4
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
 SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
 
@@ -94,7 +92,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
         yield Text("\n".join([*run.drift_sentences(posterior), ""]))
     missing = run.missing_shares(posterior)
     if missing is not None and len(missing):
-        shown = as_view(run.missing_table(missing.iloc[:, : 1 + MOST_ACROSS]), MOST_SILOS)
+        shown = as_view(run.missing_table(missing.iloc[:, :5]), MOST_SILOS)
         yield Group(Text("Missing cells", style="bold"), shown)
     yield Text("What left each silo, in bytes", style="bold")
     yield as_view(run.sent_table(posterior), MOST_SILOS)

@@ -159,7 +159,7 @@
   }
 
   function startDownloads() {
-    for (const table of document.querySelectorAll("main table")) {
+    for (const table of document.querySelectorAll("main table:not(:has(.curve))")) {
       const name = table.caption.textContent.trim();
       const heads = Array.from(table.tHead.rows[0].cells);
       const button = document.createElement("button");
