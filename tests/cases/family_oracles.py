@@ -312,11 +312,11 @@ class Overdispersed:
         return points, log_mass - np.log(len(self.dispersions))
 
     def own_grid(self, shared, kappa):
-        return self._log_grid(shared[1], (kappa + 1) * shared[0], kappa + 1)
+        return self._log_grid(shared[1], (kappa + 1) * shared[0], kappa + 1, 12_001)
 
-    def _log_grid(self, alpha, shape, rate):
+    def _log_grid(self, alpha, shape, rate, points=3_001):
         below = 45 / min(shape, np.sqrt(shape))
-        t, step = np.linspace(-below, 30, 12_001, retstep=True)
+        t, step = np.linspace(-below, 30, points, retstep=True)
         t = t + np.log(shape / rate)
         log_mass = self.law(alpha, shape, rate).logpdf(np.exp(t)) + t + np.log(step)
         return np.stack([np.exp(t), np.full_like(t, alpha)], axis=-1), log_mass

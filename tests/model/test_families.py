@@ -144,6 +144,9 @@ def test_evidence_is_the_integral(case):
     assert_allclose(found, by_quadrature, rtol=1e-8)
     assert_allclose(found, log_evidence(case.kinds, case.cells), rtol=1e-10)
     assert_array_equal(case.family.log_evidence(0 * case.sums), np.zeros(len(case.kinds)))
+    none = np.zeros((0, len(case.sums)))
+    assert case.family.log_evidence(none).shape == (0, len(case.kinds))
+    assert case.family.posterior(none).shape == (0, len(case.family.prior()))
 
 
 def test_a_posterior_is_the_prior_of_what_comes_next(case):

@@ -22,13 +22,14 @@ POINTS = len(DISPERSIONS)
 
 def split(columns: Array, size: int) -> Floats:
     """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
-    return columns.astype(np.float64).reshape(*columns.shape[:-1], -1, size)
+    *shape, width = columns.shape
+    return columns.astype(np.float64).reshape(*shape, width // size, size)
 
 
 def join(first: Sequence[Floats], points: Floats) -> Floats:
     """Return columns of numbers, each (..., variable), and of points, (..., variable, point)."""
     both = np.concatenate([np.stack(first, axis=-1), points], axis=-1)
-    return both.reshape(*both.shape[:-2], -1)
+    return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
 
 def log_rising(x: Floats) -> Floats:

@@ -321,7 +321,7 @@ class NegativeBinomial(ExactFamily):
         Their dispersions are those of the prior, or such as the clusters have.
         """
         shape, rate, _, logs = self._numbers(self.posterior(statistics))
-        mean = np.maximum((shape / rate).mean(axis=0), SMALLEST)
+        mean = (shape / rate).mean(axis=0)
         _, usual, no, same = self._numbers(self.prior())
         alike = logsumexp(np.concatenate([logs, same[None]]), axis=0) - np.log(len(logs) + 1.0)
         for size, known in product(SIZES, (same, alike)):
