@@ -17,7 +17,8 @@ from silomix.errors import DataWarning, MissingDependency, SettingsError
 from silomix.messages.progress import reporting
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
-from silomix.posterior.global_posterior import Assignment, backend_of
+from silomix.posterior.frames import backend_of
+from silomix.posterior.global_posterior import Assignment
 from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study

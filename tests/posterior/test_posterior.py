@@ -19,7 +19,8 @@ from silomix.errors import DataError, DataWarning, MissingDependency, SettingsEr
 from silomix.model.draws import SiloProfiles
 from silomix.model.metrics import highest_density_interval
 from silomix.model.table import encode
-from silomix.posterior.global_posterior import Parts, backend_of, ordered
+from silomix.posterior.frames import backend_of
+from silomix.posterior.global_posterior import Parts, ordered
 from silomix.posterior.verdict import PolishTrace, count_bytes, make_provenance
 from silomix.study import digest, make_study
 

@@ -22,7 +22,7 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.reading import read_table
 from silomix.model.sentences import at_least
 from silomix.posterior import outside_variables as outside
-from silomix.posterior.global_posterior import make_frame
+from silomix.posterior.frames import make_frame
 from silomix.posterior.membership import ELSEWHERE
 from silomix.posterior.outside_estimates import pooled_error
 

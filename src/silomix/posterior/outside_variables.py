@@ -15,7 +15,7 @@ from silomix.model.reading import declared_levels, find_column, read_cells, read
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.suspicions import MOST_LEVELS
 from silomix.model.table import encode, load
-from silomix.posterior.global_posterior import Layout, make_frame
+from silomix.posterior.frames import Layout, make_frame
 from silomix.posterior.membership import encoded_membership, silo_places
 from silomix.posterior.outside_estimates import (
     Comparison,

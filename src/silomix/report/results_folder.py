@@ -16,7 +16,7 @@ from silomix.model.reading import find_column, read_cells, read_table
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
-from silomix.posterior.global_posterior import make_frame
+from silomix.posterior.frames import make_frame
 from silomix.posterior.membership import label_columns, row_silos, to_four_decimals
 from silomix.report.display import as_text
 from silomix.report.page import write_report

@@ -26,7 +26,7 @@ from silomix.model.sentences import (
     span,
 )
 from silomix.posterior.characterise import spread
-from silomix.posterior.global_posterior import no_drift
+from silomix.posterior.frames import no_drift
 from silomix.report.display import (
     Cell,
     Picture,

@@ -14,7 +14,7 @@ from rich.text import Text
 from silomix.model.diagnostics import rhat_words
 from silomix.model.metrics import INTERVAL
 from silomix.model.sentences import listing, number, plural, span
-from silomix.posterior.global_posterior import estimates
+from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
 from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
