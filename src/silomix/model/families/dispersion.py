@@ -22,8 +22,7 @@ POINTS = len(DISPERSIONS)
 
 def split(columns: Array, size: int) -> Floats:
     """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
-    *shape, width = columns.shape
-    return columns.astype(np.float64).reshape(*shape, width // size, size)
+    return columns.astype(np.float64).reshape(*columns.shape[:-1], columns.shape[-1] // size, size)
 
 
 def join(first: Sequence[Floats], points: Floats) -> Floats:
