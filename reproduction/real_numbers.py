@@ -261,7 +261,7 @@ def other_fits(lines):
     found = lines[~lines["fit"].isin(list(COVARIANCES))]
     for (name, fit, silos), part in found.groupby(["table", "fit", "silos"], sort=False):
         row = {"table": name, "fit": fit, "silos": silos or "its own", "seeds": len(part)}
-        row["clusters"] = " ".join(map(str, part["clusters"]))
+        row["clusters"] = " ".join(f"{count:.0f}" for count in part["clusters"])
         for column in ("ari", "ari_sex", "ari_silo"):
             known = part[column].dropna()
             row[column] = " ".join(f"{value:.3f}" for value in known) or "–"
