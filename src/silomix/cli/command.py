@@ -35,8 +35,8 @@ TEXTS = {
         "shards": "Split the rows at random into N silos instead, to go faster.",
         "variables": "Columns to use, as a,b,c; all others by default.",
         "exclude": "Columns to leave out, as a,b: identifiers, dates.",
-        "kind": "age=gaussian, or log-gaussian, gaussian-full, student-t, poisson, "
-        "negative-binomial, categorical; repeatable.",
+        "kind": "age=gaussian, log-gaussian, gaussian-full, student-t, poisson, negative-binomial "
+        "or categorical.",
         "bins": "age=4 cuts numbers into four levels, at quantiles; repeatable.",
         "id_column": "A column that names each row, such as a number: kept with its label.",
         "outside": "Columns to compare clusters in, not to cluster: age,ward=levels,status=died.",
