@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -80,13 +81,19 @@ def test_every_choice_runs_and_clusters_easy_data(settings, seed):
     assert (found.silo_profiles is None) == (found.study.model.drift == "none")
 
 
+FILES = {"preset": "files", "policy": "default"}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"strategy": "exact", "iterations": 400}, {"preset": "files", "policy": "default"}],
+    ("variables", "settings"),
+    [
+        *product(("categorical", "gaussian"), ({}, {"strategy": "exact", "iterations": 400})),
+        ("categorical", FILES),
+        pytest.param("gaussian", FILES, marks=pytest.mark.slow),
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("variables", ["categorical", "gaussian"])
-def test_a_known_number_of_clusters_is_found(settings, variables, seed):
+def test_a_known_number_of_clusters_is_found(variables, settings, seed):
     table, truth = simulated(design="homogeneous", rows=1600, variables=variables)
     chosen = {**QUICK, "kinds": truth.kinds, **settings}
     found = fit(table, silo="silo", clusters=5, seed=seed, **chosen)

@@ -182,14 +182,12 @@ def start_child(folder, rows, settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "kills", "settings"),
     [
         (200, 2, {"iterations": 40_000, "thin": 200, "threads": 1, "checkpoint_every": 500}),
-        pytest.param(
-            *(25_000, 10, {"iterations": 8_000, "thin": 40, "threads": 4, "checkpoint_every": 20}),
-            marks=pytest.mark.slow,
-        ),
+        (25_000, 10, {"iterations": 8_000, "thin": 40, "threads": 4, "checkpoint_every": 20}),
     ],
     ids=["small", "large"],
 )
