@@ -132,7 +132,7 @@ def show(found: Shown, *, as_json: bool) -> None:
 
 def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted", "with --checkpoint, the same command goes on from where it was"
+        return "Interrupted", "with --checkpoint, the same command continues where it stopped"
     if isinstance(error, errors.SilomixError):
         return "Error", error.worded(as_option)
     return "Unexpected error", (
