@@ -30,7 +30,7 @@ def provision_command(
     ----------
     out : A new folder for the start-up kits.
     host : Name by which the sites reach the server.
-    port : Where the server listens.
+    port : Port on which the server listens.
     by_request : Make no keys for silos: each makes its own and has it signed.
 
     Examples
@@ -40,10 +40,10 @@ def provision_command(
     silos = read_study(study).silos
     fingerprint = startup_kit.provision(silos, out, host=host, port=port, by_request=by_request)
     made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
-    told = "Sign the silos' requests with authority/, and tell them its fingerprint."
+    told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
     if not by_request:
         made += [out / name for name in silos]
-        told = "Hand each silo its own, by a channel you trust: it holds a private key."
+        told = "Give each silo its own, by a channel you trust: it holds a private key."
     view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)

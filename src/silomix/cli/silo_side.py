@@ -137,9 +137,9 @@ def release_command(
     quiet: bool = False,
     **counted: Any,
 ) -> Shown:
-    """Cluster one silo's rows and write what its policy allows out, for its data officer.
+    """Cluster one silo's rows and write what its policy releases, for its data officer.
 
-    Columns that the study does not name are ignored. With --draws, write what the policy allows out
+    Columns that the study does not name are ignored. With --draws, write what the policy releases
     of a posterior that was sampled elsewhere.
 
     Parameters

@@ -140,7 +140,7 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : Fold similar clusters; a number folds only those with fewer rows, 0 none.
+    absorb : Fold similar clusters; N: only those with fewer rows; 0: none.
     refine : How often to match again with the aggregation's weights, and aggregate again.
     """
 
@@ -289,7 +289,7 @@ class Aggregation(Record):
     method : vcmc makes weighted means of the draws, with weights that maximise the relaxed ELBO, a
         lower bound of the evidence; cmc weighs them by inverse variances; uniform counts all alike;
         product multiplies densities that are fitted to the draws.
-    oracle : contingency sends distinct rows; federated sums only.
+    oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
     log_determinant : coordinates counts those of silos that hold a cluster.
