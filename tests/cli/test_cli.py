@@ -704,5 +704,5 @@ def test_interruption(tmp_path, table):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert err == ("Interrupted: with --checkpoint, the same command goes on from where it was\n")
+    assert err == ("Interrupted: with --checkpoint, the same command continues where it stopped\n")
     assert not (tmp_path / "r").exists()

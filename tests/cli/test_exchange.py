@@ -198,7 +198,7 @@ def test_a_silo_answers_only_the_study_it_agreed_to(desk):
     write_study(other, "agreed.toml")
     result = answer(1, "--study", "agreed.toml")
     assert result.exit_code == FOREIGN
-    assert "asks for another study than agreed.toml" in result.output
+    assert "is for a different study from agreed.toml" in result.output
     result = run(*ASKED, "--study", "study.toml")
     assert result.exit_code == 0
     assert "about to follow" not in result.output

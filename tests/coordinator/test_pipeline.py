@@ -204,7 +204,7 @@ def test_what_policies_changed_is_said(seed):
     release = make_release(local, silo="north", place=0, study="", tier="summary", policy=policy)
     changed, replaced = policy_notes([release])
     assert changed.startswith("The policies of 'north'")
-    assert "a flatter one stands in: " in replaced
+    assert "a flatter one is used instead: " in replaced
 
 
 def test_refining_counts_a_cluster_less_where_its_silo_weighs_less(seed):
@@ -246,7 +246,7 @@ def test_a_count_that_one_silo_withholds_leaves_the_total_unknown():
     assert sizes.tolist() == [9, -1, 0]
     notes = cluster_notes(parts, [], categories((1,)), sizes)
     empty = [note for note in notes if "nearly coincide" not in note]
-    assert empty == ["No row has cluster 2 as its most probable one."]
+    assert empty == ["Cluster 2 is not the most probable cluster of any row."]
 
 
 def test_polish_begins_above_zero_and_under_drift_at_each_silo_s_own_profiles():
@@ -325,7 +325,7 @@ def test_how_alike_the_silos_are_is_learned(settings, planted, alike, seed):
         ({}, ()),
         ({"polish": 0}, ("No polish round",)),
         ({"polish": 0, "aggregation": "product"}, ()),
-        ({"preset": "paper"}, ("No polish round", "With one chain a silo")),
+        ({"preset": "paper"}, ("No polish round", "With one chain per silo")),
         ({"matching": "hungarian"}, ("Hungarian matching",)),
         ({"clusters": 3}, ("No silo has more than 0 of the 3 clusters",)),
     ],

@@ -56,7 +56,7 @@ def test_trust_gives_its_reasons(changes, start, end):
     [
         ({"silos": {"a": replace(TRUSTED, agreement=0.7)}}, "care", "chains of a do not find"),
         ({"silos": {"a": replace(TRUSTED, agreement=0.4)}}, "distrust", "down to 0.40, 0.8 wanted"),
-        ({"confidence": 0.8}, "care", "0.80 for the least sure"),
+        ({"confidence": 0.8}, "care", "0.80 for the least certain"),
         ({"confidence": 0.3}, "distrust", "which clusters of different silos are the same"),
         ({"polish": moving(10.0)}, "care", "still moving after 50 polish rounds"),
         ({"polish": moving(200.0)}, "distrust", "polish=200"),

@@ -35,7 +35,7 @@ def contrast_of(posterior):
 def test_the_page_has_what_the_kinds_need(posterior):
     page = make_report(posterior)
     assert ('id="heat"' in page) == bool(posterior.levels)
-    assert ("Listed are the levels" in page) == bool(posterior.levels)
+    assert ("These are the levels" in page) == bool(posterior.levels)
     assert "Means, and in small print standard deviations" in page
     count = len(posterior.study.table_schema.numbers)
     assert page.count('class="curve"') == count * posterior.n_clusters

@@ -125,5 +125,5 @@ def test_a_figure_of_another_kind_is_refused(posterior, tmp_path):
     with pytest.raises(SettingsError, match=r"must end in one of \.png, \.svg"):
         plots.save_figure(ax, tmp_path / "figure.pdf")
     ax.remove()
-    with pytest.raises(SettingsError, match="on no figure"):
+    with pytest.raises(SettingsError, match="no longer belongs to a figure"):
         plots.save_figure(ax, tmp_path / "figure.png")

@@ -177,10 +177,10 @@ def test_a_posterior_without_parts_says_what_is_not_known(rng):
     assert {"svg", "figure"} & {tag for tag, _ in page.elements} == {"svg"}  # the bars
     for said in (
         "Cannot tell whether to trust it: no run was judged.",
-        "There are none: the draws are not weighted means of the silos’.",
+        "There are none: the draws are not weighted means of the silos’ draws.",
         "The silos did not look for clusters of their own",
-        "how sure it is that no cluster is two was not computed",
-        "it takes at least two clusters that differ, and two variables",
+        "the probability that a cluster is really two was not computed",
+        "it needs at least two clusters that differ, and two variables",
         "No trace was kept",
     ):
         assert said in page.text
@@ -206,7 +206,7 @@ def test_the_heat_map_has_a_line_for_each_level_and_its_numbers(posterior, monke
     monkeypatch.setattr(cluster_sections, "MOST_LINES", 4)
     text = make_report(posterior)
     assert text.count("<tr data-i=") == 4
-    assert "Shown are the 4 of 7 levels that differ most between clusters" in Page(text).text
+    assert "Only the 4 of 7 levels that differ most between clusters" in Page(text).text
 
 
 def test_the_strongest_traits_are_listed_and_the_others_counted(rng):
@@ -402,7 +402,7 @@ def test_outside_variables_have_a_section_and_a_table_each(posterior, page, rows
         "5. Outside variables",
         "6. Which silos hold which cluster",
         f"at most {found.threshold:.2g}: Bonferroni’s threshold",
-        "age; 1 of 40 rows left out without a value",
+        "age; 1 of 40 rows without a value left out",
         HOSTILE,
     ):
         assert said in page.text

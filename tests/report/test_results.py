@@ -90,7 +90,7 @@ def test_the_whole_result_in_words(whole):
 
 def test_distinct_rows_are_called_what_they_are(whole):
     provenance = replace(whole.provenance, sent={name: {"DistinctRows": 10} for name in SILOS})
-    words = "Distinct rows with their counts are the table but for its order."
+    words = "Distinct rows with their counts are the table, except for its order."
     assert words in told_of(replace(whole, provenance=provenance)) and words not in told_of(whole)
 
 
@@ -151,8 +151,8 @@ def test_assigned_rows(whole):
         assert summary.assigned_record(whole, labels)["rows_of_other_silos"] == others
         text = " ".join(as_text(summary.assigned_view(whole, labels)).split())
         assert text.startswith("3 rows, 3 clusters")
-        assert (f"overall weights apply: {others}." in text) == (others > 0)
-        assert ("give --silo and its name" in text) == (silo is None)
+        assert (f"labelled by its overall weights: {others}." in text) == (others > 0)
+        assert ("give it with --silo" in text) == (silo is None)
 
 
 def test_files_in_the_way(tmp_path):

@@ -112,7 +112,7 @@ def test_the_page_says_what_the_rows_in_their_own_order_give(name, data_folder):
     page = PAGE.read_text(encoding="utf-8")
     if name == "gss82":
         assert not found.diagnostics.trusted
-        assert f"the rows as `write.csv` gives them have {shares}." in page
+        assert f"in the order of `write.csv` the shares are {shares}." in page
     else:
         assert found.diagnostics.silos["all"].trusted
         assert f"{shares} |" in page

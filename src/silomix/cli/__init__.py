@@ -69,7 +69,7 @@ def _print_version(wanted: bool) -> None:
 
 
 VERSION = typer.Option(
-    "--version", callback=_print_version, is_eager=True, help="Print it and stop.", metavar=""
+    "--version", callback=_print_version, is_eager=True, help="Show the version.", metavar=""
 )
 
 

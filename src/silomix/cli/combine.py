@@ -24,13 +24,13 @@ def combine_command(
     force: bool = False,
     **settings: Any,
 ) -> Shown:
-    """Put together mixtures that silos fitted elsewhere, from their release folders.
+    """Combine mixtures that silos fitted elsewhere, from their release folders.
 
     Parameters
     ----------
-    folders : One of each silo, as release --draws wrote it.
+    folders : One from each silo, written by release --draws.
     aggregation : product, cmc or uniform.
-    transform : sd=log, logit or none; by where the draws lie if left out. Repeatable.
+    transform : sd=log, logit or none; by the range of the draws if left out. Repeatable.
     prior : sd=0,1.5, mean and sd of the silos' prior, transformed; wide if left out. Repeatable.
     alpha : Concentration of the weights' prior in the silos (default 1).
 

@@ -1,4 +1,4 @@
-"""Health records into a table to fit: people × conditions."""
+"""Turn health records into a table to fit: people × conditions."""
 # annotations are evaluated here, since the options are made from them
 
 from pathlib import Path
@@ -21,13 +21,13 @@ SHARED = {"carry": str, "first_date": str, "last_date": str, "at_least": int}
 SHARED |= {"memory": str, "scratch": Path, "threads": int}
 TEXTS = {
     "codes": "The code list: a CSV with columns condition and code.",
-    "out": "Such as p.parquet; p.dropped.csv says what is not in it.",
-    "carry": "Columns of each person that go along, as a,b,c.",
+    "out": "The table, such as p.parquet; p.dropped.csv lists what was dropped.",
+    "carry": "Further columns of each person to keep, as a,b,c.",
     "first_date": "Earlier events do not count: YYYY-MM-DD.",
     "last_date": "Later events do not count: YYYY-MM-DD.",
-    "at_least": "Conditions a person must have to be kept (default 0); 2 is common.",
-    "memory": f"Most memory to use (default {Engine.memory}); the rest goes to disk.",
-    "scratch": "Folder for it; the system's temporary one by default.",
+    "at_least": "Fewest conditions that a person must have to be kept (default 0); 2 is common.",
+    "memory": f"Maximum memory (default {Engine.memory}); the rest goes to disk.",
+    "scratch": "Folder for temporary files (default: the system's).",
 }
 
 
@@ -48,18 +48,18 @@ def long_command(
     force: bool = False,
     **shared: Any,
 ) -> Shown:
-    """Read a long table of coded events into a row per person, a 0/1 column per condition.
+    """Turn a long table of coded events into a row per person, a 0/1 column per condition.
 
     Parameters
     ----------
     events : Events: CSV, TSV, Parquet, DuckDB.
     table : Which table, if EVENTS is a DuckDB file.
-    people : People to keep; else all with events.
-    people_table : Which table, if that is a DuckDB file.
+    people : Table of people to keep; by default, all with events.
+    people_table : Which table, if --people is a DuckDB file.
     person : Column of person ids.
     code : Column of codes.
     date : Column of dates; '' if there is none.
-    date_format : Of dates unlike YYYY-MM-DD: %d/%m/%Y.
+    date_format : Format of dates other than YYYY-MM-DD, such as %d/%m/%Y.
     vocabulary : Column of code systems, if codes have one.
 
     Examples
@@ -89,13 +89,13 @@ def omop_command(
     force: bool = False,
     **shared: Any,
 ) -> Shown:
-    """Read OMOP tables into a row per person, a 0/1 column per condition.
+    """Turn OMOP tables into a row per person, a 0/1 column per condition.
 
     Parameters
     ----------
-    cdm : DuckDB file, or folder of a file a table.
-    schema : Where the tables are, if several have them.
-    silo : care_site or location: adds a column of it.
+    cdm : DuckDB file, or folder with one file per table.
+    schema : Schema of the tables, if several have them.
+    silo : care_site or location; adds that column.
     age_from : Youngest age when first observed.
     age_to : Oldest age when first observed.
 

@@ -48,11 +48,11 @@ def coordinate_command(
     force: bool = False,
     quiet: bool = False,
 ) -> Shown:
-    """Ask the silos by file: read their answers, ask the next question, finish.
+    """Run a study by file: read the silos' answers, ask the next question, or finish.
 
     Parameters
     ----------
-    exchange : Folder for questions and answers; made if there is none.
+    exchange : Folder for questions and answers; created if missing.
 
     Examples
     --------
@@ -96,10 +96,10 @@ def answer_command(
     ----------
     exchange : The folder that the coordinator made, or a copy of it.
     silo : This silo's name in the study.
-    study : The study file you agreed to; questions of another are refused.
+    study : The study file you agreed to; questions from other studies are refused.
     store : Folder for what stays here; next to the table by default.
-    again : Answer again what was refused, or cannot be read.
-    yes : Follow the study of the exchange where no --study was given.
+    again : Answer again questions that were refused, or whose answers cannot be read.
+    yes : Accept the study of the exchange if no --study is given.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def answer_command(
     plan = exchange_folder.read_exchange(exchange)
     if study is not None and digest(read_study(study)) != digest(plan):
         raise StudyMismatch(
-            f"{exchange} asks for another study than {study}; ask the coordinator which one is "
+            f"{exchange} is for a different study from {study}; ask the coordinator which one is "
             "meant, and answer only if you agree to it"
         )
     place_in(plan, silo)

@@ -30,8 +30,8 @@ def provision_command(
     ----------
     out : A new folder for the start-up kits.
     host : Name by which the sites reach the server.
-    port : Where the server listens.
-    by_request : Make no silo's key: each makes its own, and has it signed.
+    port : Port on which the server listens.
+    by_request : Make no keys for silos: each makes its own and has it signed.
 
     Examples
     --------
@@ -40,10 +40,10 @@ def provision_command(
     silos = read_study(study).silos
     fingerprint = startup_kit.provision(silos, out, host=host, port=port, by_request=by_request)
     made = [out / name for name in (startup_kit.SERVER, startup_kit.ADMIN)]
-    told = "Sign the silos' requests with authority/, and tell them its fingerprint."
+    told = "Sign the silos' requests with authority/, and tell the silos its fingerprint."
     if not by_request:
         made += [out / name for name in silos]
-        told = "Hand each silo its own, by a channel you trust: it holds a private key."
+        told = "Give each silo its own, by a channel you trust: it holds a private key."
     view = Text(f"{len(made)} kits. {told} Keep authority/ to yourself.")
     last = "\n".join([*map(str, made), f"Fingerprint of the authority: {fingerprint}"])
     return Shown({"kits": made, "fingerprint": fingerprint}, view, last)
@@ -55,7 +55,7 @@ def request_command(study: Path, *, silo: str, out: Path) -> Shown:
 
     Parameters
     ----------
-    silo : The silo whose certificate it is: a name of the study.
+    silo : This silo's name in the study.
     out : A new folder for the key, which stays, and the request.
 
     Examples
@@ -83,14 +83,14 @@ def sign_command(
     out: Path,
     force: bool = False,
 ) -> Shown:
-    """Sign a silo's request, after a check that it is the silo's.
+    """Sign a silo's request, after checking that it comes from that silo.
 
     Parameters
     ----------
     request : What a silo sent: the .request.zip of silomix flare request.
-    silo : The silo whose certificate it is: a name of the study.
+    silo : The silo's name in the study.
     authority : The folder authority that provision --by-request made.
-    fingerprint : Of the silo's key, told by another channel than the file.
+    fingerprint : Fingerprint of the silo's key, received separately from the file.
     out : The signed request to send back, such as north.signed.zip.
 
     Examples
@@ -110,13 +110,13 @@ def sign_command(
 
 @command()
 def enrol_command(signed: Path, *, request: Path, fingerprint: str, out: Path) -> Shown:
-    """Make this silo's start-up kit from its own key and what was signed.
+    """Make this silo's start-up kit from its own key and the signed request.
 
     Parameters
     ----------
     signed : What came back: the .signed.zip of silomix flare sign.
     request : The folder that silomix flare request made here.
-    fingerprint : Of the authority, told by another channel than the file.
+    fingerprint : Fingerprint of the authority, received separately from the file.
     out : A new folder for the start-up kit.
 
     Examples
@@ -137,7 +137,7 @@ def server_command(kit: Path, *, journals: Path | None = None) -> None:
     Parameters
     ----------
     kit : The start-up kit of this process.
-    journals : Folder of answers; in KIT by default.
+    journals : Folder for the answers; in KIT by default.
 
     Examples
     --------
@@ -161,8 +161,8 @@ def site_command(
     Parameters
     ----------
     kit : The start-up kit of this process.
-    store : Folder of what it keeps; in KIT by default.
-    without : Go on without this silo: another study, in which every silo left has to agree.
+    store : Folder for what stays here; in KIT by default.
+    without : Leave out this silo: a new study, to which every remaining silo must agree.
 
     Examples
     --------
@@ -189,10 +189,10 @@ def run_command(
     Parameters
     ----------
     admin : The start-up kit `admin`.
-    deadline : Seconds for each question (default 3600); sampling is one.
+    deadline : Seconds for each question (default 3600); all sampling is one question.
     retries : How often to ask again after a failure (default 2).
-    without : Go on without this silo: another study, in which every silo left has to agree.
-    wait : Seconds to wait for the silos to be connected (default 120).
+    without : Leave out this silo: a new study, to which every remaining silo must agree.
+    wait : Seconds to wait for the silos to connect (default 120).
 
     Examples
     --------
@@ -230,5 +230,5 @@ def stop_command(*, admin: Path) -> Shown:
     """
     session.stop_all(admin)
     return Shown(
-        {"stopped": True}, Text("Runs, sites and server are told to stop."), f"Federation: {admin}"
+        {"stopped": True}, Text("Runs, sites and server were told to stop."), f"Federation: {admin}"
     )

@@ -47,12 +47,12 @@ def fit_command(
     quiet: bool = False,
     **settings: Any,
 ) -> Shown:
-    """Cluster the rows of all silos: each samples its own, a coordinator joins them.
+    """Cluster the rows of all silos: each samples its own, a coordinator combines them.
 
     Parameters
     ----------
-    silo : Column that says whose row it is; without it, one silo.
-    policy : What a silo lets out: policy.toml, or a preset; open by default.
+    silo : Column that names each row's silo; without it, all rows are one silo.
+    policy : What may leave a silo: policy.toml or a preset (default: the preset open).
 
     Examples
     --------
@@ -112,8 +112,8 @@ def assign_command(
     Parameters
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
-    out : The labels, such as labels.csv: a line for each row.
-    silo : Column that says whose row it is, or the silo all rows are of.
+    out : File for the labels, such as labels.csv: a line for each row.
+    silo : Column that names each row's silo, or the one silo that all rows are from.
     probabilities : Add the probability of each cluster: p0, p1 and so on.
 
     Examples
@@ -146,9 +146,9 @@ def report_command(
     Parameters
     ----------
     results : Folder that fit wrote with --out, or a saved posterior.
-    table : The rows, if --outside asks for variables that the posterior lacks.
-    silo : Column that says whose row it is, or the silo all rows are of.
-    out : The page; report.html next to the posterior when left out.
+    table : The rows, needed for --outside.
+    silo : Column that names each row's silo, or the one silo that all rows are from.
+    out : The page (default report.html next to the posterior).
 
     Examples
     --------

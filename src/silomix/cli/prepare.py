@@ -53,8 +53,8 @@ def demo_command(*, out: Path, mixed: bool = False, quiet: bool = False) -> Show
 
     Parameters
     ----------
-    out : Folder for reports and tables; replaced.
-    mixed : Categories, numbers and a count, with missing cells; else categories.
+    out : Folder for reports and tables; existing files are replaced.
+    mixed : Categories, numbers and a count, with missing cells; otherwise only categories.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def compare(posterior: Posterior, table: pd.DataFrame, truth: Truth, folder: Pat
     view = Group(
         Text(
             f"Four simulated hospitals ({drawn}, seed {SEED}) and {len(planted)} "
-            "clusters; no hospital has them all. Each sampled its own rows; the coordinator "
+            "clusters; no hospital has all of them. Each sampled its own rows; the coordinator "
             f"matched and combined what they released, and found {posterior.n_clusters} clusters."
         ),
         Text(
             f"Adjusted Rand index with the planted clusters: {agreement:.3f}; the true parameters "
-            f"would give {best:.3f} (1 is equal, 0 is chance)."
+            f"would give {best:.3f} (1 means identical, 0 is chance)."
         ),
         *_numbers_view(posterior, truth, planted),
         _planted_view(planted),
@@ -186,11 +186,11 @@ def simulate_command(
     force: bool = False,
     **seed: Any,
 ) -> Shown:
-    """Draw a table whose clusters are known, to try things on.
+    """Simulate a table whose clusters are known, to try things out.
 
     Parameters
     ----------
-    out : The table: t.csv, or t.parquet of a cohort; the truth is put beside.
+    out : The table: t.csv, or t.parquet for a cohort; the truth is written beside it.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def study_command(
     Parameters
     ----------
     out : The study file, such as study.toml.
-    silos : Names of the silos, as a,b,c, where no column has them.
+    silos : Names of the silos, as a,b,c, if no column has them.
 
     Examples
     --------

@@ -66,9 +66,9 @@ def sample_command(
     Parameters
     ----------
     study : Study file with all the settings; needs --silo.
-    silo_column : Column that says whose row it is; needs --silo.
+    silo_column : Column that names each row's silo; needs --silo.
     silo : The silo to sample; without it, all rows are one silo.
-    silos : Silos in all (default 1), if this table is one: sets its share of the prior.
+    silos : Number of silos (default 1), this one included: sets its share of the prior.
     keep_draws : Write draws.npz too, for summaries of your own.
 
     Examples
@@ -137,19 +137,19 @@ def release_command(
     quiet: bool = False,
     **counted: Any,
 ) -> Shown:
-    """Cluster one silo's rows and write what its policy lets out, for its officer.
+    """Cluster one silo's rows and write what its policy releases, for its data officer.
 
-    Columns that the study does not name are ignored. With --draws, what the policy lets out of a
-    posterior that was sampled elsewhere.
+    Columns that the study does not name are ignored. With --draws, write what the policy releases
+    of a posterior that was sampled elsewhere.
 
     Parameters
     ----------
     silo : This silo's name in the study.
-    draws : Instead of a table and a study: a netCDF file of ArviZ with draws of a mixture.
-    rows : With --draws, how many rows they are of.
+    draws : Instead of a table and a study: an ArviZ netCDF file with draws of a mixture.
+    rows : With --draws, the number of rows that were fitted.
     weights : With --draws, the variable with the components' weights.
     parameters : With --draws, the variables with their parameters, as a,b,c.
-    transform : With --draws: sd=log, logit or none; by where the draws lie if left out. Repeatable.
+    transform : With --draws: sd=log, logit or none; by their range if left out. Repeatable.
     out : Folder for the release: what the data officer reads.
     dry_run : Show what would leave, and what each rule did; no files.
 
@@ -164,7 +164,7 @@ def release_command(
         check_target(out, force=force)
     if draws is not None:
         if rows is None:
-            raise typer.BadParameter("give --rows N too: how many rows the draws are of")
+            raise typer.BadParameter("give --rows N too: the number of rows that were fitted")
         where, words = (weights, split(parameters), None), by_column("--transform", transform)
         loaded, plan, made = read_elsewhere(draws, silo, rules, rows, where, words)
         opened = ledgers.open_account(loaded, plan, silo, rules, draws, **counted)
@@ -232,7 +232,7 @@ def inspect_command(folder: Path) -> Shown:
     --------
     silomix inspect release-of-north
     """
-    last = "Every file fits its checksum, and no number breaks the policy it names."
+    last = "Every file matches its checksum, and no number breaks the policy it names."
     return _show_release(*read_release(folder), last)
 
 
@@ -272,9 +272,9 @@ def ledger_command(
 
     Parameters
     ----------
-    data : The table; its ledger lies beside it, or in this folder.
+    data : The table; its ledger is beside it, or else in this folder.
     allow : Let this study be answered from the table too: its file, or its digest.
-    new_version : The table has other rows from now on: count its studies anew.
+    new_version : The table has different rows from now on: start a new count of its studies.
 
     Examples
     --------

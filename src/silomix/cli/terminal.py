@@ -48,7 +48,7 @@ EXITS = {
     3: "the table cannot be used as it is",
     4: "a setting is wrong, a file is in the way, or an extra is not installed",
     5: "a checkpoint, study, message or saved posterior belongs to something else, or is damaged",
-    6: "a silo refused, by its policy or otherwise, or is away",
+    6: "a silo refused, by its policy or otherwise, or is unavailable",
     7: "not an error: the silos still have to answer",
     130: "interrupted",
 }
@@ -132,7 +132,7 @@ def show(found: Shown, *, as_json: bool) -> None:
 
 def _explanation(error: BaseException) -> tuple[str, str]:
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted", "with --checkpoint, the same command goes on from where it was"
+        return "Interrupted", "with --checkpoint, the same command continues where it stopped"
     if isinstance(error, errors.SilomixError):
         return "Error", error.worded(as_option)
     return "Unexpected error", (

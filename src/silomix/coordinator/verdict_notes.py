@@ -29,8 +29,8 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
         return
     who = quoted([release.silo for release in ruled])
     yield (
-        f"The policies of {who} rounded what left them, most of all probabilities near 0 and 1: "
-        "the intervals allow for that, and are wider for it."
+        f"The policies of {who} rounded what left them, which affects probabilities near 0 and 1 "
+        "most: the intervals allow for that, and are wider."
     )
     told = []
     for release in ruled:
@@ -41,7 +41,7 @@ def policy_notes(releases: list[Release]) -> Iterator[str]:
     if told:
         yield (
             "Where a cluster has too few rows for its own profile of a variable, a flatter one "
-            f"stands in: {'; '.join(told)}."
+            f"is used instead: {'; '.join(told)}."
         )
 
 
@@ -56,20 +56,20 @@ def consensus_notes(
     # the polish forgets where it started
     if often and study.polish.rounds == 0:
         yield (
-            f"In {quoted(list(often))} some draws of the least sure cluster, up to "
+            f"In {quoted(list(often))} some draws of the least certain cluster, up to "
             f"{max(often.values()):.0%}, come from the prior: give more iterations, or allow a "
             "polish."
         )
     if study.polish.rounds == 0 and study.aggregation.method != "product":
         yield "No polish round was made: intervals near 0 and 1 may be too narrow."
     if study.schedule.chains == 1:
-        yield "With one chain a silo, a mode that was missed goes unnoticed: give chains=2."
+        yield "With one chain per silo, a missed mode goes unnoticed: give chains=2."
     known = study.model.clusters
     found = max((release.clusters for release in releases), default=0)
     if known is not None and found < known:
-        yield f"No silo has more than {found} of the {known} clusters that there should be."
+        yield f"No silo has more than {found} of the {known} clusters that the study states."
     if known is not None and study.matching.method != "hungarian":
-        yield f"Only Hungarian matching makes sure that there are {known} clusters."
+        yield f"Only Hungarian matching guarantees {known} clusters."
     if study.matching.method == "hungarian" and known is None:
         yield "Hungarian matching joins clusters that differ, unless one silo holds every cluster."
 
@@ -92,10 +92,10 @@ def cluster_notes(
         )
     for a, b, probability, overlap in nearly_same(match, parts.profile_draws, family):
         unknown = np.isnan(probability)
-        one = "" if unknown else f"the probability that they are one is {probability:.2f}, "
+        one = "" if unknown else f"the probability that they are one is {probability:.2f}, and "
         yield (
             f"Clusters {a} and {b} nearly coincide: {one}"
-            f"the overlap of their profiles {overlap:.2f}."
+            f"the overlap of their profiles is {overlap:.2f}."
         )
     for cluster in np.flatnonzero(sizes == 0):
-        yield f"No row has cluster {cluster} as its most probable one."
+        yield f"Cluster {cluster} is not the most probable cluster of any row."

@@ -195,15 +195,15 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             f"the chains of {_names(apart)} do not find the same clusters (adjusted Rand index "
             f"down to {least:.2f}, {limits[0]} wanted)",
             "Give five times the iterations, which takes about five times as long to sample; if "
-            "that does not help, the rows do not settle which clusters there are",
+            "that does not help, the rows do not determine the clusters",
         )
     if sure is not None:
         yield Cause(
             judge(sure, UNSURE["confidence"]),
-            "it is not sure which clusters of different silos are the same (probability "
-            f"{sure:.2f} for the least sure, {UNSURE['confidence'][0]} wanted)",
+            "it is uncertain which clusters of different silos are the same (probability "
+            f"{sure:.2f} for the least certain, {UNSURE['confidence'][0]} wanted)",
             "correspondence.csv, or posterior.correspondence_frame(), shows which; more rows or "
-            "fewer silos would tell, more iterations will not",
+            "fewer silos would help, more iterations will not",
         )
     if polish is not None and polish.still_moving:
         yield Cause(
@@ -223,7 +223,7 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
         yield Cause(
             judge(rows, FEW_ROWS),
             f"the smallest cluster has about {plural(round(rows), 'row')}, too few to describe it",
-            "Take its numbers for a hint; only more rows would make them more",
+            "Treat its numbers as a hint; only more rows would make them reliable",
         )
     # how traces mixed matters only where nothing polishes the draws afterwards
     runs = {} if diagnostics.rounds else diagnostics.runs

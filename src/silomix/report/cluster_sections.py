@@ -229,7 +229,7 @@ def curves_table(posterior: Posterior, contrast: Contrast) -> Table:
         x, heights = densities(variable, parameters[1:])
         name = Cell(shown_name(variable), note=f"{amount(x[0])} to {amount(x[-1])}")
         lines.append([name, *(curve(x, heights[c], sizes @ heights) for c in order)])
-    caption = "What the numbers look like in each cluster, before all rows"
+    caption = "Distributions of the numbers in each cluster, in front of that of all rows"
     return from_lines(caption, ["variable", *(posterior.cluster_names[c] for c in order)], lines)
 
 
@@ -247,8 +247,8 @@ def map_picture(posterior: Posterior, contrast: Contrast) -> Picture | None:
         return None
     shares = weights.mean(axis=0, dtype=np.float64)
     caption = (
-        f"Clusters by {method}. Axis 1 carries {percent(found.shares[0])} of {what}, axis 2 "
-        f"{percent(found.shares[1])}. A disc grows with its cluster's share of the rows."
+        f"Clusters by {method}. Axis 1 explains {percent(found.shares[0])} of {what}, axis 2 "
+        f"{percent(found.shares[1])}. Larger discs are clusters with more rows."
     )
     x, y = ([number(place, "+.2f") for place in places] for places in found.centres.T)
     names = posterior.cluster_names
@@ -297,5 +297,5 @@ def _outside_table(found: Outside, levels: Sequence[Comparison]) -> Table:
             lines.append((*(name, one.level)[: len(named)], *shown, *said))
         whole = f"{found.rows - missing:,}", value(one.whole, one)
         lines.append((*("all", one.level)[: len(named)], *whole, "", "", "", "", ""))
-    left_out = f"; {missing:,} of {found.rows:,} rows left out without a value" if missing else ""
+    left_out = f"; {missing:,} of {found.rows:,} rows without a value left out" if missing else ""
     return from_lines(first.variable + left_out, heads, lines, left=range(len(named)))

@@ -103,7 +103,7 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
         found = characterise.cluster_map(*draws, family.offsets)
     elif table is not None:
         raise SilomixError(
-            "rows are drawn on the map of a correspondence analysis, which takes categories alone, "
+            "rows are drawn on the map of a correspondence analysis, which needs categories only, "
             "and this posterior has numbers; leave out the table"
         )
     else:
@@ -111,7 +111,7 @@ def mca_map(posterior: Posterior, ax: Axes | None = None, *, table: Table | None
     if found is None:
         raise SilomixError(
             f"there is no map of {posterior.n_clusters} cluster(s) and {len(family.variables)} "
-            "variable(s): it takes two clusters that differ, and two variables"
+            "variable(s): it needs two clusters that differ, and two variables"
         )
     ax = _axis(ax, (5.5, 5.0))
     if table is not None:
@@ -149,7 +149,7 @@ def profile_heat_map(
     if not posterior.levels:
         raise SilomixError(
             "all variables of this posterior are numbers, which have no levels to draw; "
-            "plots.scaled_difference draws how the clusters differ in them, and "
+            "plots.scaled_difference shows how the clusters differ in them, and "
             "posterior.profiles() has their means"
         )
     shown, names = _shown(posterior, both_levels=both_levels)
@@ -375,7 +375,7 @@ def save_figure(ax: Axes, path: str | Path, *, dpi: int = 150) -> Path:
 
     figure = ax.get_figure(root=True)
     if figure is None:
-        raise SettingsError("the axis is on no figure any more; draw it again before saving")
+        raise SettingsError("the axis no longer belongs to a figure; draw it again before saving")
     with mpl.rc_context({"svg.hashsalt": "silomix"}):
         figure.savefig(target, dpi=dpi, metadata=NO_STAMP[kind])
     return target

@@ -64,9 +64,9 @@ SURE = 0.995
 # What a silo sends, by kind of reply in the order of the method: a name, and what it is.
 REPLIES = {
     "Release": ("release", "the silo's own posterior: its draws, or a summary of them"),
-    "DivergenceReply": ("matching costs", "how far its clusters are from a reference"),
-    "Received": ("a receipt", "that it has the other silos' releases"),
-    "DistinctRows": ("distinct rows", "with their counts: the table but for its order"),
+    "DivergenceReply": ("matching costs", "how far its clusters are from reference clusters"),
+    "Received": ("a receipt", "confirms that it has the other silos' releases"),
+    "DistinctRows": ("distinct rows", "with their counts: the table, except for its order"),
     "LogLikelihoodReply": ("gradients", "log-likelihoods of its rows, with gradients"),
     "PolishReply": ("counts", "of cells by cluster, in each polish round and chain"),
     "AssignReply": ("cluster sizes", "how many of its rows each cluster got"),
@@ -111,7 +111,7 @@ def steps(posterior: Posterior) -> Iterator[tuple[str, str, str]]:
     if study.assign == "posterior":
         yield "Assign", "Each silo found the most probable cluster of its own rows.", ""
     else:
-        yield "Assign", "Each row went where the matching sent its silo's own cluster.", ""
+        yield "Assign", "Each row got the cluster that its local cluster was matched to.", ""
 
 
 def runs_table(diagnostics: PosteriorDiagnostics) -> Table:
@@ -222,7 +222,7 @@ def silos_table(posterior: Posterior) -> Table:
     if found is not None:
         columns["λ"] = [f"{weight:.3f}" for weight in found.weights]
         columns[""] = [bar(weight) for weight in found.weights / found.weights.max()]
-    return make_table("The silos; λ is each one's influence on how large the clusters are", columns)
+    return make_table("The silos; λ is each one's influence on the sizes of the clusters", columns)
 
 
 def influence_table(found: SiloWeights, clusters: Sequence[str]) -> Table:
@@ -297,7 +297,7 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
     elif len(own.kappa) == 1:
         yield (
             "How much the silos differ was estimated once, by the matching, and for all variables "
-            "together; there was no polish to learn it for each, or to say how sure it is."
+            "together; there was no polish to learn it for each variable and with intervals."
         )
     else:
         frame = posterior.drift(INTERVAL, frame_like="pandas").sort_values("same", kind="stable")
@@ -310,9 +310,8 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
         else:
             least = frame.iloc[0]
             yield (
-                "No variable shows clearly that the silos differ: the probability that they are "
-                f"alike in it is at least {least['same']:.2f} ({least['variable']}), and was 0.50 "
-                "before the data."
+                "No variable clearly shows that the silos differ: the probability that they are "
+                f"alike is lowest in {least['variable']}, {least['same']:.2f}; a priori it is 0.50."
             )
 
 

@@ -84,24 +84,24 @@ def number_sentences(posterior: Posterior) -> Iterator[str]:
     for a, b, one, overlap in pairs[:1]:
         sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
         yield (
-            f"One fewer: clusters {names[a]} and {names[b]} are the nearest to being one; {sure}"
+            f"One fewer: clusters {names[a]} and {names[b]} are the closest to being one; {sure}"
             f"their profiles overlap by {overlap:.2f}."
         )
     if match is None or match.confidence is None:
-        yield "One more: how sure it is that no cluster is two was not computed."
+        yield "One more: the probability that a cluster is really two was not computed."
         return
     # a cluster that was found in one piece cannot be two
     pieces = np.array([[(group == c).sum() for c in range(len(names))] for group in match.groups])
     together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), 1.0)
     least = int(together.argmin())
     if together[least] >= SETTLED:
-        yield "One more: what the silos found of each cluster clearly belongs together."
+        yield "One more: the silos' parts of each cluster clearly belong together."
     else:
         split = plural(int((pieces[:, least] > 1).sum()), "silo")
         yield (
-            f"One more: cluster {names[least]} is the likeliest to be two; the probability that "
-            f"what the silos found of it belongs together is {together[least]:.2f}, and {split} "
-            "found it in pieces."
+            f"One more: cluster {names[least]} is the most likely to be two; the probability that "
+            f"the silos' parts of it belong together is {together[least]:.2f}, and {split} found "
+            "it in pieces."
         )
 
 
@@ -117,4 +117,4 @@ def pairs_table(posterior: Posterior) -> Table:
     if match is not None:  # silos that told the two apart on their own rows
         both = [int(match.held[:, [a, b]].all(axis=1).sum()) for a, b, *_ in pairs]
         columns["silos that found both"] = both
-    return make_table("The pairs of clusters that are nearest to being one", columns)
+    return make_table("The pairs of clusters that are closest to being one", columns)

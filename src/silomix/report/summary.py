@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Silos with a line of their own; the others are summed up.
 MOST_SILOS = 20
 LOWER, UPPER = f"lower_{100 * INTERVAL:.0f}_hdi", f"upper_{100 * INTERVAL:.0f}_hdi"
-SHORTEST = f"An interval holds {INTERVAL:.0%} of the draws, and is the shortest that does."
+SHORTEST = f"Each interval is the shortest that holds {INTERVAL:.0%} of the draws."
 
 
 def posterior_record(posterior: Posterior) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     yield verdict_view(posterior.diagnostics)
     yield Text()
     if posterior.correspondence is not None:
-        yield Text("Which silos found which cluster on their own rows", style="bold")
+        yield Text("Which silos found which cluster in their own rows", style="bold")
         yield _holders_view(posterior)
     yield Text("How many clusters", style="bold")
     yield Text("\n".join([*number_sentences(posterior), ""]))
@@ -98,7 +98,7 @@ def posterior_view(posterior: Posterior) -> Iterator[RenderableType]:
     yield as_view(run.sent_table(posterior), MOST_SILOS)
     if any("DistinctRows" in kinds for kinds in made.sent.values()):
         yield Text(
-            "Distinct rows with their counts are the table but for its order. The oracle "
+            "Distinct rows with their counts are the table, except for its order. The oracle "
             '"federated" sends sums of log-likelihoods and gradients instead.\n'
         )
     yield Text(
@@ -151,9 +151,9 @@ def assigned_view(posterior: Posterior, labels: pd.DataFrame) -> RenderableType:
     heading = f"{plural(len(labels), 'row')}, {plural(posterior.n_clusters, 'cluster')}"
     note = ""
     if others := assigned_record(posterior, labels)["rows_of_other_silos"]:
-        note = f"Rows of no silo of the study, to which its overall weights apply: {others:,}."
+        note = f"Rows from outside the study's silos, labelled by its overall weights: {others:,}."
         if labels["silo"].isna().all():
-            note += " If a column names their silos, give --silo and its name."
+            note += " If a column names their silos, give it with --silo."
     return Group(Text(heading, style="bold"), as_view(make_table(heading, columns)), Text(note))
 
 

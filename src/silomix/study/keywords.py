@@ -110,7 +110,7 @@ SETTINGS["kept"] = Setting(
     path=("schedule", "kept"),
     type=int,
     default=KEPT,
-    text="Draws that each silo keeps, about; sets thin, and stands in no file.",
+    text="About how many draws each silo keeps; sets thin, and is in no file.",
     paper=5_000,
 )
 PATHS: dict[str, KeyPath] = {name: setting.path for name, setting in SETTINGS.items()}

@@ -63,8 +63,8 @@ class ModelSettings(Record):
     Attributes
     ----------
     components : More than the clusters you expect; spare ones stay empty.
-    clusters : How many there are, if known, and every silo has them all.
-    alpha : Prior of cluster sizes; less for fewer clusters.
+    clusters : The number of clusters, if it is known and every silo has all of them.
+    alpha : Prior of cluster sizes; smaller for fewer clusters.
     beta : Prior of levels; 1 is uniform, more is smoother.
     fractionate : Whether each of S silos takes the prior to the power 1/S.
     drift : learn how far the silos' profiles differ, or none.
@@ -88,7 +88,7 @@ class ScheduleSettings(Record):
 
     Attributes
     ----------
-    iterations : Most sweeps a chain; more if the verdict asks.
+    iterations : Maximum sweeps per chain; more if the verdict asks.
     burn_in : Sweeps dropped at the start; half by default.
     chains : Chains per silo; one cannot detect missed modes.
     thin : Keep one sweep in N; by default about 2000 draws.
@@ -122,9 +122,9 @@ class LocalSettings(Record):
     Attributes
     ----------
     partition : linkage, or pam, which needs the extra pam.
-    one_cluster : Whether one cluster, which silhouettes cannot see, may be the answer.
-    threshold : The most rows that are all partitioned directly.
-    subsample : Rows of a longer table that are; the others are placed by their components.
+    one_cluster : Whether a single cluster, which silhouettes cannot detect, is allowed.
+    threshold : Up to so many rows, all are partitioned directly.
+    subsample : Rows of a longer table to partition; the others are placed by their components.
     relabel : match, or average, whose intervals are too narrow.
     """
 
@@ -140,7 +140,7 @@ class MatchingSettings(Record):
 
     Attributes
     ----------
-    absorb : Fold alike clusters only if they have fewer rows; 0 folds none.
+    absorb : Fold similar clusters; N: only those with fewer rows; 0: none.
     refine : How often to match again with the aggregation's weights, and aggregate again.
     """
 
@@ -289,7 +289,7 @@ class Aggregation(Record):
     method : vcmc makes weighted means of the draws, with weights that maximise the relaxed ELBO, a
         lower bound of the evidence; cmc weighs them by inverse variances; uniform counts all alike;
         product multiplies densities that are fitted to the draws.
-    oracle : contingency sends distinct rows; federated sums only.
+    oracle : contingency sends distinct rows; federated only sums.
     draws : draws in the objective, a fixed subsample.
     floor : smallest weight of a silo: without one the objective may have no maximum.
     log_determinant : coordinates counts those of silos that hold a cluster.
