@@ -31,6 +31,7 @@ def main(path: str) -> None:
 def run_cells(notebook: dict[str, Any]) -> None:
     """Run the code cells in one namespace, and replace their outputs."""
     plt.switch_backend("agg")
+    plt.close("all")  # a figure that was open before is not the first cell's
     namespace: dict[str, Any] = {"__name__": "notebook"}
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(code, start=1):

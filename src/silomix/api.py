@@ -206,10 +206,16 @@ def fit(
     """
     _check_call(settings, preset, transport)
     rules = OPEN if policy is None else find_policy(policy)
-    frame = expand(table, frequency)
-    roster = _split(frame, silo, shards, seed, frame.columns if variables is None else variables)
-    about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
-    shard = load(frame, silo=silo, missing=missing, **about)
+    with warnings.catch_warnings(record=True) as odd:
+        warnings.simplefilter("always")
+        frame = expand(table, frequency)
+        variables = [variables] if isinstance(variables, str) else variables
+        used = frame.columns if variables is None else variables
+        roster = _split(frame, silo, shards, seed, used)
+        about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+        shard = load(frame, silo=silo, missing=missing, **about)
+    for warning in odd:  # said at the caller's line; the result keeps those about the table
+        warnings.warn(warning.message, warning.category, stacklevel=2)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)
@@ -226,7 +232,10 @@ def fit(
         found = replace(found, missing=np.array([part.shard.missing for part in parts]))
     name = Path(table).name if isinstance(table, str | Path) else ""
     made = replace(posterior.provenance, table=name)
-    return replace(posterior, assignment=found, provenance=made, backend=backend_of(table))
+    judged, about_table = posterior.diagnostics, [w for w in odd if w.category is DataWarning]
+    judged = replace(judged, notes=(*judged.notes, *(f"{w.message}." for w in about_table)))
+    posterior = replace(posterior, provenance=made, diagnostics=judged)
+    return replace(posterior, assignment=found, backend=backend_of(table))
 
 
 def _check_call(settings: Mapping[str, Any], preset: str | None, transport: str) -> None:

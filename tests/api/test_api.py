@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import silomix
 from silomix import api
-from silomix.errors import CheckpointError, SettingsError
+from silomix.errors import CheckpointError, DataWarning, SettingsError
 from silomix.model.draws import Schedule
 from silomix.model.prior import Prior
 from silomix.model.schema import MISSING_LEVEL, Schema, Variable
@@ -290,3 +290,22 @@ def test_a_fit_knows_its_file_and_its_gaps_unless_a_policy_keeps_them(seed, tmp_
         assert_allclose(shares[silo], gaps[["x1", "age"]])
     kept = silomix.fit(table, **quick, policy="open")
     assert (kept.assignment.missing, kept.provenance.table) == (None, "")
+
+
+def test_a_result_keeps_what_was_warned_of_in_its_table(seed):
+    table = make_table(seed).assign(crp=np.random.default_rng(seed).normal(5, 1, 120).round(2))
+    table.loc[:9, "crp"] = -9.0
+    with pytest.warns(DataWarning) as told:
+        found = silomix.fit(table, **(QUICK | {"iterations": 400}))
+    (warning,) = told
+    assert warning.filename == __file__
+    assert "-9" in str(warning.message)
+    assert any(str(warning.message) in note for note in found.diagnostics.notes)
+
+
+def test_one_variable_may_be_named_by_itself(seed):
+    table = make_table(seed)
+    named, listed = (silomix.sample(table, variables=one, **QUICK) for one in ("x1", ["x1"]))
+    assert_same(named, listed)
+    with pytest.raises(SettingsError):
+        silomix.sample(table, kinds=["categorical"], **QUICK)

@@ -315,9 +315,6 @@ def make_datatree(posterior: Posterior) -> xr.DataTree:
         "cluster": ("cluster", np.arange(posterior.n_clusters)),
         "silo": ("silo", list(posterior.silos)),
         axis: (axis, [("=" if i < levels else " ").join(name) for i, name in enumerate(names)]),
-        "variable": (axis, [variable for variable, _ in names]),
-        "level_name": (axis, [name for _, name in names]),
-        # the name "variable" is taken: it says whose a level is
         "variable_name": ("variable_name", [v.name for v in posterior.family.variables]),
     }
     places = find_chains(posterior)
