@@ -140,7 +140,10 @@ def answer_command(
     )
     if labels:
         last += f"\nClusters of the rows, which stay here too: {labels}"
-    code = exit_code(SiloError()) if any(item.refused for item in done) else 0
+    refused = any(item.refused for item in done)
+    if refused:
+        last += f"\nWhy a question was refused, in the silo's own log: {home / LOG}"
+    code = exit_code(SiloError()) if refused else 0
     return Shown(record, _answers_view(asked, done, given=policy), last, code)
 
 
