@@ -206,16 +206,19 @@ def fit(
     """
     _check_call(settings, preset, transport)
     rules = OPEN if policy is None else find_policy(policy)
-    with warnings.catch_warnings(record=True) as odd:
-        warnings.simplefilter("always")
-        frame = expand(table, frequency)
-        variables = [variables] if isinstance(variables, str) else variables
-        used = frame.columns if variables is None else variables
-        roster = _split(frame, silo, shards, seed, used)
-        about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
-        shard = load(frame, silo=silo, missing=missing, **about)
-    for warning in odd:  # said at the caller's line; the result keeps those about the table
-        warnings.warn(warning.message, warning.category, stacklevel=2)
+    odd: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as odd:
+            warnings.simplefilter("always")
+            frame = expand(table, frequency)
+            variables = [variables] if isinstance(variables, str) else variables
+            used = frame.columns if variables is None else variables
+            roster = _split(frame, silo, shards, seed, used)
+            about: dict[str, Any] = {"variables": variables, "kinds": kinds, "bins": bins}
+            shard = load(frame, silo=silo, missing=missing, **about)
+    finally:  # said at the caller's line; the result keeps those about the table
+        for warning in odd:
+            warnings.warn(warning.message, warning.category, stacklevel=2)
     if shards is not None:
         settings = {"drift": "none", **settings}  # random shards of one table are alike
     study = make_study(shard.schema, roster.names, preset=preset, seed=seed, **settings)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,3 +90,11 @@ def at_least(name: str, value: object, least: int) -> int:
         text = f"{{{name}}} is {value!r}; it must be a whole number, at least {least}"
         raise SettingsError(text, **{name: None})
     return int(value)
+
+
+def check_mapping(name: str, value: object, of: str) -> Mapping[Any, Any]:
+    """Return a mapping by columns, silos or whatever it is `of`, empty for None; refuse others."""
+    if value is not None and not isinstance(value, Mapping):
+        text = f"{{{name}}} is of type {type(value).__name__}; give a mapping from each {of}"
+        raise SettingsError(text, **{name: None})
+    return value or {}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,11 +33,11 @@ from silomix.model.reading import (
     spell,
 )
 from silomix.model.schema import MISSING_LEVEL, Missing, Schema, Shard, Variable
-from silomix.model.sentences import at_least, did_you_mean, one_of, quoted
+from silomix.model.sentences import at_least, check_mapping, did_you_mean, one_of, quoted
 from silomix.model.suspicions import MOST_LEVELS, folded, kinds_of, suspect, warn_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import narwhals as nw
 
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from silomix.model.reading import Table
 
 logger = logging.getLogger("silomix")
-
-V = TypeVar("V")
 
 # The one level of a variable that no row of the table has: every cell of it is missing.
 UNOBSERVED_LEVEL = "(unobserved)"
@@ -154,7 +151,8 @@ def infer_schema(
     frame = read_table(table)
     names = _choose_variables(frame, silo, variables, where)
     _check_rows(frame, 2, where)
-    kinds, bins = _by_column(kinds, "kinds"), _by_column(bins, "bins")
+    kinds = {str(name): word for name, word in check_mapping("kinds", kinds, "column").items()}
+    bins = {str(name): count for name, count in check_mapping("bins", bins, "column").items()}
     _check_declared(kinds, bins, names)
     found: list[Variable] = []
     refused: list[DataError] = []
@@ -237,14 +235,6 @@ def _choose_variables(
         if names.count(name) > 1:
             raise DataError(f"{where}: variable {name!r} is named more than once; name it once")
     return names
-
-
-def _by_column(given: Mapping[str, V] | None, setting: str) -> dict[str, V]:
-    """Return what was given for each column, by its name."""
-    if not isinstance(given or {}, Mapping):
-        text = f"{{{setting}}} is a {type(given).__name__}; give a mapping from column names"
-        raise SettingsError(text, **{setting: None})
-    return {str(name): value for name, value in (given or {}).items()}
 
 
 def _check_declared(

@@ -5,7 +5,6 @@ Frames come in the library that the table came in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
-from silomix.model.sentences import listing, one_of, plural
+from silomix.model.sentences import check_mapping, listing, one_of, plural
 from silomix.posterior.characterise import MARGIN
 from silomix.posterior.contrasts import contrast_columns, contrast_of, describe_clusters
 from silomix.posterior.frames import (
@@ -27,6 +26,7 @@ from silomix.posterior.frames import (
 from silomix.posterior.membership import label_columns, table_membership
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import xarray as xr
@@ -145,11 +145,8 @@ class Posterior:
         >>> named.cluster_names[:2], named.cluster_sizes()["name"].tolist()[:2]
         (['0', '1: frail'], ['', 'frail'])
         """
-        if not isinstance(names, Mapping):
-            raise SettingsError(
-                f"names is a {type(names).__name__}; give a mapping, {{0: 'frail'}}"
-            )
-        names = {self._known(cluster): str(name).strip() for cluster, name in names.items()}
+        given = check_mapping("names", names, "cluster")
+        names = {self._known(cluster): str(name).strip() for cluster, name in given.items()}
         if not all(names.values()) or len({*names.values()}) < len(names):
             raise SettingsError("a name is empty or used twice; give each cluster its own name")
         return replace(self, names=names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,14 @@ from silomix.messages.folder import read_release
 from silomix.messages.released_draws import release_draws
 from silomix.model.families import make_family
 from silomix.model.prior import PooledModel
-from silomix.model.sentences import one_of
+from silomix.model.sentences import check_mapping, one_of
 from silomix.silo.summed_draws import SMALLEST, WHOLE, check_named, sum_up_draws
 from silomix.study import Lbfgs
 from silomix.study.keywords import check_keywords
 from silomix.transports.from_draws import GivenDraws
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from silomix.posterior import Posterior
@@ -111,12 +110,11 @@ def combine(
     one_of("aggregation", method, AGGREGATIONS)
     one_of("matching", getattr(matching, "method", matching), MATCHINGS)
     check_keywords(None, settings, OTHERS)
-    mappings = {"draws": draws, "rows": rows, "transforms": transforms, "prior": prior}
-    for keyword, given in mappings.items():
-        if given is not None and not isinstance(given, Mapping):
-            of = "parameter" if keyword in {"transforms", "prior"} else "silo"
-            raise SettingsError(f"{{{keyword}}} is no mapping; give one by {of}", **{keyword: ...})
-    for name, law in (prior or {}).items():
+    check_mapping("draws", draws, "silo")
+    rows = check_mapping("rows", rows, "silo")
+    transforms = check_mapping("transforms", transforms, "parameter")
+    prior = check_mapping("prior", prior, "parameter")
+    for name, law in prior.items():
         if np.shape(law) != (2,) or not law[1] > 0:
             text = f"{{prior}} of {name!r} is {law}; give its mean, and an sd above 0"
             raise SettingsError(text, prior=...)
@@ -132,9 +130,9 @@ def combine(
     study, releases, notes = sum_up_draws(
         draws,
         (weights, parameters, component),
-        rows=rows or {},
-        transforms=transforms or {},
-        prior=prior or {},
+        rows=rows,
+        transforms=transforms,
+        prior=prior,
         smallest=smallest,
         aggregation=aggregation,
         matching=matching,
