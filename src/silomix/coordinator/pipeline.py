@@ -80,10 +80,11 @@ def find_consensus(
 
     def combine(given: list[Release]) -> tuple[Correspondence, Floats | None, Aggregated]:
         silos.say("matching")
-        found, kappa = match(given, study.matching, silos, model, drift=study.drifts)
+        how = {"drift": study.drifts, "polishes": rounds > 0}
+        found, kappa = match(given, study.matching, silos, model, **how)
         silos.say("aggregating")
-        how, size = study.aggregation, {"count": count, "threads": threads}
-        return found, kappa, aggregate(given, found, how, silos, model, **size)
+        size = {"count": count, "threads": threads}
+        return found, kappa, aggregate(given, found, study.aggregation, silos, model, **size)
 
     correspondence, kappa, aggregated = combine(releases)
     for _ in range(study.matching.refine):

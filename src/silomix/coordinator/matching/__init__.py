@@ -19,6 +19,7 @@ from silomix.coordinator.matching.greedy import (
     evidence_groups,
     folding_limit,
 )
+from silomix.coordinator.matching.unions import split_unions
 from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
@@ -31,7 +32,13 @@ __all__ = ["match"]
 
 
 def match(
-    releases: list[Release], settings: Matching, silos: Silos, model: PooledModel, *, drift: bool
+    releases: list[Release],
+    settings: Matching,
+    silos: Silos,
+    model: PooledModel,
+    *,
+    drift: bool,
+    polishes: bool = False,
 ) -> tuple[Correspondence, Floats | None]:
     """Find which local clusters are the same global cluster, and how sure that is.
 
@@ -43,6 +50,7 @@ def match(
     model : profiles are scored under its beta as it stands, not a silo's share of it, for a global
         cluster is one of that model.
     drift : whether a cluster's profile may differ between silos.
+    polishes : whether a polish follows, which can sort the rows of a cluster that is two in one.
 
     Returns
     -------
@@ -79,6 +87,8 @@ def match(
     confidence = None
     if len(found) <= MOST_LOCAL_CLUSTERS:
         confidence = co_occurrence(clusters, found, profile, for_confidence)
+    if settings.absorb and polishes:
+        found, confidence = split_unions(clusters, found, profile, confidence)
     found = number_by_rows(found, clusters.sizes)
     correspondence = Correspondence(
         silos=clusters.names,
