@@ -24,7 +24,7 @@ from silomix.model.draws import Correspondence
 from silomix.study.settings import Ball, Divergence, Hungarian, Matching
 
 if TYPE_CHECKING:
-    from silomix.kernels.arrays import Floats, Ints
+    from silomix.kernels.arrays import Floats, Ints, Rng
     from silomix.messages import Release, Silos
     from silomix.model.prior import PooledModel
 
@@ -63,13 +63,7 @@ def match(
     profile = Profile(model.family)
     for_matching, for_confidence = np.random.default_rng(model.seed).spawn(2)
     # the matchings of the paper know no drift: only what follows is judged under it
-    groups = None
-    if isinstance(settings, Ball):
-        groups = paper_matchings.ball_groups(releases, model.family, settings)
-    elif isinstance(settings, Hungarian):
-        groups = paper_matchings.hungarian_groups(releases, model.family)
-    elif isinstance(settings, Divergence):
-        groups = paper_matchings.divergence_groups(releases, settings, silos, for_matching)
+    groups = groups_of_paper(releases, settings, silos, model, for_matching)
 
     # a row of categories cannot be far from all others
     folds = settings.absorb and not model.family.is_categorical
@@ -98,6 +92,19 @@ def match(
         confidence=confidence,
     )
     return correspondence, profile.kappa
+
+
+def groups_of_paper(
+    given: list[Release], settings: Matching, silos: Silos, model: PooledModel, rng: Rng
+) -> Ints | None:
+    """Return the groups that one of the paper's matchings finds; None where evidence decides."""
+    if isinstance(settings, Ball):
+        return paper_matchings.ball_groups(given, model.family, settings)
+    if isinstance(settings, Hungarian):
+        return paper_matchings.hungarian_groups(given, model.family)
+    if isinstance(settings, Divergence):
+        return paper_matchings.divergence_groups(given, settings, silos, rng)
+    return None
 
 
 def number_by_rows(groups: Ints, sizes: Ints) -> Ints:

@@ -1,8 +1,8 @@
 """Local clusters that are two clusters of other silos in one.
 
-A silo with few rows may not tell apart what other silos do. Its joint cluster matches neither of the
-two and stays alone: a global cluster too many, which the polish empties only slowly. But whatever
-the family, what the rows of such a cluster add up to is a mean of what those of the two add up to.
+A silo with few rows may not tell apart what other silos do. Its joint cluster matches neither of
+the two and stays alone: a global cluster too many, which the polish empties only slowly. But
+whatever the family, what its rows add up to is a weighted sum of what those of the two add up to.
 """
 
 from __future__ import annotations
