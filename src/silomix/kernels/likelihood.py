@@ -255,15 +255,19 @@ class Steps(NamedTuple):
 
 
 def share_rows(codes: Codes, steps: Steps, weights: Floats, threads: int) -> RowMembership:
-    """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
-    found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
+    """Run the kernel on ranges of the distinct rows; arguments as for `add_membership`."""
+    bytes_of_row = np.dtype((np.void, codes.shape[1] * codes.itemsize))
+    whole = np.ascontiguousarray(codes).view(bytes_of_row)[:, 0]
+    _, example, place = np.unique(whole, return_index=True, return_inverse=True)
+    distinct = codes[example]
+    shares, logs = np.empty((len(example), weights.shape[1] // TILE)), np.empty(len(example))
 
     def compute(first: int, last: int) -> None:
         some = slice(first, last)
-        add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
+        add_membership(distinct[some], steps, weights, shares[some], logs[some])
 
-    split_work(len(codes), threads, compute)
-    return found
+    split_work(len(example), threads, compute)
+    return RowMembership(shares[place], logs[place])
 
 
 def make_steps(weights: Reals, probabilities: Reals, offsets: Ints) -> Steps:
