@@ -28,6 +28,7 @@ from silomix.kernels.arrays import Codes, Floats, Ints, Reals
 from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.distinct_rows import RowTable, level_columns
 from silomix.kernels.gibbs_sweep import SMALLEST
+from silomix.kernels.vector_instructions import DOUBLE_LANES, exponentials
 
 # draws handled together: a cache line of float64
 LANES = 8
@@ -366,21 +367,29 @@ def add_membership(
             total[:] = 0.0
             for cluster in range(clusters):
                 mine = scores[cluster * TILE : (cluster + 1) * TILE]
-                for draw in range(draws):
-                    mass = math.exp(mine[draw] - top[draw])
-                    mine[draw] = mass
-                    total[draw] += mass
+                for draw in range(TILE):
+                    mine[draw] -= top[draw]
+                for lane in range(0, TILE, DOUBLE_LANES):
+                    exponentials(mine, lane, 0.0, mine)
+                for draw in range(TILE):
+                    total[draw] += mine[draw]
+            largest = highest[row]
+            for draw in range(draws):
+                largest = max(largest, top[draw])
+            density[row] *= math.exp(highest[row] - largest)
+            highest[row] = largest
+            for lane in range(0, TILE, DOUBLE_LANES):
+                exponentials(top, lane, largest, top)
+            for draw in range(draws):
+                density[row] += total[draw] * top[draw]
+            for draw in range(TILE):
+                total[draw] = 1.0 / total[draw]
             for cluster in range(clusters):
                 mine = scores[cluster * TILE : (cluster + 1) * TILE]
                 share = 0.0
                 for draw in range(draws):
-                    share += mine[draw] / total[draw]
+                    share += mine[draw] * total[draw]
                 membership[row, cluster] += share
-            for draw in range(draws):
-                if top[draw] > highest[row]:
-                    density[row] *= math.exp(highest[row] - top[draw])
-                    highest[row] = top[draw]
-                density[row] += total[draw] * math.exp(top[draw] - highest[row])
     for row in range(rows):
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)
         for cluster in range(clusters):
