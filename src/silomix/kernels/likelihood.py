@@ -8,9 +8,10 @@ probabilities is (level, cluster, lane), so a row multiplies one contiguous stre
 cells. Masses are plain products; a draw in which one could have underflowed takes that row again,
 rescaled. Lanes never mix and no sum depends on the number of threads, so neither do the results.
 
-For memberships, scores are sums of logarithms, in memory for rows × clusters only. A row starts
-from the score of the most common level of every variable and takes one step for each cell that
-differs from it, which in sparse tables is a few steps instead of one for each variable.
+For memberships, scores are sums of logarithms, in memory for rows × clusters only, and equal rows
+are one. A row starts from the score of the most common level of every variable and takes one step
+for each cell that differs from it, which in sparse tables is a few steps instead of one for each
+variable.
 
 Their definitions in plain NumPy, in the tests, add up in another order: they agree to rounding.
 """
