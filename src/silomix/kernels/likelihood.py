@@ -39,6 +39,8 @@ SMALLEST_MASS = 2.0**-900
 # draws handled together for memberships: their steps stay in the second-level cache while the rows
 # pass
 TILE = 32
+# rows among which those that are equal are looked for: more would be copies of a long table
+BLOCK_ROWS = 2**14
 
 
 class ExpectedCounts(NamedTuple):
@@ -257,19 +259,25 @@ class Steps(NamedTuple):
 
 
 def share_rows(codes: Codes, steps: Steps, weights: Floats, threads: int) -> RowMembership:
-    """Run the kernel on ranges of the distinct rows; arguments as for `add_membership`."""
+    """Run the kernel on the distinct rows of each block; arguments as for `add_membership`."""
+    found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
     bytes_of_row = np.dtype((np.void, codes.shape[1] * codes.itemsize))
-    whole = np.ascontiguousarray(codes).view(bytes_of_row)[:, 0]
-    _, example, place = np.unique(whole, return_index=True, return_inverse=True)
-    distinct = codes[example]
-    shares, logs = np.empty((len(example), weights.shape[1] // TILE)), np.empty(len(example))
 
     def compute(first: int, last: int) -> None:
-        some = slice(first, last)
-        add_membership(distinct[some], steps, weights, shares[some], logs[some])
+        for start in range(first, last, BLOCK_ROWS):
+            some = slice(start, min(start + BLOCK_ROWS, last))
+            block = np.ascontiguousarray(codes[some])
+            whole = block.view(bytes_of_row)[:, 0]
+            _, example, place = np.unique(whole, return_index=True, return_inverse=True)
+            shares, logs = (
+                np.empty((len(example), found.membership.shape[1])),
+                np.empty(len(example)),
+            )
+            add_membership(block[example], steps, weights, shares, logs)
+            found.membership[some], found.log_density[some] = shares[place], logs[place]
 
-    split_work(len(example), threads, compute)
-    return RowMembership(shares[place], logs[place])
+    split_work(len(codes), threads, compute)
+    return found
 
 
 def make_steps(weights: Reals, probabilities: Reals, offsets: Ints) -> Steps:
