@@ -9,6 +9,7 @@ import pytest
 from cases.kernel_twins import membership_definition
 from numpy.testing import assert_allclose, assert_array_equal
 
+from silomix.kernels import likelihood
 from silomix.kernels.likelihood import TILE, log_weights, make_steps, share_rows
 
 SIZES = np.array([2, 3, 5, 1, 2])
@@ -54,6 +55,17 @@ def test_threads_and_blocks_do_not_matter(seed, rows):
     last = compute(codes[-1:], *rest)
     assert_array_equal(last.membership[0], one.membership[-1])
     assert_array_equal(last.log_density[0], one.log_density[-1])
+
+
+def test_equal_rows_get_the_same_wherever_blocks_begin(seed, monkeypatch):
+    codes, *rest = random_case(np.random.default_rng(seed), rows=12)
+    codes = np.concatenate([codes, codes[::-1], codes[:5]])
+    whole = compute(codes, *rest)
+    monkeypatch.setattr(likelihood, "BLOCK_ROWS", 7)
+    in_blocks = compute(codes, *rest, threads=2)
+    assert_array_equal(in_blocks.membership, whole.membership)
+    assert_array_equal(in_blocks.log_density, whole.log_density)
+    assert_same(whole, membership_definition(codes, *rest))
 
 
 def test_codes_of_two_bytes_and_float32_draws(rng):

@@ -8,9 +8,10 @@ probabilities is (level, cluster, lane), so a row multiplies one contiguous stre
 cells. Masses are plain products; a draw in which one could have underflowed takes that row again,
 rescaled. Lanes never mix and no sum depends on the number of threads, so neither do the results.
 
-For memberships, scores are sums of logarithms, in memory for rows × clusters only. A row starts
-from the score of the most common level of every variable and takes one step for each cell that
-differs from it, which in sparse tables is a few steps instead of one for each variable.
+For memberships, scores are sums of logarithms, in memory for rows × clusters only, and equal rows
+are one. A row starts from the score of the most common level of every variable and takes one step
+for each cell that differs from it, which in sparse tables is a few steps instead of one for each
+variable.
 
 Their definitions in plain NumPy, in the tests, add up in another order: they agree to rounding.
 """
@@ -28,6 +29,7 @@ from silomix.kernels.arrays import Codes, Floats, Ints, Reals
 from silomix.kernels.compilation import kernel, split_work
 from silomix.kernels.distinct_rows import RowTable, level_columns
 from silomix.kernels.gibbs_sweep import SMALLEST
+from silomix.kernels.vector_instructions import DOUBLE_LANES, exponentials
 
 # draws handled together: a cache line of float64
 LANES = 8
@@ -37,6 +39,8 @@ SMALLEST_MASS = 2.0**-900
 # draws handled together for memberships: their steps stay in the second-level cache while the rows
 # pass
 TILE = 32
+# rows among which those that are equal are looked for: more would be copies of a long table
+BLOCK_ROWS = 2**14
 
 
 class ExpectedCounts(NamedTuple):
@@ -255,12 +259,22 @@ class Steps(NamedTuple):
 
 
 def share_rows(codes: Codes, steps: Steps, weights: Floats, threads: int) -> RowMembership:
-    """Run the kernel on ranges of rows, side by side; arguments as for `add_membership`."""
+    """Run the kernel on the distinct rows of each block; arguments as for `add_membership`."""
     found = RowMembership(np.empty((len(codes), weights.shape[1] // TILE)), np.empty(len(codes)))
+    bytes_of_row = np.dtype((np.void, codes.shape[1] * codes.itemsize))
 
     def compute(first: int, last: int) -> None:
-        some = slice(first, last)
-        add_membership(codes[some], steps, weights, found.membership[some], found.log_density[some])
+        for start in range(first, last, BLOCK_ROWS):
+            some = slice(start, min(start + BLOCK_ROWS, last))
+            block = np.ascontiguousarray(codes[some])
+            whole = block.view(bytes_of_row)[:, 0]
+            _, example, place = np.unique(whole, return_index=True, return_inverse=True)
+            shares, logs = (
+                np.empty((len(example), found.membership.shape[1])),
+                np.empty(len(example)),
+            )
+            add_membership(block[example], steps, weights, shares, logs)
+            found.membership[some], found.log_density[some] = shares[place], logs[place]
 
     split_work(len(codes), threads, compute)
     return found
@@ -362,21 +376,29 @@ def add_membership(
             total[:] = 0.0
             for cluster in range(clusters):
                 mine = scores[cluster * TILE : (cluster + 1) * TILE]
-                for draw in range(draws):
-                    mass = math.exp(mine[draw] - top[draw])
-                    mine[draw] = mass
-                    total[draw] += mass
+                for draw in range(TILE):
+                    mine[draw] -= top[draw]
+                for lane in range(0, TILE, DOUBLE_LANES):
+                    exponentials(mine, lane, 0.0, mine)
+                for draw in range(TILE):
+                    total[draw] += mine[draw]
+            largest = highest[row]
+            for draw in range(draws):
+                largest = max(largest, top[draw])
+            density[row] *= math.exp(highest[row] - largest)
+            highest[row] = largest
+            for lane in range(0, TILE, DOUBLE_LANES):
+                exponentials(top, lane, largest, top)
+            for draw in range(draws):
+                density[row] += total[draw] * top[draw]
+            for draw in range(TILE):
+                total[draw] = 1.0 / total[draw]
             for cluster in range(clusters):
                 mine = scores[cluster * TILE : (cluster + 1) * TILE]
                 share = 0.0
                 for draw in range(draws):
-                    share += mine[draw] / total[draw]
+                    share += mine[draw] * total[draw]
                 membership[row, cluster] += share
-            for draw in range(draws):
-                if top[draw] > highest[row]:
-                    density[row] *= math.exp(highest[row] - top[draw])
-                    highest[row] = top[draw]
-                density[row] += total[draw] * math.exp(top[draw] - highest[row])
     for row in range(rows):
         log_density[row] = highest[row] + math.log(density[row] / steps.draws)
         for cluster in range(clusters):

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from silomix.kernels.arrays import Array, Bytes, Codes, Floats, Ints
 from silomix.kernels.compilation import kernel
+from silomix.kernels.vector_instructions import COMPARED, count_equal
 
 # most draws that a one-byte counter can count
 BYTE = 255
 
-# rows compared at a time: BYTE draws of them stay in the second-level cache
-TILE = 512
+# rows compared at a time: BYTE draws of them stay in the nearest cache
+TILE = COMPARED
 
 
 def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
@@ -33,7 +34,7 @@ def co_clustering(labels: Bytes) -> NDArray[np.uint16] | NDArray[np.uint32]:
     draws, rows = labels.shape
     together = np.zeros((rows, rows), dtype=np.uint16 if draws < 2**16 else np.uint32)
     for start in range(0, draws, BYTE):
-        count_together(np.ascontiguousarray(labels[start : start + BYTE]), together)
+        count_together(np.ascontiguousarray(labels[start : start + BYTE], np.uint8), together)
     for first in range(0, rows, TILE):
         some = slice(first, first + TILE)
         together[first:, some] = together[some, first:].T
@@ -50,21 +51,15 @@ def count_together(labels: Bytes, together: Array) -> None:
     together : in and out, (row, row).
     """
     draws, rows = labels.shape
-    counter = np.empty(TILE, dtype=np.uint8)
+    own, tile = labels.T.copy(), np.zeros((draws, TILE), dtype=np.uint8)
+    counts = np.empty(TILE, dtype=np.uint8)
     for left in range(0, rows, TILE):
         right = min(left + TILE, rows)
-        tile = labels[:, left:right].copy()
-        # views of equal length and plain indices: only then are the byte loops vectorised
-        counts = counter[: right - left]
+        tile[:, : right - left] = labels[:, left:right]
         for row in range(right):
-            counts[:] = 0
-            for draw in range(draws):
-                component = labels[draw, row]
-                others = tile[draw]
-                for other in range(others.size):
-                    counts[other] += np.uint8(others[other] == component)
+            count_equal(tile, own[row], counts)
             cells = together[row, left:right]
-            for other in range(counts.size):
+            for other in range(cells.size):
                 cells[other] += counts[other]
 
 

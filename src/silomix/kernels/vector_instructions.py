@@ -1,4 +1,4 @@
-"""The inner loops of the Gibbs sweeps as LLVM vector instructions, which numba would not find.
+"""Inner loops, most of them of the Gibbs sweeps, as LLVM vector instructions numba would not find.
 
 For categories (`gibbs_sweep`) C components are padded to 16·V, in single precision. Component c
 lies in lane c div V of vector c mod V, so that lanes, and within a lane vectors, run through the
@@ -19,6 +19,9 @@ from silomix.kernels.layout import BYTE_LANES, LANES
 
 VECTOR = ir.VectorType(ir.FloatType(), LANES)
 BYTES = ir.VectorType(ir.IntType(8), BYTE_LANES)
+# rows whose labels are compared with that of another
+COMPARED = 128
+COUNTERS = ir.VectorType(ir.IntType(8), COMPARED)
 I32, I64 = ir.IntType(32), ir.IntType(64)
 ZERO = ir.Constant(I64, 0)
 # components of a vector in double precision
@@ -140,6 +143,32 @@ def add_bytes(typingctx, counters, place, onehot, row, width):
             old = _load(builder, target, byte, BYTES, BYTE_LANES)
             new = builder.add(old, _load(builder, source, byte, BYTES, BYTE_LANES))
             _store(builder, new, target, byte, BYTE_LANES)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def count_equal(typingctx, tile, own, counts):
+    """Count the draws in which each row of a `tile` is as its `own` says: `counts`, (row,), out.
+
+    `tile` is (draw, row), `own` (draw,). The counters of all rows stay in registers.
+    """
+    signature = types.void(tile, own, counts)
+
+    def generate(context, builder, signature, arguments):
+        given = zip(signature.args, arguments, strict=True)
+        rows, wanted, out = (_pointer(context, builder, *each) for each in given)
+        shape = context.make_array(signature.args[1])(context, builder, arguments[1]).shape
+        total = cgutils.alloca_once_value(builder, ir.Constant(COUNTERS, [0] * COMPARED))
+        with cgutils.for_range(builder, *cgutils.unpack_tuple(builder, shape, 1)) as loop:
+            component = builder.load(builder.gep(wanted, [loop.index]))
+            place = builder.mul(loop.index, ir.Constant(I64, COMPARED))
+            others = _load(builder, rows, place, COUNTERS, 1)
+            same = builder.icmp_unsigned("==", others, _spread(builder, component, COUNTERS))
+            new = builder.add(builder.load(total), builder.zext(same, COUNTERS))
+            builder.store(new, total)
+        _store(builder, builder.load(total), out, align=1)
         return context.get_dummy_value()
 
     return signature, generate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +14,10 @@ from silomix.kernels.similarity import BYTE, add_support, co_clustering, conting
 from silomix.model.draws import Draws, Partition
 from silomix.model.families.cluster_evidence import log_bound, log_partition_prior
 from silomix.model.families.rows import Rows
-from silomix.model.metrics import adjusted_rand_index
+from silomix.model.metrics import index_of_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike
 
@@ -139,7 +139,8 @@ def best_cut(labels: Bytes, components: int, cuts: Cuts) -> tuple[Ints, dict[int
         return everyone, {}
     apart = draws_apart(labels)
     candidates = cuts(apart, most)
-    widths = np.array([silhouettes(apart, cut).mean() for cut in candidates])
+    totals = zip(cluster_totals(apart, candidates), candidates[::-1], strict=True)
+    widths = np.array([silhouettes(*of_cut).mean() for of_cut in totals])[::-1]
     best, _ = largest_first(candidates[widths.argmax()])
     return best, dict(enumerate(widths.tolist(), start=2))
 
@@ -163,27 +164,18 @@ def linkage_cuts(apart: Apart, most: int) -> Ints:
     (cut, row), labels of exactly 2, 3, … `most` clusters.
     """
     tree = linkage(squareform(apart, checks=False).astype(np.float64), "average")
-    pairs = tree[:, :2].astype(np.int64)
-    return np.array([cut_tree(pairs, k) for k in range(2, most + 1)])
-
-
-def cut_tree(pairs: Ints, clusters: int) -> Ints:
-    """Return the labels after all but the last `clusters` − 1 merges.
-
-    SciPy's own cut by number of clusters returns fewer when merges are equally high, and rows
-    that never sit together make many of those.
-
-    Parameters
-    ----------
-    pairs : (merge, 2), the nodes that merge i joins into node rows + i.
-    clusters : how many to leave.
-    """
-    rows = len(pairs) + 1
-    merges = rows - clusters
-    root = np.arange(rows + merges)
-    for merge in reversed(range(merges)):
-        root[pairs[merge]] = root[rows + merge]
-    return np.unique(root[:rows], return_inverse=True)[1]
+    # merge i joins two nodes into node rows + i; SciPy's own cut by number of clusters returns
+    # fewer when merges are equally high, and rows that never sit together make many of those
+    rows, pairs = len(apart), tree[:, :2].astype(np.int64).tolist()
+    root = list(range(2 * rows - 1))
+    for merge in reversed(range(rows - most)):
+        one, other = pairs[merge]
+        root[one] = root[other] = root[rows + merge]
+    nodes, cuts = np.array(root[:rows]), []
+    for merge in range(rows - most, rows - 1):
+        cuts.append(np.unique(nodes, return_inverse=True)[1])
+        nodes[np.isin(nodes, pairs[merge])] = rows + merge
+    return np.array(cuts[::-1])
 
 
 def pam_cuts(apart: Apart, most: int) -> Ints:
@@ -223,16 +215,37 @@ def pam_cuts(apart: Apart, most: int) -> Ints:
 PARTITIONS: dict[str, Cuts] = {"linkage": linkage_cuts, "pam": pam_cuts}
 
 
-def silhouettes(apart: Apart, labels: Ints) -> Floats:
+def cluster_totals(apart: Apart, cuts: Ints) -> Iterator[Ints]:
+    """Add up each row's distances to the members of each cluster: (row, cluster), last cut first.
+
+    Where a cut joins clusters of the next, their sums are added up and no distance is read again.
+
+    Parameters
+    ----------
+    apart : (row, row), distances.
+    cuts : (cut, row), labels 0 … k − 1 with no cluster empty, the coarsest first.
+    """
+    totals = sum_by_cluster(apart, cuts[-1], int(cuts[-1].max()) + 1)
+    yield totals
+    for fine, cut in pairwise(cuts[::-1]):
+        n_clusters, joint = int(cut.max()) + 1, np.zeros(totals.shape[1], dtype=np.int64)
+        joint[fine] = cut
+        if np.array_equal(joint[fine], cut):
+            totals = totals @ np.eye(n_clusters, dtype=np.int64)[joint]
+        else:
+            totals = sum_by_cluster(apart, cut, n_clusters)
+        yield totals
+
+
+def silhouettes(totals: Ints, labels: Ints) -> Floats:
     """Return the silhouette width of each row, 0 for a row alone in its cluster.
 
     Parameters
     ----------
-    apart : (row, row), distances, 0 on the diagonal.
+    totals : (row, cluster), the distances of each row to the members of each cluster, added up.
     labels : (row,), 0 … k − 1 with no cluster empty and k at least 2.
     """
     sizes = np.bincount(labels)
-    totals = sum_by_cluster(apart, labels, len(sizes))
     own = labels[:, None] == np.arange(len(sizes))
     inside = totals[own] / np.maximum(sizes[labels] - 1, 1)
     outside = np.where(own, np.inf, totals / sizes).min(axis=1)
@@ -372,7 +385,11 @@ def chain_agreement(draws: Draws, clusters: int, rows: int = 500, *, known: bool
             cuts.append(found[None])
         else:
             cuts.append(linkage_cuts(draws_apart(labels), most)[clusters - 2 :])
-    best = [
-        max(adjusted_rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)
-    ]
+    best = [max(rand_index(a, b) for a, b in product(*pair)) for pair in combinations(cuts, 2)]
     return float(np.mean(best))
+
+
+def rand_index(a: Ints, b: Ints) -> float:
+    """Return the adjusted Rand index of two partitions, (row,), with labels 0 … k − 1."""
+    sizes_a, sizes_b = np.bincount(a), np.bincount(b)
+    return index_of_sizes(np.bincount(a * len(sizes_b) + b), sizes_a, sizes_b)

@@ -6,6 +6,7 @@ documentation follow from these records; what a setting is for is in the docstri
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
@@ -388,7 +389,7 @@ class Study(Record):
                 raise rule(text, key=key)
         return self
 
-    @property
+    @cached_property  # every question asks for it; no `model_copy` changes what it is made of
     def table_schema(self) -> Schema:
         """The variables, their levels, and what a missing cell means."""
         return Schema(tuple(Variable(**v.model_dump()) for v in self.variables), self.missing)
