@@ -119,10 +119,10 @@ class Federation:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Take the time of a stage."""
-        start = time.process_time()
+        """Take the time of a stage, or of a part of it."""
+        start = self.seconds.get(name, 0.0) - time.process_time()
         yield
-        self.seconds[name] = time.process_time() - start
+        self.seconds[name] = start + time.process_time()
 
     def result(self, name: str, weights: Reals, parameters: Reals, *notes: str) -> RivalResult:
         """Return the result of a rival; the labels are those that the silos keep.
