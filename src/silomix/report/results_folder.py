@@ -18,9 +18,9 @@ from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.frames import make_frame
 from silomix.posterior.membership import label_columns, row_silos, to_four_decimals
+from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
-from silomix.report.size_sections import sizes_frame
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
 

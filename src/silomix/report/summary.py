@@ -17,8 +17,8 @@ from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
+from silomix.report.cluster_sections import number_sentences, sizes_frame, sizes_table
 from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
-from silomix.report.size_sections import number_sentences, sizes_frame, sizes_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

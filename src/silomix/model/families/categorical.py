@@ -24,7 +24,7 @@ from silomix.model.families.family import SMALLEST, Family
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules
 
 # stands for zero under a logarithm
@@ -50,6 +50,7 @@ class Categorical(Family):
     """
 
     beta: float = 0.5
+    has_shares = True
 
     @cached_property
     def statistics(self) -> Ints:
@@ -64,6 +65,11 @@ class Categorical(Family):
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
+
+    @property
+    def tells(self) -> Bools:
+        """Which levels tell clusters apart: all but the first of two, which mirrors the second."""
+        return np.concatenate([np.arange(count) >= (count == 2) for count in self.parameters])
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.

@@ -99,6 +99,17 @@ class Product:
         """Which variables have a κ of their own: (variable,)."""
         return np.concatenate([block.leads for block in self.blocks])
 
+    @cached_property
+    def tells(self) -> Bools:
+        """Which parameters tell clusters apart: (parameter,)."""
+        return np.concatenate([block.tells for block in self.blocks])
+
+    @cached_property
+    def shares(self) -> Bools:
+        """Which parameters are probabilities: (parameter,)."""
+        sizes = [int(block.parameters.sum()) for block in self.blocks]
+        return np.repeat([block.has_shares for block in self.blocks], sizes)
+
     @property
     def is_categorical(self) -> bool:
         """Whether all variables are categories, for which there are faster kernels."""
