@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -13,7 +13,7 @@ from scipy.special import stdtr, stdtrit
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
-from silomix.model.reading import declared_levels, find_column, read_cells, read_table
+from silomix.model.reading import Table, declared_levels, find_column, read_cells, read_table
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.suspicions import MOST_LEVELS
 from silomix.model.table import encode, load
@@ -30,13 +30,10 @@ from silomix.posterior.outside_estimates import (
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     import narwhals as nw
     from numpy.typing import ArrayLike
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]

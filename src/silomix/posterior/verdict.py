@@ -11,23 +11,19 @@ there are rows enough. How the silos' own traces mixed matters only where no pol
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from silomix.messages import container
+from silomix.messages import Release, ReleasedDiagnostics, container
 from silomix.model.sentences import listing, plural, spoken
-from silomix.study import digest
+from silomix.study import Study, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from silomix.kernels.arrays import Floats, Reals
-    from silomix.messages import Release, ReleasedDiagnostics
-    from silomix.study import Study
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")

@@ -12,7 +12,7 @@ from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
 from silomix.model.sentences import amount, listing, number, percent, plural
 from silomix.posterior import characterise
-from silomix.posterior.outside_variables import AGAINST, texts, value
+from silomix.posterior.outside_variables import AGAINST, Outside, texts, value
 from silomix.report.display import (
     LARGEST,
     Cell,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from silomix.posterior.characterise import Contrast
     from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
-    from silomix.posterior.outside_variables import Outside
 
 # Probability from which a row's cluster is called sure.
 SURE = 0.9

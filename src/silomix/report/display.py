@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from markupsafe import Markup
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
-    from rich.console import RenderableType
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.schema import Variable

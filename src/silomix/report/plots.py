@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
-from silomix.model.reading import read_table
+from silomix.model.reading import Table, read_table
 from silomix.model.table import encode
 from silomix.posterior import characterise
 from silomix.posterior.characterise import contrast_of, spread
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.

@@ -12,7 +12,7 @@ import pandas as pd
 from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
-from silomix.model.reading import find_column, read_cells, read_table
+from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array
     from silomix.model.draws import LocalPosterior
-    from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
 SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"

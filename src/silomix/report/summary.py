@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, group
+from rich.console import Group, RenderableType, group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
@@ -23,7 +23,6 @@ from silomix.report.display import as_view, frame_view, from_lines, make_table, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
     from rich.table import Table as TerminalTable
 
     from silomix.kernels.arrays import Floats, Reals
