@@ -210,9 +210,10 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "polish",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
+        where = f" in {_names(full)}" if len(silos) > 1 else ""
         yield Cause(
             "care",
-            f"every component held rows{_where(full, silos)}: there may be more clusters",
+            f"every component held rows{where}: there may be more clusters",
             "Give twice the components, which takes about twice as long to sample",
         )
     if rows is not None:
@@ -230,11 +231,6 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             f"the traces of {_names(doubted)} had not mixed. {verdict}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
-
-
-def _where(found: list[str], silos: Mapping[str, Any]) -> str:
-    """Return " in", and which silos; nothing where there is only one."""
-    return f" in {_names(found)}" if len(silos) > 1 else ""
 
 
 def _names(silos: list[str]) -> str:

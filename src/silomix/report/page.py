@@ -19,7 +19,7 @@ from markupsafe import Markup
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
 from silomix.model.sentences import amount, percent
-from silomix.posterior.characterise import MARGIN, OVERLAP, PROBABILITY, contrast_of, likeness_order
+from silomix.posterior import characterise
 from silomix.posterior.verdict import sentences
 from silomix.report import cluster_sections, run_sections
 from silomix.report.display import DARK, LIGHT, STEPS, apart_class, heat_rules
@@ -73,10 +73,8 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
         run=run_sections,
         sentences=sentences,
         steps=STEPS,
-        margin=MARGIN,
-        overlap=OVERLAP,
-        probability=PROBABILITY,
-        contrast=contrast_of(posterior),
+        characterise=characterise,
+        contrast=characterise.contrast_of(posterior),
         outside=outside,
         date=date,
         **_frame(),
@@ -108,8 +106,8 @@ def _hashed(text: str) -> str:
 
 def notebook_view(posterior: Posterior) -> str:
     """Return HTML: clusters across with their shares, what differs most between them down."""
-    found, means = contrast_of(posterior), cluster_sections.profile_means(posterior)
-    order, family = likeness_order(found, posterior.family), posterior.family
+    found, means = characterise.contrast_of(posterior), cluster_sections.profile_means(posterior)
+    order, family = characterise.likeness_order(found, posterior.family), posterior.family
     shown = np.flatnonzero(family.tells)
     strength = np.abs(found.scaled[:, shown]).max(axis=0)
     lines = shown[np.argsort(-strength, kind="stable")[:MOST_LINES]]
