@@ -132,7 +132,7 @@ def test_a_kept_draw_is_whole_and_hangs_together(model):
 
 def test_people_are_told_of_every_variable_and_of_no_mirror(model):
     family = model.family
-    columns = zip(family.names(), family.tells, family.shares, strict=True)
+    columns = zip(family.names(), family.tells(), family.shares(), strict=True)
     told = [(name, word, share) for (name, word), tells, share in columns if tells]
     expected = []
     for variable in family.variables:

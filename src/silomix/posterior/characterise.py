@@ -107,7 +107,7 @@ def contrast_of(posterior: Posterior, margin: float = MARGIN) -> Contrast:
 def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     """Return for each cluster the columns that are high and low in it, clearest first."""
     clearest = np.argsort(-np.abs(found.scaled), axis=1, kind="stable")
-    high, low = (family.tells & (side >= PROBABILITY) for side in (found.high, found.low))
+    high, low = (family.tells() & (side >= PROBABILITY) for side in (found.high, found.low))
     both = zip(clearest, high, low, strict=True)
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
@@ -148,7 +148,7 @@ def _trait(variable: Variable, word: str, mean: float, *, is_high: bool) -> str:
 
 def likeness_order(found: Contrast, family: Product) -> Ints:
     """Return the clusters in an order that puts like ones side by side; few stay as they are."""
-    scaled = found.scaled[:, family.tells]
+    scaled = found.scaled[:, family.tells()]
     if len(scaled) <= FEW:
         return np.arange(len(scaled))
     return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
@@ -207,7 +207,7 @@ def difference_map(weights: Reals, found: Contrast, family: Product) -> ClusterM
     None where no two clusters differ. With one component, the second has a share of 0.
     """
     sizes = weights.mean(axis=0, dtype=np.float64)
-    scaled = found.scaled[:, family.tells]
+    scaled = found.scaled[:, family.tells()]
     apart = scaled - sizes @ scaled / sizes.sum()
     _, values, axes = np.linalg.svd(np.sqrt(sizes)[:, None] * apart, full_matrices=False)
     strength = np.pad(values**2, (0, 1))

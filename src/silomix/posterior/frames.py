@@ -81,7 +81,7 @@ def contrast_columns(
     """Return columns with a line for each cluster and parameter, the clearest first."""
     family, found = posterior.family, contrast_of(posterior, margin)
     overall = family.describe(family.whole(posterior.profile_draws, posterior.weights))
-    shown, names = np.flatnonzero(family.tells), np.array(family.names(), dtype=object)
+    shown, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
     parts = []
     for cluster in clusters:
         order = shown[np.argsort(-np.abs(found.scaled[cluster, shown]), kind="stable")]
@@ -139,7 +139,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     columns = {
         "variable": np.array([variable.name for variable in family.variables], dtype=object),
         "same": same,
-        "spread": np.where(family.shares[column], 1, 2) * spread(kappa),
+        "spread": np.where(family.shares()[column], 1, 2) * spread(kappa),
         "kappa": kappa,
         "lower": lower,
         "upper": upper,
@@ -164,9 +164,9 @@ def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
     ----------
     means : (silo, cluster, parameter), posterior means.
     """
-    found = []
+    tells, found = family.tells(), []
     for start, stop in pairwise(family.offsets):
-        columns = start + np.flatnonzero(family.tells[start:stop])
+        columns = start + np.flatnonzero(tells[start:stop])
         gaps = np.ptp(means[:, :, columns], axis=0)
         cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)
         # where nothing differs, the last one

@@ -316,7 +316,7 @@ class Posterior:
         """
         both = np.concatenate([self.weights[:, :, None], self.parameters], axis=2)
         columns = by_cluster(self, [(None, None), *self.parameter_names]) | estimates(both, level)
-        words = np.where(self.family.shares, "probability", "parameter")
+        words = np.where(self.family.shares(), "probability", "parameter")
         quantity = ["size", *words.tolist()] * self.n_clusters
         first = {"cluster": columns["cluster"], "quantity": quantity}
         return make_frame(first | columns, frame_like, self)

@@ -171,13 +171,13 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     """
     means = profile_means(posterior)
     found = characterise.traits(contrast, posterior.family)
-    names, family = posterior.parameter_names, posterior.family
+    names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
 
     def trait(cluster: int, column: int) -> str:
         variable, word = variables[column], names[column][1]
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
-        if family.shares[column]:
+        if shares[column]:
             return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
         return f"{shown_name(variable)} ({word} {amount(mean)}, {scaled})"
 
@@ -201,14 +201,15 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
 
     Parameters are those of `traits_table`.
     """
-    order, shares = characterise.likeness_order(contrast, posterior.family), posterior.family.shares
+    family, shares = posterior.family, posterior.family.shares()
+    order = characterise.likeness_order(contrast, family)
     contrast = characterise.Contrast(*(part[..., shares] for part in contrast))
     draws = posterior.profile_draws[:, :, shares]
     strength = np.abs(contrast.scaled).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
     # of two levels, the first mirrors the second, and is shown when asked for
-    first = ~posterior.family.tells[shares]
+    first = ~family.tells()[shares]
     sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
     means = draws.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
@@ -261,11 +262,12 @@ def find_numbers(
     For each, the variable; its parameters in the units of the table, of all rows and then of each
     cluster, (1 + cluster, parameter); and the scaled differences of its means, (cluster,).
     """
-    family, means = posterior.family, np.vstack([contrast.whole, profile_means(posterior)])
+    means = np.vstack([contrast.whole, profile_means(posterior)])
+    family, shares = posterior.family, posterior.family.shares()
     found = [
         (variable, means[:, start:stop], contrast.scaled[:, start])
         for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True)
-        if not family.shares[start]
+        if not shares[start]
     ]
     strength = [-np.abs(scaled).max() for _, _, scaled in found]
     return [found[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]

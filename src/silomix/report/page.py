@@ -108,7 +108,7 @@ def notebook_view(posterior: Posterior) -> str:
     """Return HTML: clusters across with their shares, what differs most between them down."""
     found, means = characterise.contrast_of(posterior), cluster_sections.profile_means(posterior)
     order, family = characterise.likeness_order(found, posterior.family), posterior.family
-    shown = np.flatnonzero(family.tells)
+    shown = np.flatnonzero(family.tells())
     strength = np.abs(found.scaled[:, shown]).max(axis=0)
     lines = shown[np.argsort(-strength, kind="stable")[:MOST_LINES]]
     shares = posterior.weights.mean(axis=0, dtype=np.float64)
@@ -120,7 +120,7 @@ def notebook_view(posterior: Posterior) -> str:
     heads = [(f"{posterior.cluster_names[c]} ({percent(shares[c])})", "") for c in order]
     rows = [row("th", [("cluster (share)", ""), ("whole", ""), *heads])]
     for column in lines:
-        joint, form = (" = ", percent) if family.shares[column] else (" ", amount)
+        joint, form = (" = ", percent) if family.shares()[column] else (" ", amount)
         name = joint.join(posterior.parameter_names[column])
         heat = map(apart_class, found.scaled[order, column])
         cells = zip(map(form, means[order, column]), heat, strict=True)

@@ -151,7 +151,7 @@ def profile_heat_map(
             "posterior.profiles() has their means"
         )
     shown, names = _shown(posterior, both_levels=both_levels)
-    shown = shown[posterior.family.shares[shown]]
+    shown = shown[posterior.family.shares()[shown]]
     means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
     words = ("probability", "Probability of each level")
     return _heat(ax, means, names[: len(shown)], posterior.cluster_names, words)
@@ -179,9 +179,9 @@ def scaled_difference(
 
 def _shown(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
     """Return the columns of the levels and numbers to show, and their names."""
-    family, names = posterior.family, posterior.parameter_names
-    shown = np.flatnonzero(family.tells | (family.shares & both_levels))
-    return shown, [(" = " if family.shares[i] else " ").join(names[i]) for i in shown]
+    shares, names = posterior.family.shares(), posterior.parameter_names
+    shown = np.flatnonzero(posterior.family.tells() | (shares & both_levels))
+    return shown, [(" = " if shares[i] else " ").join(names[i]) for i in shown]
 
 
 def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:

@@ -319,12 +319,12 @@ def drift_table(posterior: Posterior) -> Table:
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
     family, names = posterior.family, posterior.cluster_names
     variables = {variable.name: variable for variable in family.variables}
-    shares = dict(zip((name for name, _ in family.names()), family.shares, strict=True))
+    shares = dict(zip((name for name, _ in family.names()), family.shares(), strict=True))
     draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
     spreads = spread(frame[["kappa", "upper", "lower"]].to_numpy())
     largest = max(np.nanmax(spreads), 1e-11)
-    of_all = ", points" if family.shares.all() else ""
+    of_all = ", points" if family.shares().all() else ""
 
     def line(found: dict[Hashable, Any], ends: Floats) -> Iterator[object]:
         variable, kappa = variables[found["variable"]], found["kappa"]

@@ -50,7 +50,6 @@ class Categorical(Family):
     """
 
     beta: float = 0.5
-    has_shares = True
 
     @cached_property
     def statistics(self) -> Ints:
@@ -66,10 +65,13 @@ class Categorical(Family):
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
 
-    @property
     def tells(self) -> Bools:
-        """Which levels tell clusters apart: all but the first of two, which mirrors the second."""
+        """Say which levels tell clusters apart: all but the first of two, which mirrors it."""
         return np.concatenate([np.arange(count) >= (count == 2) for count in self.parameters])
+
+    def shares(self) -> Bools:
+        """Say that all parameters are probabilities: (level,)."""
+        return np.ones(self.parameters.sum(), dtype=np.bool_)
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.

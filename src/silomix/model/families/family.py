@@ -65,12 +65,10 @@ class Family(ABC):
     variables : in the order of the columns.
     always_hides : whether `hides` is true of every row, so that no sums are known without
         parameters.
-    has_shares : whether the parameters are probabilities, which people read in per cent.
     """
 
     variables: tuple[Variable, ...]
     always_hides: ClassVar[bool] = False
-    has_shares: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -91,10 +89,13 @@ class Family(ABC):
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
 
-    @property
     def tells(self) -> Bools:
-        """Which parameters tell clusters apart, the first of each variable: (parameter,)."""
+        """Say which parameters tell clusters apart, the first of each variable: (parameter,)."""
         return np.concatenate([np.arange(count) == 0 for count in self.parameters])
+
+    def shares(self) -> Bools:
+        """Say which parameters are probabilities, to be read in per cent, none: (parameter,)."""
+        return np.zeros(self.parameters.sum(), dtype=np.bool_)
 
     def describe(self, parameters: Reals) -> Reals:
         """Return the parameters in the units of the table, or of its logarithms: as they came."""

@@ -99,17 +99,6 @@ class Product:
         """Which variables have a κ of their own: (variable,)."""
         return np.concatenate([block.leads for block in self.blocks])
 
-    @cached_property
-    def tells(self) -> Bools:
-        """Which parameters tell clusters apart: (parameter,)."""
-        return np.concatenate([block.tells for block in self.blocks])
-
-    @cached_property
-    def shares(self) -> Bools:
-        """Which parameters are probabilities: (parameter,)."""
-        sizes = [int(block.parameters.sum()) for block in self.blocks]
-        return np.repeat([block.has_shares for block in self.blocks], sizes)
-
     @property
     def is_categorical(self) -> bool:
         """Whether all variables are categories, for which there are faster kernels."""
@@ -222,6 +211,8 @@ class Product:
                 sums[cluster] = own[some] @ features
         return np.asarray(sums)
 
+    tells = of_blocks(Family.tells)
+    shares = of_blocks(Family.shares)
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
     scaled_difference = of_blocks(Family.scaled_difference, PARAMETER, PARAMETER)
