@@ -1,4 +1,4 @@
-"""Variables that were not clustered: how clusters differ in them, and depend on them."""
+"""Variables that were not clustered: how clusters differ in them, how membership goes with them."""
 
 from __future__ import annotations
 

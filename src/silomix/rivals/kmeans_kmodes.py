@@ -20,7 +20,6 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families.dirichlet import sum_by
 from silomix.model.families.rows import Rows
-from silomix.model.sentences import at_least
 from silomix.rivals.federation import keep_labels, open_silos, points_of
 
 if TYPE_CHECKING:
@@ -123,12 +122,13 @@ def fed_kmeans(
     >>> result.n_clusters
     5
     """
-    federation = open_silos(table, silo, knows="numbers", unused=settings, **settings)
+    own = {"clusters": clusters, "rounds": rounds, "restarts": restarts}
+    federation = open_silos(table, silo, knows="numbers", unused=settings, own=own, **settings)
     with federation.stage("rounds"):
         scales = standard_deviations(federation.ask(partial(measure)))
     update, nearest = partial(update_means, clusters, scales), partial(nearest_means, scales)
     steps = Steps(MEANS, update, climb_means, nearest)
-    return _federate("fed_kmeans", federation, steps, clusters, rounds, restarts)
+    return _federate("fed_kmeans", federation, steps, **own)
 
 
 def fed_kmodes(
@@ -172,10 +172,11 @@ def fed_kmodes(
     >>> result.n_clusters
     5
     """
-    federation = open_silos(table, silo, knows="categories", unused=settings, **settings)
+    own = {"clusters": clusters, "rounds": rounds, "restarts": restarts}
+    federation = open_silos(table, silo, knows="categories", unused=settings, own=own, **settings)
     climb = partial(climb_modes, federation.study.table_schema.offsets)
     steps = Steps(MODES, partial(update_modes_locally, clusters), climb, nearest_modes)
-    return _federate("fed_kmodes", federation, steps, clusters, rounds, restarts)
+    return _federate("fed_kmodes", federation, steps, **own)
 
 
 def _federate(
@@ -197,8 +198,6 @@ def exchange(
     federation: Federation, steps: Steps, clusters: int, rounds: int, restarts: int
 ) -> tuple[Array, int]:
     """Run the rounds; return the global centres, (centre, variable), and how many it took."""
-    for name, value in (("clusters", clusters), ("rounds", rounds), ("restarts", restarts)):
-        at_least(name, value, 1)
     centres, seen, number = None, set[bytes](), 0
     while True:
         found = federation.ask(partial(steps.update, number, centres))
