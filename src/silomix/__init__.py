@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from silomix.estimator import FederatedMixture
     from silomix.model import metrics
     from silomix.posterior import Posterior, load
-    from silomix.posterior.membership_regression import regress_membership
-    from silomix.posterior.outside_variables import compare_outside
+    from silomix.posterior.outside_variables import compare_outside, regress_membership
     from silomix.report import plots
     from silomix.silo.relabel import local_posterior
     from silomix.simulate.cohort import simulate_cohort
@@ -88,11 +87,10 @@ _HOMES = {
     **dict.fromkeys(("Lbfgs", "Psgd", "make_study", "read_study", "write_study"), "study"),
     **dict.fromkeys(("Policy", "read_policy", "write_policy"), "study.policy"),
     **dict.fromkeys(("Posterior", "load"), "posterior"),
+    **dict.fromkeys(("compare_outside", "regress_membership"), "posterior.outside_variables"),
     "FederatedMixture": "estimator",
     "combine": "transports.combination",
-    "compare_outside": "posterior.outside_variables",
     "local_posterior": "silo.relabel",
-    "regress_membership": "posterior.membership_regression",
     "simulate_cohort": "simulate.cohort",
 }
 

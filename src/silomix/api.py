@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from inspect import signature
@@ -14,7 +14,7 @@ import numpy as np
 
 from silomix.coordinator.pipeline import run_study
 from silomix.errors import DataWarning, MissingDependency, SettingsError
-from silomix.messages.progress import reporting
+from silomix.messages.progress import Progress, reporting
 from silomix.model.sentences import at_least, one_of
 from silomix.model.table import expand, load
 from silomix.posterior.frames import backend_of
@@ -23,22 +23,19 @@ from silomix.silo.local import Silo
 from silomix.silo.sampler import Job, sample_shard
 from silomix.study import make_study
 from silomix.study.keywords import check_keywords, show_keywords
-from silomix.study.policy import OPEN, find_policy
+from silomix.study.policy import OPEN, Policy, find_policy
 from silomix.study.roster import Roster, random_shards, read_roster
 from silomix.study.validation import cores
 from silomix.transports.in_process import InProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from silomix.kernels.arrays import Ints
-    from silomix.messages.progress import Progress
     from silomix.model.draws import Draws
     from silomix.model.reading import Table
     from silomix.model.schema import Missing, Schema
     from silomix.posterior import Posterior
-    from silomix.study.policy import Policy
     from silomix.transports.parallel import Joblib
 
 TRANSPORTS = ("in-process", "joblib")

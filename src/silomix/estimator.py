@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import narwhals as nw
 import numpy as np
@@ -23,8 +23,6 @@ except ImportError:
     raise MissingDependency("FederatedMixture needs scikit-learn", extra="sklearn") from None
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from numpy.typing import ArrayLike
     from sklearn.utils import Tags
 

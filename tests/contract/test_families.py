@@ -130,6 +130,18 @@ def test_a_kept_draw_is_whole_and_hangs_together(model):
     assert model.family.problems(kept.probabilities) == ""
 
 
+def test_people_are_told_of_every_variable_and_of_no_mirror(model):
+    family = model.family
+    columns = zip(family.names(), family.tells(), family.shares(), strict=True)
+    told = [(name, word, share) for (name, word), tells, share in columns if tells]
+    expected = []
+    for variable in family.variables:
+        words = variable.levels[len(variable.levels) == 2 :]
+        own = [word for name, word in family.names() if name == variable.name]
+        expected += [(variable.name, word, bool(words)) for word in words or own[:1]]
+    assert told == expected
+
+
 def test_the_key_and_the_prior_decide_the_draws(model):
     """The start depends on the key alone."""
     labels, kept = model.begin().labels, run(model)

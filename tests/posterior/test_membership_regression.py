@@ -15,7 +15,7 @@ from statistical.exact import FALSE_ALARM
 from silomix import regress_membership
 from silomix.errors import DataError, SettingsError
 from silomix.model.schema import Schema, Variable
-from silomix.posterior.membership_regression import fit_multinomial
+from silomix.posterior.outside_estimates import fit_multinomial
 
 SCHEMA = Schema(tuple(Variable(f"x{q}", ("0", "1")) for q in range(8)))
 HAVING = np.array([[0.3] * 8, [0.7] * 4 + [0.4] * 4, [0.4] * 4 + [0.8] * 4])

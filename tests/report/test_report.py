@@ -30,7 +30,7 @@ from silomix.model.schema import Schema, Variable
 from silomix.posterior.characterise import Contrast
 from silomix.posterior.global_posterior import Assignment
 from silomix.posterior.outside_variables import compare_outside
-from silomix.report import cluster_sections, display, make_report, size_sections, write_report
+from silomix.report import cluster_sections, display, make_report, write_report
 from silomix.report.run_sections import drift_sentences, drift_table, missing_shares, steps
 from silomix.study.settings import Aggregation
 
@@ -231,27 +231,27 @@ def test_what_speaks_for_one_fewer_and_one_more(posterior):
     sizes = (np.array([10, 10, 5]), np.array([20, 5]))
     match = Correspondence(SILOS, groups, sizes, "evidence", sure)
     found = replace(posterior, correspondence=match)
-    fewer, more = list(size_sections.number_sentences(found))[-2:]
+    fewer, more = list(cluster_sections.number_sentences(found))[-2:]
     assert re.search(r"clusters 1 and 2 .*0\.25", fewer)
     assert re.search(r"cluster 0 .*0\.75.*1 silo ", more)
-    first, *others = texts(size_sections.pairs_table(found))
+    first, *others = texts(cluster_sections.pairs_table(found))
     assert (first[0], first[1], first[3]) == ("1 and 2", "0.25", "0")
     assert sorted(line[0] for line in others) == ["0 and 1", "0 and 2"]
-    alone = list(size_sections.number_sentences(replace(posterior, correspondence=None)))
+    alone = list(cluster_sections.number_sentences(replace(posterior, correspondence=None)))
     assert len(alone) == 3
 
 
 def test_sure_rows_and_near_clusters_are_told(posterior):
     sure = np.array([[0.95, 0.05, 0.0], [0.5, 0.4, 0.1], [0.1, 0.9, 0.0]], dtype=np.float32)
     rows = Assignment(sure.argmax(axis=1), sure, np.array([0, 1, 1]))
-    whole, by_cluster = size_sections.sure_rows(rows)
+    whole, by_cluster = cluster_sections.sure_rows(rows)
     assert whole == pytest.approx(2 / 3)
     np.testing.assert_array_equal(by_cluster, [0.5, 1.0, np.nan])
     draws = posterior.profile_draws.copy()
     draws[:, 2] = draws[:, 0]
     match = replace(posterior.correspondence, confidence=None)
     twins = replace(posterior, profile_draws=draws, correspondence=match)
-    notes = [row[0].note for row in size_sections.sizes_table(twins).rows]
+    notes = [row[0].note for row in cluster_sections.sizes_table(twins).rows]
     assert "2" in notes[0]
     assert "0" in notes[2]
 

@@ -14,16 +14,17 @@ from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import adjusted_rand_index
 from silomix.rivals import fed_kmeans
 from silomix.rivals.federation import open_silos
-from silomix.rivals.kmeans import (
+from silomix.rivals.kmeans_kmodes import (
     Moments,
     Sums,
-    cluster_means,
+    climb_means,
+    cluster_centres,
     distances,
     k_means,
     spread_start,
     standard_deviations,
+    update_means,
 )
-from silomix.rivals.kmeans import update_locally as update
 
 POINTS = Sums(np.array([[2.0, 0.0], [0.0, 3.0], [8.0, 4.0]]), np.array([[1.0, 0], [0, 1], [2, 2]]))
 """A row without its second cell, one without its first, and two rows of mean (4, 2)."""
@@ -62,7 +63,7 @@ def test_a_silo_never_sends_the_sums_of_one_row():
     table = pd.DataFrame({"silo": ["s"] * 5, "a": [0.1, 0.2, 5.1, 5.2, 90.0]})
     federation = open_silos(table, "silo", seed=0)
     cells = federation.silos.silos[0].shard.numbers
-    (reply,) = federation.ask(partial(update, 3, np.array([2.0]), 1, cells[[0, 2, 4]] / 2))
+    (reply,) = federation.ask(partial(update_means, 3, np.array([2.0]), 1, cells[[0, 2, 4]] / 2))
     sums = [cells[:2].sum(axis=0) / 2, cells[2:4].sum(axis=0) / 2]
     np.testing.assert_allclose(reply.total, sums)
     np.testing.assert_array_equal(reply.known, [[2], [2]])
@@ -70,7 +71,7 @@ def test_a_silo_never_sends_the_sums_of_one_row():
 
 def test_no_centre_at_all_is_an_error():
     with pytest.raises(SettingsError, match="2 rows"):
-        cluster_means([Sums(*np.empty((2, 0, 3)))], clusters=2, restarts=1, rng=None)
+        cluster_centres([Sums(*np.empty((2, 0, 3)))], climb_means, 2, 1, rng=None)
 
 
 def test_clusters_far_apart_are_those_of_all_rows_together(seed):

@@ -12,15 +12,18 @@ import pytest
 from silomix.errors import SettingsError
 from silomix.rivals import fed_kmodes
 from silomix.rivals.federation import open_silos, points_of
-from silomix.rivals.kmodes import (
-    STREAM,
+from silomix.rivals.kmeans_kmodes import (
+    MODES,
     LocalModes,
-    assign_to_modes,
-    cluster_modes,
+    Steps,
+    assign,
+    climb_modes,
+    cluster_centres,
     cost,
     exchange,
     nearest_mode,
-    update_locally,
+    nearest_modes,
+    update_modes_locally,
 )
 from silomix.simulate import simulate
 
@@ -51,7 +54,7 @@ def test_the_server_finds_the_cheapest_modes(rng):
     codes = np.stack([rng.integers(0, 2, 9), rng.integers(0, 3, 9)], axis=1)
     sizes = rng.integers(2, 40, 9)
     silos = [LocalModes(codes[:4], sizes[:4]), LocalModes(codes[4:], sizes[4:])]
-    found = cluster_modes(silos, offsets=OFFSETS, clusters=2, restarts=30, rng=rng)
+    found = cluster_centres(silos, partial(climb_modes, OFFSETS), 2, 30, rng)
     sent = points(codes, sizes)
     every = [np.array(mode) for mode in product(range(2), range(3))]
     best = min(cost(sent, cells([a, b])) for a, b in product(every, every))
@@ -63,7 +66,9 @@ def test_a_silo_never_sends_the_mode_of_one_row():
         {"silo": ["s"] * 9, "a": [0] * 4 + [1] * 4 + [0], "b": [0] * 4 + [1] * 4 + [2]}
     )
     federation = open_silos(table, "silo", seed=0)
-    (reply,) = federation.ask(partial(update_locally, 3, 1, np.array([[0, 0], [1, 1], [0, 2]])))
+    (reply,) = federation.ask(
+        partial(update_modes_locally, 3, 1, np.array([[0, 0], [1, 1], [0, 2]]))
+    )
     np.testing.assert_array_equal(reply.modes, [[0, 0], [1, 1]])
     np.testing.assert_array_equal(reply.sizes, [4, 4])
 
@@ -78,9 +83,9 @@ def test_rows_are_nearest_to_their_mode_and_proportions_those_of_the_clusters(se
     table, _ = simulate("homogeneous", rows=400, seed=seed)
     federation = open_silos(table, "silo", seed=seed)
     offsets = federation.study.table_schema.offsets
-    server = partial(cluster_modes, offsets=offsets, clusters=5, restarts=10)
-    modes, _ = exchange(federation, STREAM, 20, partial(update_locally, 5), server)
-    federation.ask(partial(assign_to_modes, modes))
+    update, climb = partial(update_modes_locally, 5), partial(climb_modes, offsets)
+    modes, _ = exchange(federation, Steps(MODES, update, climb, nearest_modes), 5, 20, 10)
+    federation.ask(partial(assign, nearest_modes, modes))
     for silo in federation.silos.silos:
         away = (silo.shard.codes[:, None] != modes).sum(axis=2)
         own = away[silo.store.membership.astype(bool)]

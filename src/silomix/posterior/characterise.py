@@ -1,7 +1,8 @@
-"""What sets clusters and silos apart: pure functions of arrays of draws.
+"""What sets clusters and silos apart: pure functions of draws.
 
-How clusters differ from the whole population, how many there are, where they lie and which may be
-one; how alike silos are in each variable, and which clusters live in one silo.
+How clusters differ from the whole population, in numbers and in words, how many there are, where
+they lie and which may be one; how alike silos are in each variable, and which clusters live in one
+silo.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.linalg import eigh
 
+from silomix.model.sentences import listing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from silomix.kernels.arrays import Bools, Floats, Ints, Reals
+    from silomix.kernels.arrays import Floats, Ints, Reals
     from silomix.model.draws import Correspondence
     from silomix.model.families.product import Product
+    from silomix.model.schema import Variable
+    from silomix.posterior.global_posterior import Posterior
 
 # Smallest scaled difference worth a word: what Cohen (1988) calls small.
 MARGIN = 0.2
 # Posterior probability from which a difference is shown.
 PROBABILITY = 0.95
+# Traits in a cluster's description.
+MOST_WORDS = 5
+# Levels that only say that a variable is so: the variable's name is then enough.
+YES = {"yes", "true", "1"}
 # Clusters that are easier to find by their number than by what they are like.
 FEW = 8
 # Share of all rows from which a cluster counts as more than a trace.
@@ -90,32 +99,56 @@ def contrast(
     return Contrast(described, *np.array(found).swapaxes(0, 1))
 
 
-def shown_columns(family: Product) -> Bools:
-    """Return which parameters set clusters apart: (parameter,).
-
-    All levels but the first of two, which mirrors the second; of a number the first, its mean.
-    """
-    shown = np.ones(int(family.offsets[-1]), dtype=bool)
-    for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True):
-        if not variable.levels:
-            shown[start + 1 : stop] = False
-        elif stop - start == 2:
-            shown[start] = False
-    return shown
+def contrast_of(posterior: Posterior, margin: float = MARGIN) -> Contrast:
+    """Return how the clusters of a posterior differ from the whole population."""
+    return contrast(posterior.weights, posterior.profile_draws, posterior.family, margin)
 
 
 def traits(found: Contrast, family: Product) -> list[tuple[Ints, Ints]]:
     """Return for each cluster the columns that are high and low in it, clearest first."""
-    shown = shown_columns(family)
     clearest = np.argsort(-np.abs(found.scaled), axis=1, kind="stable")
-    high, low = (shown & (probability >= PROBABILITY) for probability in (found.high, found.low))
+    high, low = (family.tells() & (side >= PROBABILITY) for side in (found.high, found.low))
     both = zip(clearest, high, low, strict=True)
     return [(order[higher[order]], order[lower[order]]) for order, higher, lower in both]
 
 
+def describe_clusters(posterior: Posterior, found: Contrast) -> list[str]:
+    """Return each cluster in words: what is clearest about it, one trait of a variable."""
+    family = posterior.family
+    variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
+    words = [word for _, word in family.names()]
+    means = family.describe(posterior.profile_draws.mean(axis=0, dtype=np.float64))
+    texts = []
+    for cluster, sides in enumerate(traits(found, family)):
+        both = np.concatenate(sides)
+        scaled = found.scaled[cluster]
+        said: dict[str, str] = {}
+        for column in both[np.argsort(-np.abs(scaled[both]), kind="stable")]:
+            variable, is_high = variables[column], bool(scaled[column] > 0)
+            text = _trait(variable, words[column], means[cluster, column], is_high=is_high)
+            said.setdefault(variable.name, text)
+        texts.append(listing([*said.values()], MOST_WORDS) or "like the whole population")
+    return texts
+
+
+def _trait(variable: Variable, word: str, mean: float, *, is_high: bool) -> str:
+    if not variable.levels:
+        return f"{'high' if is_high else 'low'} {variable.name}"
+    named = f"{variable.name} = {word}"
+    if len(variable.levels) == 2 and word.casefold() in YES:
+        named = variable.name
+    elif len(variable.levels) == 2 and not is_high:  # of two names, the one that is common
+        named, mean, is_high = f"{variable.name} = {variable.levels[0]}", 1 - mean, True
+    if is_high:
+        often = "nearly always" if mean >= 0.9 else "mostly" if mean >= 0.5 else "more often"
+    else:
+        often = "rarely" if mean <= 0.1 else "less often"
+    return f"{often} {named}"
+
+
 def likeness_order(found: Contrast, family: Product) -> Ints:
     """Return the clusters in an order that puts like ones side by side; few stay as they are."""
-    scaled = found.scaled[:, shown_columns(family)]
+    scaled = found.scaled[:, family.tells()]
     if len(scaled) <= FEW:
         return np.arange(len(scaled))
     return np.asarray(leaves_list(linkage(scaled, "average", optimal_ordering=True)))
@@ -174,7 +207,7 @@ def difference_map(weights: Reals, found: Contrast, family: Product) -> ClusterM
     None where no two clusters differ. With one component, the second has a share of 0.
     """
     sizes = weights.mean(axis=0, dtype=np.float64)
-    scaled = found.scaled[:, shown_columns(family)]
+    scaled = found.scaled[:, family.tells()]
     apart = scaled - sizes @ scaled / sizes.sum()
     _, values, axes = np.linalg.svd(np.sqrt(sizes)[:, None] * apart, full_matrices=False)
     strength = np.pad(values**2, (0, 1))

@@ -11,10 +11,10 @@ import numpy as np
 from silomix.errors import MissingDependency, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import one_of
-from silomix.posterior.characterise import shown_columns, spread
+from silomix.posterior.characterise import PROBABILITY, contrast_of, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from silomix.kernels.arrays import Array, Floats, Ints, Reals
     from silomix.model.families.product import Product
@@ -75,6 +75,40 @@ def estimates(draws: Reals, level: float) -> dict[str, Any]:
     }
 
 
+def contrast_columns(
+    posterior: Posterior, clusters: Iterable[int], level: float, margin: float
+) -> dict[str, Any]:
+    """Return columns with a line for each cluster and parameter, the clearest first."""
+    family, found = posterior.family, contrast_of(posterior, margin)
+    overall = family.describe(family.whole(posterior.profile_draws, posterior.weights))
+    shown, names = np.flatnonzero(family.tells()), np.array(family.names(), dtype=object)
+    parts = []
+    for cluster in clusters:
+        order = shown[np.argsort(-np.abs(found.scaled[cluster, shown]), kind="stable")]
+        own = family.describe(posterior.profile_draws[:, cluster])[:, order]
+        differences = own.astype(np.float64) - overall[:, order]
+        lower, upper = highest_density_interval(differences, level)
+        scaled = found.scaled[cluster, order]
+        sure = np.where(scaled > 0, found.high[cluster, order], found.low[cluster, order])
+        parts.append(
+            {
+                "cluster": np.full(len(order), cluster),
+                "variable": names[order, 0],
+                "level_name": names[order, 1],
+                "mean": own.mean(axis=0, dtype=np.float64),
+                "whole": overall[:, order].mean(axis=0, dtype=np.float64),
+                "difference": differences.mean(axis=0),
+                "lower": lower,
+                "upper": upper,
+                "interval": np.full(len(order), f"{100 * level:g}% HDI"),
+                "scaled": scaled,
+                "probability": sure,
+                "sets_apart": sure >= PROBABILITY,
+            }
+        )
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def drift_columns(posterior: Posterior, level: float) -> Columns:
     """Return one line per variable: how much the silos differ in it, and where most."""
     own, family = posterior.silo_profiles, posterior.family
@@ -88,7 +122,6 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
         lower, upper, same = np.full((3, len(kappa)), np.nan)
         interval = "point value"
     means = own.probabilities.mean(axis=0, dtype=np.float64)
-    is_level = np.array([bool(variable.levels) for variable in family.variables])
     cluster, column = _most_apart(means, family)
     # in the units of the study, in which numbers can be compared with each other
     gap = np.ptp(means[:, cluster, column], axis=0)
@@ -106,7 +139,7 @@ def drift_columns(posterior: Posterior, level: float) -> Columns:
     columns = {
         "variable": np.array([variable.name for variable in family.variables], dtype=object),
         "same": same,
-        "spread": np.where(is_level, 1, 2) * spread(kappa),
+        "spread": np.where(family.shares()[column], 1, 2) * spread(kappa),
         "kappa": kappa,
         "lower": lower,
         "upper": upper,
@@ -131,9 +164,9 @@ def _most_apart(means: Floats, family: Product) -> tuple[Ints, Ints]:
     ----------
     means : (silo, cluster, parameter), posterior means.
     """
-    shown, found = shown_columns(family), []
+    tells, found = family.tells(), []
     for start, stop in pairwise(family.offsets):
-        columns = start + np.flatnonzero(shown[start:stop])
+        columns = start + np.flatnonzero(tells[start:stop])
         gaps = np.ptp(means[:, :, columns], axis=0)
         cluster, place = np.unravel_index(gaps.argmax(), gaps.shape)
         # where nothing differs, the last one

@@ -13,12 +13,12 @@ import numpy as np
 from silomix.errors import SettingsError, SilomixError
 from silomix.model.metrics import highest_density_interval
 from silomix.model.sentences import check_mapping, listing, one_of, plural
-from silomix.posterior.characterise import MARGIN
-from silomix.posterior.contrasts import contrast_columns, contrast_of, describe_clusters
+from silomix.posterior.characterise import MARGIN, contrast_of, describe_clusters
 from silomix.posterior.frames import (
     Backend,
     Layout,
     by_cluster,
+    contrast_columns,
     drift_columns,
     estimates,
     make_frame,
@@ -315,10 +315,9 @@ class Posterior:
         (135, '90% HDI')
         """
         both = np.concatenate([self.weights[:, :, None], self.parameters], axis=2)
-        names, levels = self.parameter_names, len(self.levels)
-        columns = by_cluster(self, [(None, None), *names]) | estimates(both, level)
-        words = ["probability"] * levels + ["parameter"] * (len(names) - levels)
-        quantity = ["size", *words] * self.n_clusters
+        columns = by_cluster(self, [(None, None), *self.parameter_names]) | estimates(both, level)
+        words = np.where(self.family.shares(), "probability", "parameter")
+        quantity = ["size", *words.tolist()] * self.n_clusters
         first = {"cluster": columns["cluster"], "quantity": quantity}
         return make_frame(first | columns, frame_like, self)
 

@@ -18,7 +18,7 @@ import numpy as np
 from silomix.errors import DataError, DataWarning
 from silomix.kernels.likelihood import RowMembership
 from silomix.model.families.rows import Rows
-from silomix.model.reading import Cells, read_cells, read_table
+from silomix.model.reading import Cells, Table, read_cells, read_table
 from silomix.model.sentences import did_you_mean, quoted
 from silomix.model.table import encode
 from silomix.study.roster import silo_columns
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from silomix.kernels.arrays import Array, Ints, Reals, Singles
-    from silomix.model.reading import Table
     from silomix.model.schema import Shard
     from silomix.posterior.global_posterior import Posterior
 

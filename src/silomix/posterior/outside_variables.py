@@ -1,38 +1,39 @@
-"""Variables that were not clustered: how each cluster differs from the population in them."""
+"""Variables that were not clustered: how clusters differ in them, how membership goes with them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from silomix.errors import DataError, SettingsError
 from silomix.model.metrics import cluster_numbers
 from silomix.model.numbers import NUMBER
-from silomix.model.reading import declared_levels, find_column, read_cells, read_table
+from silomix.model.reading import Table, declared_levels, find_column, read_cells, read_table
 from silomix.model.sentences import ABSENT, at_least, did_you_mean, number, one_of, plural, quoted
 from silomix.model.suspicions import MOST_LEVELS
 from silomix.model.table import encode, load
 from silomix.posterior.frames import Layout, make_frame
-from silomix.posterior.membership import encoded_membership, silo_places
+from silomix.posterior.membership import ELSEWHERE, encoded_membership, silo_places
 from silomix.posterior.outside_estimates import (
     Comparison,
     Target,
     compare_labels,
     compare_memberships,
+    fit_multinomial,
+    pooled_error,
 )
 from silomix.study.validation import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     import narwhals as nw
     from numpy.typing import ArrayLike
 
     from silomix.kernels.arrays import Bools, Floats, Ints
-    from silomix.model.reading import Table
     from silomix.posterior.global_posterior import Posterior
 
 Method = Literal["averaged", "labels"]
@@ -226,6 +227,97 @@ def compare_outside(
         missing=missing,
         draws=used,
     )
+
+
+def regress_membership(
+    posterior: Posterior,
+    table: Table,
+    covariates: Columns,
+    *,
+    reference: int = 0,
+    draws: int = DRAWS,
+    level: float = 0.95,
+    threads: int | None = None,
+) -> Any:
+    """Return how the odds of being in a cluster depend on covariates, such as age or sex.
+
+    A multinomial logistic regression that allows for rows whose cluster is not sure, in several
+    draws of the posterior, pooled. It is right if the clusters are, and if the covariates do not
+    change the clustered variables within a cluster.
+
+    Parameters
+    ----------
+    posterior : whose clusters they are.
+    table : any frame or path with the study's variables and the covariates; a row that lacks a
+        covariate is left out.
+    covariates : as the columns of `compare_outside`. Of levels the first is what the others are
+        compared with, unless one is named.
+    reference : the cluster that the others are compared with.
+    draws : of the posterior, evenly spaced, to pool.
+    level : of each interval.
+    threads : cores to use; all when left out. The result does not depend on it.
+
+    Returns
+    -------
+    frame
+        A line for each cluster but the reference, and covariate: cluster, variable ("intercept" for
+        the constant), level_name, log_odds, se, odds_ratio for one unit more, or for this level
+        instead of the others, with lower, upper and interval, p_value, and the rows used.
+
+    Examples
+    --------
+    >>> rows = table.assign(age=40.0 + 10 * truth.labels + [0, 1, 2, 3] * 100)
+    >>> found = silomix.regress_membership(posterior, rows, ["age"])
+    >>> found.shape, found["variable"].tolist()[:2]
+    ((8, 11), ['intercept', 'age'])
+    """
+    check_level(level)
+    clusters = posterior.n_clusters
+    if clusters < 2 or reference not in range(clusters):
+        raise SettingsError(
+            f"reference is {reference}; give one of two or more, 0 to {clusters - 1}"
+        )
+    frame = read_table(table)
+    targets = read_outside(frame, covariates)
+    found = [list(group) for _, group in groupby(targets, lambda target: target.variable)]
+    check_outside(posterior, [target.variable for target in targets], None)
+    # of three or more levels the first is left out
+    used = [target for group in found for target in group[len(group) > 1 :]]
+    values = np.column_stack([target.values for target in used])
+    known = ~np.isnan(values).any(axis=1)
+    design = np.column_stack([np.ones(known.sum()), values[known]])
+    if len(design) == 0 or np.linalg.matrix_rank(design) < design.shape[1]:
+        raise DataError(
+            "the covariates determine each other, or no row has all of them; leave some out"
+        )
+    # equal weights make memberships proportional to P(x | c)
+    flat = replace(posterior, weights=np.ones_like(posterior.weights) / clusters)
+    count, places = at_least("draws", draws, 2), np.full(len(frame), ELSEWHERE)
+    evidence = memberships_by_draw(flat, frame, places, count, threads)
+    fits = [fit_multinomial(design, each[known], reference) for each in evidence]
+    estimate, within = (np.array(part) for part in zip(*fits, strict=True))
+    error, freedom = pooled_error(estimate, within, np.full_like(estimate, np.inf))
+    middle = estimate.mean(axis=0)
+    half = stdtrit(freedom, 0.5 + level / 2) * error
+    # a constant far from the data may be beyond what floats hold
+    ratio, low, high = (
+        np.exp(np.minimum(x, 700.0)) for x in (middle, middle - half, middle + half)
+    )
+    others = [c for c in range(clusters) if c != reference]
+    columns = {
+        "cluster": np.repeat(others, len(used) + 1),
+        "variable": ["intercept", *(target.variable for target in used)] * len(others),
+        "level_name": [None, *(target.level for target in used)] * len(others),
+        "log_odds": middle,
+        "se": error,
+        "odds_ratio": ratio,
+        "lower": low,
+        "upper": high,
+        "interval": [f"{100 * level:g}% CI"] * len(middle),
+        "p_value": 2 * stdtr(freedom, -np.abs(middle) / error),
+        "rows": np.full(len(middle), len(design)),
+    }
+    return make_frame(columns, None, posterior)
 
 
 def memberships_by_draw(

@@ -11,23 +11,19 @@ there are rows enough. How the silos' own traces mixed matters only where no pol
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from silomix.messages import container
+from silomix.messages import Release, ReleasedDiagnostics, container
 from silomix.model.sentences import listing, plural, spoken
-from silomix.study import digest
+from silomix.study import Study, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from silomix.kernels.arrays import Floats, Reals
-    from silomix.messages import Release, ReleasedDiagnostics
-    from silomix.study import Study
 
 Level = Literal["trust", "care", "distrust"]
 LEVELS: tuple[Level, ...] = ("trust", "care", "distrust")
@@ -214,9 +210,10 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             "polish",
         )
     if full := [name for name, run in silos.items() if run.full >= FULL]:
+        where = f" in {_names(full)}" if len(silos) > 1 else ""
         yield Cause(
             "care",
-            f"every component held rows{_where(full, silos)}: there may be more clusters",
+            f"every component held rows{where}: there may be more clusters",
             "Give twice the components, which takes about twice as long to sample",
         )
     if rows is not None:
@@ -234,11 +231,6 @@ def _causes(diagnostics: PosteriorDiagnostics) -> Iterator[Cause]:
             f"the traces of {_names(doubted)} had not mixed. {verdict}",
             "Give twice the iterations, which takes about twice as long to sample",
         )
-
-
-def _where(found: list[str], silos: Mapping[str, Any]) -> str:
-    """Return " in", and which silos; nothing where there is only one."""
-    return f" in {_names(found)}" if len(silos) > 1 else ""
 
 
 def _names(silos: list[str]) -> str:

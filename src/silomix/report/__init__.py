@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from silomix.report.notebook import notebook_view
-from silomix.report.page import make_report, write_report
+from silomix.report.page import make_report, notebook_view, write_report
 
 __all__ = ["make_report", "notebook_view", "write_report"]

@@ -1,4 +1,4 @@
-"""The page's sections on what is typical of each cluster, and where they lie."""
+"""The page's sections on the clusters: how large and how many, what is typical, where they lie."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 from silomix.errors import SettingsError
 from silomix.model.families import KINDS
 from silomix.model.metrics import INTERVAL, highest_density_interval
-from silomix.model.sentences import amount, number, percent
+from silomix.model.sentences import amount, listing, number, percent, plural
 from silomix.posterior import characterise
-from silomix.posterior.contrasts import describe_clusters
-from silomix.posterior.outside_variables import AGAINST, texts, value
+from silomix.posterior.outside_variables import AGAINST, Outside, texts, value
 from silomix.report.display import (
+    LARGEST,
     Cell,
     Picture,
     Table,
+    apart_class,
+    bar,
     curve,
     from_lines,
     heat_class,
@@ -31,25 +33,124 @@ from silomix.report.run_sections import rows_by_silo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pandas as pd
+
     from silomix.kernels.arrays import Floats, Ints
     from silomix.model.schema import Variable
     from silomix.posterior import Posterior
     from silomix.posterior.characterise import Contrast
+    from silomix.posterior.global_posterior import Assignment
     from silomix.posterior.outside_estimates import Comparison
-    from silomix.posterior.outside_variables import Outside
 
+# Probability from which a row's cluster is called sure.
+SURE = 0.9
+# Probability from which nobody doubts that a cluster is one.
+SETTLED = 0.995
+# Pairs of clusters that are listed: those nearest to being one.
+MOST_PAIRS = 5
 # Levels on each side of a cluster that are listed; others are counted.
 MOST_TRAITS = 10
 # Levels in the heat map: those that differ most between clusters.
 MOST_LINES = 1000
-# Scaled difference from which the colour is the strongest, if any is so large.
-LARGEST = 2.0
 # Numbers on the page: those that differ most between clusters.
 MOST_NUMBERS = 200
 # Numbers whose curves are drawn, likewise.
 MOST_CURVES = 30
 # Places along a curve, and standard deviations that it shows of every cluster.
 PLACES, REACH = 61, 3.0
+
+
+def sizes_frame(posterior: Posterior) -> pd.DataFrame:
+    """Return one line per cluster: its share of all rows, and how many rows are labelled so."""
+    sizes: pd.DataFrame = posterior.cluster_sizes(INTERVAL, frame_like="pandas")
+    if posterior.assignment is not None:
+        rows = np.bincount(posterior.labels, minlength=len(sizes))
+        sizes.insert(list(sizes).index("mean"), "rows", rows)
+    return sizes
+
+
+def sure_rows(rows: Assignment) -> tuple[float, Floats]:
+    """Return the share of rows whose cluster has a probability of `SURE` or more, of all and by it.
+
+    Of clusters, (cluster,), it is among the rows that are labelled so; nan where there are none.
+    """
+    clusters = rows.membership.shape[1]
+    # kept in single precision, to four decimals
+    sure = rows.membership.max(axis=1) > SURE - 1e-5
+    counts = np.bincount(rows.labels, minlength=clusters)
+    with np.errstate(invalid="ignore"):
+        return float(sure.mean()), np.bincount(rows.labels, sure, clusters) / counts
+
+
+def sizes_table(posterior: Posterior) -> Table:
+    """Return the clusters' shares of all rows, with intervals and, where known, rows."""
+    sizes, silo_rows = sizes_frame(posterior), rows_by_silo(posterior)
+    match, names = posterior.correspondence, posterior.cluster_names
+    near: list[list[str]] = [[] for _ in names]
+    for a, b, *_ in characterise.nearly_same(match, posterior.profile_draws, posterior.family):
+        near[a].append(names[b])
+        near[b].append(names[a])
+    scaled = sizes[["mean", "lower", "upper"]] / sizes["upper"].max()
+    intervals = sizes["lower"].map(percent) + " to " + sizes["upper"].map(percent)
+    notes = [f"nearly {listing(others, 3)}" if others else "" for others in near]
+    columns: dict[str, Any] = {"cluster": [*map(Cell, names, [""] * len(names), notes)]}
+    if posterior.assignment is not None:
+        columns["rows labelled"] = sizes["rows"].map("{:,}".format)
+        columns["of them sure"] = [percent(share) for share in sure_rows(posterior.assignment)[1]]
+    columns["share"] = sizes["mean"].map(percent)
+    columns[f"{INTERVAL:.0%} interval"] = intervals
+    if silo_rows is not None:
+        columns["expected rows"] = (sizes["mean"] * sum(silo_rows)).map("{:,.0f}".format)
+    columns[""] = [bar(*line) for line in scaled.to_numpy()]
+    return make_table("Each cluster's share of the rows of all silos", columns)
+
+
+def number_sentences(posterior: Posterior) -> Iterator[str]:
+    """Yield what speaks for this number of clusters, and for one fewer and one more."""
+    match, names = posterior.correspondence, posterior.cluster_names
+    small = int((posterior.weights.mean(axis=0, dtype=np.float64) < characterise.SMALL).sum())
+    many = plural(len(names), "cluster")
+    yield f"{many}, {small or 'none'} of them with less than {characterise.SMALL:.0%} of all rows."
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)
+    for a, b, one, overlap in pairs[:1]:
+        sure = "" if np.isnan(one) else f"the probability that they are one is {one:.2f}, "
+        yield (
+            f"One fewer: clusters {names[a]} and {names[b]} are the closest to being one; {sure}"
+            f"their profiles overlap by {overlap:.2f}."
+        )
+    if match is None or match.confidence is None:
+        yield "One more: the probability that a cluster is really two was not computed."
+        return
+    # a cluster that was found in one piece cannot be two
+    pieces = np.array([[(group == c).sum() for c in range(len(names))] for group in match.groups])
+    together = np.where(pieces.sum(axis=0) > 1, match.cluster_confidence(), 1.0)
+    least = int(together.argmin())
+    if together[least] >= SETTLED:
+        yield "One more: the silos' parts of each cluster clearly belong together."
+    else:
+        split = plural(int((pieces[:, least] > 1).sum()), "silo")
+        yield (
+            f"One more: cluster {names[least]} is the most likely to be two; the probability that "
+            f"the silos' parts of it belong together is {together[least]:.2f}, and {split} found "
+            "it in pieces."
+        )
+
+
+def pairs_table(posterior: Posterior) -> Table:
+    """Return the pairs of clusters that are nearest to being one."""
+    match, names = posterior.correspondence, posterior.cluster_names
+    pairs = characterise.nearest_pairs(match, posterior.profile_draws, posterior.family)[
+        :MOST_PAIRS
+    ]
+    columns: dict[str, Any] = {
+        "clusters": [f"{names[a]} and {names[b]}" for a, b, *_ in pairs],
+        "probability that they are one": [number(one) for _, _, one, _ in pairs],
+        "overlap of their profiles": [f"{overlap:.2f}" for *_, overlap in pairs],
+    }
+    if match is not None:  # silos that told the two apart on their own rows
+        both = [int(match.held[:, [a, b]].all(axis=1).sum()) for a, b, *_ in pairs]
+        columns["silos that found both"] = both
+    return make_table("The pairs of clusters that are closest to being one", columns)
 
 
 def profile_means(posterior: Posterior) -> Floats:
@@ -70,13 +171,13 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
     """
     means = profile_means(posterior)
     found = characterise.traits(contrast, posterior.family)
-    names, family = posterior.parameter_names, posterior.family
+    names, family, shares = posterior.parameter_names, posterior.family, posterior.family.shares()
     variables = np.repeat(np.array(family.variables, dtype=object), family.parameters)
 
     def trait(cluster: int, column: int) -> str:
         variable, word = variables[column], names[column][1]
         mean, scaled = means[cluster, column], number(contrast.scaled[cluster, column], "+.2f")
-        if variable.levels:
+        if shares[column]:
             return f"{variable.name} = {word} ({percent(mean)}, {scaled})"
         return f"{shown_name(variable)} ({word} {amount(mean)}, {scaled})"
 
@@ -86,7 +187,9 @@ def traits_table(posterior: Posterior, contrast: Contrast) -> Table:
             lines.append(f"and {len(columns) - MOST_TRAITS} more")
         return "\n".join(lines) or "nothing specific"
 
-    first = zip(posterior.cluster_names, describe_clusters(posterior, contrast), strict=True)
+    first = zip(
+        posterior.cluster_names, characterise.describe_clusters(posterior, contrast), strict=True
+    )
     both = [(listed(c, high), listed(c, low)) for c, (high, low) in enumerate(found)]
     lines = [(*words, *lists) for words, lists in zip(first, both, strict=True)]
     heads = ("cluster", "in words", "higher than in the whole", "lower than in the whole")
@@ -98,15 +201,15 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
 
     Parameters are those of `traits_table`.
     """
-    order = characterise.likeness_order(contrast, posterior.family)
-    levels = slice(len(posterior.levels))
-    contrast = characterise.Contrast(*(part[..., levels] for part in contrast))
-    draws = posterior.profile_draws[:, :, levels]
+    family, shares = posterior.family, posterior.family.shares()
+    order = characterise.likeness_order(contrast, family)
+    contrast = characterise.Contrast(*(part[..., shares] for part in contrast))
+    draws = posterior.profile_draws[:, :, shares]
     strength = np.abs(contrast.scaled).max(axis=0)
     largest = float(np.clip(strength.max(), 0.5, LARGEST))
     shown = np.sort(np.argsort(-strength, kind="stable")[:MOST_LINES])
     # of two levels, the first mirrors the second, and is shown when asked for
-    first = ~characterise.shown_columns(posterior.family)[levels]
+    first = ~family.tells()[shares]
     sure = np.maximum(contrast.high, contrast.low).max(axis=0) >= characterise.PROBABILITY
     means = draws.mean(axis=0, dtype=np.float64)
     lower, upper = highest_density_interval(draws[:, :, shown], INTERVAL)
@@ -121,7 +224,7 @@ def heat_map(posterior: Posterior, contrast: Contrast) -> dict[str, Any]:
             "kind": f"{'mirror ' if first[column] else ''}{'differs' if sure[column] else ''}",
             "whole": _short(contrast.whole[column]),
             "cells": [
-                (_short(mean), f"{heat_class(mean)} {heat_class((scaled / largest + 1) / 2, 'd')}")
+                (_short(mean), f"{heat_class(mean)} {apart_class(scaled, largest)}")
                 for mean, scaled in both
             ],
         }
@@ -159,11 +262,12 @@ def find_numbers(
     For each, the variable; its parameters in the units of the table, of all rows and then of each
     cluster, (1 + cluster, parameter); and the scaled differences of its means, (cluster,).
     """
-    family, means = posterior.family, np.vstack([contrast.whole, profile_means(posterior)])
+    means = np.vstack([contrast.whole, profile_means(posterior)])
+    family, shares = posterior.family, posterior.family.shares()
     found = [
         (variable, means[:, start:stop], contrast.scaled[:, start])
         for variable, (start, stop) in zip(family.variables, pairwise(family.offsets), strict=True)
-        if variable.kind in KINDS
+        if not shares[start]
     ]
     strength = [-np.abs(scaled).max() for _, _, scaled in found]
     return [found[place] for place in np.sort(np.argsort(strength, kind="stable")[:most])]
@@ -206,7 +310,7 @@ def numbers_table(posterior: Posterior, contrast: Contrast) -> Table:
         family = KINDS[variable.kind]((variable,))
         placed = [0, *(order + 1)]
         means, spreads = parameters[placed, 0], family.spread(parameters)[placed, 0]
-        heat = ["", *(heat_class((apart / LARGEST + 1) / 2, "d") for apart in scaled[order])]
+        heat = ["", *map(apart_class, scaled[order])]
         for mean, sd, colour in zip(means, spreads, heat, strict=True):
             # where the mean is all there is, the spread follows from it
             note = f"sd {amount(sd)}" if len(family.parameter_words) > 1 else ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from markupsafe import Markup
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
-    from rich.console import RenderableType
 
     from silomix.kernels.arrays import Floats, Reals
     from silomix.model.schema import Variable
@@ -39,6 +38,8 @@ WIDTH = 88
 # Okabe and Ito's colours (2008), and as many markers.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 MARKERS = "osD^vP"
+# Scaled difference from which the colour is the strongest, if any is so large.
+LARGEST = 2.0
 # Steps of a scale of the page; there is one colour more.
 STEPS = 20
 # Colours along the scales, evenly spaced: p for shares and d for differences.
@@ -166,6 +167,11 @@ def as_text(view: RenderableType) -> str:
 def heat_class(share: float, view: str = "p") -> str:
     """Return the class of a place from 0 to 1 on a scale of the page; beyond, it is clipped."""
     return f"{view}{round(STEPS * float(np.clip(share, 0.0, 1.0)))}"
+
+
+def apart_class(scaled: float, largest: float = LARGEST) -> str:
+    """Return the class of a scaled difference; beyond the largest it is clipped."""
+    return heat_class((scaled / largest + 1) / 2, "d")
 
 
 def heat_rules(anchors: Sequence[str], view: str, before: str = "") -> str:

@@ -1,4 +1,7 @@
-"""The page: everything in one file, and a content security policy that lets nothing else in."""
+"""A posterior as HTML: the page, and what a notebook shows.
+
+The page has everything in one file, and a content security policy that lets nothing else in.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jinja2
+import numpy as np
+from markupsafe import Markup
 
 from silomix.errors import FileError
 from silomix.model.files import replace_file, writing
-from silomix.posterior.characterise import MARGIN, OVERLAP, PROBABILITY
-from silomix.posterior.contrasts import contrast_of
+from silomix.model.sentences import amount, percent
+from silomix.posterior import characterise
 from silomix.posterior.verdict import sentences
-from silomix.report import cluster_sections, run_sections, size_sections
-from silomix.report.display import DARK, LIGHT, STEPS, heat_rules
+from silomix.report import cluster_sections, run_sections
+from silomix.report.display import DARK, LIGHT, STEPS, apart_class, heat_rules
 
 if TYPE_CHECKING:
     from silomix.posterior import Posterior
     from silomix.posterior.outside_variables import Outside
+
+
+# Levels and numbers that a notebook shows: those that differ most between clusters.
+MOST_LINES = 12
 
 
 def write_report(posterior: Posterior, path: str | Path, *, outside: Outside | None = None) -> Path:
@@ -61,14 +70,11 @@ def make_report(posterior: Posterior, *, outside: Outside | None = None, date: s
     page = environment.get_template("report.html.j2").render(
         posterior=posterior,
         clusters=cluster_sections,
-        sizes=size_sections,
         run=run_sections,
         sentences=sentences,
         steps=STEPS,
-        margin=MARGIN,
-        overlap=OVERLAP,
-        probability=PROBABILITY,
-        contrast=contrast_of(posterior),
+        characterise=characterise,
+        contrast=characterise.contrast_of(posterior),
         outside=outside,
         date=date,
         **_frame(),
@@ -96,3 +102,29 @@ def _frame() -> dict[str, str]:
 def _hashed(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
+
+
+def notebook_view(posterior: Posterior) -> str:
+    """Return HTML: clusters across with their shares, what differs most between them down."""
+    found, means = characterise.contrast_of(posterior), cluster_sections.profile_means(posterior)
+    order, family = characterise.likeness_order(found, posterior.family), posterior.family
+    shown = np.flatnonzero(family.tells())
+    strength = np.abs(found.scaled[:, shown]).max(axis=0)
+    lines = shown[np.argsort(-strength, kind="stable")[:MOST_LINES]]
+    shares = posterior.weights.mean(axis=0, dtype=np.float64)
+
+    def row(tag: str, cells: list[tuple[object, str]]) -> Markup:
+        written = (Markup('<{0} class="{2}">{1}</{0}>').format(tag, *cell) for cell in cells)
+        return Markup("<tr>{}</tr>").format(Markup("").join(written))
+
+    heads = [(f"{posterior.cluster_names[c]} ({percent(shares[c])})", "") for c in order]
+    rows = [row("th", [("cluster (share)", ""), ("whole", ""), *heads])]
+    for column in lines:
+        joint, form = (" = ", percent) if family.shares()[column] else (" ", amount)
+        name = joint.join(posterior.parameter_names[column])
+        heat = map(apart_class, found.scaled[order, column])
+        cells = zip(map(form, means[order, column]), heat, strict=True)
+        rows.append(row("td", [(name, ""), (form(found.whole[column]), ""), *cells]))
+    page = '<div data-view="d"><style>{}</style><p>{}</p><table>{}</table></div>'
+    style, verdict = Markup(heat_rules(LIGHT["d"], "d")), posterior.diagnostics.verdict
+    return str(Markup(page).format(style, verdict, Markup("").join(rows)))

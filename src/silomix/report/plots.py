@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from silomix.errors import DataError, MissingDependency, SettingsError, SilomixError
-from silomix.model.reading import read_table
+from silomix.model.reading import Table, read_table
 from silomix.model.table import encode
 from silomix.posterior import characterise
-from silomix.posterior.characterise import spread
-from silomix.posterior.contrasts import contrast_of
+from silomix.posterior.characterise import contrast_of, spread
 from silomix.report.display import COLOURS, LIGHT, MARKERS, ink
 from silomix.report.run_sections import TRACES, find_traces
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from silomix.kernels.arrays import Floats, Ints
-    from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
 # By the end of a file's name, what to leave out, so that one figure makes one file.
@@ -153,7 +151,7 @@ def profile_heat_map(
             "posterior.profiles() has their means"
         )
     shown, names = _shown(posterior, both_levels=both_levels)
-    shown = shown[shown < len(posterior.levels)]
+    shown = shown[posterior.family.shares()[shown]]
     means = posterior.profile_draws.mean(axis=0, dtype=np.float64)[:, shown].T
     words = ("probability", "Probability of each level")
     return _heat(ax, means, names[: len(shown)], posterior.cluster_names, words)
@@ -181,11 +179,9 @@ def scaled_difference(
 
 def _shown(posterior: Posterior, *, both_levels: bool) -> tuple[Ints, list[str]]:
     """Return the columns of the levels and numbers to show, and their names."""
-    kept, names = characterise.shown_columns(posterior.family), posterior.parameter_names
-    levels = len(posterior.levels)
-    kept[:levels] |= both_levels
-    shown = np.flatnonzero(kept)
-    return shown, [" = ".join(names[i]) if i < levels else " ".join(names[i]) for i in shown]
+    shares, names = posterior.family.shares(), posterior.parameter_names
+    shown = np.flatnonzero(posterior.family.tells() | (shares & both_levels))
+    return shown, [(" = " if shares[i] else " ").join(names[i]) for i in shown]
 
 
 def silo_clusters(posterior: Posterior, ax: Axes | None = None) -> Axes:

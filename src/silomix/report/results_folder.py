@@ -12,15 +12,15 @@ import pandas as pd
 from silomix.errors import DataWarning, SettingsError
 from silomix.model.files import private_folder, replace_file, whole_file, writing
 from silomix.model.metrics import INTERVAL
-from silomix.model.reading import find_column, read_cells, read_table
+from silomix.model.reading import Table, find_column, read_cells, read_table
 from silomix.model.sentences import listing, plural, quoted
 from silomix.model.spreadsheet import for_spreadsheet
 from silomix.model.table import expand
 from silomix.posterior.frames import make_frame
 from silomix.posterior.membership import label_columns, row_silos, to_four_decimals
+from silomix.report.cluster_sections import sizes_frame
 from silomix.report.display import as_text
 from silomix.report.page import write_report
-from silomix.report.size_sections import sizes_frame
 from silomix.report.summary import posterior_view, silo_profiles, silo_sizes, silo_view
 from silomix.study import write_study
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array
     from silomix.model.draws import LocalPosterior
-    from silomix.model.reading import Table
     from silomix.posterior import Posterior
 
 SUMMARY, PAGE, STUDY, SAVED = "summary.txt", "report.html", "study.toml", "posterior.silomix"

@@ -42,11 +42,10 @@ from silomix.report.display import (
 from silomix.study.settings import Aggregation
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
-    from silomix.kernels.arrays import Reals
+    from silomix.kernels.arrays import Floats, Reals
     from silomix.model.draws import SiloWeights
-    from silomix.model.schema import Variable
     from silomix.posterior import Posterior, PosteriorDiagnostics
     from silomix.study import Study
 
@@ -318,39 +317,37 @@ def drift_sentences(posterior: Posterior) -> Iterator[str]:
 def drift_table(posterior: Posterior) -> Table:
     """Return how much the silos differ in each variable, and where most."""
     frame: pd.DataFrame = posterior.drift(INTERVAL, frame_like="pandas")
-    variables = {variable.name: variable for variable in posterior.family.variables}
-    own = [variables[name] for name in frame["variable"]]
+    family, names = posterior.family, posterior.cluster_names
+    variables = {variable.name: variable for variable in family.variables}
+    shares = dict(zip((name for name, _ in family.names()), family.shares(), strict=True))
     draws = len(posterior.silo_profiles.kappa) if posterior.silo_profiles else 0
     # the larger κ, the smaller the spread; a point value has no interval
-    middle, near, far = (spread(frame[k].to_numpy()) for k in ("kappa", "upper", "lower"))
-    scale = max(np.nanmax([middle, far]), 1e-11)
-    kappa = ["κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}" for kappa in frame["kappa"]]
-    # of a level that half of the rows have, in percentage points; of a number, in its sds
-    units = [(100, ".1f", "points") if variable.levels else (2, ".2f", "sd") for variable in own]
-    of_all = "" if posterior.study.table_schema.numbers else ", points"
-    spreads, interval = [], []
-    found = zip(units, middle, near, far, kappa, strict=True)
-    for (size, form, unit), at, low, high, note in found:
-        spreads.append(Cell(f"{size * at:{form}}" + ("" if of_all else f" {unit}"), note=note))
-        interval.append(span(size * low, size * high, form))
-    lines, names = zip(frame.to_dict("records"), own, strict=True), posterior.cluster_names
-    columns = {
-        "variable": map(shown_name, own),
-        "silos alike": [probability(same, draws) for same in frame["same"]],
-        f"spread{of_all}": spreads,
-        f"{INTERVAL:.0%} interval": interval,
-        "": map(bar, middle / scale, near / scale, far / scale),
-        "largest difference between two silos": [_largest(*pair, names) for pair in lines],
-    }
-    return make_table("How much the silos differ in each variable", columns, left=(0, 5))
+    spreads = spread(frame[["kappa", "upper", "lower"]].to_numpy())
+    largest = max(np.nanmax(spreads), 1e-11)
+    of_all = ", points" if family.shares().all() else ""
 
+    def line(found: dict[Hashable, Any], ends: Floats) -> Iterator[object]:
+        variable, kappa = variables[found["variable"]], found["kappa"]
+        # of a level that half of the rows have, in percentage points; of a number, in its sds
+        unit = (
+            (100, ".1f", "points", percent) if shares[variable.name] else (2, ".2f", "sd", amount)
+        )
+        size, form, word, written = unit
+        least = SMALLEST * (1 if shares[variable.name] else 2 * variable.scale)
+        at, low, high = size * ends
+        yield shown_name(variable)
+        yield probability(found["same"], draws)
+        note = "κ ∞" if np.isinf(kappa) else f"κ {kappa:,.3g}"
+        yield Cell(f"{at:{form}}" + ("" if of_all else f" {word}"), note=note)
+        yield span(low, high, form)
+        yield bar(*ends / largest)
+        highest, lowest = (
+            f"{written(found[k])} in {found[f'{k}_silo']}" for k in ("highest", "lowest")
+        )
+        where = f"{found['level_name']} in cluster {names[found['cluster']]}"
+        yield ABSENT if found["difference"] < least else f"{where}: {highest}, {lowest}"
 
-def _largest(line: Mapping[Hashable, Any], variable: Variable, names: Sequence[str]) -> str:
-    """Return where two silos differ most in a variable, from its line of `Posterior.drift`."""
-    written = percent if variable.levels else amount
-    if line["difference"] < SMALLEST * (1.0 if variable.levels else 2 * variable.scale):
-        return ABSENT
-    return (
-        f"{line['level_name']} in cluster {names[line['cluster']]}: {written(line['highest'])} in "
-        f"{line['highest_silo']}, {written(line['lowest'])} in {line['lowest_silo']}"
-    )
+    known = ("variable", "silos alike", f"spread{of_all}", f"{INTERVAL:.0%} interval", "")
+    heads = (*known, "largest difference between two silos")
+    lines = map(line, frame.to_dict("records"), spreads)
+    return from_lines("How much the silos differ in each variable", heads, lines, left=(0, 5))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, group
+from rich.console import Group, RenderableType, group
 from rich.text import Text
 
 from silomix.model.diagnostics import rhat_words
@@ -17,13 +17,12 @@ from silomix.model.sentences import listing, number, plural, span
 from silomix.posterior.frames import estimates
 from silomix.posterior.verdict import sentences
 from silomix.report import run_sections as run
+from silomix.report.cluster_sections import number_sentences, sizes_frame, sizes_table
 from silomix.report.display import as_view, frame_view, from_lines, make_table, printable
-from silomix.report.size_sections import number_sentences, sizes_frame, sizes_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
     from rich.table import Table as TerminalTable
 
     from silomix.kernels.arrays import Floats, Reals

@@ -18,8 +18,7 @@ from silomix.rivals.block_gibbs import (
 from silomix.rivals.consensus import cmc, product, rabinovich
 from silomix.rivals.federation import RivalResult
 from silomix.rivals.fedmerdel import Merging, Search, fedmerdel
-from silomix.rivals.kmeans import fed_kmeans
-from silomix.rivals.kmodes import fed_kmodes
+from silomix.rivals.kmeans_kmodes import fed_kmeans, fed_kmodes
 from silomix.rivals.pooled import LatentClasses, latent_classes, pooled_mcmc
 
 __all__ = [

@@ -19,7 +19,7 @@ from silomix.kernels.arrays import Floats, Ints, Reals
 from silomix.model.families.categorical import one_hot
 from silomix.model.families.dirichlet import log_evidence, sum_by
 from silomix.model.reading import Table, read_table
-from silomix.model.sentences import quoted
+from silomix.model.sentences import at_least, quoted
 from silomix.model.table import load
 from silomix.silo.local import Silo
 from silomix.study import Study, make_study
@@ -119,10 +119,10 @@ class Federation:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Take the time of a stage."""
-        start = time.process_time()
+        """Take the time of a stage, or of a part of it."""
+        start = self.seconds.get(name, 0.0) - time.process_time()
         yield
-        self.seconds[name] = time.process_time() - start
+        self.seconds[name] = start + time.process_time()
 
     def result(self, name: str, weights: Reals, parameters: Reals, *notes: str) -> RivalResult:
         """Return the result of a rival; the labels are those that the silos keep.
@@ -145,6 +145,7 @@ def open_silos(
     threads: int | None = None,
     pooled: bool = False,
     knows: str = "all",
+    own: Mapping[str, int] | None = None,
     unused: Collection[str] = (),
     fixed: dict[str, Any] | None = None,
     **settings: Any,
@@ -156,6 +157,7 @@ def open_silos(
     table, silo, seed, threads : as for `silomix.fit`; without a silo column the table is one silo.
     pooled : whether every row leaves its silo, for one that has them all.
     knows : "categories" or "numbers", if the rival knows no other columns.
+    own : numbers that only the rival has, such as of its clusters, by name, each 1 or more.
     unused, fixed : settings that the rival does not have, all those of some of `STEPS`, or has
         values of its own for.
     settings : `ABOUT` columns, as for `silomix.fit`; and of the study, for what the rival shares
@@ -164,10 +166,12 @@ def open_silos(
     Raises
     ------
     SettingsError
-        When one of the settings is unused or fixed.
+        When one of the settings is unused or fixed, or a number too small.
     DataError
         When the table has columns that the rival does not know.
     """
+    for name, value in (own or {}).items():
+        at_least(name, value, 1)
     fixed, about = fixed or {}, {name: settings.pop(name) for name in ABOUT if name in settings}
     refused = {*fixed, *(name for step in unused for name in STEPS.get(step, (step,)))}
     for name in refused & set(settings):
@@ -186,10 +190,10 @@ def open_silos(
     # no polish follows a rival, and its own paper fixes the number of sweeps
     settings = {"adaptive": False, "polish": 0} | settings | fixed
     study = make_study(shard.schema, names, seed=seed, **settings)
-    own = [
+    parts = [
         Silo(name, place, shard.some(places == place), study) for place, name in enumerate(names)
     ]
-    silos = InProcess(own, threads=cores(threads), handlers={partial: partial.__call__})
+    silos = InProcess(parts, threads=cores(threads), handlers={partial: partial.__call__})
     tally = CountingSilos(silos)
     return Federation(study, silos, tally, places, cores(threads), sent if pooled else tally.sent)
 

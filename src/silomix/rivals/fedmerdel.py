@@ -39,7 +39,7 @@ from silomix.rivals.federation import (
     open_silos,
     points_of,
 )
-from silomix.rivals.kmodes import k_modes
+from silomix.rivals.kmeans_kmodes import k_modes
 from silomix.study.settings import Count, CountFromZero, Positive
 
 if TYPE_CHECKING:

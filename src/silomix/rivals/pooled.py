@@ -9,7 +9,6 @@ import numpy as np
 
 from silomix.kernels.distinct_rows import distinct_rows
 from silomix.model.families.dirichlet import draw_levels, level_totals
-from silomix.model.sentences import at_least
 from silomix.rivals.federation import Points, RivalResult, keep_labels, open_silos, points_of
 from silomix.silo.local import sample_locally
 
@@ -111,10 +110,9 @@ def latent_classes(
     >>> result.weights.shape, round(result.log_likelihood), result.parameters
     ((1, 5), -2233, 84)
     """
-    for name, value in (("classes", classes), ("starts", starts)):
-        at_least(name, value, 1)
+    own, knows = {"classes": classes, "starts": starts}, "categories"
     federation = open_silos(
-        table, silo, pooled=True, knows="categories", unused=settings, **settings
+        table, silo, pooled=True, knows=knows, own=own, unused=settings, **settings
     )
     (everyone,) = federation.silos.silos
     codes, offsets = everyone.shard.codes, everyone.shard.schema.offsets

@@ -24,7 +24,7 @@ from silomix.model.families.family import SMALLEST, Family
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.kernels.arrays import Array, Codes, Floats, Ints, Reals, Rng
+    from silomix.kernels.arrays import Array, Bools, Codes, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules
 
 # stands for zero under a logarithm
@@ -64,6 +64,14 @@ class Categorical(Family):
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and the level of each parameter."""
         return [(variable.name, level) for variable in self.variables for level in variable.levels]
+
+    def tells(self) -> Bools:
+        """Say which levels tell clusters apart: all but the first of two, which mirrors it."""
+        return np.concatenate([np.arange(count) >= (count == 2) for count in self.parameters])
+
+    def shares(self) -> Bools:
+        """Say that all parameters are probabilities: (level,)."""
+        return np.ones(self.parameters.sum(), dtype=np.bool_)
 
     def scaled_difference(self, parameters: Reals, whole: Floats) -> Floats:
         """Return (p − w)/√(w(1 − w)): a difference in standard deviations of having the level.

@@ -89,6 +89,14 @@ class Family(ABC):
     def names(self) -> list[tuple[str, str]]:
         """Return the variable and what it is called of each parameter."""
 
+    def tells(self) -> Bools:
+        """Say which parameters tell clusters apart, the first of each variable: (parameter,)."""
+        return np.concatenate([np.arange(count) == 0 for count in self.parameters])
+
+    def shares(self) -> Bools:
+        """Say which parameters are probabilities, to be read in per cent, none: (parameter,)."""
+        return np.zeros(self.parameters.sum(), dtype=np.bool_)
+
     def describe(self, parameters: Reals) -> Reals:
         """Return the parameters in the units of the table, or of its logarithms: as they came."""
         return parameters

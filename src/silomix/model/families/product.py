@@ -211,6 +211,8 @@ class Product:
                 sums[cluster] = own[some] @ features
         return np.asarray(sums)
 
+    tells = of_blocks(Family.tells)
+    shares = of_blocks(Family.shares)
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
     scaled_difference = of_blocks(Family.scaled_difference, PARAMETER, PARAMETER)

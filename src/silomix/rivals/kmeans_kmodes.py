@@ -1,0 +1,435 @@
+"""Federated k-means and k-modes: silos send centres, the coordinator clusters these.
+
+K-means sends sums and counts. A point is a row, or a silo's cluster; both are cells that were added
+up, (point, variable), and how many of them there were: a missing cell weighs nothing. Cells are
+over the standard deviation of all silos' cells, so that variables count alike.
+
+K-modes (Huang, 1998) sends modes and sizes. It has the simple matching distance, and the most
+frequent levels as the centre of a cluster. A mode is worked with as cells, (mode, level), and
+travels as codes, (mode, variable).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from silomix.errors import SettingsError
+from silomix.model.families.dirichlet import sum_by
+from silomix.model.families.rows import Rows
+from silomix.rivals.federation import keep_labels, open_silos, points_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from silomix.kernels.arrays import Array, Floats, Ints, Rng
+    from silomix.model.reading import Table
+    from silomix.model.schema import Shard
+    from silomix.rivals.federation import Federation, Points, RivalResult
+    from silomix.silo.local import Silo
+
+MEANS, MODES = 0x6B6D65, 0x6B6D6F  # random streams
+SILO, SERVER = 0, 1  # and branches of them
+FEWEST = 2  # a silo does not send the centre of fewer rows
+SERVER_PASSES = 100
+# Means that differ by less, in standard deviations, are the same.
+DECIMALS = 6
+
+
+class Sums(NamedTuple):
+    """Points: what their cells add up to, and how many cells; both (point, variable)."""
+
+    total: Floats
+    known: Floats
+
+
+class Moments(NamedTuple):
+    """How many cells a silo has of each variable, and the sums of them and of their squares."""
+
+    known: Floats
+    total: Floats
+    squares: Floats
+
+
+class LocalModes(NamedTuple):
+    """A silo's modes, (mode, variable), and their rows, (mode,)."""
+
+    modes: Ints
+    sizes: Ints
+
+
+class NearCentres(NamedTuple):
+    """Rows of a silo near each centre, (centre,), and what they add up to, (centre, statistic)."""
+
+    sizes: Ints
+    statistics: Array
+
+
+class Steps(NamedTuple):
+    """What the two do differently.
+
+    Attributes
+    ----------
+    stream : of random numbers.
+    update : asked of each silo, with the number of the round and the centres, None at first.
+    climb : clusters what the silos answer, once: (cost, centres), of the fields of their answers,
+        the number of clusters and a generator.
+    nearest : a silo's nearest centre of each row: (row,).
+    """
+
+    stream: int
+    update: Callable[..., Any]
+    climb: Callable[..., tuple[float, Array]]
+    nearest: Callable[..., Ints]
+
+
+def fed_kmeans(
+    table: Table,
+    silo: str | None = None,
+    *,
+    clusters: int,
+    rounds: int = 20,
+    restarts: int = 10,
+    **settings: Any,
+) -> RivalResult:
+    """Cluster rows of numbers by federated k-means with a known number of clusters.
+
+    Garst and Reinders (2025), with one more server update at the end, as `fed_kmodes` has it. A
+    silo starts by k-means++ (Arthur and Vassilvitskii, 2007) on its rows; then in each round it
+    assigns its rows to the global centres, forgets those that got none, updates the others once,
+    and sends sums and counts, but none of fewer than two rows. The server clusters the means of all
+    silos, weighted by their rows, from fresh starts each time. Rounds end when the global centres
+    repeat.
+
+    Weights are the proportions of the final clusters, parameters their means and standard
+    deviations: one draw, with no statement of uncertainty.
+
+    Parameters
+    ----------
+    table, silo : as for `silomix.fit`; without a silo column the table is one silo.
+    clusters : how many there are.
+    rounds : the most.
+    restarts : random starts of the server's clustering; the smallest cost wins.
+    settings : seed, threads, variables, kinds, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> numbers, _ = silomix.simulate("homogeneous", rows=400, seed=1, variables="gaussian")
+    >>> result = silomix.rivals.fed_kmeans(numbers, "silo", clusters=5, seed=1)
+    >>> result.n_clusters
+    5
+    """
+    own = {"clusters": clusters, "rounds": rounds, "restarts": restarts}
+    federation = open_silos(table, silo, knows="numbers", unused=settings, own=own, **settings)
+    with federation.stage("rounds"):
+        scales = standard_deviations(federation.ask(partial(measure)))
+    update, nearest = partial(update_means, clusters, scales), partial(nearest_means, scales)
+    steps = Steps(MEANS, update, climb_means, nearest)
+    return _federate("fed_kmeans", federation, steps, **own)
+
+
+def fed_kmodes(
+    table: Table,
+    silo: str | None = None,
+    *,
+    clusters: int,
+    rounds: int = 20,
+    restarts: int = 10,
+    **settings: Any,
+) -> RivalResult:
+    """Cluster rows by federated k-modes with a known number of clusters.
+
+    Federated k-means (Garst and Reinders, 2025) with simple matching in place of the Euclidean
+    distance and modes in place of means, and one more server update at the end, as in Fendler et
+    al. (2026), section 5.4. A silo starts from rows drawn at random; then in each round it assigns
+    its rows to the global modes, forgets those that got none, updates the others once, and sends
+    modes and sizes, but none of fewer than two rows. The server clusters the modes of all silos,
+    weighted by size,
+
+        min Σ_j S_j d(m_j, M_a(j)),
+
+    from fresh random starts each time. Rounds end when the global modes repeat. (The published
+    code has a fixed number of rounds, and never aggregates the silos' last update.)
+
+    Silos often send equal modes; with fewer distinct ones than `clusters` there are fewer
+    clusters. Weights and probabilities are the proportions in the final clusters: one draw, with
+    no statement of uncertainty.
+
+    Parameters
+    ----------
+    table, silo : as for `silomix.fit`; without a silo column the table is one silo.
+    clusters : how many there are.
+    rounds : the most.
+    restarts : random starts of the server's clustering; the smallest cost wins.
+    settings : seed, threads, variables, missing, as for `silomix.fit`.
+
+    Examples
+    --------
+    >>> result = silomix.rivals.fed_kmodes(table, "silo", clusters=5, seed=1)
+    >>> result.n_clusters
+    5
+    """
+    own = {"clusters": clusters, "rounds": rounds, "restarts": restarts}
+    federation = open_silos(table, silo, knows="categories", unused=settings, own=own, **settings)
+    climb = partial(climb_modes, federation.study.table_schema.offsets)
+    steps = Steps(MODES, partial(update_modes_locally, clusters), climb, nearest_modes)
+    return _federate("fed_kmodes", federation, steps, **own)
+
+
+def _federate(
+    name: str, federation: Federation, steps: Steps, clusters: int, rounds: int, restarts: int
+) -> RivalResult:
+    """Run the rounds, then assign the rows."""
+    family = federation.study.pooled_model.family
+    with federation.stage("rounds"):
+        centres, done = exchange(federation, steps, clusters, rounds, restarts)
+    with federation.stage("assign"):
+        found: list[NearCentres] = federation.ask(partial(assign, steps.nearest, centres))
+    sizes, sums = (np.add.reduce(part, dtype=np.float64) for part in zip(*found, strict=True))
+    parameters = family.from_moments(family.means(sums)[0])
+    weights = sizes / sizes.sum()
+    return federation.result(name, weights[None], parameters[None], f"Rounds: {done}.")
+
+
+def exchange(
+    federation: Federation, steps: Steps, clusters: int, rounds: int, restarts: int
+) -> tuple[Array, int]:
+    """Run the rounds; return the global centres, (centre, variable), and how many it took."""
+    centres, seen, number = None, set[bytes](), 0
+    while True:
+        found = federation.ask(partial(steps.update, number, centres))
+        rng = np.random.default_rng([federation.study.seed, steps.stream, SERVER, number])
+        centres = cluster_centres(found, steps.climb, clusters, restarts, rng)
+        if number == rounds or centres.tobytes() in seen:
+            return centres, number
+        seen.add(centres.tobytes())
+        number += 1
+
+
+def cluster_centres(
+    found: Sequence[Any],
+    climb: Callable[..., tuple[float, Array]],
+    clusters: int,
+    restarts: int,
+    rng: Rng,
+) -> Array:
+    """Return the cheapest centres of the silos' centres, weighted by rows, in order.
+
+    Returns
+    -------
+    (centre, variable); at most `clusters`.
+    """
+    points = [np.concatenate(part) for part in zip(*found, strict=True)]
+    if not len(points[0]):
+        raise SettingsError(
+            f"no silo has {FEWEST} rows in one of {clusters} clusters; ask for fewer"
+        )
+    tried = [climb(*points, clusters, rng) for _ in range(restarts)]
+    return np.unique(min(tried, key=itemgetter(0))[1], axis=0)
+
+
+def assign(nearest: Callable[..., Ints], centres: Array, silo: Silo) -> NearCentres:
+    """Have a silo keep its rows' nearest centres, and add the rows up."""
+    labels = nearest(centres, silo)
+    rows = Rows(silo.shard, silo.study.pooled_model.family)
+    sums = rows.sum_statistics(labels, len(centres))
+    return NearCentres(keep_labels(silo, labels, len(centres)), sums)
+
+
+def measure(silo: Silo) -> Moments:
+    """Return what a silo's cells add up to, variable by variable."""
+    total, known = rows_of(silo.shard, np.ones(len(silo.shard.schema.variables)))
+    return Moments(*(part.sum(axis=0) for part in (known, total, np.square(total))))
+
+
+def standard_deviations(moments: Sequence[Moments]) -> Floats:
+    """Return those of all silos' cells, 1 where all are the same: (variable,)."""
+    known, total, squares = (np.sum(part, axis=0) for part in zip(*moments, strict=True))
+    rows = np.maximum(known, 1.0)
+    variance = squares / rows - np.square(total / rows)
+    return np.sqrt(np.where(variance > 0, variance, 1.0))
+
+
+def rows_of(shard: Shard, scales: Floats) -> Sums:
+    """Return rows as points, each variable's cells over its scale."""
+    cells = np.concatenate(shard.cells, axis=1) / scales
+    known = ~np.isnan(cells)
+    return Sums(np.where(known, cells, 0.0), known.astype(np.float64))
+
+
+def add_up(points: Sums, labels: Ints, clusters: int) -> Sums:
+    """Return clusters of points as points."""
+    return Sums(*(sum_by(labels, part, clusters) for part in points))
+
+
+def means_of(points: Sums) -> Floats:
+    """Return the means of points, 0 of no cell: (point, variable)."""
+    return points.total / np.maximum(points.known, 1.0)
+
+
+def distances(points: Sums, centres: Floats) -> Floats:
+    """Return Σ n (x − c)² over the cells that are known: (point, centre)."""
+    squares = (points.total * means_of(points)).sum(axis=1)
+    return squares[:, None] - 2 * points.total @ centres.T + points.known @ np.square(centres).T
+
+
+def spread_start(points: Sums, clusters: int, rng: Rng) -> Floats:
+    """Return k-means++ starts, each drawn in proportion to its distance from those before.
+
+    Where fewer points than `clusters` are apart, there are as many starts as those.
+    """
+    means, chance = means_of(points), points.known.sum(axis=1)
+    centres = np.empty((0, means.shape[1]))
+    while len(centres) < clusters and chance.sum() > 0:
+        drawn = rng.choice(len(means), p=chance / chance.sum())
+        centres = np.append(centres, means[[drawn]], axis=0)
+        chance = np.maximum(distances(points, centres).min(axis=1), 0.0)
+        chance[chance < 10.0**-DECIMALS] = 0.0
+    return centres
+
+
+def k_means(points: Sums, centres: Floats, passes: int) -> Floats:
+    """Return the centres after so many passes, or when nothing moves; one without points stays."""
+    labels = None
+    for _ in range(passes):
+        moved = distances(points, centres).argmin(axis=1)
+        if labels is not None and (moved == labels).all():
+            break
+        labels, sums = moved, add_up(points, moved, len(centres))
+        centres = np.where(sums.known > 0, means_of(sums), centres)
+    return centres
+
+
+def climb_means(total: Floats, known: Floats, clusters: int, rng: Rng) -> tuple[float, Floats]:
+    """Cluster points from one start; return Σ n (x − c)² but for what all starts share, and c."""
+    points = Sums(total, known)
+    centres = k_means(points, spread_start(points, clusters, rng), SERVER_PASSES)
+    return float(distances(points, centres).min(axis=1).sum()), np.round(centres, DECIMALS)
+
+
+def update_means(
+    clusters: int, scales: Floats, number: int, centres: Floats | None, silo: Silo
+) -> Sums:
+    """Return the clusters of a silo's own rows after one update.
+
+    Parameters
+    ----------
+    clusters : how many to begin with when `centres` is None.
+    scales : (variable,)
+    number : of the round, for the randomness.
+    centres : (centre, variable), the global ones to begin with; None to begin with rows.
+    """
+    points = rows_of(silo.shard, scales)
+    if centres is None:
+        rng = np.random.default_rng([silo.study.seed, MEANS, SILO, silo.place, number])
+        own = spread_start(points, clusters, rng)
+    else:
+        own = centres[np.unique(distances(points, centres).argmin(axis=1))]
+    labels = distances(points, k_means(points, own, 1)).argmin(axis=1)
+    sums, enough = add_up(points, labels, len(own)), np.bincount(labels, minlength=len(own))
+    return Sums(*(part[enough >= FEWEST] for part in sums))
+
+
+def nearest_means(scales: Floats, centres: Floats, silo: Silo) -> Ints:
+    """Return the nearest centre, of (centre, variable), of a silo's rows: (row,)."""
+    return distances(rows_of(silo.shard, scales), centres).argmin(axis=1)
+
+
+def climb_modes(
+    offsets: Ints, modes: Ints, sizes: Ints, clusters: int, rng: Rng
+) -> tuple[float, Ints]:
+    """Cluster modes, weighted by size, from one start; return the cost and the new modes."""
+    points = points_of(modes, offsets, sizes)
+    _, found = k_modes(points, clusters, SERVER_PASSES, rng)
+    return cost(points, found), codes_of(found, offsets)
+
+
+def cost(points: Points, modes: Floats) -> float:
+    """Return Σ_j S_j d(m_j, nearest mode), d the number of known cells that differ."""
+    known = points.cells.sum(axis=1)
+    return float(points.counts @ (known - (points.cells @ modes.T).max(axis=1)))
+
+
+def codes_of(modes: Floats, offsets: Ints) -> Ints:
+    """Return the level codes of modes given as cells: (mode, variable)."""
+    parts = np.split(modes, offsets[1:-1], axis=1)
+    return np.stack([part.argmax(axis=1) for part in parts], axis=1)
+
+
+def k_modes(points: Points, clusters: int, passes: int, rng: Rng) -> tuple[Ints, Floats]:
+    """Cluster from distinct points drawn at random, until nothing moves or for so many passes.
+
+    With fewer distinct points than `clusters`, there are as many clusters as those.
+
+    Returns
+    -------
+    labels : (point,); modes : (cluster, level), as cells.
+    """
+    distinct = np.unique(points.cells, axis=0)
+    modes = distinct[rng.permutation(len(distinct))[:clusters]]
+    labels = nearest_mode(points, modes, rng)
+    for _ in range(passes):
+        modes = update_modes(points, labels, modes, rng)
+        moved = nearest_mode(points, modes, rng, labels)
+        if (moved == labels).all():
+            break
+        labels = moved
+    return labels, modes
+
+
+def nearest_mode(points: Points, modes: Floats, rng: Rng, current: Ints | None = None) -> Ints:
+    """Return the nearest mode of each point: (point,).
+
+    Of equally near ones, the point's current one if it is among them, else one at random. A
+    missing cell is as far from every mode.
+    """
+    # matches are whole numbers, so less than one half decides among equals and nothing else
+    matches = points.cells @ modes.T
+    near = matches + rng.random(matches.shape) / 2
+    if current is not None:
+        near[np.arange(len(near)), current] += 0.5
+    return near.argmax(axis=1)
+
+
+def update_modes(points: Points, labels: Ints, modes: Floats, rng: Rng) -> Floats:
+    """Return the most frequent levels of each cluster, at random of equally frequent ones.
+
+    A cluster without points keeps its mode.
+    """
+    counts = sum_by(labels, points.cells * points.counts[:, None], len(modes))
+    codes = codes_of(counts + rng.random(counts.shape) / 2, points.offsets)
+    empty = np.bincount(labels, minlength=len(modes)) == 0
+    return np.where(empty[:, None], modes, points_of(codes, points.offsets).cells)
+
+
+def update_modes_locally(clusters: int, number: int, modes: Ints | None, silo: Silo) -> LocalModes:
+    """Return the modes of a silo's own rows after one update.
+
+    Parameters
+    ----------
+    clusters : how many to begin with when `modes` is None.
+    number : of the round, for the randomness.
+    modes : (mode, variable), the global modes to begin with; None to begin with rows drawn at
+        random.
+    """
+    points = points_of(silo.shard.codes, silo.shard.schema.offsets)
+    rng = np.random.default_rng([silo.study.seed, MODES, SILO, silo.place, number])
+    if modes is None:
+        _, own = k_modes(points, clusters, 0, rng)
+    else:
+        received = points_of(modes, points.offsets).cells
+        own = received[np.unique(nearest_mode(points, received, rng))]
+    own = update_modes(points, nearest_mode(points, own, rng), own, rng)
+    sizes = np.bincount(nearest_mode(points, own, rng), minlength=len(own))
+    enough = sizes >= FEWEST
+    return LocalModes(codes_of(own[enough], points.offsets), sizes[enough])
+
+
+def nearest_modes(modes: Ints, silo: Silo) -> Ints:
+    """Return the nearest of the modes, (mode, variable), of a silo's rows: (row,)."""
+    points = points_of(silo.shard.codes, silo.shard.schema.offsets)
+    rng = np.random.default_rng([silo.study.seed, MODES, SILO, silo.place])
+    return nearest_mode(points, points_of(modes, points.offsets).cells, rng)
