@@ -11,24 +11,11 @@ from scipy.special import betaln, gammaln
 from silomix.model.families.family import SMALLEST
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from silomix.kernels.arrays import Array, Floats, Rng
+    from silomix.kernels.arrays import Floats, Rng
 
 # Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
 DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
 POINTS = len(DISPERSIONS)
-
-
-def split(columns: Array, size: int) -> Floats:
-    """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
-    return columns.astype(np.float64).reshape(*columns.shape[:-1], columns.shape[-1] // size, size)
-
-
-def join(first: Sequence[Floats], points: Floats) -> Floats:
-    """Return columns of numbers, each (..., variable), and of points, (..., variable, point)."""
-    both = np.concatenate([np.stack(first, axis=-1), points], axis=-1)
-    return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
 
 def log_rising(x: Floats) -> Floats:

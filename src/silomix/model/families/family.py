@@ -32,7 +32,7 @@ import numpy as np
 from silomix.kernels.dirichlet_multinomial import GRID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
     from silomix.model.families.rounded import Rounded, Rules, Said
@@ -54,6 +54,17 @@ def flat(*parts: Array) -> Floats:
     for place, part in enumerate(parts):
         columns[..., place::size] = part
     return columns
+
+
+def split(columns: Array, size: int) -> Floats:
+    """Return columns (..., column) by variable, which has `size` of them: (..., variable, own)."""
+    return columns.astype(np.float64).reshape(*columns.shape[:-1], columns.shape[-1] // size, size)
+
+
+def join(first: Sequence[Floats], others: Floats) -> Floats:
+    """Return columns of numbers, each (..., variable), and of others, (..., variable, own)."""
+    both = np.concatenate([np.stack(first, axis=-1), others], axis=-1)
+    return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
 
 @dataclass(frozen=True)

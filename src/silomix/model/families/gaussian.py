@@ -33,7 +33,7 @@ from silomix.model.families.rounded import SAME
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from silomix.kernels.arrays import Bools, Floats, Reals, Rng
+    from silomix.kernels.arrays import Floats, Reals, Rng
 
 PRIOR = (0.0, 0.01, 1.5, 0.25)
 # of a posterior: sums of squares are differences, and may come out below zero
@@ -72,8 +72,7 @@ class Gaussian(NumberFamily):
     def describe(self, parameters: Reals) -> Floats:
         """Return mean and sd in the units of the table, or of its logarithms."""
         m, s = by_variable(parameters, 2)
-        scales = np.array([variable.scale for variable in self.variables])
-        return flat(m * scales + self.locations, s * scales)
+        return flat(m * self.scales + self.locations, s * self.scales)
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and the sd within clusters: (draw, parameter)."""
@@ -88,10 +87,10 @@ class Gaussian(NumberFamily):
 
     def log_base(self, cells: Floats) -> Floats:
         """Return what log p(x) has beside T · η: the change of units and of logarithms, (row,)."""
-        scales = np.array([variable.scale for variable in self.variables])
         logs = np.array([variable.transform == "log" for variable in self.variables])
         # p(x) = p(ln x) / x, and ln x is the cell in the table's units
-        jacobian = np.where(logs, cells * scales + self.locations, 0.0) + np.log(scales)
+        jacobian = np.where(logs, cells * self.scales + self.locations, 0.0)
+        jacobian = jacobian + np.log(self.scales)
         return -np.where(np.isnan(cells), 0.0, jacobian).sum(axis=1)
 
     def natural(self, parameters: Reals) -> Floats:
@@ -222,12 +221,6 @@ class Gaussian(NumberFamily):
         _, s = by_variable(parameters, 2)
         return "" if (s > 0).all() else "has standard deviations that are not positive"
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        one, x, square = by_variable(mean, 3)
-        fits = (one == 1).all() and (square >= x * x * (1 - 1e-9)).all()
-        return "" if fits else "has means and mean squares that no numbers have"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         (m, s), (k, t) = by_variable(one, 2), by_variable(other, 2)
@@ -307,20 +300,11 @@ class Gaussian(NumberFamily):
         """Return `BOUND` on both sides of the location: each (variable,)."""
         return np.full(len(self.variables), -BOUND), np.full(len(self.variables), BOUND)
 
-    def reach(self) -> Floats:
-        """Return how far one row can move Σx and Σx² of winsorised cells: (variable, sum)."""
-        return np.tile([2.0 * BOUND, BOUND * BOUND], (len(self.variables), 1))
-
     def least_units(self, units: Floats, per_step: Floats) -> Floats:
         """Return Σx and Σx² in steps, (..., variable, sum), Σx² raised to the smallest spread."""
         x = units[..., 0] / per_step[..., 0]
         least = np.ceil((x * x + SMALLEST_SPREAD**2) * per_step[..., 1] - SAME)
         return np.stack([units[..., 0], np.maximum(units[..., 1], least)], axis=-1)
-
-    def in_reach(self, units: Floats, per_step: Floats) -> Bools:
-        """Tell which sums in steps winsorised cells can have: (..., variable, sum)."""
-        most = np.rint(np.array([BOUND, BOUND * BOUND]) * per_step)
-        return np.abs(units) <= self.least_units(most, per_step)
 
     def log_sums(self, means: Floats, rows: Floats) -> Floats:
         """Return the log density of rows with these means of x and x², but for T · η."""

@@ -55,13 +55,8 @@ MOST_CORRELATED = 0.9999
 RIDGE = 0.01
 
 
-class FullGaussian(ExactFamily):
+class FullGaussian(ExactFamily, Gaussian):
     """A block of jointly normal variables: see `silomix.model.families.family.Family`."""
-
-    units = "scaled"
-    support = "all"
-    parameter_words = ("mean", "sd")
-    log_base = Gaussian.log_base
 
     @property
     def size(self) -> int:
@@ -124,8 +119,8 @@ class FullGaussian(ExactFamily):
     def describe(self, parameters: Reals) -> Floats:
         """Return means and sds in the units of the table; correlations have none."""
         m, s, correlations, _ = self._matrices(parameters)
-        scales = np.array([variable.scale for variable in self.variables])
-        return pack(m * scales + self.locations, with_diagonal(correlations, s * scales))
+        means = m * self.scales + self.locations
+        return pack(means, with_diagonal(correlations, s * self.scales))
 
     def whole(self, parameters: Reals, weights: Reals) -> Floats:
         """Return the means over all rows, and sds and correlations within clusters."""
@@ -209,10 +204,6 @@ class FullGaussian(ExactFamily):
         _, mean, squares = self._sums(moments)
         return self._parameters(mean, positive(squares - outer(mean)))
 
-    def inside(self, parameters: Floats) -> Floats:
-        """Return the parameters: averages of sds and of correlation matrices are such again."""
-        return parameters
-
     def prior(self) -> Floats:
         """Return the numbers of the prior: (posterior number,)."""
         m0, l0, a0, b0 = (np.full(self.size, number) for number in PRIOR)
@@ -276,10 +267,6 @@ class FullGaussian(ExactFamily):
         linear = np.einsum("...ij,...j->...i", precision, m)
         return pack(self._in_column(-0.5 * square), linear, -precision * halves(self.size))
 
-    def known(self, statistics: Array) -> Floats:
-        """Return how many rows have a cell: (..., variable), those with all cells or drawn ones."""
-        return np.repeat(statistics[..., :1], self.size, axis=-1)
-
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: differences of such sums need not be."""
         n, total, squares = self._sums(statistics)
@@ -305,12 +292,6 @@ class FullGaussian(ExactFamily):
         x = mean * (l0 + n) / n
         scatter = scale - scale0 + (l0 + n)[..., None] * outer(mean) - n[..., None] * outer(x)
         return pack(n + 0.0 * x, n * x, positive(scatter) + n[..., None] * outer(x))
-
-    def means(self, statistics: Floats) -> tuple[Floats, Floats]:
-        """Return the mean statistics of a row, those of the prior for none, and of how many."""
-        n = self._sums(statistics)[0][..., None]
-        rows = np.where(n > 0, n, 1.0)
-        return np.where(n > 0, statistics / rows, self.nothing()), n + np.zeros(self.size)
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
@@ -391,14 +372,6 @@ class FullGaussian(ExactFamily):
             return "has correlations beyond one"
         fits = not together or (np.linalg.eigvalsh(correlations) > 0).all()
         return "" if fits else "has correlations that no numbers have"
-
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        ones, x, squares = unpack(mean, 2, self.size)
-        largest = np.maximum(np.abs(squares).max(axis=(-1, -2)), 1.0)
-        least = np.linalg.eigvalsh(squares - outer(x))[..., 0]
-        fits = (ones == 1).all() and (least >= -1e-6 * largest).all()
-        return "" if fits else "has means and mean squares that no numbers have"
 
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""

@@ -31,8 +31,8 @@ from scipy.special import betaincinv, digamma, gammaincinv, logsumexp, softmax
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
 from silomix.model.families import dispersion
-from silomix.model.families.dispersion import DISPERSIONS, POINTS, join, log1p_over, log_normaliser
-from silomix.model.families.family import SMALLEST, by_variable, flat
+from silomix.model.families.dispersion import DISPERSIONS, POINTS, log1p_over, log_normaliser
+from silomix.model.families.family import SMALLEST, by_variable, flat, join, split
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 
@@ -57,12 +57,12 @@ class NegativeBinomial(ExactFamily):
 
     def _sums(self, statistics: Array) -> tuple[Floats, Floats, Floats]:
         """Return n, Σx, (..., variable), and ΣL: (..., variable, point), 0 at α = 0."""
-        sums = dispersion.split(statistics, POINTS + 1)
+        sums = split(statistics, POINTS + 1)
         return sums[..., 0], sums[..., 1], sums[..., 1:] * (DISPERSIONS > 0)
 
     def _numbers(self, posterior: Reals) -> tuple[Floats, Floats, Floats, Floats]:
         """Return shape, rate, whether gamma, and log probabilities: (..., variable, point)."""
-        numbers = dispersion.split(posterior, POINTS + 3)
+        numbers = split(posterior, POINTS + 3)
         return numbers[..., 0], numbers[..., 1], numbers[..., 2], numbers[..., 3:]
 
     def _parameters(self, parameters: Reals) -> tuple[Floats, Floats]:
@@ -94,7 +94,7 @@ class NegativeBinomial(ExactFamily):
     def _log_masses(self, parameters: Reals) -> Floats:
         """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
         worth, features = dispersion.some_counts()
-        return dispersion.split(self.natural(parameters), POINTS + 1) @ features.T + worth
+        return split(self.natural(parameters), POINTS + 1) @ features.T + worth
 
     def moments(self, parameters: Reals) -> Floats:
         """Return E T(x), that of L by a sum over some counts: (..., statistic)."""
@@ -245,13 +245,6 @@ class NegativeBinomial(ExactFamily):
         alpha = np.expm1(ROOT_8 * log) / (1.0 + self.locations)
         return flat(np.maximum(root, 0.0) ** 2, np.clip(alpha, 0.0, DISPERSIONS[-1]))
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        near = np.allclose(self.valid(mean), mean, rtol=1e-6, atol=1e-9)
-        return (
-            "" if near and (self.known(mean) == 1).all() else f"has means that no {self.word} have"
-        )
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable)."""
         logs = 0.5 * (self._log_masses(one) + self._log_masses(other))
@@ -305,10 +298,6 @@ class NegativeBinomial(ExactFamily):
         drifts, k = drifting(kappa[:, None, :])
         own = dispersion.draw_means(k * m + total, k + n, alpha, rng)
         return flat(np.where(drifts, own, m), alpha)
-
-    def near(self, statistics: Floats) -> Floats:
-        """Return the medians given the prior: (..., parameter)."""
-        return self.medians(self.posterior(statistics))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviation of the counts: (..., variable)."""

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from silomix.kernels.arrays import Array, Bools, Floats, Ints, Reals, Rng
-    from silomix.model.families.rounded import Rules, Said
+    from silomix.model.families.rounded import Said
     from silomix.model.schema import Shard, Variable
 
-# what the last axis of an argument is; and one that every block gets as it is
-VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS = range(5)
+# what the last axis of an argument is; one that every block gets as it is; and a shard
+VARIABLE, PARAMETER, STATISTIC, NUMBER, AS_IT_IS, CELLS = range(6)
 
 # steps of EM that sums of hidden rows take; each leaves about 0.4 of the way to go
 SETTLING = 8
@@ -49,6 +49,23 @@ def first_problem(parts: Sequence[str]) -> Any:
     return next(filter(None, parts), "")
 
 
+def one_list(parts: Sequence[Any]) -> Any:
+    """Return the blocks' lists one after the other."""
+    return list(chain(*parts))
+
+
+def one_prior(parts: Sequence[tuple[float, float, Any]]) -> Any:
+    """Return the sums of the blocks' log densities, and their gradients side by side."""
+    constant, value, slopes = zip(*parts, strict=True)
+    return sum(constant), sum(value), side_by_side(slopes)
+
+
+def one_release(parts: Sequence[Rounded]) -> Any:
+    """Return what may leave of all blocks, and what the rules did to them in turn."""
+    mean, worth, deeds = zip(*parts, strict=True)
+    return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
+
+
 def of_blocks(
     method: Callable[Concatenate[Any, P], R],
     *axes: int,
@@ -66,6 +83,13 @@ def of_blocks(
 
     call.__doc__ = method.__doc__
     return call
+
+
+def of_rows(
+    method: Callable[..., R], *axes: int, join: Callable[[Any], Any] = side_by_side
+) -> Callable[..., R]:
+    """Return such a method that takes a shard, where a block's takes its cells."""
+    return of_blocks(method, CELLS, *axes, join=join)
 
 
 @dataclass(frozen=True)
@@ -138,16 +162,15 @@ class Product:
     def ask_blocks(self, method: str, axes: Sequence[int], *given: Any, **named: Any) -> list[Any]:
         """Call a method of every block with its columns of each array: see `of_blocks`."""
         found = []
-        for block, spans in zip(self.blocks, self._spans, strict=True):
+        for number, (block, spans) in enumerate(zip(self.blocks, self._spans, strict=True)):
             own = list(given)
             for place, (axis, array) in enumerate(zip(axes, given, strict=False)):
-                own[place] = None if array is None else array[..., spans[axis]]
+                if axis == CELLS:
+                    own[place] = array.cells[number]
+                elif array is not None:
+                    own[place] = array[..., spans[axis]]
             found.append(getattr(block, method)(*own, **named))
         return found
-
-    def names(self) -> list[tuple[str, str]]:
-        """Return the variable and what it is called of each parameter."""
-        return [name for block in self.blocks for name in block.names()]
 
     def share(self, silos: int) -> Product:
         """Return the family with the share of the prior that one of several silos takes."""
@@ -163,40 +186,6 @@ class Product:
         natural = self.natural(parameters.astype(np.float64))
         return np.ascontiguousarray(np.swapaxes(natural, 1, 2))
 
-    def features(self, shard: Shard) -> Floats:
-        """Return T(x): (row, statistic)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return side_by_side([block.features(part) for block, part in cells])
-
-    def log_base(self, shard: Shard) -> Floats:
-        """Return what log p(x) has beside T · η: (row,)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return np.asarray(sum(block.log_base(part) for block, part in cells))
-
-    def hides(self, shard: Shard) -> Bools:
-        """Tell which rows have a density that is no T · η: (row,)."""
-        cells = zip(self.blocks, shard.cells, strict=True)
-        return np.any([block.hides(part) for block, part in cells], axis=0)
-
-    def _of_rows(self, method: str, shard: Shard, parameters: Floats, *given: Any) -> list[Any]:
-        """Call a method of every block with its cells and parameters."""
-        found = []
-        for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True):
-            found.append(getattr(block, method)(cells, parameters[:, spans[PARAMETER]], *given))
-        return found
-
-    def log_density(self, shard: Shard, parameters: Floats) -> Floats:
-        """Return log p(x) less log_base, what is hidden summed out: (row, cluster)."""
-        return np.asarray(sum(self._of_rows("log_density", shard, parameters)))
-
-    def complete(self, shard: Shard, parameters: Floats, labels: Ints, rng: Rng) -> Floats:
-        """Draw T(x) given what is seen of the rows, and their labels: (row, statistic)."""
-        return np.asarray(side_by_side(self._of_rows("complete", shard, parameters, labels, rng)))
-
-    def expected_features(self, shard: Shard, parameters: Floats) -> Floats:
-        """Return E T(x) given what is seen of the rows, by cluster: (row, cluster, statistic)."""
-        return np.asarray(side_by_side(self._of_rows("expected_features", shard, parameters)))
-
     def settle(self, shard: Shard, features: Floats, shares: Floats) -> Floats:
         """Return what rows with these shares, (row, cluster), add up to: (cluster, statistic).
 
@@ -211,6 +200,14 @@ class Product:
                 sums[cluster] = own[some] @ features
         return np.asarray(sums)
 
+    features = of_rows(Family.features)
+    log_base = of_rows(Family.log_base, join=sum)
+    hides = of_rows(Family.hides, join=np.logical_or.reduce)
+    log_density = of_rows(Family.log_density, PARAMETER, join=sum)
+    complete = of_rows(Family.complete, PARAMETER)
+    expected_features = of_rows(Family.expected_features, PARAMETER)
+    disclose = of_rows(Family.disclose, AS_IT_IS, VARIABLE, join=one_release)
+    names = of_blocks(Family.names, join=one_list)
     describe = of_blocks(Family.describe, PARAMETER)
     whole = of_blocks(Family.whole, PARAMETER)
     scaled_difference = of_blocks(Family.scaled_difference, PARAMETER, PARAMETER)
@@ -231,6 +228,7 @@ class Product:
     medians = of_blocks(Family.medians, NUMBER)
     variances = of_blocks(Family.variances, STATISTIC, VARIABLE)
     score = of_blocks(Family.score, PARAMETER, STATISTIC)
+    log_prior = of_blocks(Family.log_prior, PARAMETER, join=one_prior)
     coordinates = of_blocks(Family.coordinates, PARAMETER)
     free_coordinates = of_blocks(Family.free_coordinates, PARAMETER)
     back = of_blocks(Family.back, PARAMETER)
@@ -248,23 +246,6 @@ class Product:
     log_marginal = of_blocks(Family.log_marginal, STATISTIC, PARAMETER, VARIABLE)
     basis = of_blocks(Family.basis, AS_IT_IS, VARIABLE)
     breach = of_blocks(Family.breach, STATISTIC, VARIABLE, join=first_problem)
-
-    def log_prior(self, parameters: Floats) -> tuple[float, float, Floats]:
-        """Return the log density of the prior, and its gradient, as a block does."""
-        parts = self.ask_blocks("log_prior", [PARAMETER], parameters)
-        constant, value, slopes = zip(*parts, strict=True)
-        return sum(constant), sum(value), side_by_side(slopes)
-
-    def disclose(
-        self, shard: Shard, member: Floats, concentration: Floats, sizes: Ints, rules: Rules
-    ) -> Rounded:
-        """Return what a policy lets out of a silo's clusters, as a block does of its own."""
-        found = [
-            block.disclose(cells, member, concentration[:, spans[VARIABLE]], sizes, rules)
-            for block, cells, spans in zip(self.blocks, shard.cells, self._spans, strict=True)
-        ]
-        mean, worth, deeds = zip(*found, strict=True)
-        return Rounded(side_by_side(mean), side_by_side(worth), tuple(chain(*deeds)))
 
     def draw_behind(self, said: Said, draws: int, rng: Rng) -> Floats:
         """Draw parameters that all sources share, given what they released: (draw, parameter)."""

@@ -180,12 +180,6 @@ class StudentT(ExactFamily, Gaussian):
         """Say what is wrong with parameters from elsewhere; nothing where all is well."""
         return super().problems(parameters).replace("standard deviations", "scales")
 
-    def mean_problems(self, mean: Floats) -> str:
-        """Say what is wrong with mean statistics from elsewhere; nothing where all is well."""
-        *ones, x, square = by_variable(mean, 6)
-        fits = (np.array(ones) == 1).all() and (square >= x * x * (1 - 1e-9)).all()
-        return "" if fits else "has means and mean squares that no numbers have"
-
     def log_affinity(self, one: Floats, other: Floats) -> Floats:
         """Return the log of Bhattacharyya's coefficient of two clusters: (..., variable).
 
