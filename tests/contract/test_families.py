@@ -218,12 +218,13 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     features, natural = model.rows.features, model.family.columns(parameters)
     logs = np.log(weights)
     labels, sums = np.zeros(330, np.uint8), (np.zeros(COMPONENTS), np.zeros(natural.shape[:0:-1]))
-    value = feature_rows.draw_labels(np.uint64(KEY), features, natural[0], logs[0], labels, *sums)
+    wide = feature_rows.in_vectors(natural[0], logs[0])
+    value = feature_rows.draw_labels(np.uint64(KEY), features, *wide, labels, *sums)
     assert_array_equal(labels, twins.draw_labels(KEY, features, natural[0], logs[0]))
     shares, masses = twins.responsibilities(features, natural, logs)
     assert_allclose(value, masses[0].sum(), rtol=1e-12)
-    again = [np.full_like(part, np.nan) for part in sums]
-    feature_rows.sum_by_label(features, labels, *again)
+    again = [np.zeros_like(part) for part in sums]
+    feature_rows.add_by_label(features, labels, *again)
     for found, told, known in zip(
         sums, again, twins.sum_by_label(features, labels, COMPONENTS), strict=True
     ):

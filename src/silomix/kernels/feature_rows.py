@@ -78,7 +78,7 @@ def _weigh(
 
 
 @kernel
-def _draw_labels(
+def draw_labels(
     key: np.uint64,
     features: Floats,
     natural: Floats,
@@ -87,6 +87,19 @@ def _draw_labels(
     members: Floats,
     statistics: Floats,
 ) -> float:
+    """Draw each row's label given the parameters, and add up what the labels make of the rows.
+
+    Parameters
+    ----------
+    key : row i draws from (key, i).
+    features : (row, feature)
+    natural, log_weights : (feature, cluster) and (cluster,), `in_vectors`.
+    labels : (row,); members : (cluster,); statistics : (cluster, feature), all of them out.
+
+    Returns
+    -------
+    Σ ln Σ_c weight_c exp(T · η_c), the labels summed out.
+    """
     width, clusters = log_weights.size, members.size
     scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
     members[:] = 0.0
@@ -107,31 +120,6 @@ def _draw_labels(
             for feature in range(features.shape[1]):
                 statistics[chosen, feature] += features[row, feature]
     return log_likelihood
-
-
-def draw_labels(
-    key: np.uint64,
-    features: Floats,
-    natural: Floats,
-    log_weights: Floats,
-    labels: Bytes,
-    members: Floats,
-    statistics: Floats,
-) -> float:
-    """Draw each row's label given the parameters, and add up what the labels make of the rows.
-
-    Parameters
-    ----------
-    key : row i draws from (key, i).
-    features : (row, feature); natural : (feature, cluster); log_weights : (cluster,)
-    labels : (row,); members : (cluster,); statistics : (cluster, feature), all of them out.
-
-    Returns
-    -------
-    Σ ln Σ_c weight_c exp(T · η_c), the labels summed out.
-    """
-    wide = in_vectors(natural, log_weights)
-    return _draw_labels(key, features, *wide, labels, members, statistics)
 
 
 @kernel
@@ -165,7 +153,7 @@ def draw_chains(
             for cluster in range(clusters):
                 logs[cluster] = math.log(max(weights[chain, cluster], SMALLEST))
             given = fold_bits(below, LABELS), features, natural[chain], logs
-            found = _draw_labels(*given, labels, members[chain], statistics[chain])
+            found = draw_labels(*given, labels, members[chain], statistics[chain])
             if sweep == 0:
                 log_likelihood[chain] = found
             if alpha > 0.0:
@@ -175,19 +163,11 @@ def draw_chains(
 
 @kernel
 def add_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add rows to what there is of each label: members and statistics as for `sum_by_label`."""
+    """Add up the rows of each label: members (cluster,), statistics (cluster, feature), in, out."""
     for row in range(len(features)):
         members[labels[row]] += 1.0
         for feature in range(features.shape[1]):
             statistics[labels[row], feature] += features[row, feature]
-
-
-@kernel
-def sum_by_label(features: Floats, labels: Array, members: Floats, statistics: Floats) -> None:
-    """Add up the rows of each label: members (cluster,) and statistics (cluster, feature), out."""
-    members[:] = 0.0
-    statistics[:] = 0.0
-    add_by_label(features, labels, members, statistics)
 
 
 @kernel
