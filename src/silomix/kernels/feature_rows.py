@@ -9,6 +9,7 @@ sums over rows run in the order of the rows: no result depends on the number of 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -125,8 +126,6 @@ def draw_labels(
 @kernel
 def draw_chains(
     key: np.uint64,
-    begin: int,
-    end: int,
     features: Floats,
     natural: Floats,
     alpha: float,
@@ -135,6 +134,8 @@ def draw_chains(
     members: Floats,
     statistics: Floats,
     log_likelihood: Floats,
+    begin: int,
+    end: int,
 ) -> None:
     """Draw labels of chains begin … end − 1 given their parameters, and their weights given those.
 
@@ -175,11 +176,11 @@ def _expect(
     features: Floats,
     natural: Floats,
     log_weights: Floats,
-    begin: int,
-    end: int,
     log_likelihood: Floats,
     members: Floats,
     statistics: Floats,
+    begin: int,
+    end: int,
 ) -> None:
     width = log_weights.shape[1]
     scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
@@ -214,11 +215,7 @@ def expected_sums(
     draws, clusters = log_weights.shape
     out = np.zeros(draws), np.zeros((draws, clusters)), np.zeros((draws, clusters, len(natural[0])))
     wide = in_vectors(natural, log_weights)
-
-    def expect(begin: int, end: int) -> None:
-        _expect(features, *wide, begin, end, *out)
-
-    split_work(draws, threads, expect)
+    split_work(draws, threads, partial(_expect, features, *wide, *out))
     return out
 
 
@@ -227,10 +224,10 @@ def _share(
     features: Floats,
     natural: Floats,
     log_weights: Floats,
-    begin: int,
-    end: int,
     membership: Floats,
     log_density: Floats,
+    begin: int,
+    end: int,
 ) -> None:
     draws, width = log_weights.shape
     scores, masses, totals = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, 2))
@@ -267,9 +264,5 @@ def share_features(
     """
     out = np.zeros((len(features), log_weights.shape[1])), np.zeros(len(features))
     wide = in_vectors(natural, log_weights)
-
-    def share(begin: int, end: int) -> None:
-        _share(features, *wide, begin, end, *out)
-
-    split_work(len(features), threads, share)
+    split_work(len(features), threads, partial(_share, features, *wide, *out))
     return out

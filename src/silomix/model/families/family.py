@@ -67,6 +67,13 @@ def join(first: Sequence[Floats], others: Floats) -> Floats:
     return both.reshape(*both.shape[:-2], both.shape[-2] * both.shape[-1])
 
 
+def draw_places(logs: Floats, size: tuple[int, ...], rng: Rng) -> Ints:
+    """Draw places on the last axis by log probabilities, (..., place): `size`."""
+    reached = np.cumsum(np.exp(logs - logs.max(axis=-1, keepdims=True)), axis=-1)
+    thresholds = rng.random(size) * reached[..., -1]
+    return np.asarray((reached <= thresholds[..., None]).sum(axis=-1))
+
+
 @dataclass(frozen=True)
 class Family(ABC):
     """A block of variables of one kind; the module's docstring says what its vectors are.
@@ -340,9 +347,7 @@ class Family(ABC):
         values = self.together(np.array(by_silo).sum(axis=(1, 3)))
         # the last point, ∞, stands apart
         values[:-1] += log_odds[:, None] - np.log(len(values) - 1)
-        masses = np.cumsum(np.exp(values - values.max(axis=0)), axis=0)
-        thresholds = rng.random(values.shape[1:]) * masses[-1]
-        drawn = (masses <= thresholds).sum(axis=0)
+        drawn = draw_places(np.moveaxis(values, 0, -1), current.shape, rng)
         return np.asarray(drawn[:, self.leads][:, np.cumsum(self.leads) - 1])
 
     @abstractmethod

@@ -108,8 +108,9 @@ class Gaussian(NumberFamily):
 
     def from_moments(self, moments: Floats) -> Floats:
         """Return the parameters with these moments: (..., parameter)."""
-        _, mean, square = by_variable(moments, 3)
-        return flat(mean, np.sqrt(np.maximum(square - mean * mean, SMALLEST_B)))
+        n, w, total, square = self.sums(moments)
+        mean = total / w
+        return flat(mean, np.sqrt(np.maximum((square - total * mean) / n, SMALLEST_B)))
 
     def inside(self, parameters: Floats) -> Floats:
         """Return the parameters: an average of positive spreads is positive."""
@@ -277,7 +278,9 @@ class Gaussian(NumberFamily):
 
     def nothing(self) -> Floats:
         """Return the mean statistics that the prior has: (statistic,)."""
-        return np.tile([1.0, 0.0, PRIOR[3] / PRIOR[2]], len(self.variables))
+        ones = [1.0] * (len(self.statistic_words) - 2)
+        square = self.spread_worth * PRIOR[3] / PRIOR[2]
+        return np.tile([*ones, 0.0, square], len(self.variables))
 
     def spread(self, parameters: Floats) -> Floats:
         """Return the standard deviations: (..., variable)."""

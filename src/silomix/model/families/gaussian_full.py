@@ -64,19 +64,9 @@ class FullGaussian(ExactFamily, Gaussian):
         return len(self.variables)
 
     @property
-    def parameters(self) -> Ints:
-        """How many parameters each variable has."""
-        return 2 + np.arange(self.size)
-
-    @property
-    def statistics(self) -> Ints:
-        """How many statistics each variable has."""
-        return 3 + np.arange(self.size)
-
-    @property
-    def posterior_numbers(self) -> Ints:
-        """How many posterior numbers each variable has."""
-        return 4 + np.arange(self.size)
+    def pairs(self) -> Ints:
+        """With how many variables each makes a pair: those before it."""
+        return np.arange(self.size)
 
     @property
     def leads(self) -> Bools:

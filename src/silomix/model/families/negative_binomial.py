@@ -23,16 +23,15 @@ at any α, as under drift, and the log probability of each α.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, digamma, gammaincinv, logsumexp, softmax
+from scipy.special import betaincinv, betaln, digamma, gammaincinv, gammaln, logsumexp, softmax
 
 from silomix.kernels.dirichlet_multinomial import draw_all_tables
-from silomix.model.families import dispersion
-from silomix.model.families.dispersion import DISPERSIONS, POINTS, log1p_over, log_normaliser
-from silomix.model.families.family import SMALLEST, by_variable, flat, join, split
+from silomix.model.families.family import SMALLEST, by_variable, draw_places, flat, join, split
 from silomix.model.families.numeric import MOST_ROWS, SIZE_SD, ExactFamily, drifting
 from silomix.model.families.poisson import SHAPE, SIZES, SMALLEST_MEAN, Poisson
 
@@ -41,6 +40,9 @@ if TYPE_CHECKING:
 
     from silomix.kernels.arrays import Array, Floats, Reals, Rng
 
+# Steps this small lose little at any α between: a cluster is not cut in two to make up for it.
+DISPERSIONS = np.append(0.0, 2.0 ** np.linspace(-6.0, 4.0, 17))
+POINTS = len(DISPERSIONS)
 # of the dispersion's coordinate: one row tells as much of it as of the root of a mean
 ROOT_8 = np.sqrt(8.0)
 
@@ -81,7 +83,7 @@ class NegativeBinomial(ExactFamily):
     def features(self, cells: Floats) -> Floats:
         """Return T(x), (row, statistic), of cells (row, variable), nan if missing."""
         x = np.nan_to_num(cells)
-        return join([~np.isnan(cells), x], dispersion.log_rising(x))
+        return join([~np.isnan(cells), x], log_rising(x))
 
     def natural(self, parameters: Reals) -> Floats:
         """Return η: (..., statistic) from (..., parameter)."""
@@ -93,7 +95,7 @@ class NegativeBinomial(ExactFamily):
 
     def _log_masses(self, parameters: Reals) -> Floats:
         """Return log probabilities of what `some_counts` stand for: (..., variable, place)."""
-        worth, features = dispersion.some_counts()
+        worth, features = some_counts()
         return split(self.natural(parameters), POINTS + 1) @ features.T + worth
 
     def moments(self, parameters: Reals) -> Floats:
@@ -102,7 +104,7 @@ class NegativeBinomial(ExactFamily):
             return np.array([self.moments(own) for own in parameters])
         masses, features = (
             softmax(self._log_masses(parameters), axis=-1),
-            dispersion.some_counts()[1],
+            some_counts()[1],
         )
         m, _ = self._parameters(parameters)
         # the mean is known, and L rises by about ln(1 + αm) with x
@@ -155,9 +157,9 @@ class NegativeBinomial(ExactFamily):
         """Draw parameters: (draw, ..., parameter); one, and no axis for it, without `draws`."""
         shape, rate, gamma, logs = self._numbers(posterior)
         size = shape.shape if draws is None else (draws, *shape.shape)
-        alpha = dispersion.draw_dispersions(logs, rng, size)
+        alpha = DISPERSIONS[draw_places(logs, size, rng)]
         shape, rate = (np.broadcast_to(part, size) for part in (shape, rate))
-        return flat(dispersion.draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
+        return flat(draw_means(shape, rate, np.where(gamma > 0, 0.0, alpha), rng), alpha)
 
     def expected_natural(self, statistics: Floats) -> Floats:
         """Return E η under the posterior: (..., statistic)."""
@@ -172,7 +174,7 @@ class NegativeBinomial(ExactFamily):
     def valid(self, statistics: Floats) -> Floats:
         """Return sums that rows can have: those of L are least where all counts are equal."""
         n, total, rising = self._sums(np.maximum(statistics, 0.0))
-        least = n[..., None] * dispersion.log_rising(total / np.where(n > 0, n, 1.0))
+        least = n[..., None] * log_rising(total / np.where(n > 0, n, 1.0))
         return join([n, total], np.maximum(rising[..., 1:], least))
 
     def fit(self, draws: Reals) -> Floats:
@@ -277,7 +279,7 @@ class NegativeBinomial(ExactFamily):
         for place, point in enumerate(DISPERSIONS):
             after = log_normaliser(k * m + total, k + n, point)
             logs[..., place] += (after - log_normaliser(k * m, k, point)).sum(axis=0)
-        alpha = dispersion.draw_dispersions(logs, rng, m.shape)
+        alpha = DISPERSIONS[draw_places(logs, m.shape, rng)]
         some, curved = np.where(alpha > 0, alpha, 1.0), alpha > 0
         shapes = np.broadcast_to(k * m, total.shape)
         tables = draw_all_tables(np.ascontiguousarray(shapes), total.astype(np.int64), rng)
@@ -296,7 +298,7 @@ class NegativeBinomial(ExactFamily):
         n, total, _ = self._sums(statistics)
         m, alpha = (np.broadcast_to(part, n.shape) for part in self._parameters(parameters))
         drifts, k = drifting(kappa[:, None, :])
-        own = dispersion.draw_means(k * m + total, k + n, alpha, rng)
+        own = draw_means(k * m + total, k + n, alpha, rng)
         return flat(np.where(drifts, own, m), alpha)
 
     def spread(self, parameters: Floats) -> Floats:
@@ -317,3 +319,45 @@ class NegativeBinomial(ExactFamily):
             against = 0.5 * ((np.log(size) - np.log(usual)) / SIZE_SD) ** 2
             shapes, rates = np.broadcast_arrays(size * mean, size)
             yield join([shapes, rates, no], known), against
+
+
+def log_rising(x: Floats) -> Floats:
+    """Return L_α(x) at every α but 0: (..., point)."""
+    r = 1.0 / DISPERSIONS[1:]
+    return gammaln(x[..., None] + r) - gammaln(r) - x[..., None] * np.log(r)
+
+
+def log1p_over(m: Floats, alpha: Floats = DISPERSIONS) -> Floats:
+    """Return ln(1 + αm)/α, m at α = 0."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    return np.where(alpha > 0, np.log1p(some * m) / some, m)
+
+
+def log_normaliser(shape: Floats, rate: Floats, alpha: Floats = DISPERSIONS) -> Floats:
+    """Return ln ∫ m^(shape − 1) (1 + αm)^(−shape − 1 − rate/α) dm, a gamma's at α = 0."""
+    r = 1.0 / np.where(alpha > 0, alpha, 1.0)
+    curved = shape * np.log(r) + betaln(shape, r * rate + 1.0)
+    return np.where(alpha > 0, curved, gammaln(shape) - shape * np.log(rate))
+
+
+def draw_means(shape: Floats, rate: Floats, alpha: Floats, rng: Rng) -> Floats:
+    """Draw m from the law that `log_normaliser` is of: r times a ratio of gammas."""
+    some = np.where(alpha > 0, alpha, 1.0)
+    below = np.where(alpha > 0, some * rng.standard_gamma(rate / some + 1.0), rate)
+    return np.asarray(np.maximum(rng.standard_gamma(shape) / below, SMALLEST))
+
+
+@cache
+def some_counts() -> tuple[Floats, Floats]:
+    """Return counts that stand for all, few of the large ones.
+
+    Returns
+    -------
+    worth : (place,), log of how many counts each is over x!; features : (place, statistic), T(x).
+    """
+    # each of the first; then steps that grow as a Poisson variable widens, and then with x
+    t = np.arange(241.0)
+    edges = 31.5 + t + t * t / 8.0 + 1e-3 * np.expm1(t / 10.0)
+    x = np.concatenate([np.arange(32.0), 0.5 * (edges[1:] + edges[:-1])])
+    worth = np.log(np.concatenate([np.ones(32), np.diff(edges)])) - gammaln(x + 1.0)
+    return worth, np.column_stack([np.ones(len(x)), x, log_rising(x)])

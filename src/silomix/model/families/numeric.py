@@ -49,19 +49,24 @@ class NumberFamily(Family):
     posterior_words: ClassVar[tuple[str, ...]] = ("shape", "rate")
 
     @property
+    def pairs(self) -> Ints:
+        """How many numbers each variable has beside, for pairs that it makes with others: none."""
+        return np.zeros(len(self.variables), dtype=np.int64)
+
+    @property
     def parameters(self) -> Ints:
         """How many parameters each variable has."""
-        return np.full(len(self.variables), len(self.parameter_words))
+        return len(self.parameter_words) + self.pairs
 
     @property
     def statistics(self) -> Ints:
         """How many statistics each variable has."""
-        return np.full(len(self.variables), len(self.statistic_words))
+        return len(self.statistic_words) + self.pairs
 
     @property
     def posterior_numbers(self) -> Ints:
         """How many posterior numbers each variable has."""
-        return np.full(len(self.variables), len(self.posterior_words))
+        return len(self.posterior_words) + self.pairs
 
     @property
     def locations(self) -> Floats:

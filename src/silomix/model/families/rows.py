@@ -8,7 +8,7 @@ for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -148,9 +148,9 @@ class Rows:
         weights = np.array(given[0], dtype=np.float64)
         parameters = np.ascontiguousarray(given[1], dtype=np.float64)
         family, (chains, clusters), rows = self.family, weights.shape, self.shard.rows
-        sums: type = np.int64 if family.is_categorical else np.float64
-        statistics: Array = np.zeros((chains, clusters, family.statistics.sum()), sums)
-        members: Array = np.zeros((chains, clusters), sums)
+        kind: type = np.int64 if family.is_categorical else np.float64
+        statistics: Array = np.zeros((chains, clusters, family.statistics.sum()), kind)
+        members: Array = np.zeros((chains, clusters), kind)
         likelihood = np.zeros(chains)
         how = float(alpha), sweeps
         if family.is_categorical:
@@ -158,9 +158,9 @@ class Rows:
 
             def draw(first: int, last: int) -> None:
                 work, labels = make_workspace(layout, clusters), np.zeros(rows, np.uint8)
-                task, out = (np.uint64(key), first, last), (statistics, members, likelihood)
+                task, sums = (np.uint64(key), first, last), (statistics, members, likelihood)
                 gibbs_sweep.draw_given_parameters(
-                    *task, work, labels, *how, weights, parameters, out
+                    *task, work, labels, *how, weights, parameters, sums
                 )
 
             split_work(chains, threads, draw)
@@ -168,20 +168,17 @@ class Rows:
             labels = np.empty(rows, np.uint8)
             for chain, sweep in np.ndindex(chains, sweeps):
                 below = fold(fold(key, chain), sweep)
-                out = labels, members[chain], statistics[chain]
+                own = labels, members[chain], statistics[chain]
                 logs = np.log(np.maximum(weights[chain], SMALLEST_GAMMA))
-                _, found = self.draw_chain(fold(below, LABELS), logs, parameters[chain], out)
+                _, found = self.draw_chain(fold(below, LABELS), logs, parameters[chain], own)
                 likelihood[chain] = likelihood[chain] if sweep else found
                 if alpha > 0.0:
                     weights[chain] = draw_weights(alpha + members[chain], stream(below, PARAMETERS))
         else:
             natural, _ = feature_rows.in_vectors(family.columns(parameters), weights)
-
-            def draw(first: int, last: int) -> None:
-                task = np.uint64(key), first, last, self.features, natural, *how
-                feature_rows.draw_chains(*task, weights, members, statistics, likelihood)
-
-            split_work(chains, threads, draw)
+            task = np.uint64(key), self.features, natural, *how, weights
+            out = members, statistics, likelihood
+            split_work(chains, threads, partial(feature_rows.draw_chains, *task, *out))
         return statistics, members, weights, likelihood + self.log_base.sum()
 
     def expected(

@@ -35,7 +35,7 @@ from scipy.special import digamma, gammaln
 from scipy.stats import t as student
 
 from silomix.model.families.family import by_variable, flat
-from silomix.model.families.gaussian import LOG_2PI, PRIOR, SMALLEST_B, Gaussian
+from silomix.model.families.gaussian import LOG_2PI, Gaussian
 from silomix.model.families.numeric import ExactFamily
 
 if TYPE_CHECKING:
@@ -145,17 +145,6 @@ class StudentT(ExactFamily, Gaussian):
         ones = np.ones_like(m)
         normal = (m / OF_MEAN, (m * m + s * s) / OF_MEAN)
         return flat(ones, ones / OF_SCALE, ones / OF_MEAN, ones, *normal)
-
-    def from_moments(self, moments: Floats) -> Floats:
-        """Return the parameters with these moments: (..., parameter)."""
-        v, w, total, square = self.sums(moments)
-        mean = total / w
-        return flat(mean, np.sqrt(np.maximum((square - total * mean) / v, SMALLEST_B)))
-
-    def nothing(self) -> Floats:
-        """Return the mean statistics that the prior has: (statistic,)."""
-        square = self.spread_worth * PRIOR[3] / PRIOR[2]
-        return np.tile([1.0, 1.0, 1.0, 1.0, 0.0, square], len(self.variables))
 
     def log_evidence(self, statistics: Floats, prior: Floats | None = None) -> Floats:
         """Return log p(cells, weights), or a bound of log p(cells): (..., variable)."""
