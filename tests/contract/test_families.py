@@ -219,7 +219,7 @@ def test_the_feature_kernels_follow_their_definitions(model, seed):
     logs = np.log(weights)
     labels, sums = np.zeros(330, np.uint8), (np.zeros(COMPONENTS), np.zeros(natural.shape[:0:-1]))
     wide = feature_rows.in_vectors(natural[0], logs[0])
-    value = feature_rows.draw_labels(np.uint64(KEY), features, *wide, labels, *sums)
+    value = feature_rows.draw_labels(np.uint64(KEY), features, *wide, (labels, *sums))
     assert_array_equal(labels, twins.draw_labels(KEY, features, natural[0], logs[0]))
     shares, masses = twins.responsibilities(features, natural, logs)
     assert_allclose(value, masses[0].sum(), rtol=1e-12)

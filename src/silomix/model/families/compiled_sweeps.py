@@ -8,12 +8,12 @@ distributions for any family; these do it ten times as fast.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from silomix.kernels import gibbs_sweep
+from silomix.kernels.compilation import ranges
 from silomix.kernels.layout import BLOCK, make_workspace
 from silomix.kernels.random_numbers import fold
 from silomix.model.families.rows import Plan, prepare
@@ -85,7 +85,7 @@ def advance(
         due_at = sweeps[0], sweeps[-1], when.burn_in, when.thin
         gibbs_sweep.run(np.uint64(chain.key), *due_at, work, *prior, labels, kept)
         return
-    bounds = part_bounds(len(labels), len(work.exact))
+    bounds = ranges(len(labels), len(work.exact), BLOCK)
     for sweep in sweeps:
         late = sweep - when.burn_in
         due = late > 0 and late % when.thin == 0
@@ -102,10 +102,3 @@ def advance(
         gibbs_sweep.gather(work)
         if due:
             gibbs_sweep.keep(work, labels, kept, late // when.thin - 1)
-
-
-def part_bounds(rows: int, threads: int) -> list[tuple[int, int]]:
-    """Cut `rows` into `threads` ranges that start at multiples of the kernels' block."""
-    blocks = -(-rows // BLOCK)
-    edges = [min(rows, blocks * t // threads * BLOCK) for t in range(threads)] + [rows]
-    return list(pairwise(edges))

@@ -114,9 +114,9 @@ class Rows:
         natural = feature_rows.in_vectors(self.family.natural(parameters).T, log_weights)
         given = np.uint64(key), self.visible, *natural
         if not self.hidden.rows:
-            return self.features[:0], feature_rows.draw_labels(*given, *out)
+            return self.features[:0], feature_rows.draw_labels(*given, out)
         some, rng = np.empty(len(self.visible), np.uint8), stream(key, HIDDEN)
-        log_likelihood = feature_rows.draw_labels(*given, some, members, statistics)
+        log_likelihood = feature_rows.draw_labels(*given, (some, members, statistics))
         scores = self.family.log_density(self.hidden, parameters) + log_weights
         chosen = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
         drawn = self.family.complete(self.hidden, parameters, chosen, rng)
@@ -176,9 +176,9 @@ class Rows:
                     weights[chain] = draw_weights(alpha + members[chain], stream(below, PARAMETERS))
         else:
             natural, _ = feature_rows.in_vectors(family.columns(parameters), weights)
-            task = np.uint64(key), self.features, natural, *how, weights
-            out = members, statistics, likelihood
-            split_work(chains, threads, partial(feature_rows.draw_chains, *task, *out))
+            task = self.features, natural, (np.uint64(key), *how), weights
+            out = likelihood, members, statistics
+            split_work(chains, threads, partial(feature_rows.draw_chains, *task, out))
         return statistics, members, weights, likelihood + self.log_base.sum()
 
     def expected(
